@@ -1,7 +1,7 @@
-"""bertzoo: pretrain the phone-sized BERTs from config files and take them to the phone.
+"""bertzoo: pretrain phone-sized BERTs from config files and convert them for phones.
 
-Every command is a function here too; `bertzoo.api` documents them. Rooms are nouns (`bertzoo.pruning`), functions are
-verbs (`bertzoo.prune`).
+The main commands are functions here too; `bertzoo.api` documents them. Subpackages have nouns as names
+(`bertzoo.pruning`), functions have verbs (`bertzoo.prune`).
 """
 
 from bertzoo.api import (

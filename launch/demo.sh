@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Pretrains configs/demo.toml on this machine, interrupts it, resumes it, looks at what it learnt, and takes it
-# to the phone. Run by `make demo`. The whole output of the training is in RUN/pretrain.log.
+# Pretrains configs/demo.toml on this machine, interrupts and resumes it, evaluates the model, and converts it for
+# phones. Run by `make demo`. The whole output of the training is in RUN/pretrain.log.
 set -euo pipefail
 
-run=runs/make-demo # of its own, as it is begun anew every time
+run=runs/make-demo # used by this script only, which deletes it first
 stop_after=600 # steps; somewhere in the middle of the first stage
-# Large pages for what XLA allocates in every step, where the C library is glibc: measured 1.2 times as fast on a CPU.
+# If the C library is glibc, use large pages for XLA's allocations: measured 1.2 times as fast on a CPU.
 export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
 say() { printf '== %s\n' "$*"; }
 log=$(mktemp)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Teaches the model of `make demo` to tell what a sentence of documentation is about, and classifies three sentences with
-# the file for phones. Run by `make demo-phone`, after `make demo`.
+# Fine-tunes the model of `make demo` to tell the subject of a paragraph of documentation, and classifies three
+# sentences with its file for phones. Run by `make demo-phone`, after `make demo`.
 set -euo pipefail
 
 model=runs/make-demo run=runs/make-demo-phone labels=runs/make-demo-labels

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Pretrains configs/demo_teacher.toml and teaches configs/demo_transfer.toml's student with it. Run by `make demo-transfer`.
+# Pretrains configs/demo_teacher.toml and trains the student of configs/demo_transfer.toml with it.
+# Run by `make demo-transfer`.
 set -euo pipefail
 
-teacher=runs/make-demo-teacher student=runs/make-demo-student # of their own, as they are begun anew every time
-# Large pages for what XLA allocates in every step, where the C library is glibc: measured 1.2 times as fast on a CPU.
+teacher=runs/make-demo-teacher student=runs/make-demo-student # used by this script only, which deletes them first
+# If the C library is glibc, use large pages for XLA's allocations: measured 1.2 times as fast on a CPU.
 export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
 say() { printf '\n== %s\n' "$*"; }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs bertzoo as N processes of one run on this machine, each line of output marked with its process.
+# Runs bertzoo as N processes of one run on this machine; every line of output is marked with its process.
 #
 #   launch/local_multi.sh [--dry-run] [--devices-per-process=K] [--grace=SECONDS] \
 #     N [pretrain|transfer|prune] CONFIG --run_dir=RUN [--a.b=value …]
 #
-# K devices per process are simulated on the CPU; without it every process takes the devices that JAX shows it.
-# SIGTERM or Ctrl-C is passed on, so that all save. Exits with the code of the first process that failed; the others get
-# SECONDS (60) to end by themselves, then SIGTERM and, 10 seconds later, SIGKILL.
+# --devices-per-process simulates K devices per process on the CPU; by default a process uses the devices that JAX
+# finds. SIGTERM and Ctrl-C are passed on to all processes, which then save. The script exits with the code of the first
+# process that failed. The others get SECONDS (60) to end by themselves, then SIGTERM and, 10 seconds later, SIGKILL.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -30,7 +30,7 @@ whole N "$processes" 1
 take_run "$@"
 need bertzoo "install it, or activate the environment that has it"
 
-# A port where nobody listens, above those that Linux gives to outgoing connections.
+# Print a port on which nothing listens, above those that Linux uses for outgoing connections.
 free_port() {
   local port
   for _ in {1..50}; do
@@ -71,7 +71,7 @@ alive() { # prints the indices of the processes that still run
     [[ -n ${codes[index]:-} ]] || echo "$index"
   done
 }
-signal() { # signal NAME: to all that still run
+signal() { # signal NAME: send it to all processes that still run
   local index
   for index in $(alive); do kill "-$1" "${pids[index]}" 2>/dev/null || true; done
 }

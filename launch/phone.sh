@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Measures a LiteRT file of `bertzoo convert --to=litert` on an Android phone, and whether it computes there what it should.
+# Times a LiteRT file of `bertzoo convert --to=litert` on an Android phone, and checks its outputs there.
 #
 #   launch/phone.sh NAME.tflite --benchmark_model=PATH [--serial=SERIAL] [--delegates=xnnpack,cpu,gpu,nnapi] \
 #     [--threads=1,4] [--runs=40] [--rows=N] [--folder=/data/local/tmp/bertzoo] [--keep] [--dry-run]
 #
-# PATH is LiteRT's benchmark_model built for the phone (docs/phone.md). It and the file are pushed over adb. Every signature
-# is then timed `--runs` times under each delegate and number of threads, and under each delegate the phone computes the
-# golden inputs in NAME.tflite.files and, of a fine-tuned model, what it was scored on (the first N rows), which are
-# compared and scored here. What was pushed is removed again unless --keep is given. Of a delegate it is said how many of
-# the operators it took; one that took none, as the phone has it not, or that computes something else, is said instead, and
-# the exit code is 1.
+# PATH is LiteRT's benchmark_model built for the phone (docs/phone.md). The script pushes it and the file over adb. It
+# times every signature with each delegate and number of threads, `--runs` times. With each delegate the phone then
+# computes the golden inputs in NAME.tflite.files and, for a fine-tuned model, the rows on which it was scored (the
+# first N). Their outputs are compared and scored on this machine. The pushed files are removed at the end, unless
+# --keep is set. The table shows how many operators a delegate took. If it took none, because the phone lacks
+# it, or if its outputs are wrong, the script prints so and exits with 1.
 set -euo pipefail
 home=$(dirname -- "${BASH_SOURCE[0]}")
 # shellcheck source=launch/common.sh
@@ -37,16 +37,16 @@ done
 [[ -n $tool ]] || die "--benchmark_model=PATH is missing: LiteRT's tool of that name, built for the phone (docs/phone.md)"
 [[ -r $file ]] || die "$file cannot be read"
 [[ -r $tool ]] || die "--benchmark_model=$tool cannot be read"
-# What comes after is removed on the phone, and is a word of a shell's there.
+# The phone's shell removes this folder, so its path must be safe there without quotes.
 [[ $folder =~ ^/data/local/tmp/[A-Za-z0-9_.-]+$ && $folder != */.. && $folder != */. ]] ||
-  die "--folder=$folder is not a folder in /data/local/tmp, the one place where a phone runs what is pushed"
+  die "--folder=$folder is not a folder in /data/local/tmp, the only place where a phone runs pushed programs"
 [[ -n $delegates ]] || die "--delegates= names none of cpu, xnnpack, gpu and nnapi; leave it out, or name some"
 [[ -n $threads ]] || die "--threads= names no number of threads; leave it out, or give some, such as 1,4"
 IFS=, read -ra delegates <<<"$delegates"
 IFS=, read -ra threads <<<"$threads"
 for count in "${threads[@]}"; do whole --threads "$count" 1; done
 
-# What benchmark_model is told for a delegate, and what judges its outputs: GPUs and NNAPI compute in float16.
+# Set the options of benchmark_model for a delegate, and of the check of its outputs: GPUs and NNAPI compute in float16.
 chosen=() limit=()
 choose() { # choose DELEGATE
   limit=()
@@ -66,7 +66,7 @@ adb=(adb)
 [[ -z $serial ]] || adb+=(-s "$serial")
 if ! "$dry_run"; then
   said=$("${adb[@]}" get-state 2>&1) && [[ $said == device ]] ||
-    fail "adb finds no one phone that is ready${serial:+ of the serial $serial} ($said); with several name one with --serial"
+    fail "adb finds no single phone that is ready${serial:+ with the serial $serial} ($said); if there are several, name one with --serial"
 fi
 work=$(mktemp -d)
 # shellcheck disable=SC2317,SC2329 # the trap calls it
@@ -86,14 +86,15 @@ act "${adb[@]}" push "$home/phone_rows.sh" "$folder/phone_rows.sh"
 act "${adb[@]}" push "$work/packed" "$folder/"
 act "${adb[@]}" shell "chmod 755 $folder/benchmark_model"
 
-# A number that benchmark_model said last behind a text, divided; - where it did not.
+# Print the last number that benchmark_model printed after TEXT, divided by DIVISOR, or - if there is none.
 said() { # said FILE TEXT DIVISOR
   awk -v text="$2" -v by="$3" '{ at = index($0, text); if (at) { split(substr($0, at + length(text)), x, /[^0-9.e+]/); n = x[1] } }
     END { if (n == "") print "-"; else printf "%.2f", n / by }' "$1"
 }
 
-# How many of the operators a delegate took, of how many; nothing where benchmark_model, which then times the CPU and exits
-# with 0, does not say that it was applied. Every signature's graph has a line, and so has XNNPACK for what a GPU leaves.
+# Print how many operators a delegate took, and of how many. Print nothing if benchmark_model does not say that it
+# applied the delegate; it then times the CPU and exits with 0. Every signature's graph has a line, and
+# XNNPACK has one for the operators that a GPU leaves.
 taken() { # taken FILE DELEGATE
   [[ $2 != cpu ]] || { echo - && return; }
   awk -v name="$2" '{ line = tolower($0) }
@@ -104,7 +105,7 @@ taken() { # taken FILE DELEGATE
     END { if (refused || !(applied || took)) exit; if (all) print took "/" all; else print whole ? "all" : "some" }' "$1"
 }
 
-# The line that says why benchmark_model failed, or took no delegate; the last, or what is given, where none does.
+# Print the line that says why benchmark_model failed or applied no delegate; if there is none, ELSE or the last line.
 why() { # why FILE [ELSE]
   grep -E '^ERROR|^WARN|unsupported|will not be executed' "$1" | grep -v 'Benchmarking failed' | tail -n 1 | grep . ||
     echo "${2:-$(tail -n 1 "$1")}"
@@ -133,7 +134,7 @@ for delegate in "${delegates[@]}"; do
         say "$delegate, $count threads, $signature: benchmark_model failed: $(why "$work/said")"
         wrong=1
       elif operators=$(taken "$work/said" "$delegate") && [[ -z $operators ]]; then
-        say "$delegate, $count threads, $signature: not applied, so that the CPU was timed:" \
+        say "$delegate, $count threads, $signature: not applied, so the CPU was timed:" \
           "$(why "$work/said" "benchmark_model does not say why")"
         wrong=1 absent[$delegate]=yes
       else
@@ -155,14 +156,14 @@ for delegate in "${delegates[@]}"; do
     act bertzoo phone judge "$file" "$work/packed" "$work/given" "${limit[@]}"
     continue
   fi
-  say "$delegate: $(wc -l <"$work/packed/rows/list") rows, each a start of benchmark_model"
+  say "$delegate: $(wc -l <"$work/packed/rows/list") rows, one start of benchmark_model for each"
   rm -rf -- "$work/given"
   if ! "${adb[@]}" shell "$words" </dev/null >"$work/said" 2>&1; then
     say "$delegate: benchmark_model failed: $(why "$work/said")"
     wrong=1
     continue
   fi
-  "${adb[@]}" pull "$folder/given" "$work/given" >/dev/null || fail "adb could not fetch what the phone computed"
+  "${adb[@]}" pull "$folder/given" "$work/given" >/dev/null || fail "adb could not fetch the phone's outputs"
   bertzoo phone judge "$file" "$work/packed" "$work/given" "${limit[@]}" || wrong=1
 done
 exit "$wrong"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs on the phone, where launch/phone.sh puts it: every packed row once through benchmark_model, its outputs to `given`.
+# Runs each packed row once in benchmark_model, with its outputs in `given`. launch/phone.sh runs this on the phone.
 set -eu
 rm -rf given && mkdir given
 while read -r row signature names shapes; do

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Puts a run of bertzoo into a Slurm queue: one process a task, requeued whenever it was preempted or lost a host.
+# Submits a run of bertzoo to Slurm, one process per task; it is requeued after a preemption or the loss of a host.
 #
 #   launch/slurm.sh --nodes=N [--tasks-per-node=K] [--name=NAME] [--restarts=100] [--notice=120] [--dry-run] \
 #     [--sbatch=--partition=P …] -- [pretrain|transfer|prune] CONFIG --run_dir=RUN [--a.b=value …]
 #   launch/slurm.sh --stop [--name=NAME] [--dry-run]
 #
-# --sbatch passes an option of the cluster's own on (partition, time, GPUs); give it as often as needed. RUN must be on a
-# file system that every node sees. A job of the same name that is queued or running is left as it is; where that is
-# another run, the job's comment says so, and it is an error. Slurm is asked for SIGTERM `--notice` seconds before the time
-# limit; the job then saves and is requeued, at most `--restarts` times. --stop lets the job of that name save and end
-# instead, or takes it out of the queue.
+# --sbatch passes an option on to sbatch (partition, time, GPUs); repeat it as needed. RUN must be on a file system that
+# every node sees. If a job of the same name is queued or running, nothing is submitted; if it is another run, as its
+# comment shows, that is an error. Slurm sends SIGTERM `--notice` seconds before the time limit. The job then saves and
+# is requeued, at most `--restarts` times. --stop submits nothing: it makes the job of that name save and end, or
+# removes it from the queue.
 set -euo pipefail
 
-# Slurm runs a copy of this script from its spool directory; `sbatch` below gave that copy the place of the rest.
+# Slurm runs a copy of this script from its spool directory; `sbatch` below tells that copy where the other scripts are.
 home=$(dirname -- "${BASH_SOURCE[0]}")
 [[ ${1:-} != --in-job ]] || home=$2
 # shellcheck source=launch/common.sh
 . "$home/common.sh"
 
-# srun ends with the highest code of its tasks: what a task ended with, as a number that counts in the order of `verdict`.
-# A signal waits for what it runs.
+# srun exits with the highest code of its tasks, so map a task's exit code to numbers that rise in the order of
+# `verdict`. On a signal, the shell waits for its command to end.
 # shellcheck disable=SC2016
 task='trap : TERM INT
 trap "" USR1
@@ -34,9 +34,9 @@ esac'
 in_job() { # in_job RESTARTS RUN…
   local most=$1 code=0 done_before=${SLURM_RESTART_COUNT:-0} verdict state stopped=false
   shift
-  trap : TERM # Slurm may tell this shell too; the tasks save, and srun says how they ended
-  trap 'stopped=true' USR1 # from --stop, and seen when srun has ended
-  # A task that ends first must not take the others with it while they save; after three minutes they are stuck.
+  trap : TERM # Slurm may signal this shell too; the tasks save, and srun returns their code
+  trap 'stopped=true' USR1 # sent by --stop; it takes effect when srun has ended
+  # The first task to end must not end the others while they save; after three minutes they count as stuck.
   srun --kill-on-bad-exit=0 --wait=180 --label bash -c "$task" task bertzoo "$@" || code=$?
   case $code in 93) code=3 ;; 94) code=4 ;; 95) code=1 ;; 96) code=2 ;; esac
   verdict=$(verdict "$code")
@@ -45,16 +45,16 @@ in_job() { # in_job RESTARTS RUN…
     say "the run was stopped; the same submission resumes it"
     exit "$code"
   fi
-  # A job that is being cancelled must not come back; one that Slurm itself preempts comes back without this.
+  # Do not requeue a job that is being cancelled; Slurm itself requeues a job that it preempts.
   state=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) || state=RUNNING
   if [[ $state != RUNNING ]]; then
     say "the tasks ended with $code, and job $SLURM_JOB_ID is ${state:-gone}; it is not requeued"
     exit "$code"
   fi
-  ((done_before < most)) || fail "the tasks ended with $code once more, and the job was requeued $done_before times already"
+  ((done_before < most)) || fail "the tasks ended with $code again, and the job was already requeued $done_before times"
   say "the tasks ended with $code; requeueing job $SLURM_JOB_ID"
   scontrol requeue "$SLURM_JOB_ID"
-  # Slurm ends this shell now; should it finish first, the job must not count as done.
+  # Slurm ends this shell now; if the shell ends first, the job must not count as done.
   sleep 60 || true
   exit 3
 }
@@ -71,18 +71,18 @@ while (($#)); do
     --name=*) name=${1#*=} && name_like --name "$name" 63 ;;
     --restarts=*) restarts=${1#*=} && whole --restarts "$restarts" 0 ;;
     --notice=*) notice=${1#*=} && whole --notice "$notice" 1 ;;
-    --sbatch=--comment*) die "$1: the job's comment is where this script keeps which run it is" ;;
+    --sbatch=--comment*) die "$1: this script stores in the job's comment which run it is; leave the option out" ;;
     --sbatch=-*) options+=("${1#*=}") ;;
     --stop) stop=true ;;
     --dry-run) dry_run=true ;;
     --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit ;;
     --) shift && break ;;
-    *) die "unknown argument $1; the run comes after --, an option of sbatch's own as --sbatch=--option=value" ;;
+    *) die "unknown argument $1; put the run after --, and an option of sbatch into --sbatch=--option=value" ;;
   esac
   shift
 done
 if "$stop"; then
-  [[ $# == 0 && -z $nodes && ${#options[@]} == 0 ]] || die "--stop takes --name alone; nothing is submitted with it"
+  [[ $# == 0 && -z $nodes && ${#options[@]} == 0 ]] || die "--stop takes no other option than --name, and no run: it submits nothing"
   need squeue "this is for a machine that submits to Slurm"
   jobs="JOB RUNNING"
   "$dry_run" || jobs=$(squeue --me --noheader --name="$name" '--format=%i %T') || fail "squeue did not say what is queued"
@@ -91,7 +91,7 @@ if "$stop"; then
     case $state in
       "") ;;
       RUNNING)
-        # The script first, so that it does not requeue the job when the tasks have saved.
+        # Signal the script first, so that it does not requeue the job when the tasks have saved.
         act scancel --batch --signal=USR1 "$job"
         act scancel --signal=TERM "$job"
         ;;
@@ -104,15 +104,15 @@ fi
 ((notice <= 65535)) || die "--notice=$notice is more than Slurm's 65535 seconds"
 take_run "$@"
 need sbatch "this is for a machine that submits to Slurm"
-need bertzoo "install it, or activate the environment that has it: the job takes over the PATH"
+need bertzoo "install it, or activate the environment that has it: the job inherits the PATH"
 
-# Which run it is; a comment has not room for all words of every run.
+# A mark of the run for the job's comment, which may be too short for all arguments of a run.
 mark=bertzoo-$(quoted "${run[@]}" | sha256sum | cut -c1-16)
 if ! "$dry_run"; then
   queued=$(squeue --me --noheader --name="$name" '--format=%i %k') || fail "squeue did not say what is queued"
   while read -r job comment; do
     [[ -z $job || $comment == "$mark" ]] ||
-      die "job $job of the name $name is another run; give this one a --name of its own, or end that: $me --stop --name=$name"
+      die "job $job of the name $name is another run; give this run another --name, or stop that job: $me --stop --name=$name"
   done <<<"$queued"
   if [[ -n $queued ]]; then
     say "job $(cut -d' ' -f1 <<<"$queued" | paste -sd, -) of the name $name is queued or running already; nothing was submitted"

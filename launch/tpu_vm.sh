@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# A run of bertzoo on a Cloud TPU, rented through queued resources: from the request to the deletion.
+# Runs bertzoo on a Cloud TPU that is rented through queued resources: from the request to the deletion.
 #
 #   launch/tpu_vm.sh ACTION --name=NAME --zone=ZONE [--project=PROJECT] [options] \
 #     [-- [pretrain|transfer|prune] CONFIG --run_dir=PATH [--a.b=value …]]
 #
-#   create   request the TPU, or a new one where it was preempted, and wait until it is there
-#   copy     bring this checkout (what git knows of it, as it is now) to every worker and install it
-#   run      start the run on every worker; it goes on when the connection ends
-#   watch    all of these, then wait; again after a preemption, a stop (3) or a lost host (4). Exits as the run does, and
-#            with 3 when `stop` has stopped it, 1 when `delete` has taken the TPU away
+#   create   request the TPU, or a new one if it was preempted, and wait until it is ready
+#   copy     copy this checkout (tracked files in their current state) to every worker and install it
+#   run      start the run on every worker; it continues when the connection ends
+#   watch    create, copy, run and wait; repeat after a preemption, exit code 3 (stopped) or 4 (lost host). Exits with
+#            the run's code, with 3 if `stop` has stopped it, and with 1 if `delete` has deleted the TPU
 #   status   the state of the TPU and of the run on each worker
 #   tail     follow the log of one worker (--worker=0)
-#   stop     let every worker save and end; a watch that goes on elsewhere then ends too
-#   delete   delete the TPU with its disks, after asking (--yes: without)
+#   stop     make every worker save and end; a `watch` on another machine then ends too
+#   delete   delete the TPU with its disks, after a confirmation (--yes: without)
 #
-# create and watch: --accelerator=TYPE (v5litepod-16, v6e-256, v4-128 …), --runtime=VERSION (the usual one of the type),
+# create and watch: --accelerator=TYPE (v5litepod-16, v6e-256, v4-128 …), --runtime=VERSION (default: that of the type),
 #   --spot or --reserved, --poll=30 (seconds). With a run after --, its config is checked before anything is rented.
-# watch: --restarts=100. copy and watch: --copy=PATH, put into the checkout there, as often as needed, and
-#   --before=COMMAND, which every worker then runs, such as the mounting of a bucket.
-# Everywhere: --internal-ip, and --dry-run, which prints the commands and runs none.
-# PATH must be seen by every worker and outlive the TPU. docs/howto/tpu_vms.md walks through it.
+# watch: --restarts=100. copy and watch: --copy=PATH, which is copied into the workers' checkout (repeat as needed), and
+#   --before=COMMAND, which every worker then runs, for example to mount a bucket.
+# All actions: --internal-ip, and --dry-run, which prints the commands and runs none.
+# The PATH of --run_dir must be visible to every worker and outlive the TPU. docs/howto/tpu_vms.md shows every step.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -31,8 +31,8 @@ case $action in
   create | copy | run | watch | status | tail | stop | delete) shift ;;
   *) die "unknown action ${action:-(none)}; the actions are create, copy, run, watch, status, tail, stop and delete" ;;
 esac
-# Lets this machine's bertzoo load the config of the run, from where the workers will find its files: the checkout and
-# what --copy puts there. What stands elsewhere on the workers cannot be checked here.
+# Check the run's config with this machine's bertzoo. It reads the files that the workers will read, from the checkout
+# and from --copy. Files elsewhere on the workers cannot be checked here.
 check_config() {
   local words=("${run[@]}") i path error
   for ((i = 1; i < ${#words[@]}; i++)); do
@@ -51,7 +51,7 @@ check_config() {
     say "bertzoo is not installed on this machine: the config was not checked"
     return
   fi
-  error=$(cd -- "$root" && bertzoo config "${words[@]}" 2>&1 >/dev/null) || die "nothing was rented, as the config is not valid: ${error#bertzoo: }"
+  error=$(cd -- "$root" && bertzoo config "${words[@]}" 2>&1 >/dev/null) || die "nothing was rented, because the config is not valid: ${error#bertzoo: }"
 }
 
 name="" zone="" place=() accelerator="" runtime="" tier=() poll=30 restarts=100 worker=0 yes=false
@@ -79,7 +79,7 @@ while (($#)); do
 done
 [[ -n $name ]] || die "--name=NAME is missing: what is the TPU called?"
 [[ -n $zone ]] || die "--zone=ZONE is missing: where is the TPU?"
-((${#tier[@]} < 2)) || die "--spot and --reserved exclude one another"
+((${#tier[@]} < 2)) || die "--spot and --reserved exclude each other; use one of them"
 place=("--zone=$zone" "${place[@]}")
 for path in "${extra[@]}"; do [[ -e $path ]] || die "--copy=$path does not exist"; done
 if [[ $action == run || $action == watch ]] || ((${#run[@]})); then take_run "${run[@]}"; fi
@@ -104,7 +104,7 @@ vm=(gcloud compute tpus tpu-vm)
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 
-# Sets `state` to that of the queued resource; ABSENT where there is none. A dry run takes each step as its success.
+# Set `state` to that of the queued resource, or to ABSENT if there is none. A dry run assumes that each step succeeds.
 state=ABSENT
 ask() {
   if "$dry_run"; then
@@ -119,12 +119,12 @@ ask() {
   fi
 }
 
-# Whether there may be no TPU: before this script has seen one, and after it has deleted one itself. Otherwise somebody
-# else has deleted it, and does not want another one rented.
+# Whether the TPU may be missing: before this script has seen it, and after this script has deleted it. Otherwise
+# somebody else has deleted it, and no other one must be rented.
 may_lack=true
-deleted() { fail "$name was deleted meanwhile, and is not asked for again; what the run has saved is in its --run_dir"; }
+deleted() { fail "$name was deleted meanwhile, and is not requested again; the run's files are in its --run_dir"; }
 
-request() { # until the TPU is there
+request() { # request the TPU and wait until it is ready
   local last=""
   while :; do
     ask
@@ -139,11 +139,11 @@ request() { # until the TPU is there
         may_lack=false
         if "$dry_run"; then state=ACTIVE && return; fi
         ;;
-      FAILED | SUSPENDED) # what was preempted ends here, and its name is taken until it is deleted
+      FAILED | SUSPENDED) # a preempted TPU ends in these states, and keeps its name until it is deleted
         act "${resources[@]}" delete "$name" "${place[@]}" --force --quiet
         may_lack=true
         ;;
-      DELETING) # one that this script has not seen alive will be gone, and may then be asked for again
+      DELETING) # if this script has not seen it active, wait until it is gone and request it again
         "$may_lack" || deleted
         sleep "$poll"
         ;;
@@ -166,17 +166,18 @@ send() { # send WORKERS DESTINATION PATH…
 }
 
 copy() {
-  # A commit of what git knows, with the changes that are not committed; it belongs to no branch, and nothing moves.
+  # Make a commit of all tracked files and their uncommitted changes; it is on no branch, and the checkout does not
+  # change.
   local tree="" snapshot=(git -C "$root" -c user.name=copy -c user.email=copy@localhost stash create)
   printf '+ %s\n' "$(quoted "${snapshot[@]}")"
   if "$dry_run"; then
     tree=COMMIT
-    say "COMMIT is what that prints, or HEAD where nothing was changed since"
+    say "COMMIT is the output of that command, or HEAD if nothing was changed since"
   else
-    tree=$("${snapshot[@]}") || fail "what is in $root cannot be read: is it a git checkout?"
+    tree=$("${snapshot[@]}") || fail "git cannot read $root: is it a git checkout?"
   fi
   act git -C "$root" archive --format=tar.gz --output="$scratch/bertzoo.tar.gz" "${tree:-HEAD}" || return
-  # One chain, so that `watch` can look at a failure: the TPU may have been preempted meanwhile.
+  # One chain of commands, so that `watch` can handle a failure: the TPU may have been preempted meanwhile.
   send all "" "$scratch/bertzoo.tar.gz" &&
     on all "mkdir -p bertzoo && tar -xzf bertzoo.tar.gz --recursive-unlink -C bertzoo" &&
     { ((${#extra[@]} == 0)) || send all bertzoo/ "${extra[@]}"; } &&
@@ -185,15 +186,15 @@ copy() {
 }
 
 start() { on all "bash bertzoo/launch/tpu_worker.sh start $(quoted "${run[@]}")"; }
-# After a person's `stop`, a person may restart the run; `watch` may not.
+# After `stop`, a user's command may start the run again; the restarts of `watch` may not.
 allow() { on all "bash bertzoo/launch/tpu_worker.sh allow"; }
 
-# Sets `codes` to what each worker says of this run: running, stopped, idle, an exit code, or another run that is running.
-# Fails where one does not answer.
+# Set `codes` to each worker's state of this run: running, stopped, idle, an exit code, or another run that is running.
+# Fails if a worker does not answer.
 codes=()
 look() {
   local answer
-  # Before the first copy there is nothing there to ask.
+  # Before the first copy, the workers do not have tpu_worker.sh.
   answer=$("${vm[@]}" ssh "$name" "${place[@]}" "${ip[@]}" --worker=all --command="\
 if [ -e bertzoo/launch/tpu_worker.sh ]; then bash bertzoo/launch/tpu_worker.sh status $(quoted "${run[@]}"); else echo bertzoo-worker: idle; fi" 2>"$scratch/error") ||
     return 1
@@ -206,8 +207,8 @@ if [ -e bertzoo/launch/tpu_worker.sh ]; then bash bertzoo/launch/tpu_worker.sh s
 }
 count() { printf '%s\n' "${codes[@]}" | grep -c -x "$1" || true; }
 
-# Waits until no worker runs, and sets `outcome` to their verdict, to `stopped` by a person, or to `again` when the TPU
-# itself is gone.
+# Wait until no worker runs, and set `outcome` to their verdict, to `stopped` after a user's `stop`, or to `again` if
+# the TPU itself is gone.
 follow() {
   local misses=0 mixed=0
   while :; do
@@ -224,11 +225,11 @@ follow() {
         if [[ $outcome == again ]] && (($(count stopped))); then outcome=stopped; fi
         return
       fi
-      # Where one has ended, the others end within a minute; who does not is stuck.
+      # If one has ended, the others end within a minute; those that do not are stuck.
       if (($(count running) == ${#codes[@]})); then
         mixed=0
       elif ((++mixed * (poll + 1) > 300)); then
-        say "some workers have ended and others have not; stopping these"
+        say "some workers have ended and others have not; stopping the others"
         on all "bash bertzoo/launch/tpu_worker.sh stop" || true
       fi
     elif ((++misses > 10)); then
@@ -288,7 +289,7 @@ case $action in
     if [[ $state == ACTIVE ]] || "$dry_run"; then on all "bash bertzoo/launch/tpu_worker.sh status"; fi
     ;;
   tail) on "$worker" "bash bertzoo/launch/tpu_worker.sh tail" ;;
-  stop) # the mark first: it holds for a `watch` that is about to start the run, too
+  stop) # write the mark first, so that a `watch` that is about to start the run sees it too
     on all "mkdir -p bertzoo-run && touch bertzoo-run/stopped && \
 { [ ! -e bertzoo/launch/tpu_worker.sh ] || bash bertzoo/launch/tpu_worker.sh stop; }"
     ;;
@@ -300,7 +301,7 @@ case $action in
     fi
     say "deleting the queued resource $name in $zone, its TPU VM and all that is on their disks"
     sure=()
-    if "$yes"; then sure=(--quiet); elif ! [[ -t 0 ]] && ! "$dry_run"; then die "nobody is there to be asked; give --yes"; fi
+    if "$yes"; then sure=(--quiet); elif ! [[ -t 0 ]] && ! "$dry_run"; then die "there is no terminal for a confirmation; add --yes"; fi
     act "${resources[@]}" delete "$name" "${place[@]}" --force "${sure[@]}"
     ;;
 esac

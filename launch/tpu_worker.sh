@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# One worker's side of launch/tpu_vm.sh, which copies it there and calls it:
+# The part of launch/tpu_vm.sh that runs on each worker; launch/tpu_vm.sh copies it there and calls it:
 # install | allow | start RUN… | status [RUN…] | stop | tail.
 #
-# A run is started detached, so that it outlives the connection. Its words, its log, and the exit code once it has one,
-# lie in ~/bertzoo-run. The lock there is held as long as any process of the run lives: it says whether one is running.
-# Where the file `stopped` lies there, a person has stopped the run, and nothing is started until `allow` takes it away.
+# A run is started detached, so that it outlives the connection. ~/bertzoo-run holds its arguments, its log and, at its
+# end, its exit code. The lock there is held as long as any process of the run lives, which shows whether a run is
+# running. If the file `stopped` is there, a user has stopped the run, and nothing is started until `allow` removes the
+# file.
 set -euo pipefail
 
 tree=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -14,18 +15,18 @@ mkdir -p "$state"
 
 running() { ! flock --nonblock "$state/lock" true; }
 words() { printf '%q ' "$@"; }
-another() { [[ $(words "$@") != "$(cat -- "$state/run" 2>/dev/null)" ]]; } # another RUN…: is it not the last one started?
+another() { [[ $(words "$@") != "$(cat -- "$state/run" 2>/dev/null)" ]]; } # another RUN…: whether RUN is not the run that was started last
 
 case ${1:-} in
   install)
-    # The images of TPU VMs have Python 3.10, and bertzoo needs 3.11: uv brings one.
+    # The images of TPU VMs have Python 3.10, and bertzoo needs 3.11: uv installs one.
     export PATH="$HOME/.local/bin:$PATH"
     command -v uv >/dev/null || python3 -m pip install --quiet --user uv
     uv venv --quiet --allow-existing --python=3.11 "$venv"
     cd -- "$tree"
     uv pip install --quiet --python="$venv/bin/python" --constraints=constraints.txt --editable='.[gcs]' 'jax[tpu]'
     ;;
-  allow) running || rm -f "$state/stopped" ;; # while it is being stopped, it stays so
+  allow) running || rm -f "$state/stopped" ;; # while the run is being stopped, keep the mark
   start)
     shift
     if running; then
@@ -44,10 +45,10 @@ case ${1:-} in
     words "$@" >"$state/run"
     touch "$state/started"
     cd -- "$tree"
-    # Not --nonblock: whoever asks whether the lock is held holds it for a moment.
+    # Not --nonblock: `running` holds the lock for a moment while it tests it.
     setsid --fork flock --timeout=10 "$state/lock" bash "$tree/launch/tpu_worker.sh" supervise "$@" \
       >>"$state/log" 2>&1 </dev/null
-    for _ in {1..50}; do # so that who asks next is not told of the run before
+    for _ in {1..50}; do # so that the next `status` does not report the run before
       if running || [[ -e $state/exit ]]; then break; fi
       sleep 0.1
     done
@@ -69,13 +70,13 @@ case ${1:-} in
       wait "$child" || code=$?
     done
     echo "$code" >"$state/exit.new"
-    mv -- "$state/exit.new" "$state/exit" # whole or not at all
+    mv -- "$state/exit.new" "$state/exit" # so that no half-written file is ever read
     ;;
-  status) # with RUN… as who asks for that one sees it
+  status) # with RUN…, the state of that run
     shift
     if running; then
-      # A run has written its words before it takes the lock: where there are none, this machine is being deleted.
-      # Read once, as that may happen at any moment.
+      # A run writes its arguments before it takes the lock: if there are none, this machine is being deleted.
+      # Read them once, because that may happen at any moment.
       last=$(cat -- "$state/run" 2>/dev/null) && [[ -n $last ]] || exit 1
       if (($#)) && [[ $(words "$@") != "$last" ]]; then
         echo "bertzoo-worker: another $last"
@@ -89,7 +90,7 @@ case ${1:-} in
     elif [[ -e $state/exit ]]; then
       echo "bertzoo-worker: exit $(<"$state/exit")"
     elif [[ -e $state/started ]]; then
-      echo "bertzoo-worker: exit 137" # killed without a word, as when the machine restarts
+      echo "bertzoo-worker: exit 137" # killed before it wrote a code, as when the machine restarts
     else
       echo "bertzoo-worker: idle"
     fi

@@ -1,4 +1,4 @@
-"""Arguments that several functions share."""
+"""Convert and check arguments that several API functions share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ def config_files(config: Config) -> list[str | Path]:
 
 
 def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
-    """Return the options of a training run."""
+    """Return the options of a training run; raises UserError for unknown ones."""
     from bertzoo.core.errors import UserError
     from bertzoo.runs.open_run import Options
 
@@ -41,7 +41,7 @@ def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
 
 
 def reject(path: Path | str, what: str, **arguments: Any) -> None:
-    """Raise UserError for an argument that does not apply to what the path holds."""
+    """Raise UserError if one of `arguments` is set. what: the kind of model at `path`, to which they do not apply."""
     from bertzoo.core.errors import UserError
 
     for name, value in arguments.items():
@@ -56,7 +56,7 @@ def on_disk(name: Path | str, argument: str) -> Path: ...
 @overload
 def on_disk(name: Path | str | None, argument: str) -> Path | None: ...
 def on_disk(name: Path | str | None, argument: str) -> Path | None:
-    """Return a path on this machine; raises UserError for a URL."""
+    """Return a path on this machine, or None for None; raises UserError, naming `argument`, for a URL."""
     from bertzoo.core import paths
 
     return None if name is None else paths.on_disk(name, f"{argument} =", "Copy it to this machine and name the copy.")

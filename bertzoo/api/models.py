@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Loaded(NamedTuple):
-    """A model. model: a Linen module; params: its parameters; tokenizer: None if the source has none."""
+    """A loaded model. model: a Linen module; params: its parameters; tokenizer: None if the source has none."""
 
     model: Any
     params: Any
@@ -69,13 +69,14 @@ def evaluate(
     """Measure a model, as `bertzoo evaluate`.
 
     A pretraining run: returns held-out losses (nats), metrics and the unigram entropy. checkpoint: latest, best or a
-    step (default: latest). stage: whose rows (default: the last). corpus: where its corpus is now.
+    step (default: latest). stage: the stage whose row length applies (default: the last). corpus: where the run's
+    corpus is now.
 
     A fine-tuned model or its exported file: returns its task, the number of examples and `scores` in points, by split
-    and metric. split: train, dev or test (default: dev). task: default the model's. data_dir: default the training
-    files' folder. input: a file of rows, instead of a split. seed: default the best. output: a folder for the answers
-    to questions. python: for a .pte file, a Python that has executorch.
-    tell: receives each line for the user; None silences the function.
+    and metric. split: train, dev or test (default: dev). task, data_dir: as in training by default. input: a file of
+    rows, instead of a split. seed: of the run (default: the best). output: a folder for the answers to questions.
+    python: for a .pte file, a Python that has executorch.
+    tell: receives progress lines; None silences them.
     """
     from bertzoo.export.file_model import is_pretraining, open_task_model
     from bertzoo.finetuning import evaluate
@@ -121,7 +122,7 @@ def predict(
     """Apply a model to texts, in their order, as `bertzoo predict`.
 
     A fine-tuned model returns for each text, or pair of texts, `label` and `probability`, or `number`, or `words` and
-    `tags`; a model of questions takes pairs of a question and its context and returns `answer`, `start`, `end`. A
+    `tags`. A question-answering model takes pairs of a question and its context and returns `answer`, `start`, `end`. A
     masked language model fills every `[MASK]`: `blanks` has for each the `top` (default 5) likeliest tokens with their
     probabilities. `checkpoint` (of a pretraining run), `seed`, `batch_size` and `python` are as in `evaluate`.
     """
@@ -151,12 +152,12 @@ def predict(
 def convert(
     source: Path | str, destination: Path | str, *, to: str, tell: Say | None = print, **options: Any
 ) -> dict[str, Any] | None:
-    """Convert a model to a directory or a file, as `bertzoo convert`; return a file's description or None.
+    """Convert a model, as `bertzoo convert`; return the description of a file, None for a directory.
 
     to: huggingface, bertzoo or pytorch for a directory; litert, torch-export, torchscript, onnx or executorch for a
     file, which is verified against the model before it appears. options: fields of
     `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`, `head="none"`.
-    tell: receives each line for the user; None silences the function.
+    tell: receives progress lines; None silences them.
     """
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.core import config as loader
@@ -181,11 +182,11 @@ def plan(
     price: float | None = None,
     tell: Say | None = print,
 ) -> "RunPlan":
-    """Plan a pretraining or a transfer on an absent TPU slice such as "v5e:16x16", as `bertzoo plan`.
+    """Estimate a pretraining or a transfer on a TPU slice such as "v5e:16x16", as `bertzoo plan`.
 
     compile_steps: compile every stage's step if libtpu is installed (minutes each), or read results from `cache_dir`.
     price: dollars per chip-hour. The result holds memory in bytes, time and cost by stage.
-    tell: receives each line for the user; None silences the function.
+    tell: receives progress lines; None silences them.
     """
     from bertzoo.planning import electra_flops, estimate
     from bertzoo.runs.kind import recipe_class
@@ -203,7 +204,7 @@ def plan(
         compile_steps=compile_steps,
         cache_dir=cache_dir,
         price=price,
-        # A paper's figure holds for its config without changes.
+        # A paper's figure applies only to its unchanged config.
         published=None if overrides else electra_flops.PUBLISHED_FLOPS.get(name),
         tell=tell or silent,
     )
@@ -217,12 +218,12 @@ def benchmark(
     tell: Say | None = print,
     **settings: Any,
 ) -> "BenchmarkResult":
-    """Measure speed, size and memory of models in their runtimes, in turns, as `bertzoo benchmark`.
+    """Measure speed, size and memory of models in their runtimes, as `bertzoo benchmark`.
 
     models: names of shipped configs, runs, model directories or exported files. overrides: keys of the configs' model.
     parts: also count the FLOPs of each part. settings: fields of `bertzoo.benchmarking.benchmark.BenchmarkSettings`,
     such as `backends=("litert",)`, `lengths=(128,)`, `threads=(1, 4)`.
-    tell: receives each line for the user; None silences the function.
+    tell: receives progress lines; None silences them.
     """
     from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark
     from bertzoo.core import config as loader

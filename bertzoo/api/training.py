@@ -16,7 +16,7 @@ class Run(NamedTuple):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The last held-out losses and metrics."""
+        """The newest held-out losses and metrics, if any."""
         from bertzoo.runs.report.page import read_history
         from bertzoo.runs.run_dir import RunDirectory
 
@@ -59,10 +59,10 @@ def tokenize(
 ) -> dict[str, Any]:
     """Tokenise text into a corpus, as `bertzoo tokenize`; return its manifest.
 
-    source: files, as `data.source` names them. destination: a directory, or a URL. config: pretraining configs that
-    hold [data], as names or files. overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`. workers:
-    processes, 0 for one per core. runner: an Apache Beam runner, with its own options.
-    tell: receives each line for the user; None silences the function.
+    source: the text, named as in `data.source`. destination: a directory, or a URL. config: pretraining configs whose
+    [data] applies, as names or files. overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`.
+    workers: processes, 0 for one per core. runner: an Apache Beam runner, with its own options.
+    tell: receives progress lines; None silences them.
     """
     from bertzoo.core import config as loader
     from bertzoo.core.paths import is_url
@@ -95,7 +95,7 @@ def pretrain(
     from_model: the model that a new run starts from; its [model] applies if `config` has none. options: `workers`
     (processes that tokenise, 0 for one per core), `batch_workers` (processes that make batches, 0 for a thread),
     `corpus` (where a resumed run's corpus is now).
-    tell: receives each line for the user; None silences the function.
+    tell: receives progress lines; None silences them.
     """
     from bertzoo.core.config import as_options
     from bertzoo.runs import open_run
@@ -123,7 +123,7 @@ def transfer(
     """Train a student with a teacher, or resume, as `bertzoo transfer`; a resumed run finds its teacher in run.json.
 
     stages: train only from stage A to B, counted from 1. options: as in `pretrain`.
-    tell: receives each line for the user; None silences the function.
+    tell: receives progress lines; None silences them.
     """
     from bertzoo.runs import open_run
     from bertzoo.runs.transfer_config import Transfer
@@ -144,7 +144,7 @@ def prune(
     """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune`; return the directory of the pruned model.
 
     options: as in `pretrain`.
-    tell: receives each line for the user; None silences the function.
+    tell: receives progress lines; None silences them.
     """
     from bertzoo.pruning.run import prune
     from bertzoo.pruning.settings import Prune
@@ -165,7 +165,8 @@ def finetune(
     """Fine-tune a model on a task over several seeds, or resume, as `bertzoo finetune`.
 
     overrides: at least `task` and `data_dir` for a shipped config. from_model: may be None for a resumed run.
-    tell: receives each line for the user; None silences the function.
+    teacher: a fine-tuning run to distil from.
+    tell: receives progress lines; None silences them.
     """
     from bertzoo.finetuning import run
     from bertzoo.finetuning.settings import Finetune

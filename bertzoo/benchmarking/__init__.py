@@ -1,4 +1,4 @@
-"""How fast models run, each in a process of its own, timed in turns; latency tables for pruning; operations by part.
+"""Time models in turns, each in its own process; measure latency tables for pruning; count operations by part.
 
-Files are written by `export`; the cost of training is estimated by `planning`.
+`export` writes the files; `planning` estimates the cost of training.
 """

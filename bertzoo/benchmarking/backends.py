@@ -1,4 +1,4 @@
-"""What each runtime needs to be installed, which files it runs, and how a model is written for it."""
+"""Runtimes: the packages that each needs, the files that it runs, and how a model is written for it."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -24,19 +24,19 @@ from bertzoo.runs import any_model
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenModel:
-    """A model as a runtime reads it. size: bytes of the file, or of the weights of a directory."""
+    """A model written for a runtime. size: bytes of the file, or of a directory's weights. graph: None if unknown."""
 
     path: Path
     size: int
     graph: Any
 
     def flops(self, length: int) -> int:
-        """Operations of the products of one row, 2 per multiply-add."""
+        """Return the operations of one row's matrix products, 2 per multiply-add."""
         return formats.flops(self.graph, length)
 
 
 class WriteRequest(NamedTuple):
-    """Lengths and precision to write a model for; python: one that has executorch."""
+    """Lengths and precision to write a model for. python: an interpreter that has executorch."""
 
     lengths: Sequence[int]
     precision: Precision
@@ -45,8 +45,10 @@ class WriteRequest(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """A runtime. runs, writes: packages needed to run files and to write them. extra: of the project, which installs
-    them. suffixes: of the files that it runs. single: whether a written file reads one length only.
+    """A runtime.
+
+    runs, writes: packages needed to run files and to write them. extra: the project's extra that installs them.
+    suffixes: of files that it runs. single: whether a written file reads rows of one length only.
     """
 
     runs: tuple[str, ...]
@@ -59,7 +61,7 @@ class Backend:
 
 
 def calibration(pretrained: Pretrained, lengths: Sequence[int], precision: Precision) -> Calibration | None:
-    """Random rows to calibrate int8-static with, by signature; None for other precisions."""
+    """Return random calibration rows for int8-static, by signature; None for other precisions."""
     if precision != "int8-static":
         return None
     graph = training_graph(pretrained)
@@ -120,7 +122,7 @@ BACKENDS: dict[str, Backend] = {
         suffixes=(".onnx",),
     ),
     "jax": Backend(runs=("jax",), write=partial(_directory, any_model.write_model, any_model.PARAMETERS)),
-    # Another Python has its packages.
+    # Its packages may be in another Python.
     "executorch": Backend(runs=(), write=partial(_format, "executorch"), suffixes=(".pte",), single=True),
 }
 SUFFIXES = {suffix: name for name, backend in BACKENDS.items() for suffix in backend.suffixes}
@@ -129,7 +131,7 @@ SUFFIXES = {suffix: name for name, backend in BACKENDS.items() for suffix in bac
 def check_backend(name: str, writes: bool, threads: Sequence[int], python: Path) -> None:
     """Raise UserError if a backend's packages are not installed, or it does not support a number of threads.
 
-    writes: whether a model will be written for it. python: one that has executorch.
+    writes: whether a model will be written for it. python: an interpreter that has executorch.
     """
     backend = BACKENDS[name]
     check_installed(f"--backends: {name}", (*backend.runs, *(backend.writes if writes else ())), backend.extra)

@@ -1,4 +1,4 @@
-"""Time models in their runtimes: write each for its backend, load all, take turns."""
+"""Time models in their runtimes: write each for its backend, load all, run them in turns."""
 
 import os
 import sys
@@ -21,28 +21,28 @@ from bertzoo.export.litert.write import signature
 from bertzoo.export.options import PRECISIONS
 
 RUNS, ROUNDS = 40, 8  # the papers' mean is over 40 runs
-ANY_VOCABULARY = 32  # ids that every file has, for files without a description
+ANY_VOCABULARY = 32  # number of ids that every file has, for files without a description
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartShares:
-    """Share of a model's operations by part, at a length; see benchmarking/parts.py."""
+    """A model's operations by part. flops: share (0 to 1) of each part of benchmarking/parts.py, at a length."""
 
     model: str
     length: int
     flops: dict[str, float]
 
     def lines(self) -> list[str]:
-        """Aligned lines: a title, the column names, the parts in percent."""
+        """Return aligned lines of text: a title, the column names, each part's share in percent."""
         cells = [("part", "FLOPs %"), *((part, f"{100 * share:.1f}") for part, share in self.flops.items())]
         return [f"{self.model}, {self.length} tokens", *rows.aligned(cells, 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult:
-    """Measurements. base: the model that speeds are relative to. parts: empty unless asked for."""
+    """A benchmark's measurements. base: the model that speeds are relative to. parts: empty unless requested."""
 
     runs: int
     rounds: int
@@ -63,15 +63,17 @@ class BenchmarkResult:
         }
 
     def lines(self) -> list[str]:
-        """Aligned lines of text with the names of the columns."""
+        """Return the measurements as aligned lines of text, column names first."""
         note = f"speed: times as fast as {self.base}, in the same backend with as many threads and tokens"
         return [*rows.table(self.rows, self.base), note]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkSettings:
-    """What to run: backends, precisions and lengths, or None for the defaults; threads of a run; runs spread over
-    rounds; python: one that has ExecuTorch. Raises UserError for values that do not exist.
+    """What to time; raises UserError for unknown or conflicting values.
+
+    backends, precisions, lengths: None for the defaults. threads: numbers of threads. runs: timed runs of each case,
+    spread over the rounds. python: an interpreter that has ExecuTorch.
     """
 
     backends: Sequence[str] | None = None
@@ -104,7 +106,7 @@ class BenchmarkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The work of one process. length: None for a file that is timed at the usual length."""
+    """A model and the settings that one process times. length: None for a file, to be timed at the default length."""
 
     model: BenchmarkModel
     backend: str
@@ -122,20 +124,21 @@ class Case:
         )
 
     def request(self) -> LoadRequest:
-        """What its worker loads."""
+        """Return the request that makes a worker load this case."""
         inputs = self.model.description.inputs
         return LoadRequest(self.backend, str(self.written.path), self.threads, self.vocabulary, inputs)
 
     def flops(self, length: int) -> int | None:
-        """Operations of a row, or None if they are not known."""
+        """Return the operations of one row, or None if they are not known."""
         if self.written.graph is not None:
             return self.written.flops(length)
         return self.model.description.flops.get(signature(length))
 
     def resolve_length(self, available: Sequence[int]) -> int:
-        """The length to run, given those that the file has (none: any); raises UserError if it lacks the one asked for.
+        """Return the length to run; raises UserError if the file does not have it.
 
-        By default 128 tokens, or the most that the file takes if it does not take 128.
+        available: the file's lengths; empty if it takes any. The default is 128 tokens, or if the file does not take
+        128, the most that it takes.
         """
         if self.length is None and available:
             return USUAL if USUAL in available else max(available)
@@ -182,7 +185,7 @@ def benchmark(
 
 
 def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
-    """The backends that run a model; a file has one."""
+    """Return the backends that run a model; a file has only one."""
     if model.file is None:
         return list(settings.backends or ["litert"])
     backend = SUFFIXES[model.file.suffix]

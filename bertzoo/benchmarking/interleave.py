@@ -14,12 +14,12 @@ from bertzoo.core.child import start_python
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
 
-_BACKENDS = {"torch-export": "torch", "torchscript": "torch"}  # other formats have their backend's name
-Rounds = list[list[float]]  # for every round the seconds of its runs
+_BACKENDS = {"torch-export": "torch", "torchscript": "torch"}  # by export format; others share their backend's name
+Rounds = list[list[float]]  # seconds of every run, by round
 
 
 class BenchmarkFailed(UserError):
-    """A model does not run; the message names it and the reason (exit code 1)."""
+    """Raised if a model does not run; the message names the model and the reason (exit code 1)."""
 
     exit_code = 1
 
@@ -27,7 +27,7 @@ class BenchmarkFailed(UserError):
 class Worker:
     """A child process of `python` with a model loaded; call `close` at the end.
 
-    name: of the model, in messages. state: the process's first answer: empty, lengths, threads, version.
+    name: the model's, for messages. state: the process's first answer, with the keys empty, lengths, threads, version.
     """
 
     def __init__(self, name: str, request: LoadRequest, python: str = sys.executable) -> None:
@@ -52,11 +52,11 @@ class Worker:
         return self._ask({"lengths": list(lengths)})["seconds"]
 
     def outputs(self, length: int) -> dict[str, list[float]]:
-        """The outputs of a row of this length, each flattened."""
+        """Run a row of this length; return its outputs by name, each flattened."""
         return self._ask({"outputs": length})["outputs"]
 
     def peak(self) -> int:
-        """Peak memory so far in bytes, beyond the runtime without a model."""
+        """Return the peak memory so far in bytes, less that of the runtime without a model."""
         return self._ask({"peak": True})["peak"]
 
     def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Worker:
 def start_workers(
     requests: Sequence[tuple[str, LoadRequest]], executorch: str = sys.executable
 ) -> Iterator[list[Worker]]:
-    """A worker for each (name, request), until the end of the context. executorch: a Python that has it."""
+    """Start a worker for each (name, request); close them on exit. executorch: a Python that has ExecuTorch."""
     with ExitStack() as stack:
         workers = []
         for name, request in requests:
@@ -95,7 +95,10 @@ def start_workers(
 
 
 def order(count: int, index: int) -> list[int]:
-    """The order of `count` workers in a round: every second round reverses the one before, then another starts."""
+    """Return the workers' order in round `index`.
+
+    Two rounds form a pair, an order and its reverse; the next pair rotates the order by one worker.
+    """
     turned = [(index // 2 + place) % count for place in range(count)]
     return turned if index % 2 == 0 else turned[::-1]
 
@@ -117,13 +120,13 @@ def take_turns(
 
 
 def ratio(ours: Rounds, theirs: Rounds) -> float:
-    """Median over the rounds of our median divided by theirs."""
+    """Return the median over the rounds of median(ours) / median(theirs)."""
     pairs = zip(ours, theirs, strict=True)
     return statistics.median(statistics.median(a) / statistics.median(b) for a, b in pairs)
 
 
 def memory_of_file(options: Any, model: Any, file: Path, length: int, inputs: tuple[str, ...]) -> int:
-    """Peak memory in bytes of a process that runs a file once, beyond the runtime without a model.
+    """Return the peak memory in bytes of a process that runs a file once, less that of the runtime without a model.
 
     options: the `export.options.ExportOptions` that the file was made with.
     """

@@ -1,7 +1,7 @@
-"""Measure the latency table that pruning counts milliseconds with: small encoders at a grid of sizes, in LiteRT.
+"""Measure the latency table from which pruning computes milliseconds: small encoders at a grid of sizes, in LiteRT.
 
-Every encoder is timed with one layer and with a few; the difference is the time of a layer. All are classifiers, so the
-last layer computes the first token only.
+Every encoder is timed with 1 and with 3 layers; from the difference follows the time of a layer. All are classifiers,
+so the last layer computes the first token only.
 """
 
 import dataclasses
@@ -28,15 +28,16 @@ from bertzoo.pruning.shapes import LETTERS, cuttable, groups, layer_sizes, refus
 from bertzoo.pruning.structure import declare
 
 BACKEND = "litert"
-MORE = 2  # further layers of the deeper encoder of a pair
-TOGETHER = 8  # models that alternate, besides the reference model in every group
-VOCABULARY = 1000  # entries at most; the rest of a larger table is never read
+MORE = 2  # layers that the deeper encoder of a pair has more
+TOGETHER = 8  # models of a group, which take turns with the reference model
+VOCABULARY = 1000  # most entries of an encoder's table; more would not change its time
 STEPS = 4
 
 
 class LatencySettings(NamedTuple):
-    """dimensions: letters, none for all that the model has. steps: number of sizes of each. length: tokens, 0 for the
-    usual 128.
+    """dimensions: letters of dimensions to measure; empty for all of the model. steps: number of sizes of each.
+
+    length: tokens; 0 for 128. runs: timed runs of each encoder, spread over the rounds.
     """
 
     dimensions: Sequence[str] = ()
@@ -51,7 +52,7 @@ class LatencySettings(NamedTuple):
 def measure_config(
     name: str, overrides: Sequence[tuple[str, str]], settings: LatencySettings, tell: Callable[[str], None]
 ) -> LatencyTable:
-    """`measure` a config or the model in a directory; raises UserError if `name` is neither, or for the settings."""
+    """Measure a config or the model in a directory; raises UserError if `name` is neither or a setting is invalid."""
     if settings.steps < 2:
         raise UserError(f"--steps={settings.steps} is less than 2, the smallest and the largest size. Use at least 2.")
     check_backend(BACKEND, True, [settings.threads], Path(sys.executable))
@@ -64,7 +65,7 @@ def measure_config(
 
 
 def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple[int, ...]]:
-    """By letter the sizes to measure, from the smallest that a cut can leave to the model's own.
+    """Return each dimension's sizes to measure, by letter, from the smallest that pruning can leave to the model's own.
 
     Raises UserError if the model has no such dimension.
     """
@@ -83,7 +84,7 @@ def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple
 
 
 def measure(model: Model, settings: LatencySettings, tell: Callable[[str], None]) -> LatencyTable:
-    """The latency table of a model; `tell` receives the progress.
+    """Return the latency table of a model; `tell` receives the progress.
 
     Raises UserError if the model's layers differ in a dimension that is not measured.
     """
@@ -121,10 +122,10 @@ def measure(model: Model, settings: LatencySettings, tell: Callable[[str], None]
 def _milliseconds(
     models: Sequence[Model], settings: LatencySettings, tell: Callable[[str], None]
 ) -> tuple[list[float], str]:
-    """The time of every model and the runtime's version.
+    """Return the milliseconds of every model, and the runtime's version.
 
-    A few models at a time take turns with the first model. Times are ratios to the first model's, so a machine that
-    slows down between two groups does not change them.
+    A few models at a time take turns with the first model. Times come from ratios to the first model's time, so a
+    machine that slows down between two groups does not change them.
     """
     shares, of_first, done, runtime = [1.0], list[float](), 1, ""
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
@@ -151,7 +152,7 @@ def _request(model: Model, place: Path, settings: LatencySettings) -> LoadReques
 
 
 def _machine() -> str:
-    """The processor's name and architecture."""
+    """Return the processor's name and architecture."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -17,14 +17,14 @@ from bertzoo.models.tasks import SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
 from bertzoo.runs.kind import recipe_class
 
-PRETRAINING_HEADS = ("none", "masked", "replaced")  # the papers time none of these, but a classifier
-DEVIATION = 0.02  # of random weights; no time depends on finite weights
+PRETRAINING_HEADS = ("none", "masked", "replaced")  # replaced by a classifier, which the papers time
+DEVIATION = 0.02  # standard deviation of random weights; times do not depend on it
 BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileDescription:
-    """What the JSON beside an exported file records; None or empty where there is no JSON.
+    """Contents of the JSON beside an exported file; None or empty if there is no JSON.
 
     flops: operations of a row by signature.
     """
@@ -40,7 +40,7 @@ class FileDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkModel:
-    """A model under a name, or an exported file and its description."""
+    """A model to time: `pretrained`, or an exported `file` with its description."""
 
     name: str
     pretrained: Pretrained | None = None
@@ -49,22 +49,22 @@ class BenchmarkModel:
 
     @property
     def head(self) -> str | None:
-        """The kind of its head, if known."""
+        """Kind of the model's head, or None if not known."""
         return self.description.head if self.pretrained is None else self.pretrained.head.kind
 
     @property
     def parameters(self) -> int | None:
-        """The number of its parameters, if known."""
+        """Number of the model's parameters, or None if not known."""
         return self.description.parameters if self.pretrained is None else self.pretrained.parameter_count
 
     @property
     def is_config(self) -> bool:
-        """Whether overrides of a config can have changed it."""
+        """Whether the model was built from a config, to which overrides apply."""
         return self.pretrained is not None and self.pretrained.source == {"format": "random"}
 
     @property
     def is_bert_base(self) -> bool:
-        """Whether it has BERT-base's sizes."""
+        """Whether the model is a BERT of BERT-base's sizes."""
         if self.pretrained is None or self.pretrained.model.kind != "bert":
             return False
         model = self.pretrained.model
@@ -74,7 +74,7 @@ class BenchmarkModel:
 def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str]) -> BenchmarkModel:
     """Read a file that ends in one of `suffixes`, a model directory, or a config with overrides and random weights.
 
-    A model under a pretraining head or none becomes a classifier of two classes. Raises UserError.
+    A model with a pretraining head, or without a head, becomes a classifier of two classes. Raises UserError.
     """
     path = Path(name)
     if path.suffix in suffixes:
@@ -129,13 +129,13 @@ def read_description(file: Path) -> FileDescription:
 
 
 def untrained(model: Model, name: str) -> Pretrained:
-    """A model with random weights as a classifier of two classes."""
+    """Return a model with random weights and a classification head of two classes."""
     bare = Pretrained(model=model, head=None, params={}, tokenizer=None, origin=name, source={"format": "random"})
     return classifier(bare)
 
 
 def classifier(pretrained: Pretrained) -> Pretrained:
-    """The model under a classifier of two classes; parameters that it lacks are random."""
+    """Return the model with a classification head of two classes; parameters that it lacks are random."""
     head = SequenceClassification()
     random = np.random.default_rng(0)
 

@@ -1,4 +1,4 @@
-"""Share of a model's operations by part, as in SqueezeBERT's Table 1 (Iandola et al. 2020)."""
+"""Count a model's operations by part, as in SqueezeBERT's Table 1 (Iandola et al. 2020)."""
 
 import re
 
@@ -7,8 +7,8 @@ from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.litert.write import row_shapes
 from bertzoo.nn.flops import flops_by_scope
 
-# The scopes of Linen modules, the first that matches. Table 1 counts attention_output as part of the FFN: BERT-base's
-# projections are 24.3 %, attention 2.70 %, and FFN 8.1 + 64.9 = 73.0 %.
+# Patterns of Linen modules' scopes; the first that matches counts. Table 1 counts attention_output as part of the FFN:
+# BERT-base's projections are 24.3 %, attention 2.70 %, and FFN 8.1 + 64.9 = 73.0 %.
 PARTS = {
     "embedding": r"/embedding/|/encoder/projection/",
     "projections": r"/layers_\d+/attention/(convolution/)?(query|key|value|gate)/",
@@ -21,7 +21,7 @@ PARTS = {
 
 
 def flops_by_part(pretrained: Pretrained, length: int) -> dict[str, int]:
-    """Operations of the matrix products of one row in the training graph, 2 per multiply-add, by part of PARTS."""
+    """Return the operations of a row's matrix products in the training graph, 2 per multiply-add, by part of PARTS."""
     graph = training_graph(pretrained)
     counts = dict.fromkeys(PARTS, 0)
     for scope, count in flops_by_scope(lambda graph, row: graph(**row), graph, row_shapes(graph, length)).items():

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("#8fb3d9", "#c4452d", "#7fa650", "#d9a441", "#8a6bb8")
 SMALL = 8  # points
-LETTER = 0.075  # inches, the width of a label's character at most
+LETTER = 0.075  # inches, the largest width of a label's character
 
 
 def draw(rows: Sequence[Measurement], base: str, runs: int, path: Path) -> None:
@@ -21,9 +21,9 @@ def draw(rows: Sequence[Measurement], base: str, runs: int, path: Path) -> None:
 
 
 def figure(rows: Sequence[Measurement], base: str, runs: int) -> "Figure":
-    """A bar per row: its median in milliseconds, and how many times as fast as `base` it is.
+    """Draw a bar per row: its median in milliseconds, labelled with how many times as fast as `base` it is.
 
-    The title holds the settings that all rows share, each label those that differ.
+    The title holds the settings that all rows share; each label holds those that differ.
     """
     from matplotlib.figure import Figure  # without pyplot: no backend, no global state
 

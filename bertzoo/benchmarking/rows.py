@@ -1,4 +1,4 @@
-"""Measurements: as JSON and as a table of text."""
+"""Measurements, and how they are written as JSON and as a table of text."""
 
 import statistics
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ TEXT_COLUMNS = 3  # left-aligned; the others are numbers
 class Measurement:
     """A model timed in a runtime.
 
-    rounds: seconds of its runs. peak: bytes of memory beyond `empty`, the runtime without a model. size: bytes.
-    Fields that a file does not record are None.
+    rounds: seconds of its runs. empty: peak memory in bytes of the runtime without a model. peak: bytes beyond `empty`
+    with the model. size: bytes of the file. Fields that a file does not record are None.
     """
 
     model: str
@@ -44,13 +44,13 @@ class Measurement:
 
 
 def speed(row: Measurement, rows: Sequence[Measurement], base: str) -> float | None:
-    """How many times as fast as `base` in the same setting, at its first precision there; None if it has none."""
+    """Return how many times as fast as model `base` a row is; None if `base` was not timed in the row's setting."""
     reference = next((one for one in rows if (one.model, one.setting) == (base, row.setting)), None)
     return None if reference is None else ratio(reference.rounds, row.rounds)
 
 
 def document(rows: Sequence[Measurement], base: str) -> list[dict[str, Any]]:
-    """The rows as JSON objects; times in milliseconds, sizes in bytes."""
+    """Return the rows as JSON objects; times are in milliseconds, sizes in bytes."""
     return [
         {
             "model": row.model,
@@ -76,7 +76,7 @@ def document(rows: Sequence[Measurement], base: str) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Measurement], base: str) -> list[str]:
-    """Aligned lines: the column names, then one for each row."""
+    """Return aligned lines of text: the column names, then one line for each row."""
 
     def optional(value: float | None, form: str) -> str:
         return "" if value is None else format(value, form)
@@ -102,7 +102,7 @@ def table(rows: Sequence[Measurement], base: str) -> list[str]:
 
 
 def aligned(lines: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Lines of cells in columns, the first `left` of them aligned to the left."""
+    """Join cells to lines with aligned columns: the first `left` columns to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(

@@ -41,7 +41,7 @@ class LoadRequest(NamedTuple):
 
 
 class LoadedModel(NamedTuple):
-    """prepare: length -> an inference. lengths: of the file, empty if it takes any. threads: those in use."""
+    """prepare: maps a length to an inference. lengths: of the file, empty if it takes any. threads: their number."""
 
     prepare: Callable[[int], Inference]
     lengths: tuple[int, ...]
@@ -54,7 +54,7 @@ Loader = Iterator[str | LoadedModel]
 
 
 def random_row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[str, Any]:
-    """Inputs by name: random ids, no padding, one segment, the first position."""
+    """Return inputs by name: random ids, no padding, one segment, all masked positions 0."""
 
     def fill(name: str, shape: tuple[int, ...]) -> Any:
         if "mask" in name and "position" not in name:
@@ -67,7 +67,7 @@ def random_row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[s
 
 
 def litert(request: LoadRequest) -> Loader:
-    """LiteRT's interpreter, which maps the file into memory as on a phone."""
+    """Load a file in LiteRT's interpreter, which maps it into memory as on a phone."""
     from ai_edge_litert.interpreter import Interpreter
 
     yield "ai-edge-litert"
@@ -86,7 +86,7 @@ def litert(request: LoadRequest) -> Loader:
 
 
 def torch(request: LoadRequest) -> Loader:
-    """PyTorch without a compiler, on a .pt or .pt2 file or on a directory of `--to=pytorch`."""
+    """Load a .pt or .pt2 file, or a directory of `--to=pytorch`, in PyTorch without a compiler."""
     import torch
 
     from bertzoo.conversion.modeling_bertzoo import load
@@ -115,8 +115,8 @@ def torch(request: LoadRequest) -> Loader:
 
 
 def onnx(request: LoadRequest) -> Loader:
-    """onnxruntime on the CPU."""
-    import onnxruntime  # noqa: F401 (its memory is not the model's)
+    """Load a file in onnxruntime on the CPU."""
+    import onnxruntime  # noqa: F401 (its memory must not count as the model's)
 
     from bertzoo.export import runtimes
 
@@ -125,7 +125,7 @@ def onnx(request: LoadRequest) -> Loader:
 
 
 def executorch(request: LoadRequest) -> Loader:
-    """ExecuTorch's runtime; the Python that runs this has it."""
+    """Load a file in ExecuTorch's runtime, which the Python that runs this worker must have."""
     import executorch.runtime
     import torch
 
@@ -145,7 +145,7 @@ def executorch(request: LoadRequest) -> Loader:
 
 
 def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
-    """A file in one of export.runtimes; a file that takes a single length raises at its first run with another."""
+    """Return a file opened by export.runtimes as a model of any length; running an unsupported length raises."""
 
     def prepare(length: int) -> Inference:
         shapes = {name: (1, 1 if name == "masked_positions" else length) for name in request.inputs}
@@ -156,7 +156,7 @@ def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
 
 
 def jax(request: LoadRequest) -> Loader:
-    """The training graph, compiled by XLA; it has as many threads as the process has cores."""
+    """Load a directory's training graph, compiled by XLA; it uses as many threads as the process has cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request.threads])
     import jax
     import jax.numpy as jnp
@@ -187,7 +187,7 @@ LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {
 
 
 def peak() -> int:
-    """Peak memory of this process in bytes."""
+    """Return the peak memory of this process in bytes."""
     status = Path("/proc/self/status")
     if status.exists():  # ru_maxrss includes the peak of the parent process
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
@@ -227,7 +227,7 @@ def _seconds(run: Inference) -> float:
 
 
 def main() -> None:
-    """Serve standard input; everything that libraries print goes to standard error."""
+    """Serve requests from standard input; everything that libraries print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

@@ -1,8 +1,8 @@
-"""Time models on this machine's CPU: speed, size and memory.
+"""Measure speed, size and memory of models on this machine's CPU.
 
 MODEL is a shipped config or TOML file (random weights), a run, a checkpoint, a model or Hugging Face directory, or a
 file that `bertzoo convert` wrote. A model without a task's head is measured as a classifier of two classes. Models run
-in turns, one row at a time. Speed is relative to BERT-base, or else to the first MODEL: above 1 is faster.
+in turns, one row at a time. Speed is relative to a MODEL of BERT-base's shape, or to the first: above 1 is faster.
 
 examples:
   bertzoo benchmark bert_base squeezebert mobilebert convbert_base
@@ -23,14 +23,14 @@ Overrides = Sequence[tuple[str, str]]
 
 
 def config() -> type:
-    """The class of the configs."""
+    """Return Pretrain, the class of the configs that MODEL can name."""
     from bertzoo.runs.pretrain_config import Pretrain
 
     return Pretrain
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     runs, output = parser.group("measurement"), parser.group("output")
     parser.group("input").add_argument("models", nargs="+", metavar="MODEL", help="a model to measure")
     runs.add_argument(
@@ -40,28 +40,33 @@ def arguments(parser: Parser) -> None:
         help="runtimes: litert, torch, onnx, jax, executorch (default: litert)",
     )
     runs.add_argument(
-        "--threads", type=_numbers, default="1", metavar="N,…", help="CPU threads of a model; several are timed apart"
+        "--threads", type=_numbers, default="1", metavar="N,…", help="numbers of CPU threads to measure with"
     )
     runs.add_argument("--lengths", type=_numbers, metavar="N,…", help="tokens in a row (default: 128)")
     runs.add_argument(
-        "--precision", type=_words, metavar="A,B", help="of the weights, as in `bertzoo convert` (default: fp32)"
+        "--precision",
+        type=_words,
+        metavar="A,B",
+        help="precisions of the weights, as in `bertzoo convert` (default: fp32)",
     )
     runs.add_argument("--runs", type=int, default=40, metavar="N", help="timed runs of each model")
-    runs.add_argument("--rounds", type=int, default=8, metavar="N", help="turns that the runs are spread over")
+    runs.add_argument("--rounds", type=int, default=8, metavar="N", help="turns into which the timed runs are divided")
     runs.add_argument("--profile", action="store_true", help="print each part's share of a model's operations")
     runs.add_argument(
-        "--python", type=Path, metavar="FILE", help="executorch: a Python that has it (default: this one)"
+        "--python", type=Path, metavar="FILE", help="for executorch: a Python that has it (default: this one)"
     )
     table = parser.group("latency table")
     table.add_argument(
         "--table",
         type=Path,
         metavar="FILE",
-        help='measure small encoders like MODEL in LiteRT for `bertzoo prune` with target.kind = "latency" '
+        help='write LiteRT latencies of small encoders like MODEL, for `bertzoo prune` with target.kind = "latency" '
         "(default: no table)",
     )
-    table.add_argument("--dimensions", type=_words, metavar="A,B", help="letters such as h,f (default: all of MODEL)")
-    table.add_argument("--steps", type=int, metavar="N", help="sizes of each dimension (default: 4)")
+    table.add_argument(
+        "--dimensions", type=_words, metavar="A,B", help="dimensions to vary, such as h,f (default: all of MODEL)"
+    )
+    table.add_argument("--steps", type=int, metavar="N", help="sizes to measure of each dimension (default: 4)")
     output.add_argument("--out", type=Path, metavar="PNG", help="draw a bar chart of the medians (default: none)")
     json_option(parser)
 
@@ -78,7 +83,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def main(args: argparse.Namespace, overrides: Overrides) -> int:
-    """Measure, draw, print."""
+    """Measure the models and print the results, or write a latency table."""
     from bertzoo.benchmarking import picture
     from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark
 

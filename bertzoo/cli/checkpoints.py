@@ -27,7 +27,7 @@ HEAD = ("step", "stage", "row", "parameters", "on disk", "held-out loss", "saved
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the flags."""
+    """Declare the command's flags."""
     parser.group("input").add_argument("run", metavar="RUN", help="the directory or gs:// URL of a run")
     checkpoint_option(parser, "input", "list the arrays of one: latest, best or a step (default: list all checkpoints)")
     parser.group("output").add_argument(
@@ -37,7 +37,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Print the checkpoints; if one is damaged, print the others, its error, and return exit code 2."""
+    """Print the checkpoints, or the arrays of one; the exit code is 2 if a checkpoint is damaged."""
     from bertzoo.runs.run_dir import RunDirectory
     from bertzoo.train.restore import find_checkpoint, steps_in
 

@@ -20,18 +20,18 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.schema import paths_by_name
 
 PASSES_ON = True  # `main` below checks the options, once it knows the config
-VERBS = ("pretrain", "transfer", "prune")  # whose command lines it checks; finetune is the name of a config
+VERBS = ("pretrain", "transfer", "prune")  # their command lines are checked; `finetune` is a config's name instead
 
 
 def config() -> type:
-    """Return the class whose fields an option may name without a dot."""
+    """Return Pretrain, whose keys count as options of this command in error messages."""
     from bertzoo.runs.pretrain_config import Pretrain
 
     return Pretrain
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the flags."""
+    """Declare the command's flags."""
     config_files(parser)
 
 
@@ -66,7 +66,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def command_config(argv: Sequence[str]) -> Any:
-    """Return the config of a command line of one of VERBS; raises UserError as the verb would before it begins."""
+    """Return the config of a command line whose verb is in VERBS; raises UserError if that verb would."""
     verb, args, overrides = cli.parse(argv)
     if args is None:
         raise UserError(

@@ -1,7 +1,7 @@
 """Convert a model to Hugging Face's format, or to a file for phones.
 
 SRC is a run, RUN/checkpoints/STEP, a model or Hugging Face directory, or a TensorFlow 1 checkpoint of BERT, MobileBERT,
-ELECTRA or ConvBERT (needs TensorFlow). DST must not exist or be empty; it appears once it is complete.
+ELECTRA or ConvBERT (needs TensorFlow). DST must be new or empty; it appears once it is complete.
 
 Files for phones are litert (NAME.tflite), onnx (NAME.onnx), executorch (NAME.pte), torch-export (NAME.pt2) and
 torchscript (NAME.pt). FILE.json describes FILE; FILE.files/ has the model card, the tokenizer and golden.json, to test
@@ -26,7 +26,7 @@ from bertzoo.export.options import DIRECTORIES, EXAMPLES, FILES, HEADS, POOLINGS
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     inputs, output = parser.group("input"), parser.group("output")
     inputs.add_argument("source", metavar="SRC", type=_source, help="the model; its format is detected")
     output.add_argument("destination", metavar="DST", type=_destination, help="the new directory or file")
@@ -40,7 +40,7 @@ def arguments(parser: Parser) -> None:
     model.add_argument(
         "--head",
         choices=HEADS,
-        help="keep only this head; of replaced token detection masked is the generator, replaced the discriminator "
+        help="keep only this head; with replaced token detection, masked is the generator, replaced the discriminator "
         "(default: all heads, without the generator)",
     )
     model.add_argument(
@@ -56,17 +56,21 @@ def arguments(parser: Parser) -> None:
         metavar="N,…",
         help="tokens in a row: one signature each (litert) or the lengths to verify (default: 128, or any length)",
     )
-    files.add_argument("--precision", choices=PRECISIONS, help="of the weights; only litert has others (default: fp32)")
+    files.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="precision of the weights; formats other than litert have only fp32 (default: fp32)",
+    )
     files.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="int8-static: texts that set the scales, one per line, a tab within a pair (default: none)",
+        help="for int8-static: texts that set the scales, one per line, a tab between those of a pair (default: none)",
     )
     files.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="without a head: the mean of the tokens' states or the pooled first one (default: mean)",
+        help="for a model without a head: the mean of the tokens' states or the pooled first one (default: mean)",
     )
     files.add_argument(
         "--examples",
@@ -75,9 +79,11 @@ def arguments(parser: Parser) -> None:
         help="development examples on which a fine-tuned model and its file are scored; 0: all "
         f"(default: {EXAMPLES:,})",
     )
-    files.add_argument("--no-optimize", action="store_true", default=None, help="litert: keep the training graph")
     files.add_argument(
-        "--python", type=Path, metavar="FILE", help="executorch: a Python that has its packages (default: this one)"
+        "--no-optimize", action="store_true", default=None, help="for litert: do not rewrite the training graph"
+    )
+    files.add_argument(
+        "--python", type=Path, metavar="FILE", help="for executorch: a Python that has its packages (default: this one)"
     )
 
 
@@ -99,7 +105,7 @@ def _source(text: str) -> Path:
 
 
 def _destination(text: str) -> Path:
-    return on_disk(text, "DST =", "Name a directory, and copy that.")
+    return on_disk(text, "DST =", "Name a local path and copy the result.")
 
 
 def options(args: argparse.Namespace) -> ExportOptions:
@@ -108,7 +114,7 @@ def options(args: argparse.Namespace) -> ExportOptions:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Convert, and print the errors and scores of a file."""
+    """Convert the model and print a summary, for a file with its errors and scores."""
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.export.convert import convert
 
@@ -126,7 +132,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _measurements(description: dict[str, Any]) -> Iterator[str]:
-    """Lines with the errors against the model, the scores of both, and what XNNPACK runs."""
+    """Yield lines with the file's errors, the scores of file and model, and how many nodes XNNPACK runs."""
     from bertzoo.tasks.metrics import is_threshold
 
     for name, signature in description["signatures"].items():

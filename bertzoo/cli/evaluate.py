@@ -19,7 +19,7 @@ from bertzoo.cli.support import finetuned
 from bertzoo.cli.support.options import Parser, checkpoint_option, corpus_option, json_option
 
 MLM = ("mlm_loss", "mlm_hidden_loss")  # compared with the unigram entropy
-GATES = ("below_unigram", "hidden_below_unigram")  # flags, one for each of the two
+GATES = ("below_unigram", "hidden_below_unigram")  # the flag for each loss of MLM
 
 
 def arguments(parser: Parser) -> None:
@@ -41,7 +41,7 @@ def arguments(parser: Parser) -> None:
         "--hidden_below_unigram",
         type=float,
         metavar="NATS",
-        help="the same for the masked tokens that the input hides, which no model can copy (default: no check)",
+        help="the same for masked tokens that the input hides, so that no model can copy them (default: no check)",
     )
     group = finetuned.flags(parser)
     group.add_argument("--split", choices=("train", "dev", "test"), help="the examples to score (default: dev)")
@@ -55,7 +55,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Evaluate and print."""
+    """Evaluate the model and print its figures."""
     from bertzoo.export.file_model import is_pretraining
 
     if is_pretraining(args.run):
@@ -91,7 +91,7 @@ def _pretrained(args: argparse.Namespace) -> int:
 
 
 def show_figures(figures: dict) -> None:
-    """Print the figures for a person."""
+    """Print the figures in a readable table."""
     from bertzoo.runs.report.page import ABSENT, QUALITY, title, why_absent
 
     print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
@@ -111,7 +111,7 @@ def show_figures(figures: dict) -> None:
 
 
 def with_unit(name: str, number: float) -> str:
-    """A metric with its unit."""
+    """Format the value of the metric `name` with its unit."""
     from bertzoo.runs.report.page import SHARES
 
     if name.endswith(SHARES):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def config() -> type:
-    """The class of the config."""
+    """Return Finetune, the class of the config."""
     from bertzoo.finetuning.settings import Finetune
 
     return Finetune
@@ -43,14 +43,14 @@ def arguments(parser: Parser) -> None:
     training.model_option(
         parser,
         "--teacher",
-        "a fine-tuning run on the same task; the loss is alpha on the labels plus 1 - alpha on its predictions "
+        "a fine-tuning run on the same task; the loss weights the labels by alpha and its predictions by 1 - alpha "
         "(default: none)",
     )
     json_option(parser, "print results.json instead of a summary")
 
 
 def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
-    """The task of a run; raises ConfigError as `main` does if its options or its teacher do not apply."""
+    """Return the task of a run; raises ConfigError, like `main`, if its options or its teacher do not apply."""
     from bertzoo.finetuning.run import check_teacher, resolve_task
 
     task = resolve_task(recipe)
@@ -59,9 +59,9 @@ def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
 
 
 def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -> None:
-    """Raise as `main` does if the model or the teacher is missing, or the model does not fit the task and the length.
+    """Raise UserError, like `main`, if the model or teacher is missing, or the model does not fit task or length.
 
-    seen: the checks that have passed; this adds to it.
+    seen: the checks that have passed, extended by this function.
     """
     from bertzoo.finetuning.run_dir import model_of
     from bertzoo.finetuning.warm_start import load_starting_model

@@ -1,8 +1,8 @@
 """Draw a model's attention maps, or a teacher's beside a student's.
 
 Every attention head is a map: rows are queries, columns are keys, on one colour scale. With --teacher, each head of
-the teacher stands above the student's head that matches it best, and the mean KL divergence per query is printed in
-nats. --average draws one map, the mean over heads, layers and rows. Layers and heads count from 1.
+the teacher stands above the student's head that matches it best; the command prints the mean KL divergence per query
+in nats. --average draws one map, the mean over heads, layers and rows. Layers and heads count from 1.
 
 examples:
   bertzoo inspect attention runs/demo --out=attention.png
@@ -22,7 +22,7 @@ ROWS = 8
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     inputs, drawing, output = parser.group("input"), parser.group("drawing"), parser.group("output")
     inputs.add_argument("what", choices=("attention",), help="what to draw")
     inputs.add_argument(

@@ -1,12 +1,12 @@
 """The command line: `bertzoo VERB …`, its options, exit codes and error messages.
 
 Exit codes: 0 done; 2 wrong input; 3 stopped by a signal, run it again to resume; 4 another process of the run is lost,
-run all of them again; 1 anything else.
+run all again; 1 anything else.
 
-A verb is a module of `bertzoo.cli` with its help text as docstring, `arguments(parser)`, which declares its flags, and
-`main(args, overrides) -> int`, which returns the exit code. A verb with a config also has `config() -> type`, the class
-whose fields `--a.b=value` sets; one that passes options to another verb or checks them itself has `PASSES_ON = True`
-and accepts any. Only the requested verb is imported.
+A verb is a module of `bertzoo.cli`: its docstring is the help text, `arguments(parser)` declares its flags, and
+`main(args, overrides) -> int` returns the exit code. A verb with a config also has `config() -> type`, the class whose
+fields `--a.b=value` sets. With `PASSES_ON = True` it accepts any option and passes it on or checks it itself. Only the
+requested verb is imported.
 """
 
 import argparse
@@ -30,18 +30,18 @@ from bertzoo.core.version import __version__
 from bertzoo.train import supervisor
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
-# Errors of a path, not of a full disk or a broken machine.
+# Errors of a wrong path, not of a full disk or a broken machine.
 _PATHS = {errno.EACCES, errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT}
 _PATHS |= {errno.ENOTDIR, errno.EPERM}
-_SHOWN = 3  # keys that an error names
-_ELSEWHERE = {  # options of other projects, and the last part of ours
+_SHOWN = 3  # most keys that an error names
+_ELSEWHERE = {  # options of other projects, and the last part of the equivalent key here
     "lr": "learning_rate",
     "output_dir": "run_dir",
     "seq_length": "max_length",
     "max_seq_length": "max_length",
     "num_train_epochs": "epochs",
 }
-VERBS = {  # by the job that `bertzoo --help` lists them under
+VERBS = {  # with the heading that `bertzoo --help` lists them under
     **dict.fromkeys(("tokenize", "pretrain", "transfer", "prune", "finetune", "sweep", "pipeline"), "train"),
     **dict.fromkeys(("evaluate", "predict", "results", "submission", "models", "plan"), "measure"),
     **dict.fromkeys(("convert", "benchmark", "phone"), "phone"),
@@ -70,13 +70,13 @@ def entry() -> NoReturn:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # Slurm signals a process and its parent, which passes the signal on
+    signal.signal(number, signal.SIG_IGN)  # another follows: Slurm also signals the parent, which passes it on
     leave_closed_terminal()
     raise KeyboardInterrupt
 
 
 def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Raise a signal again that arrived in a weak reference's callback, where Python swallows the exception."""
+    """Resend a signal whose KeyboardInterrupt Python swallowed in a weak reference's callback."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return
@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _has_devices(error: Exception) -> bool:
-    """Return False if JAX raised `error` because the platform has no device; for CUDA its assertion has no text."""
+    """Return False if JAX raised `error` because it finds no device; for CUDA, an AssertionError without text."""
     bare = isinstance(error, AssertionError) and not str(error) and "JAX_PLATFORMS" in os.environ
     if not (bare or str(error).startswith("Unable to initialize backend")) or "jax" not in sys.modules:
         return True
@@ -142,7 +142,7 @@ def sentence(error: Exception) -> str:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run a command line and return the exit code; raises every error."""
+    """Run a command line and return the exit code; does not catch errors."""
     if not argv or argv[0] in ("-h", "--help"):
         print(overview())
         return 0 if argv else 2
@@ -200,7 +200,7 @@ def overview() -> str:
 
 
 def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[list[str], list[tuple[str, str]]]:
-    """Divide a command line into words for the verb's parser and options that set keys of its config, in order."""
+    """Divide a command line into words for the verb's parser and (key, value) options of its config, in order."""
     own: list[str] = []
     overrides: list[tuple[str, str]] = []
     words = iter(argv)
@@ -224,7 +224,7 @@ def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[
 def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) -> None:
     """Raise UserError, naming the nearest options, if `key` is neither dotted nor a top-level key of the config.
 
-    paths: the config's keys by their last part.
+    paths: the config's dotted keys by their last part.
     """
     keys = [name for name, dotted in paths.items() if dotted[0] == name]
     if key in keys or ("." in key and keys):
@@ -243,5 +243,5 @@ def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) ->
 
 
 def _config_paths(verb: ModuleType) -> dict[str, list[str]]:
-    """The keys of a verb's config by their last part."""
+    """Return the dotted keys of a verb's config by their last part."""
     return paths_by_name(verb.config()) if hasattr(verb, "config") else {}

@@ -1,8 +1,8 @@
 """List parameters, FLOPs and memory of every shipped model.
 
-Parameters: the encoder with its embeddings, the same with the pooler, and everything that is pretrained. GFLOPs (2 per
-multiply-add) and activations are for one text of 128 tokens in float32; activations are their peak bytes, without
-fusion. Published figures stand beside the shipped models.
+Parameters are those of the encoder with its embeddings, with the pooler, and of everything that is pretrained. GFLOPs
+(2 per multiply-add) and activations are for one text of 128 tokens in float32; activations are their peak bytes,
+without fusion. Published figures stand beside the shipped models.
 
 examples:
   bertzoo models
@@ -30,7 +30,7 @@ HEAD = (
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the flags."""
+    """Declare the command's flags."""
     parser.group("input").add_argument(
         "names", nargs="*", default=[], metavar="CONFIG", help="shipped configs or TOML files (default: all shipped)"
     )
@@ -58,7 +58,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def measured(name: str, recipe: "Recipe") -> dict[str, Any]:
-    """Return the JSON object of one config."""
+    """Measure one config and return its JSON object."""
     from bertzoo.planning.sizes import measure
 
     sizes, paper = measure(recipe.model, recipe.objective), published(name, recipe)
@@ -89,7 +89,7 @@ def published(name: str, recipe: "Recipe") -> "Published":
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the table row of a JSON object."""
+    """Format a JSON object of `measured` as a table row."""
     params = (row[f"params_{column}"] for column in ("encoder", "with_pooler", "pretraining", "published"))
     gflops = (row["gflops_128"], row["gflops_published"])
     return (

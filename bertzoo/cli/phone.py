@@ -22,12 +22,14 @@ from bertzoo.core.errors import UserError
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     inputs = parser.group("input")
     inputs.add_argument("action", choices=("pack", "judge"), help="what to do")
     inputs.add_argument("file", metavar="FILE", type=Path, help="the .tflite file")
     inputs.add_argument("folder", metavar="FOLDER", type=Path, help="the packed inputs; pack creates it")
-    inputs.add_argument("outputs", metavar="OUTPUTS", type=Path, nargs="?", help="judge: the phone's outputs")
+    inputs.add_argument(
+        "outputs", metavar="OUTPUTS", type=Path, nargs="?", help="for judge: the folder of the phone's outputs"
+    )
     parser.group("pack").add_argument(
         "--rows", type=_rows, metavar="N", help="the first N examples of the task (default: all)"
     )
@@ -43,7 +45,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Pack, or judge and print the errors and scores."""
+    """Pack inputs, or compare outputs and print their errors and scores."""
     from bertzoo.export.check import device
     from bertzoo.tasks.metrics import is_threshold
 
@@ -100,7 +102,7 @@ def _limit(text: str) -> float:
 
 
 def _finite(value: Any) -> Any:
-    """The value with None for numbers that are not finite, which JSON lacks."""
+    """Replace numbers that are not finite, which JSON lacks, by None."""
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,7 +1,7 @@
 """Estimate memory, time and cost of a run on a TPU slice, without one.
 
-Prints for every stage the memory of a device and whether the step fits, collectives, operations, and the least time of
-a step; for the whole run chip-hours, dollars and the size of a checkpoint. With libtpu installed (the extra tpu-plan)
+For every stage it prints a device's memory and whether the step fits, collectives, operations, and the minimum time of
+a step; for the whole run, chip-hours, dollars and the size of a checkpoint. With libtpu installed (the extra tpu-plan)
 the TPU compiler compiles the real steps, which takes minutes for each stage the first time. Without it, activations
 are an upper bound.
 
@@ -23,17 +23,19 @@ from bertzoo.core.paths import on_disk
 
 
 def config() -> type:
-    """The class of the config."""
+    """Return Pretrain, the class of the config."""
     from bertzoo.runs.pretrain_config import Pretrain
 
     return Pretrain
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     config_files(parser)
     planning = parser.group("planning")
-    planning.add_argument("--topology", required=True, metavar="SLICE", help="such as v5e:16x16 or v5litepod-256")
+    planning.add_argument(
+        "--topology", required=True, metavar="SLICE", help="the TPU slice, such as v5e:16x16 or v5litepod-256"
+    )
     planning.add_argument(
         "--price", type=_price, metavar="DOLLARS", help="price of a chip-hour (default: print no cost)"
     )
@@ -59,18 +61,18 @@ def _price(text: str) -> float:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Plan and print."""
+    """Estimate the run and print the plan."""
     import jax
 
-    # A plan uses no device of this machine. This is jax's setting and not the environment variable, which is too late
-    # where looking up an option's key in the config's class has imported jax.
+    # A plan uses no device of this machine. The environment variable JAX_PLATFORMS would be too late, because looking
+    # up an option's key in the config's class may have imported jax.
     jax.config.update("jax_platforms", "cpu")
     from bertzoo.core import config as loader
     from bertzoo.planning import electra_flops, estimate, page
     from bertzoo.runs.kind import recipe_class
 
     name = Path(args.files[0]).stem
-    # A paper's figure for a config does not apply to another that more files or options have made of it.
+    # A paper's figure for a config does not apply once more files or options have changed the config.
     unchanged = not overrides and len(args.files) == 1
     plan = estimate.plan(
         loader.load(recipe_class(*args.files), args.files, overrides),

@@ -43,7 +43,9 @@ def arguments(parser: Parser) -> None:
         help="texts in a TSV, CSV, JSONL, Parquet or CoNLL file, or SQuAD's JSON (default: the TEXTs)",
     )
     group.add_argument("--text_a", metavar="COLUMN", help="the column of the text (default: the run's own.text_a)")
-    group.add_argument("--text_b", metavar="COLUMN", help="the column of the second (default: the run's own.text_b)")
+    group.add_argument(
+        "--text_b", metavar="COLUMN", help="the column of the second text (default: the run's own.text_b)"
+    )
     group.add_argument("--split", metavar="SPLIT", help="predict the task's train, dev or test set (default: none)")
     group.add_argument("--question", metavar="TEXT", help="a question on --context (default: none)")
     group.add_argument("--context", metavar="TEXT", help="the text that holds the answer (default: none)")
@@ -64,7 +66,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         finetuned.reject_flags(args, TASK_FLAGS, "a pretraining run")
         return _fill(args, run_filler(args.run, "latest" if args.checkpoint is None else args.checkpoint))
     finetuned.reject_flags(args, ("checkpoint",), "a fine-tuned model, a model directory or a file")
-    suffix = finetuned.output_suffix(args)  # before any work that would be lost
+    suffix = finetuned.output_suffix(args)  # raises before anything is predicted
     model = open_model(args.run, args.seed, args.batch_size, args.python)
     if isinstance(model, BlankFiller):
         finetuned.reject_flags(args, TASK_FLAGS, "a masked language model")

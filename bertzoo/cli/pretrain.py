@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def config() -> type:
-    """Return the class of the config."""
+    """Return Pretrain, the class of the config."""
     from bertzoo.runs.pretrain_config import Pretrain
 
     return Pretrain
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     training.arguments(parser)
     training.model_option(
         parser,
@@ -43,7 +43,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Train to the end, as one process or one of several."""
+    """Pretrain to the end, as the only process or one of several."""
     from bertzoo.runs.warm_start import load_recipe
 
     def load() -> "Pretrain":
@@ -53,7 +53,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def train(args: argparse.Namespace, recipe: "Pretrain") -> str:
-    """Train to the end and return the closing line."""
+    """Pretrain to the end and return the closing line."""
     from bertzoo.runs import open_run
 
     step = open_run.pretrain(recipe, args.run_dir, args.origin, training.options(args))

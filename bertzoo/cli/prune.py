@@ -1,9 +1,9 @@
 """Prune a model to a budget of parameters, FLOPs or milliseconds.
 
 Run the same command again to resume. [target] is the budget, [cut] names the dimensions to cut and the number of
-iterations. Each iteration trains prune vectors with the weights frozen ([weigh]), cuts the smallest entries, multiplies
-the others into the weights and fine-tunes these ([[tuning]]). RUN/model is the pruned model and RUN/pruned.toml the
-config that trains it on; finetune, convert and predict take RUN itself.
+iterations. Each iteration trains prune vectors with the weights frozen ([weigh]), cuts the smallest entries and
+multiplies the others into the weights. It then fine-tunes the weights ([[tuning]]). RUN/model is the pruned model; the
+config RUN/pruned.toml trains it further. finetune, convert and predict take RUN itself.
 
 examples:
   bertzoo prune demo_prune --from=runs/demo --run_dir=runs/pruned
@@ -21,18 +21,18 @@ from bertzoo.cli.support.options import Parser
 if TYPE_CHECKING:
     from bertzoo.pruning.settings import Prune
 
-CLOSE = 0.01  # unused share of a budget from which the result says why
+CLOSE = 0.01  # above this unused share of a budget, the result explains it
 
 
 def config() -> type:
-    """Return the class of the config."""
+    """Return Prune, the class of the config."""
     from bertzoo.pruning.settings import Prune
 
     return Prune
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     training.arguments(parser)
     training.model_option(
         parser,
@@ -43,7 +43,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Prune to the end, as one process or as one of several."""
+    """Prune to the end, as the only process or one of several."""
     return training.main(args, training.config_loader(config(), args.files, overrides), train)
 
 

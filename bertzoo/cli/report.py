@@ -22,7 +22,7 @@ from bertzoo.core.errors import UserError
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the flags."""
+    """Declare the command's flags."""
     parser.group("input").add_argument("run", metavar="RUN", help="the directory or gs:// URL of a run")
     parser.group("output").add_argument(
         "--check", action="store_true", help="only compare the losses with the golden curve; write nothing"
@@ -30,7 +30,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Write the report and print the sketch, or compare the run with its golden curve."""
+    """Write the report and print a sketch of the loss, or compare the run with its golden curve."""
     from bertzoo.core import config
     from bertzoo.runs import kind
     from bertzoo.runs.bucket import Bucket

@@ -1,8 +1,8 @@
 """Print fine-tuning runs as the papers' tables, beside published numbers.
 
-Runs in one directory that start from one model make a row: for each task the run with the best score, as its median
-over the seeds, lowest and highest. Every row is marked as measured or quoted. Without DIR the table has only the
-paper's rows.
+Runs in one directory that start from the same model make a row. For each task it shows the best run: the median over
+the seeds, the lowest and the highest score. Every row is marked as measured or quoted. Without DIR the table has only
+the paper's rows.
 
 examples:
   bertzoo results runs/glue
@@ -48,7 +48,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Print the table; name damaged and unfinished runs, and fail if there is nothing else."""
+    """Print the table and name damaged and unfinished runs; raises UserError if no other runs are left."""
     from bertzoo.core.paths import on_disk
     from bertzoo.finetuning.results import render, rows, runs, submitted
     from bertzoo.finetuning.results.layouts import PAPER_TABLES
@@ -64,7 +64,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     name = args.table or next((name for name, sources in fitting.items() if sources), next(iter(fitting)))
 
     def advice(sources: Sequence[object]) -> str:
-        """Where some of these have a column."""
+        """Return a hint to choose another table, which has a column for one of the sources."""
         table = next((table for table, fit in fitting.items() if any(source in fit for source in sources)), None)
         return f"; choose --table={table}" if table not in (None, name) else ""
 
@@ -81,7 +81,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     for line in left_out:
         say(f"left out: {line}")
     print(render.FORMATS[args.format](table))
-    if args.format == "csv":  # which has no place for them
+    if args.format == "csv":  # CSV has no place for notes
         for note in table.notes:
             say(note)
     return 0

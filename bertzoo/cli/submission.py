@@ -29,9 +29,14 @@ def arguments(parser: Parser) -> None:
     )
     prediction = parser.group("prediction")
     prediction.add_argument(
-        "--wnli", choices=("majority", "predicted"), default="majority", help="WNLI's labels; papers use the majority"
+        "--wnli",
+        choices=("majority", "predicted"),
+        default="majority",
+        help="WNLI's labels: the majority, as in papers, or predicted",
     )
-    prediction.add_argument("--batch_size", type=_size, default=0, metavar="B", help="rows at a time; 0: the run's own")
+    prediction.add_argument(
+        "--batch_size", type=_size, default=0, metavar="B", help="rows per batch; 0: the run's own batch size"
+    )
 
 
 def _size(text: str) -> int:

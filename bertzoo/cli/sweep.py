@@ -1,7 +1,7 @@
 """Fine-tune over a grid of settings, one process per device.
 
 Run the same command again to resume: finished points are skipped. CONFIG's [grid] lists values for options of `bertzoo
-finetune`, [tasks.NAME] the differences of one task. Other options apply to every point, --tasks.NAME.KEY=VALUE to one
+finetune`; [tasks.NAME] changes them for one task. Other options apply to every point, --tasks.NAME.KEY=VALUE to one
 task, and {task} in a value stands for the task's name. RUN/sweep.csv has a line for every point. Exit code 1: a point
 failed; 3: the sweep was stopped.
 
@@ -36,9 +36,11 @@ def arguments(parser: Parser) -> None:
     run_dir_option(parser, "the sweep's directory")
     task_options(parser, "only these tasks, comma-separated (default: all of the sweep)", "points")
     points = parser.group("points")
-    points.add_argument("--random", type=parse_count, default=0, metavar="N", help="draw N points per task; 0: all")
     points.add_argument(
-        "--random_seed", type=int, default=0, metavar="S", help="seed of that draw; --seed is the training's"
+        "--random", type=parse_count, default=0, metavar="N", help="draw N random points per task; 0: take all"
+    )
+    points.add_argument(
+        "--random_seed", type=int, default=0, metavar="S", help="seed of the draw of --random; --seed is the training's"
     )
 
 

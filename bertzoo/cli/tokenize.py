@@ -1,8 +1,9 @@
 """Turn text into a tokenised corpus, which --data.source then names.
 
-SRC is files, directories or globs, comma-separated: text with blank lines between documents, .jsonl (both plain, .gz,
-.xz or .zst) or .parquet, on this machine or at gs://, s3:// or another URL of fsspec; tfds:NAME/CONFIG; embedded:python
-(the prose of this Python installation); or mixture, for the [[data.mixture]] tables of a config.
+SRC is a comma-separated list of files, directories or globs, on this machine or at gs://, s3:// or another URL of
+fsspec. Files are text with blank lines between documents, .jsonl (both plain, .gz, .xz or .zst) or .parquet. SRC can
+also be tfds:NAME/CONFIG; embedded:python, the prose of this Python installation; or mixture, for the [[data.mixture]]
+tables of a config.
 
 examples:
   bertzoo tokenize 'text/*.txt.xz' corpus --data.tokenizer.vocab_size=30522
@@ -30,20 +31,20 @@ _DROPPED = {
 
 
 def config() -> type:
-    """The class of the config."""
+    """Return CorpusConfig, the class of the config."""
     return CorpusConfig
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     inputs = parser.group("input")
-    inputs.add_argument("source", metavar="SRC", help="the text")
+    inputs.add_argument("source", metavar="SRC", help="the text to tokenise")
     inputs.add_argument(
         "--config",
         action="append",
         default=[],
         metavar="CONFIG",
-        help="a pretraining config with [data]; repeatable (default: none)",
+        help="a pretraining config whose [data] applies; repeatable (default: none)",
     )
     parser.group("output").add_argument(
         "destination", metavar="DST", type=_destination, help="a new or unfinished directory of this corpus, or a URL"
@@ -69,7 +70,7 @@ def _destination(text: str) -> str | Path:
 
 
 def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
-    """Return the source and how to tokenise it."""
+    """Return the [data] settings of the command line."""
     if not args.config:
         return corpus_settings(args.source, overrides)
     from bertzoo.runs.pretrain_config import Pretrain
@@ -78,7 +79,7 @@ def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> 
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Tokenise, and print the counts."""
+    """Write the corpus and print its counts."""
     from bertzoo.data.corpus.tokenize import write_corpus
 
     start, data = time.monotonic(), settings(args, overrides)

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def config() -> type:
-    """Return the class of the config."""
+    """Return Transfer, the class of the config."""
     from bertzoo.runs.transfer_config import Transfer
 
     return Transfer
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     training.arguments(parser)
     training.model_option(
         parser,
@@ -55,7 +55,7 @@ def _range(text: str) -> tuple[int, int]:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Train the student to the end, as one process or one of several."""
+    """Train the student to the end, as the only process or one of several."""
     return training.main(args, training.config_loader(config(), args.files, overrides), train)
 
 

@@ -1,5 +1,5 @@
-"""Other projects' checkpoints under our names and back: one table per architecture, used in both directions.
+"""Convert other projects' checkpoints to our parameters and back; one table per architecture serves both directions.
 
-Hugging Face, TensorFlow 1 and a PyTorch module of its own. Reading runs and choosing among formats is above, in `runs`
-and `export`.
+Formats: Hugging Face, TensorFlow 1 (read only), and our own PyTorch module (write only). `runs` reads runs, and
+`export` chooses among formats.
 """

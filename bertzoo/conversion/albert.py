@@ -1,4 +1,4 @@
-"""ALBERT at Hugging Face: one group of one layer."""
+"""ALBERT's tensor names and config attributes at Hugging Face; only models with one group of one layer."""
 
 from collections.abc import Iterable
 

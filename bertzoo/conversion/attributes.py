@@ -1,4 +1,4 @@
-"""config.json <-> the fields of a model config and of its head."""
+"""Convert Hugging Face's config.json to model and head configs, and back."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -20,13 +20,13 @@ _HEADS: Mapping[str, type] = {
     "sequence_classification": tasks.SequenceClassification,
 }
 _COUNTS = ("num_labels", "_num_labels")
-_DEEPEST = 1000  # layers, if the tensors set no limit: ALBERT's layers share theirs
+_DEEPEST = 1000  # most layers if the tensors set no limit, as ALBERT's layers share theirs
 
 
 def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str) -> Any:
-    """The model config that config.json describes.
+    """Return the model config that config.json describes.
 
-    Raises UserError naming an attribute that is unknown, or whose value this architecture does not support here.
+    Raises UserError naming an attribute that is unknown, or has a value that bertzoo does not support.
     """
     fixed = {**FIXED, **family.fixed}
     known = {a.theirs for a in family.attributes} | IGNORED | family.ignored | fixed.keys() | family.dropouts.keys()
@@ -52,7 +52,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
                     "one of these."
                 )
             value = attribute.values[value]
-        elif isinstance(value, list | tuple):  # a field of ours may be one
+        elif isinstance(value, list | tuple):  # a model config has lists for layers that differ
             raise UserError(
                 f"{origin}: {attribute.theirs} = {value!r} differs between layers, which bertzoo does not support. "
                 "Use a model with one value."
@@ -70,7 +70,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
 
 
 def _in_their_words(origin: str, error: ConfigError, names: Iterable[tuple[str, str]]) -> UserError:
-    """The error, followed by their names for our fields in it."""
+    """Return the error, followed by config.json's names of the fields in it."""
     words = {word.split(".")[0] for word in str(error).split()}
     translations = ", ".join(f"{ours} is called {theirs}" for ours, theirs in names if ours in words and ours != theirs)
     return UserError(f"{origin}: {error}" + (f" In this file {translations}." if translations else ""))
@@ -98,7 +98,7 @@ def check_counts(
 
 
 def _shares_layers(family: Family, model: Any) -> bool:
-    """Whether another layer adds no tensors."""
+    """Return whether layers share their tensors, so that one more layer adds no tensors."""
     one, two = (len([*family.rules(dataclasses.replace(model, layers=layers))]) for layers in (1, 2))
     return one == two
 
@@ -106,7 +106,7 @@ def _shares_layers(family: Family, model: Any) -> bool:
 def read_head_config(
     family: Family, key: str, model: Any, attributes: Mapping[str, Any], pooler: bool, origin: str
 ) -> Any:
-    """The head config of a class (`key` as in `Family.heads`), as config.json describes it."""
+    """Return the head config that config.json describes. key: one of `Family.heads`; pooler: whether there is one."""
     name = family.heads[key].dropout
     labels, dropout = _labels(attributes, origin), _dropout(family, name, model, attributes)
     fields: dict[str, Any] = {
@@ -162,7 +162,7 @@ def _labels(attributes: Mapping[str, Any], origin: str) -> list[Any]:
 
 
 def head_key(head: Any) -> str:
-    """A head config's key in `Family.heads`."""
+    """Return a head config's key in `Family.heads`."""
     return "masked_sentence" if getattr(head, "sentence", False) else head.kind
 
 
@@ -222,7 +222,7 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
 
 
 def check_expressible(architecture: str, reason: str | None) -> None:
-    """Raise Inexpressible if there is a reason why one of their classes computes something else than our model."""
+    """Raise Inexpressible if there is a reason why Hugging Face's class does not compute what our model computes."""
     if reason:
         raise Inexpressible(f"Hugging Face's {architecture} cannot be this model: {reason}")
 

@@ -1,4 +1,4 @@
-"""BERT at Hugging Face."""
+"""BERT's tensor names and config attributes at Hugging Face."""
 
 from bertzoo.conversion import family
 from bertzoo.conversion.family import Family, HeadLayout

@@ -1,4 +1,4 @@
-"""ConvBERT at Hugging Face: span-based dynamic convolution whose windows see padding."""
+"""ConvBERT's tensor names and config attributes at Hugging Face, where convolutions read padding too."""
 
 from collections.abc import Iterable
 

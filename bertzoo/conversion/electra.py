@@ -1,4 +1,4 @@
-"""ELECTRA at Hugging Face: discriminator and generator are one class of backbone under two heads."""
+"""ELECTRA's tensor names and config attributes at Hugging Face; generator and discriminator differ in their heads."""
 
 from collections.abc import Iterable
 
@@ -11,25 +11,25 @@ TIED = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
 
 
 def projection_rules(model: Electra | ConvBert) -> Iterable[TensorRule]:
-    """The projection from the embeddings' width to the layers', if they differ."""
+    """Tensor rules of the projection from the embeddings' width to the layers', if they differ."""
     if model.embedding_size != model.hidden_size:
         yield from dense("encoder/projection", "embeddings_project", "E", "D")
 
 
 def generator_head(model: Electra | ConvBert) -> Iterable[TensorRule]:
-    """The masked language model head."""
+    """Tensor rules of the masked language model head."""
     names = "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
     return family.masked_head(*names)
 
 
 def discriminator_head(model: Electra) -> Iterable[TensorRule]:
-    """The head of replaced token detection."""
+    """Tensor rules of the head of replaced token detection."""
     yield from dense("replaced_head/dense", "discriminator_predictions.dense", "D", "P")
     yield from dense("replaced_head/output", "discriminator_predictions.dense_prediction", "P", "C")
 
 
 def unsupported_generator(model: Electra | ConvBert, key: str) -> str | None:
-    """The generator's head has an exact gelu, whatever hidden_act says."""
+    """Return a reason if a masked head does not have gelu, which Hugging Face's generator always has; else None."""
     if key == "masked" and model.activation != "gelu":
         return f"its masked language model head has gelu, but activation = {model.activation}"
     return None

@@ -1,4 +1,4 @@
-"""The declaration of one architecture's Hugging Face side: names of tensors and of config attributes."""
+"""The declaration of how Hugging Face stores one architecture: names of tensors and of config attributes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from bertzoo.core.errors import UserError
 
 
 class Inexpressible(UserError):
-    """Hugging Face's transformers has no class that computes the model; the message says why."""
+    """Raised if Hugging Face's transformers has no class that computes the model; the message says why."""
 
 
 # Attributes that do not change what a model computes at inference, or that the head or the tokenizer reads.
@@ -57,12 +57,15 @@ FIXED: Mapping[str, Any] = {
     "tie_word_embeddings": True,
 }
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
-Rules = Callable[[Any], Iterable[TensorRule]]  # the rules of a model config
+Rules = Callable[[Any], Iterable[TensorRule]]  # model config -> rules of its tensors
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """One attribute of config.json: our field, the library's default, and our values by theirs if they differ."""
+    """One attribute of config.json (theirs) and its config field (ours).
+
+    default: transformers' value if the attribute is missing. values: our values by theirs, if they differ.
+    """
 
     theirs: str
     ours: str
@@ -72,7 +75,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """One head: Hugging Face's class, its tensors, and the attribute of its dropout, if it has one."""
+    """One head: Hugging Face's class, the rules of its tensors, and the attribute of its dropout, if it has one."""
 
     architecture: str
     rules: Rules
@@ -84,13 +87,14 @@ class HeadLayout:
 class Family:
     """One architecture.
 
-    prefix: of the backbone's tensors under a head. rules: of the backbone without the pooler. tied: a tensor -> the one
-    that it repeats. heads: by `kind`, with "masked_sentence" for the two heads of pretraining.
-    hidden: the activation of the sequence classification head's hidden layer, or "none". input_dropout: whether that
-    layer has dropout before it. fixed: attributes with one possible value. sentence: the sentence head's objective.
-    ignored: attributes that do not matter. dropouts: the defaults of attributes that hold a head's dropout.
-    unsupported: why Hugging Face's class would compute a model under a head differently, or None.
-    read_more, write_more: fields that depend on several attributes (named in `more`), and back.
+    prefix: what precedes the backbone's tensor names in a model with a head. rules: of the backbone without the pooler.
+    pooler: its tensor name. tied: a tensor -> the one that it repeats. heads: by head config kind, or "masked_sentence"
+    for a masked head with a sentence head. hidden: the activation of the sequence classification head's hidden layer,
+    or "none". input_dropout: whether that layer has dropout before it. fixed: attributes with one possible value.
+    sentence: the sentence head's objective. ignored: attributes that do not matter. dropouts: the defaults of
+    attributes that hold a head's dropout.
+    unsupported: returns why Hugging Face's class would compute a model and head (key) differently, or None.
+    read_more: computes fields that depend on several attributes (named in `more`); write_more: the inverse.
     """
 
     model_type: str
@@ -114,7 +118,10 @@ class Family:
 
 
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
-    """The attributes that BERT's descendants share; `defaults`: the library's defaults that differ from BERT's."""
+    """Return the attributes that BERT's descendants share.
+
+    defaults: transformers' defaults, by attribute, that differ from BERT's; other names add attributes.
+    """
     table = (
         Attribute("vocab_size", "vocab_size", 30522),
         Attribute("hidden_size", "hidden_size", 768),
@@ -136,7 +143,7 @@ def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
 def standard_heads(
     name: str, dropout: str, sequence: Rules | None = None, *, pooled: bool = False
 ) -> dict[str, HeadLayout]:
-    """The heads that all architectures have. sequence: the rules of the sequence classification head, if not linear."""
+    """Return the heads that all architectures have. sequence: rules of the classification head, if not linear."""
     return {
         "none": HeadLayout(f"{name}Model", lambda model: ()),
         "sequence_classification": HeadLayout(
@@ -150,12 +157,12 @@ def standard_heads(
 
 
 def linear_head(ours: str, theirs: str) -> Rules:
-    """A head that is one dense map."""
+    """Return a function of the model config: tensor rules of a head that is one dense map."""
     return lambda model: dense(f"{ours}/output", theirs, "D", "C")
 
 
 def hidden_layer_head(inner: str, outer: str) -> Rules:
-    """A sequence classification head with a hidden layer."""
+    """Return a function of the model config: tensor rules of a classification head with a hidden layer."""
     return lambda model: (
         *dense("classifier/dense", inner, "D", "P"),
         *dense("classifier/output", outer, "P", "C"),
@@ -163,7 +170,7 @@ def hidden_layer_head(inner: str, outer: str) -> Rules:
 
 
 def embedding_rules(model: Any) -> Iterable[TensorRule]:
-    """The tables and the norm, which have the same names everywhere."""
+    """Tensor rules of the embedding tables and norm, whose names all architectures share."""
     names = ["word", "position"] + (["token_type"] if model.token_types else [])
     for name in names:
         yield same(f"embedding/{name}/embedding", f"embeddings.{name}_embeddings.weight", "V E")
@@ -171,7 +178,7 @@ def embedding_rules(model: Any) -> Iterable[TensorRule]:
 
 
 def bert_layer_rules(model: Any) -> Iterable[TensorRule]:
-    """BERT's layers."""
+    """Tensor rules of BERT's layers."""
     for i in range(model.layers):
         ours, theirs = f"encoder/layers_{i}", f"encoder.layer.{i}"
         yield from attention_rules(ours, theirs)
@@ -181,7 +188,7 @@ def bert_layer_rules(model: Any) -> Iterable[TensorRule]:
 
 
 def attention_rules(ours: str, theirs: str) -> Iterable[TensorRule]:
-    """BERT's attention and the norm after it."""
+    """Tensor rules of one layer's attention in BERT and of the norm after it."""
     for name in ("query", "key", "value"):
         yield from dense(f"{ours}/attention/{name}", f"{theirs}.attention.self.{name}", "D", "H K")
     yield from dense(f"{ours}/attention/output", f"{theirs}.attention.output.dense", "H K", "D")
@@ -189,20 +196,20 @@ def attention_rules(ours: str, theirs: str) -> Iterable[TensorRule]:
 
 
 def masked_head(dense_name: str, norm_name: str, bias_name: str) -> Iterable[TensorRule]:
-    """The masked language model head without its tied table."""
+    """Tensor rules of a masked language model head without its tied table."""
     yield from dense("masked_head/dense", dense_name, "D", "E")
     yield from norm("masked_head/norm", norm_name)
     yield same("masked_head/bias", bias_name, "V")
 
 
 def bert_masked_head(model: Any) -> Iterable[TensorRule]:
-    """BERT's masked language model head."""
+    """Tensor rules of BERT's masked language model head."""
     transform = "cls.predictions.transform"
     return masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias")
 
 
 def bert_pretraining_heads(model: Any) -> Iterable[TensorRule]:
-    """BERT's masked language model head and next sentence head."""
+    """Tensor rules of BERT's masked language model head and next sentence head."""
     yield from bert_masked_head(model)
     yield from dense("sentence_head", "cls.seq_relationship", "D", "C")
 

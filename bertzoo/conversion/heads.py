@@ -1,4 +1,4 @@
-"""Reduce a model to one of its heads, or to windows that see padding."""
+"""Reduce a model to one of its heads, or let its convolution windows read padding."""
 
 from dataclasses import replace
 
@@ -8,9 +8,9 @@ from bertzoo.models.tasks import MaskedLanguageModel, NoHead, parameter_shapes
 
 
 def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:
-    """The model with only the head of this kind (none, replaced, or masked without a sentence head).
+    """Return the model with only one head, and the names of the parameters that are dropped.
 
-    Returns it with the names of the parameters that it drops. Raises UserError if the model has no such head.
+    kind: "none", "replaced", or "masked" (without a sentence head). Raises UserError if the model has no such head.
     """
     head = pretrained.head
     if kind in pretrained.others:
@@ -33,7 +33,7 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
 
 
 def leak_padding(pretrained: Pretrained) -> Pretrained:
-    """The model with windows that see padding, as in Hugging Face's classes; rows without padding do not change.
+    """Return the model with windows that read padding, as at Hugging Face; rows without padding do not change.
 
     Raises UserError if the model has no such windows.
     """

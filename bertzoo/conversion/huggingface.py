@@ -1,4 +1,4 @@
-"""Hugging Face directories: config.json, tensors and tokenizer files <-> `Pretrained`."""
+"""Read and write Hugging Face directories: config.json, tensors and tokenizer files."""
 
 import json
 import math
@@ -31,12 +31,12 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def read_huggingface(directory: Path) -> Pretrained:
-    """The model in a Hugging Face directory; raises UserError naming what is missing, damaged or not understood."""
+    """Return the model in a Hugging Face directory; raises UserError naming what is missing, damaged or unsupported."""
     path = directory / CONFIG
     try:
         config = read_json(path, parse_float=_finite, parse_constant=_finite)
         if config.get("format") == "bertzoo":
-            raise UserError(f"{directory} is an export for PyTorch alone. Give the model that it was made from.")
+            raise UserError(f"{directory} is an export that only PyTorch reads. Use the model it was made from.")
         kind = config["model_type"]
     except KeyError as error:
         raise UserError(f'{path} has no model_type, which names the kind of model. Add it, such as "bert".') from error
@@ -68,9 +68,9 @@ def read_huggingface(directory: Path) -> Pretrained:
 
 
 def stated_in_card(directory: Path) -> dict[str, str]:
-    """What the header of a directory's model card states of license, language and base_model, of a list the first.
+    """Return license, language and base_model from the header of a directory's model card; of lists, the first entry.
 
-    Without a licence there, the first line of the directory's LICENSE is its name.
+    If the card has no license, the first line of the directory's LICENSE takes its place.
     """
     card, stated = directory / "README.md", {}
     if card.is_file():
@@ -91,7 +91,7 @@ def stated_in_card(directory: Path) -> dict[str, str]:
 
 
 def _finite(text: str) -> float:
-    """A number of a JSON file; Python's reader accepts NaN and infinity."""
+    """Return a number of a JSON file; raises ValueError for NaN and infinity, which Python's reader accepts."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text} is not a finite number")
     return number
@@ -119,7 +119,7 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
             "--to=pytorch."
         )
     config = attributes.build_config_json(family, model, head)
-    # ConvBERT's default is 1, and the row of that id does not learn there.
+    # ConvBERT's default is 1, and transformers does not train the embedding of that id.
     config["pad_token_id"] = 0 if pretrained.tokenizer is None else pretrained.tokenizer.specials.pad
     prefix = "" if key == "none" else family.prefix
     theirs = to_theirs(model_rules(family, model, head, prefix), pretrained.params, origin)
@@ -130,7 +130,7 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
 
 
 def model_rules(family: Family, model: Any, head: Any, prefix: str) -> list[TensorRule]:
-    """All rules of a model under a head; `prefix` stands before the backbone's tensors."""
+    """Return all tensor rules of a model with a head; `prefix` precedes the names of the backbone's tensors."""
     backbone = [*family.rules(model)]
     if family.pooler and _has_pooler(family, model) and head.pooler:
         backbone += dense("pooler", family.pooler, "D", "P")
@@ -139,14 +139,14 @@ def model_rules(family: Family, model: Any, head: Any, prefix: str) -> list[Tens
 
 
 def _has_pooler(family: Family, model: Any) -> bool:
-    """Whether the model has a pooler; only some of MobileBERT's models do."""
+    """Return whether the model has a pooler; only some MobileBERT models do."""
     return family.pooler is not None and getattr(model, "pooler", True)
 
 
 def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> Tensors:
-    """The tensors under today's names, without the backbone's prefix, buffers, repetitions and empty tensors.
+    """Return the tensors under transformers' current names, without buffers, tied copies and empty tensors.
 
-    Raises UserError if two tensors have one name, or a repetition differs from its original.
+    Names lose the backbone's prefix. Raises UserError if two tensors get one name, or a tied copy differs.
     """
     named: Tensors = {}
     for name, array in raw.items():
@@ -176,7 +176,7 @@ def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> 
 
 
 def _find_head(family: Family, model: Any, config: Mapping[str, Any], named: Tensors, origin: str) -> str:
-    """The head's key in `Family.heads`: as config.json's architectures say or, without them, as the tensors fit."""
+    """Return the head's key in `Family.heads`, from config.json's architectures or, without them, from the tensors."""
     architectures = config.get("architectures")
     if not isinstance(architectures, list | None) or not all(isinstance(name, str) for name in architectures or ()):
         raise UserError(

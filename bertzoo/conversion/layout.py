@@ -1,4 +1,4 @@
-"""Axes of an array as words, such as "D H K" for ours and "(H K) D" for theirs; one pair converts both ways."""
+"""Convert between array layouts written as axes, such as "D H K" here and "(H K) D" in a checkpoint."""
 
 import math
 import re
@@ -11,14 +11,14 @@ Sizes = Mapping[str, int]
 
 
 def groups(axes: str) -> list[list[str]]:
-    """The axes of every dimension: "(H K) D" -> [["H", "K"], ["D"]]; a 1 is a dimension without an axis."""
+    """Return the axes of every dimension: "(H K) D" -> [["H", "K"], ["D"]]; a 1 is a dimension without an axis."""
     return [[axis for axis in part.strip("()").split() if axis != "1"] for part in re.findall(r"\([^()]*\)|\S+", axes)]
 
 
 def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
-    """The size of every axis of an array of this shape; at most one axis per dimension may be missing from `known`.
+    """Return the size of each axis of an array of this shape; `known` may lack one axis per dimension.
 
-    Raises ValueError if the axes do not describe such an array: then the rule is wrong, not the array.
+    Raises ValueError if the axes do not describe such an array, which means that the tensor rule is wrong.
     """
     parts, sizes = groups(axes), dict(known)
     for part, size in zip(parts, shape, strict=False):
@@ -33,11 +33,11 @@ def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
 
 
 def shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
-    """The shape of an array with these axes."""
+    """Return the shape of an array with these axes."""
     return tuple(math.prod(sizes[axis] for axis in part) for part in groups(axes))
 
 
 def rearrange(array: np.ndarray, axes: str, new_axes: str, sizes: Sizes) -> np.ndarray:
-    """The array with its axes rearranged from `axes` to `new_axes`, contiguous in memory."""
+    """Return the array with its axes rearranged from `axes` to `new_axes`, contiguous in memory."""
     used = {axis: sizes[axis] for part in groups(axes) for axis in part}
     return np.ascontiguousarray(einops.rearrange(array, f"{axes} -> {new_axes}", **used))

@@ -1,4 +1,4 @@
-"""MobileBERT at Hugging Face, without IB-BERT and without one epsilon for every LayerNorm."""
+"""MobileBERT's tensor names and config attributes at Hugging Face; neither IB-BERT nor LayerNorm is supported."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -45,7 +45,7 @@ def _bottleneck(ours: str, theirs: str) -> Iterable[TensorRule]:
 
 
 def _masked(model: MobileBert) -> Iterable[TensorRule]:
-    """BERT's head and, if the table is narrower than the stream, the weights of the rest."""
+    """Tensor rules of BERT's head and, if the table is narrower than the stream, of extra output weights."""
     yield from family.bert_masked_head(model)
     if model.embedding_size < model.hidden_size:
         yield same("masked_head/extra/kernel", "cls.predictions.dense.weight", "I V")
@@ -57,7 +57,7 @@ def _pretraining(model: MobileBert) -> Iterable[TensorRule]:
 
 
 def _read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The bottleneck's width, and the input of queries, keys and values."""
+    """Return the fields that follow from several attributes: bottleneck_size, attention_input and mask_padding."""
     fields: dict[str, Any] = {"mask_padding": False}
     flags = {name: attributes.get(name, default) for name, default in _FLAGS.items()}
     if wrong := next((name for name, value in flags.items() if not isinstance(value, bool)), None):
@@ -106,7 +106,7 @@ FAMILY = Family(
             embedding_size=128,
         ),
         Attribute("num_feedforward_networks", "feed_forwards", 4),
-        # Two of its LayerNorms have the library's epsilon and the others the attribute's.
+        # Not layer_norm: at Hugging Face two LayerNorms ignore the attribute's epsilon.
         Attribute("normalization_type", "norm", "no_norm", {"no_norm": "no_norm"}),
         Attribute("classifier_activation", "pooler", True),
     ),

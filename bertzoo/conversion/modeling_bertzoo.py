@@ -1,12 +1,12 @@
 # pyright: reportMissingImports=false
-"""A bertzoo model in PyTorch: this file, config.json and model.safetensors are all there is to it.
+"""A bertzoo model in PyTorch: it needs only this file, config.json and model.safetensors.
 
     from modeling_bertzoo import load
     model = load("DIRECTORY")
     outputs = model(input_ids, token_type_ids, attention_mask)
 
-Needs torch and safetensors. config.json tells what parts the model is put together from, each a class below; the
-tensors have bertzoo's names and layouts. Shapes: B batch, L length, M key length, D width, E embedding width, H heads,
+Requires torch and safetensors. config.json describes the parts of the model, each of a class below; the tensors have
+bertzoo's names and layouts. Shapes: B batch, L length, M key length, D width, E embedding width, H heads,
 K size of a head, W window, G groups.
 """
 
@@ -27,7 +27,7 @@ EXCLUDED = -1000.0
 
 
 class Part(nn.Module):
-    """A part made from its description: settings become attributes, parts become parts, tensors parameters."""
+    """A part built from its description: settings become attributes, inner parts submodules, tensors parameters."""
 
     tensors: tuple[str, ...] = ()
 
@@ -44,14 +44,14 @@ class Part(nn.Module):
                 setattr(self, name, FUNCTIONS.get(value, value) if isinstance(value, str) else value)
 
     def _several(self, name: str, values: list[dict], take: Callable[[str], Tensor], path: str) -> None:
-        """Modules in order; a repeated module shares the parameters of its first place."""
+        """Add modules in order; a repeated module shares the parameters of its first occurrence."""
         places = [value.get("same_as", index) for index, value in enumerate(values)]
         for index in sorted(set(places)):
             self.add_module(f"{name}_{index}", make(values[index], take, f"{path}{name}_{index}."))
         self.rows = {**getattr(self, "rows", {}), name: [f"{name}_{index}" for index in places]}
 
     def row(self, name: str) -> list[nn.Module]:
-        """The parts in a row, looked up by name, so that copies of this part use their own."""
+        """Return the list of parts called `name`, looked up here, so that a copy of this part uses its own copies."""
         return [getattr(self, place) for place in self.rows[name]]
 
 
@@ -62,7 +62,7 @@ class Table(Part):
         return functional.embedding(ids, self.embedding)
 
 
-class OnlyRow(Table):  # whatever the ids
+class OnlyRow(Table):  # for any ids
     def forward(self, ids: Tensor) -> Tensor:
         return self.embedding[0].expand(*ids.shape, -1)
 
@@ -109,7 +109,7 @@ class Grouped(Part):
 
 
 class Trigram(Part):
-    """(B,L,E) -> (B,L,D): the next token, the token and the one before, side by side, through kernel (3,E,D)."""
+    """(B,L,E) -> (B,L,D): next token, token and previous token, concatenated, times the kernel (3,E,D)."""
 
     tensors = ("kernel", "bias")
 
@@ -132,7 +132,7 @@ class Embedding(Part):
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module) -> tuple[Tensor, Tensor]:
-    """(B,L,H,K) each -> the context (B,L,H,K) and the probabilities (B,H,L,M)."""
+    """Return the context (B,L,H,K) and the probabilities (B,H,L,M); query, key and value are (B,L,H,K)."""
     scores = torch.einsum("blhk,bmhk->bhlm", query * query.shape[-1] ** -0.5, key)
     probabilities = scores.masked_fill(mask[:, None, None, :] == 0, MASKED_SCORE).softmax(-1)
     return torch.einsum("bhlm,bmhj->blhj", dropout(probabilities), value), probabilities
@@ -146,7 +146,7 @@ class SelfAttention(Part):
 
 
 class MixedAttention(Part):
-    """Heads of attention, then heads of convolution."""
+    """Attention heads, then convolution heads, concatenated and mapped to (B,L,D)."""
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         query = self.query(x)
@@ -155,7 +155,7 @@ class MixedAttention(Part):
 
 
 def convolved(x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
-    """Σ_w weights[w] · x[:, t + w - W//2], with zeros beyond the ends of x (B,L,...)."""
+    """Return Σ_w weights[w] · x[:, t + w - W//2], with zeros beyond the ends of x (B,L,...)."""
     padded = functional.pad(x, [0, 0] * (x.ndim - 2) + [len(weights) // 2] * 2)
     return sum(weight * padded[:, tap : tap + x.shape[1]] for tap, weight in enumerate(weights))
 
@@ -229,7 +229,7 @@ class SharedBottleneck(Part):
 
 
 class BottleneckLayer(Part):
-    """Attention and feed-forwards inside a bottleneck of the stream."""
+    """Attention and feed-forwards at the narrow width of a bottleneck."""
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         b = self.bottleneck(x)
@@ -296,12 +296,12 @@ class PairHead(Part):
 
 
 class JointSpanHead(Part):
-    """start_logits (B,L), starts (B,K), end_logits (B,K,L) given each start, null_logits (B,)."""
+    """Return start_logits (B,L), starts (B,K), end_logits (B,K,L) given each start, null_logits (B,)."""
 
     def forward(self, x: Tensor, second: Tensor, starts: Tensor | None) -> Outputs:
         excluded = EXCLUDED * functional.pad((1 - second.to(x.dtype))[:, 1:], (1, 0))
         start_logits = self.start(x)[..., 0] + excluded
-        count = self.beam if self.beam <= x.shape[1] else x.shape[1]  # `min` is no number where lengths are symbols
+        count = self.beam if self.beam <= x.shape[1] else x.shape[1]  # `min` fails if lengths are symbols
         chosen = start_logits.topk(count).indices if starts is None else starts
         first = x.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[2]))
         end_logits = self.end(first[:, :, None], x[:, None]) + excluded[:, None]
@@ -310,7 +310,7 @@ class JointSpanHead(Part):
 
 
 class Encoding(Part):
-    """The model: hidden_states, attentions (probabilities), pooled, and what its head adds; pads are 0 in the mask."""
+    """The model; returns hidden_states, attentions (probabilities), pooled and its head's outputs. Pads have mask 0."""
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None, attention_mask: Tensor | None = None):
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
@@ -342,7 +342,7 @@ class SpanFinder(Encoding):
 
 
 class JointSpanFinder(Encoding):
-    """The ends are those given `starts` (B,K), or without them given the likeliest starts."""
+    """A model with a JointSpanHead, whose end_logits are given `starts` (B,K), by default the likeliest."""
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, starts: Tensor | None = None):
         outputs = super().forward(input_ids, token_type_ids, attention_mask)
@@ -375,7 +375,7 @@ FUNCTIONS: dict[str, Callable] = {
 
 
 def make(description: dict, take: Callable[[str], Tensor], path: str) -> nn.Module:
-    """A part from its description; `take` gives the tensor of a name."""
+    """Build a part from its description; `take` returns the tensor of a name."""
     kind = globals().get(description["part"])
     if not (isinstance(kind, type) and issubclass(kind, Part)):
         raise ValueError(f"config.json names a part that this file does not have: {description['part']}")
@@ -383,7 +383,7 @@ def make(description: dict, take: Callable[[str], Tensor], path: str) -> nn.Modu
 
 
 def load(directory: str | Path) -> nn.Module:
-    """The model in a directory, in evaluation mode; raises ValueError naming a tensor that is missing or left over."""
+    """Return a directory's model in evaluation mode; raises ValueError naming a tensor that is missing or left over."""
     from safetensors.torch import load_file
 
     description = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ from bertzoo.core.errors import UserError
 
 
 def read_pickled(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a pytorch_model.bin, floats as float32; no code in it is executed.
+    """Return the tensors of a pytorch_model.bin, floats as float32; executes no code in it.
 
     Raises UserError if torch is not installed or rejects the file, or if the file holds more than a model's tensors.
     """

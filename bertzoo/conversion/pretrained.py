@@ -1,4 +1,4 @@
-"""A model from any directory: config, head, parameters and tokenizer."""
+"""Pretrained: a model that was read from a directory, with its head, parameters and tokenizer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from bertzoo.models import Compute
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrained:
-    """A model that every reader returns and every writer takes.
+    """A model in the form that every reader returns and every writer takes.
 
     params: float32 arrays by path, such as `encoder/layers_0/attention/query/kernel`. origin: the directory's name in
-    messages. source: text and numbers that record where it came from, and the columns of a task `own`. others: more
-    models in the same directory, such as a discriminator's generator, by the kind of their heads. generator: parameters
-    of a run's generator, by their paths in the run.
+    messages. source: texts and numbers that record where the model came from, and the columns of the task "own" (a
+    user's table). others: more models in the directory, such as a discriminator's generator, by kind of head.
+    generator: parameters of a run's generator, by their paths in the run.
     """
 
     model: Any
@@ -34,22 +34,22 @@ class Pretrained:
 
     @property
     def parameter_count(self) -> int:
-        """The number of parameters, head included."""
+        """Number of parameters, including the head's."""
         return sum(array.size for array in self.params.values())
 
     def module(self) -> tuple[Any, Any]:
-        """The model under its head as a Linen module, and its parameters as that module's nested dict."""
+        """Return the model with its head as a Linen module, and its parameters as that module's nested dict."""
         arrays = {name: jnp.asarray(array) for name, array in self.params.items()}
         return self.head.build(self.model, Compute()), flax.traverse_util.unflatten_dict(arrays, sep="/")
 
 
 def inherited(source: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a source, or of a record of one, that also hold for models made from it."""
+    """Return the entries of a `source` that also hold for models made from it: license, language and base_model."""
     return {key: source[key] for key in ("license", "language", "base_model") if key in source}
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:
-    """Raise UserError unless the rows of the word table are the vocabulary's entries, rounded up as `fits` allows.
+    """Raise UserError unless `rows`, of the word table, is the vocabulary's size, possibly rounded up as in `fits`.
 
     Tables are widened to a multiple of 8 to 128 for the hardware (SqueezeBERT: 30528 rows for 30522 entries).
     """
@@ -64,5 +64,5 @@ def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> Non
 
 
 def fits(entries: int, rows: int) -> bool:
-    """Whether a table's rows are the vocabulary's entries, rounded up to a multiple of 8, 16, 32, 64 or 128."""
+    """Return whether `rows` equals `entries`, or `entries` rounded up to a multiple of 8, 16, 32, 64 or 128."""
     return rows in {entries, *(-(-entries // multiple) * multiple for multiple in (8, 16, 32, 64, 128))}

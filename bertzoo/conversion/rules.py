@@ -14,7 +14,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class TensorRule(NamedTuple):
-    """One tensor: our path and axes, their name and axes, and sizes of axes that the shape of ours does not give."""
+    """Pairs a tensor's path and axes in bertzoo with its name and axes in another project.
+
+    sizes: of axes that the shape in bertzoo does not give.
+    """
 
     ours: str
     axes: str
@@ -24,30 +27,30 @@ class TensorRule(NamedTuple):
 
 
 def same(ours: str, theirs: str, axes: str) -> TensorRule:
-    """A tensor with the same layout on both sides."""
+    """Return the rule of a tensor with the same layout on both sides."""
     return TensorRule(ours, axes, theirs, axes)
 
 
 def dense(ours: str, theirs: str, inputs: str, outputs: str) -> Iterator[TensorRule]:
-    """A dense map, which torch stores as a matrix (outputs, inputs); each may be several axes of ours."""
+    """Tensor rules of a dense map, stored by torch as (outputs, inputs); each may be several axes."""
     yield TensorRule(f"{ours}/kernel", f"{inputs} {outputs}", f"{theirs}.weight", f"({outputs}) ({inputs})")
     yield TensorRule(f"{ours}/bias", outputs, f"{theirs}.bias", f"({outputs})")
 
 
 def convolution(ours: str, theirs: str) -> Iterator[TensorRule]:
-    """A grouped convolution, which torch stores as (outputs, inputs of a group, window)."""
+    """Tensor rules of a grouped convolution, stored by torch as (outputs, inputs of a group, window)."""
     yield TensorRule(f"{ours}/kernel", "W I O", f"{theirs}.weight", "O I W")
     yield same(f"{ours}/bias", f"{theirs}.bias", "O")
 
 
 def norm(ours: str, theirs: str) -> Iterator[TensorRule]:
-    """Scale and bias of a normalisation."""
+    """Tensor rules of the scale and bias of a normalisation."""
     yield same(f"{ours}/scale", f"{theirs}.weight", "D")
     yield same(f"{ours}/bias", f"{theirs}.bias", "D")
 
 
 def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shapes: Shapes, origin: str) -> Tensors:
-    """Their tensors as our parameters, with the shapes of our module; `origin` names their file in messages.
+    """Convert another project's tensors to our parameters of these shapes; `origin` names their file in messages.
 
     Raises UserError naming a tensor that is missing, has no rule, another shape or no floating-point numbers.
     """
@@ -73,7 +76,7 @@ def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shap
 
 
 def to_theirs(rules: Iterable[TensorRule], params: Mapping[str, np.ndarray], origin: str) -> Tensors:
-    """Our parameters as their tensors; raises UserError naming a parameter that their model has no place for."""
+    """Convert our parameters to another project's tensors; raises UserError naming a parameter without a rule."""
     tensors: Tensors = {}
     for rule in _complete(rules, {path: array.shape for path, array in params.items()}, origin):
         sizes = layout.bind(rule.axes, params[rule.ours].shape, rule.sizes)
@@ -82,15 +85,15 @@ def to_theirs(rules: Iterable[TensorRule], params: Mapping[str, np.ndarray], ori
 
 
 def _complete(rules: Iterable[TensorRule], shapes: Shapes, origin: str) -> list[TensorRule]:
-    """The rules, after checking that they name every parameter exactly once and no tensor twice."""
+    """Return the rules after checking that they name every parameter exactly once and no tensor twice."""
     rules = list(rules)
     for side, names in (("path", [rule.ours for rule in rules]), ("tensor", [rule.theirs for rule in rules])):
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         if twice:
             raise ValueError(f"there are two rules for the {side} {twice[0]}")
     paths = {rule.ours for rule in rules}
-    _check_known(shapes, paths, f"{origin} makes a model with the parameter", "for which Hugging Face's has no place")
-    _check_known(sorted(paths), shapes, f"{origin} makes a model without the parameter", "which Hugging Face's needs")
+    _check_known(shapes, paths, f"{origin} makes a model with the parameter", "which Hugging Face's model lacks")
+    _check_known(sorted(paths), shapes, f"{origin} makes a model without the parameter", "needed at Hugging Face")
     return rules
 
 

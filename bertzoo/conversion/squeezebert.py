@@ -1,6 +1,6 @@
-"""SqueezeBERT at Hugging Face. All its classes have a pooler, though only one head reads it.
+"""SqueezeBERT's tensor names and config attributes at Hugging Face, where all classes have a pooler.
 
-A model pretrained without a pooler is written without one; transformers then initialises it and warns.
+Only one head reads the pooler. A model without one is written so; transformers initialises a pooler and warns.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Original TensorFlow 1 checkpoints of BERT, MobileBERT, ELECTRA and ConvBERT, by translating Hugging Face's rules."""
+"""Read TensorFlow 1 checkpoints of BERT, MobileBERT, ELECTRA and ConvBERT, by translating Hugging Face's rules."""
 
 import re
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ from bertzoo.models.tasks import parameter_shapes
 CONFIG, STATE = "bert_config.json", "checkpoint"
 # Variables of the optimiser, and the temperature at which ELECTRA's generator is sampled.
 _NOT_OF_THE_MODEL = {"adam_m", "adam_v", "lamb_m", "lamb_v", "global_step", "temperature"}
-# MobileBERT's teacher in checkpoints of its distillation, and the norms of the comparison with it.
+# Prefixes of MobileBERT's teacher in distillation checkpoints, and of the norms that compare student and teacher.
 _TEACHER = ("teacher/", "hidden_distill_")
 _REVERSED = "reversed"
-# The end of a name at Hugging Face, in TensorFlow, and the variable's axes if they differ from the tensor's.
+# The end of a name at Hugging Face and in TensorFlow, and the variable's axes if they differ from the tensor's.
 _ENDS = (
     ("_embeddings.weight", "_embeddings", None),
     ("LayerNorm.weight", "LayerNorm.gamma", None),
@@ -42,7 +42,7 @@ _ENDS = (
     ("key_conv_attn_layer.bias", "conv_attn_key.bias", "(H K)"),
     (".weight", ".kernel", _REVERSED),
 )
-_PARTS = {  # of a name: at Hugging Face -> in TensorFlow
+_PARTS = {  # of names: at Hugging Face -> in TensorFlow
     "dense_prediction": "dense_1",
     "conv_kernel_layer": "conv_attn_kernel",
     "conv_out_layer": "conv_attn_point",
@@ -67,7 +67,7 @@ _SIZES: Mapping[str, Any] = {a.theirs: a.default for a in BERT.attributes if a.t
 
 
 def _dialect(family: Family, gelu: str, **changes: Any) -> Family:
-    """A family as the original code has it: with its own gelu, and with LayerNorm for MobileBERT."""
+    """Return a family as in the original TensorFlow code: with its gelu and, for MobileBERT, LayerNorm too."""
     values = {
         "hidden_act": {"gelu": gelu, "relu": "relu"},
         "normalization_type": {"layer_norm": "layer_norm", "no_norm": "no_norm"},
@@ -86,7 +86,7 @@ FAMILIES = {
 
 
 def find_checkpoint(path: Path) -> Path | None:
-    """The prefix of a checkpoint's files: `path` itself, the one in the directory `path`, or None.
+    """Return the prefix of a checkpoint's files: `path` itself, the one in the directory `path`, or None.
 
     Raises UserError if the directory holds several and its `checkpoint` file does not name the latest.
     """
@@ -103,9 +103,9 @@ def find_checkpoint(path: Path) -> Path | None:
 
 
 def read_tensorflow(prefix: Path) -> Pretrained:
-    """The model in the files that begin with `prefix`; a discriminator's generator is among its `others`.
+    """Return the model in the files that begin with `prefix`; a discriminator's generator is among its `others`.
 
-    Raises UserError naming what is missing, damaged or not understood.
+    Raises UserError naming what is missing, damaged or not supported.
     """
     arrays = variables.read_variables(prefix, _is_of_model)
     config = _read_config(prefix.parent / CONFIG)
@@ -124,7 +124,7 @@ def _is_of_model(name: str) -> bool:
 
 
 def variable_rules(family: Family, model: Any, head: Any, scope: str) -> list[TensorRule]:
-    """The rules of a model under a head; `scope` stands before the names of its encoder."""
+    """Return a model's and its head's tensor rules for TensorFlow variables; `scope` precedes the encoder's names."""
     grouped, norm = getattr(model, "feed_forward_groups", 1) > 1, getattr(model, "norm", "layer_norm")
     rules = []
     for rule in huggingface.model_rules(family, model, head, prefix=f"{scope}."):
@@ -165,7 +165,7 @@ def _read_config(path: Path) -> dict[str, Any] | None:
 
 
 def complete_bert_config(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The family of a bert_config.json, and its attributes with the defaults of the original code."""
+    """Return the family name of a bert_config.json, and its attributes with the original code's defaults."""
     if not config.keys() & _MOBILEBERT_DEFAULTS:
         return "bert", {**_SIZES, **config}
     complete = {**_SIZES, **_MOBILEBERT_DEFAULTS, **config}
@@ -207,9 +207,9 @@ def _read_electra(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) 
 
 
 def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str, Any]:
-    """The attributes of the encoder under `scope` from its variables' shapes, since the releases have no config.
+    """Infer the attributes of the encoder under `scope` from its variables' shapes, since releases have no config.
 
-    ELECTRA's shapes do not depend on the number of heads: its code always gives them 64 channels. ConvBERT's do.
+    ELECTRA's shapes do not depend on the number of heads; its code gives each head 64 channels. ConvBERT's shapes do.
     """
 
     def shape(name: str, rank: int) -> tuple[int, ...]:
@@ -244,7 +244,7 @@ def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str,
     left = max(1, shape(f"{attention}/conv_attn_kernel/bias", 1)[0] // window)
     size = max(1, shape(f"{attention}/query/bias", 1)[0] // left)
     heads = max(1, hidden // size)
-    # Several ratios may leave as many heads and compute the same: prefer the released one.
+    # Several head ratios can give the same model: prefer the released one.
     ratio = 2 if max(1, heads // 2) == left else max(1, heads // left)
     groups = shape(f"{layer}/intermediate/g_dense/kernel", 3)[0] if grouped else 1
     more = {"num_attention_heads": heads, "head_ratio": ratio, "conv_kernel_size": window, "num_groups": groups}
@@ -254,7 +254,7 @@ def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str,
 def _build(
     prefix: Path, arrays: Tensors, kind: str, config: Mapping[str, Any], key: str, scope: str, origin: str
 ) -> Pretrained:
-    """One encoder under its head; `origin` names the source of `config` in messages."""
+    """Build one encoder with its head; `origin` names the source of `config` in messages."""
     family, directory = FAMILIES[kind], prefix.parent
     model = attributes.read_model_config(family, config, origin)
     pooled = _any(arrays, f"{scope}/pooler/") or family.heads[key].needs_pooler
@@ -267,7 +267,7 @@ def _build(
 
 
 def _read_tokenizer(path: Path) -> Tokenizer | None:
-    """The vocabulary beside a checkpoint, with lower case unless more than 1 % of its words have upper case."""
+    """Return the tokenizer of the vocabulary `path`; it lower-cases unless over 1 % of the words have upper case."""
     if not path.is_file():
         return None
     tokenizer = WordPiece(path=str(path), vocab_size=1 << 31).load()

@@ -1,4 +1,4 @@
-"""Tensor files: safetensors in one file or in shards, and torch's older pickles if torch is installed."""
+"""Read and write safetensors, in one file or in shards; read torch's older pickles if torch is installed."""
 
 import hashlib
 from pathlib import Path
@@ -18,7 +18,7 @@ _INTEGERS = {"I64": np.dtype("<i8"), "I32": np.dtype("<i4")}  # such as embeddin
 
 
 def read_weights(directory: Path) -> tuple[Tensors, Path]:
-    """All tensors of a Hugging Face directory, floats as float32, and the file to name in messages.
+    """Return all tensors of a Hugging Face directory, floats as float32, and the file to name in messages.
 
     Raises UserError if there is no file, it is damaged, or it holds NaN or infinity.
     """
@@ -36,7 +36,7 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
 
 
 def read_safetensors(path: Path, integers: bool = True) -> Tensors:
-    """The tensors of a safetensors file, floats as float32. integers: whether it may also hold integers.
+    """Return the tensors of a safetensors file, floats as float32. integers: whether it may also hold integers.
 
     Raises UserError naming the file, and the tensor that cannot be used.
     """
@@ -93,7 +93,7 @@ def _read_shards(index: Path) -> Tensors:
 
 
 def check_finite(tensors: Tensors, path: Path) -> Tensors:
-    """The same tensors; raises UserError naming one with NaN or infinity."""
+    """Return the tensors unchanged; raises UserError naming one with NaN or infinity."""
     for name, array in tensors.items():
         if not np.isfinite(array).all():
             raise UserError(
@@ -112,5 +112,5 @@ def write_safetensors(tensors: Tensors, path: Path) -> None:
 
 
 def digest(tensors: Tensors) -> str:
-    """The sha256 of the file that `write_safetensors` writes."""
+    """Return the SHA-256 of the file that `write_safetensors` writes."""
     return hashlib.sha256(save(dict(sorted(tensors.items())), metadata=_METADATA)).hexdigest()

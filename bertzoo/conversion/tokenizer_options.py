@@ -1,4 +1,4 @@
-"""tokenizer_config.json and the files beside it: options that are read, ignored, or not supported."""
+"""Read the options in tokenizer_config.json and the files beside it; reject those that are not supported."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
 _NO_MORE = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 _SAME = {"bos": "cls", "eos": "sep"}
 _TOKENS = ("pad", "unk", "cls", "sep", "mask")
-# How rows are made and where files came from, which the ids of a text do not depend on.
+# Options of padding, truncation and the origin of files, which do not change the ids of a text.
 _IGNORED = {
     "add_prefix_space",
     "backend",
@@ -73,7 +73,7 @@ _IGNORED = {
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty without such a file; raises CorpusError if it is damaged."""
+    """Return the object in a JSON file, or {} if there is no file; raises CorpusError if it is damaged."""
     if not path.is_file():
         return {}
     try:
@@ -83,7 +83,7 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def read_options(directory: Path, kind: str) -> dict[str, Any]:
-    """The options in the file of a tokenizer of this kind (a key of DEFAULTS), and tokenizer_class.
+    """Return the supported options of tokenizer_config.json, and tokenizer_class; `kind` is a key of DEFAULTS.
 
     Raises UserError naming a setting that is unknown or not supported.
     """
@@ -109,7 +109,7 @@ def read_options(directory: Path, kind: str) -> dict[str, Any]:
 
 
 def check_class(name: Any, kind: str | None, path: Path) -> None:
-    """Raise UserError if a tokenizer_class does not fit the vocabulary's kind or, without one, any kind."""
+    """Raise UserError if tokenizer_class `name` does not fit the vocabulary's kind or, if that is None, any kind."""
     known = CLASSES[kind] if kind else {*CLASSES["wordpiece"], *CLASSES["sentencepiece"]}
     if name is not None and (not isinstance(name, str) or name not in known):
         place = f"for a {kind} vocabulary" if kind else "here"
@@ -128,7 +128,8 @@ def check_foreign(directory: Path) -> None:
 def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], entire: Path) -> None:
     """Raise UserError if a file beside the vocabulary names other special tokens or adds tokens.
 
-    transformers finds added tokens in the raw text, before it is cut, which our tokenizers cannot do.
+    whole, entire: contents and path of tokenizer.json. transformers finds added tokens in the raw text, before it is
+    split, which our tokenizers cannot do.
     """
     special = {token: getattr(tokenizer.specials, token) for token in _TOKENS}
     names = {f"{token}_token": tokenizer.token(index) for token, index in special.items()}
@@ -153,7 +154,7 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
 
 
 def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[Path, Any, Any]]:
-    """Every added token: its file, its text and its number."""
+    """Return every added token: its file, its text and its id."""
     options, added = directory / OPTIONS, directory / ADDED
     decoder = read_table(options).get("added_tokens_decoder") or {}
     try:
@@ -167,7 +168,7 @@ def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[P
 
 
 def _content(value: Any) -> Any:
-    """A token's text, which stands alone or in a table with its options."""
+    """Return a token's text, given alone or in a table with its options."""
     return value.get("content") if isinstance(value, dict) else value
 
 

@@ -1,4 +1,4 @@
-"""Tokenizer files of a Hugging Face directory <-> our tokenizers."""
+"""Read and write the tokenizer files of Hugging Face directories."""
 
 import json
 from dataclasses import replace
@@ -18,9 +18,9 @@ _ALBERT = {**_BERT, "pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "[C
 
 
 def read_tokenizer(directory: Path) -> Tokenizer | None:
-    """The tokenizer of a Hugging Face directory, or None if it has none.
+    """Return the tokenizer of a Hugging Face directory, or None if it has none.
 
-    Raises UserError naming a file that is damaged, contradicts another one, or needs what our tokenizers cannot do.
+    Raises UserError naming a file that is damaged, contradicts another one, or needs an unsupported tokenizer.
     """
     tokenizer_options.check_foreign(directory)
     pieces, plain, path = directory / PIECES, directory / VOCABULARY, directory / WHOLE
@@ -111,9 +111,9 @@ def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | Senten
 
 
 def _agreed_config(directory: Path, kind: str, path: str, options: dict[str, Any]) -> Any:
-    """The config for tokenizer.json's `options`; raises UserError if tokenizer_config.json differs.
+    """Return the tokenizer config for tokenizer.json's `options`; raises UserError if tokenizer_config.json differs.
 
-    transformers prefers tokenizer_config.json and its defaults, unless the class there has no options.
+    transformers prefers tokenizer_config.json and its defaults, unless its tokenizer_class has no options of its own.
     """
     saved = tokenizer_options.read_options(directory, kind)
     generic = saved.pop("tokenizer_class", None) in tokenizer_options.GENERIC
@@ -155,8 +155,8 @@ def _read_sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
     """Write the files that `AutoTokenizer.from_pretrained` reads.
 
-    If the vocabulary has far fewer entries than the model's table has rows, entries [unused0] and so on fill it up, as
-    in BERT's own; no text ever becomes one of them.
+    If the vocabulary's size does not fit the model's table, entries [unused0] and so on fill it up, as in BERT's own
+    vocabulary. No text is tokenised to them.
     """
     inputs = ["input_ids", "token_type_ids", "attention_mask"] if model.token_types else ["input_ids", "attention_mask"]
     options: dict[str, Any] = {"model_max_length": model.max_positions, "model_input_names": inputs}
@@ -192,7 +192,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
 
 
 def _filled_up(tokenizer: WordPieceTokenizer, rows: int) -> WordPieceTokenizer:
-    """A copy with unused entries, if the vocabulary's size does not fit a table of `rows`."""
+    """Return the tokenizer, with entries [unused…] added if its size does not fit a table of `rows` rows."""
     entries = [tokenizer.token(index) for index in range(tokenizer.vocab_size)]
     if not fits(len(entries), rows):
         unused = (f"[unused{number}]" for number in range(rows + len(entries)))

@@ -1,4 +1,4 @@
-"""SentencePiece models as Hugging Face's `tokenizer.json`, with the pieces and the normalisation."""
+"""Convert SentencePiece models to Hugging Face's `tokenizer.json`, with pieces and normalisation."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,7 +18,7 @@ _CHARACTER_MAP = 2
 def build_albert_pipeline(
     model: bytes, lowercase: bool, strip_accents: bool, specials: dict[str, str]
 ) -> tokenizers.Tokenizer:
-    """AlbertTokenizer's pipeline for a serialised SentencePiece model; raises UserError if it is not unigram."""
+    """Return AlbertTokenizer's pipeline for a serialised SentencePiece model; raises UserError if it is not unigram."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = _pieces(processor)
     fields = dict(_fields(model))
@@ -45,7 +45,7 @@ def build_albert_pipeline(
 
 
 def pair_template(token_to_id: Callable[[str], int | None]) -> processors.TemplateProcessing:
-    """[CLS] A [SEP] and [CLS] A [SEP] B [SEP]."""
+    """Return the template of one text, [CLS] A [SEP], and of two, [CLS] A [SEP] B [SEP]."""
     return processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
@@ -54,7 +54,7 @@ def pair_template(token_to_id: Callable[[str], int | None]) -> processors.Templa
 
 
 def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | None:
-    """How the pieces of a serialised model differ from tokenizer.json's, in words; None if they agree."""
+    """Describe how the pieces of a serialised model differ from tokenizer.json's; None if they agree."""
     ours = _pieces(sentencepiece.SentencePieceProcessor(model_proto=model))
     if len(ours) != len(theirs):
         return f"{len(ours):,} entries and {len(theirs):,}"
@@ -67,7 +67,7 @@ def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | 
 
 
 def _pieces(processor: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
-    """Pieces and scores as in the releases' tokenizer.json.
+    """Return pieces and scores as in the releases' tokenizer.json.
 
     A score is lower by 100 if ALBERT's code cuts the piece in two, so that the library prefers the two parts.
     """
@@ -81,7 +81,7 @@ def _bytes(fields: dict[int, int | bytes], number: int) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values, integers or bytes, of the fields of a serialised protocol buffer."""
+    """Yield number and value (an integer or bytes) of each field of a serialised protocol buffer."""
     place = 0
 
     def varint() -> int:

@@ -14,11 +14,11 @@ INDEX = ".index"
 
 
 def read_variables(prefix: Path, select: Callable[[str], bool]) -> Tensors:
-    """The variables, selected by name, of the checkpoint whose files begin with `prefix`, floats as float32.
+    """Return the variables that `select` accepts by name, from the checkpoint files that begin with `prefix`.
 
-    Raises UserError if TensorFlow is not installed or cannot read the files.
+    Floats are float32. Raises UserError if TensorFlow is not installed or cannot read the files.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # it logs its instruction sets otherwise
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # otherwise it logs the CPU's instruction sets
     try:
         import tensorflow
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Basics of every room: errors, config files, paths and URLs, files written whole.
+"""Basics for all of bertzoo: errors, config files, paths and URLs, atomic writing of files.
 
-It imports no other room and no jax.
+It imports no other subpackage of bertzoo and no jax.
 """

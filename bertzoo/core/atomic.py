@@ -1,4 +1,4 @@
-"""Files and directories that appear complete or not at all: written beside their place, synced, then renamed."""
+"""Write files and directories that appear complete or not at all: beside their destination, synced, then renamed."""
 
 import fcntl
 import hashlib
@@ -15,23 +15,23 @@ from typing import Any, NamedTuple
 from bertzoo.core.documents import DocumentError, read_json
 from bertzoo.core.errors import UserError
 
-_PREFIX = ".bertzoo."  # of temporary directories
-_MOVING = ".moving"  # in one whose files are moving to their place: their names, in order
+_PREFIX = ".bertzoo."  # name prefix of temporary directories
+_MOVING = ".moving"  # file inside: names of the files being moved out, in order
 
 
 class WriteError(UserError):
-    """An output could not be written, for example on a full disk; the message names it and the reason (exit code 1)."""
+    """A failure to write an output, for example on a full disk; the message names file and reason (exit code 1)."""
 
     exit_code = 1
 
 
 @contextmanager
 def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
-    """A temporary path beside `path`, synced and renamed to it at the end; removed if anything is raised.
+    """Yield a temporary path beside `path`, whose file is synced and renamed at the end, or removed after an error.
 
-    Whatever was at `path` stays readable until then. shared: other processes may write the same file at once, so the
-    temporary name is unique; otherwise the next write replaces what a killed one left. OSErrors carry the name of
-    `path` if they have none.
+    An existing file at `path` stays readable until then. shared: use a unique temporary name, because other processes
+    may write the same file at once; otherwise the next write replaces the temporary file of a killed one. An OSError
+    without a file name gets `path`.
     """
     temporary = path.with_name(path.name + (f".{uuid.uuid4().hex[:8]}.tmp" if shared else ".tmp"))
     try:
@@ -59,7 +59,7 @@ def write_json(path: Path, value: Any, indent: int = 1, shared: bool = False) ->
 
 
 def check_new_directory(destination: Path) -> None:
-    """Create and remove `destination`; raises UserError unless it can become a new directory."""
+    """Raise UserError unless `destination` can be created as a new directory; leaves nothing behind."""
     _undo(_begin(destination, _new_directory))
 
 
@@ -70,13 +70,13 @@ def check_new_file(destination: Path, *companions: str) -> None:
 
 @contextmanager
 def new_files(destination: Path, *companions: str) -> Iterator[Path]:
-    """A temporary directory whose contents move beside `destination` at the end; removed if anything is raised.
+    """Yield a temporary directory; its contents move beside `destination` at the end, or are deleted after an error.
 
-    The caller writes a file named like `destination` into it and any of the companions, files or directories. The
-    companions move first, so that `destination` exists only when everything does; if the process is killed in between,
+    The caller writes into it a file with the name of `destination`, and any companions, files or directories. The
+    companions move first, so that `destination` exists only when everything does. If the process is killed in between,
     the next call in the same folder removes them.
 
-    Raises UserError if a name is taken or the place takes no files, WriteError if writing fails.
+    Raises UserError if a name is taken or nothing can be created there, WriteError if writing fails.
     """
     place = _begin(destination, lambda path: _new_file(path, companions))
     temporary, resolved = place.temporary, place.resolved
@@ -84,7 +84,7 @@ def new_files(destination: Path, *companions: str) -> Iterator[Path]:
         yield temporary
         _finish(temporary)
         written = [name for name in companions if (temporary / name).exists()]
-        (temporary / resolved.name).stat()  # before anything moves
+        (temporary / resolved.name).stat()  # raises if it is missing, before anything moves
         write_json(temporary / _MOVING, [*written, resolved.name])
         for name in (*written, resolved.name):
             (temporary / name).replace(resolved.parent / name)
@@ -98,10 +98,10 @@ def new_files(destination: Path, *companions: str) -> Iterator[Path]:
 
 @contextmanager
 def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
-    """A temporary directory renamed to `destination` at the end; removed if anything is raised.
+    """Yield a temporary directory, which is renamed to `destination` at the end, or removed after an error.
 
-    repeat: `destination` may exist if its files are those of the temporary directory, which then vanishes. Raises
-    UserError if the name is taken or cannot be created, WriteError if writing fails.
+    repeat: `destination` may exist if it has the same files; the temporary directory is then removed. Raises UserError
+    if `destination` is taken or cannot be created, WriteError if writing fails.
     """
     place = _begin(destination, _resolved if repeat else _new_directory)
     try:
@@ -122,7 +122,7 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
 
 
 def hashes(directory: Path) -> dict[str, str]:
-    """The SHA-256 of every file by its path in a directory."""
+    """Return the SHA-256 of every file in a directory, by relative path."""
     digests = {}
     for path in directory.rglob("*"):
         if path.is_file():
@@ -132,7 +132,7 @@ def hashes(directory: Path) -> dict[str, str]:
 
 
 def _finish(temporary: Path) -> None:
-    """Set the modes that the umask allows, which mkdtemp and safetensors restrict, and sync every file."""
+    """Give all files the default modes (mkdtemp and safetensors set stricter ones), and sync them."""
     mask = os.umask(0)
     os.umask(mask)
     temporary.chmod(0o777 & ~mask)
@@ -154,7 +154,7 @@ class _Place(NamedTuple):
 
 
 def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
-    """Create a temporary directory beside the destination, after removing those that killed processes left there."""
+    """Create a temporary directory beside the destination, after removing leftovers of killed processes."""
     created: list[Path] = []
     try:
         with suppress(OSError, RuntimeError, ValueError):  # the path is checked next
@@ -171,7 +171,7 @@ def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
                 return _Place(temporary, lock, resolved, created)
             if lock is not None:
                 os.close(lock)
-    except (OSError, RuntimeError, ValueError) as error:  # the last two: links in a circle, a NUL
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle; ValueError: a NUL
         _remove_parents(created)
         file = getattr(error, "filename", None)
         reason = getattr(error, "strerror", None) or str(error)
@@ -180,7 +180,7 @@ def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
 
 
 def _new_file(destination: Path, companions: Sequence[str]) -> Path:
-    """The resolved path; raises UserError if it or a companion exists, OSError if it cannot exist."""
+    """Return the resolved path of a new file; raises UserError if it or a companion exists, OSError for a bad name."""
     for path in (destination, *(destination.parent / name for name in companions)):
         if path.is_dir():
             raise UserError(f"{path} is a directory. Use a new file name.")
@@ -190,7 +190,7 @@ def _new_file(destination: Path, companions: Sequence[str]) -> Path:
 
 
 def _new_directory(destination: Path) -> Path:
-    """The resolved path; raises UserError if something is there, OSError if it cannot exist."""
+    """Return the resolved path of a new directory; raises UserError if it is taken, OSError for a bad name."""
     resolved = _resolved(destination)
     if resolved.exists() and not resolved.is_dir():
         raise UserError(f"{destination} is a file. Use a new directory.")
@@ -202,7 +202,7 @@ def _new_directory(destination: Path) -> Path:
 
 
 def _resolved(destination: Path) -> Path:
-    """The path without links and dots; raises UserError if a parent is a file."""
+    """Return the path without links and dots; raises UserError if a parent is a file, OSError for a bad name."""
     resolved = destination.resolve()
     parent = next(parent for parent in resolved.parents if os.path.lexists(parent))
     if not parent.is_dir():
@@ -213,7 +213,7 @@ def _resolved(destination: Path) -> Path:
 
 
 def _lock(directory: Path) -> int | None:
-    """Lock a directory until the end of this process; returns the descriptor, or None if another process has it."""
+    """Lock a directory until the end of this process; returns a descriptor, or None if it is gone or in use."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -229,7 +229,7 @@ def _lock(directory: Path) -> int | None:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove the temporary directories of killed processes, and the companions that they had moved."""
+    """Remove the temporary directories of killed processes, and any files already moved out of them."""
     for leftover in folder.glob(f"{_PREFIX}*"):
         with ExitStack() as stack, suppress(OSError):  # it is in use, or a link
             descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -239,7 +239,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _clear(temporary: Path, folder: Path) -> None:
-    """Remove a temporary directory and, if its last file had not moved to the folder, those that had."""
+    """Remove a temporary directory, and the files already moved to `folder` unless the last one has moved."""
     names = []
     with suppress(FileNotFoundError, DocumentError):
         names = read_json(temporary / _MOVING, list)
@@ -253,7 +253,7 @@ def _clear(temporary: Path, folder: Path) -> None:
 
 
 def _undo(place: _Place, done: bool = False) -> None:
-    """Remove a temporary directory; unless the destination is `done`, also its companions and created parents."""
+    """Remove a temporary directory; unless `done`, also companions moved out of it and parents created for it."""
     _clear(place.temporary, place.resolved.parent)
     with suppress(OSError):
         os.close(place.lock)

@@ -1,4 +1,4 @@
-"""Child Pythons: none imports from the current directory, and none outlives the process that starts it.
+"""Start Python processes that import nothing from the current directory and do not outlive their parent.
 
 A downloaded model's directory may hold a `numpy.py`, and `python -m` or `-c` would import it. This file is also the
 program that every child runs first, in any Python: `python -P child.py PIPE -m MODULE …`, `… -c CODE` or `… SCRIPT …`.
@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_HOME = str(Path(__file__).parents[2])  # holds this bertzoo
+_HOME = str(Path(__file__).parents[2])  # folder of this bertzoo
 
 
 def start_python(
     words: Sequence[str], python: str | Path | None = None, environment: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen:
-    """Start `python WORDS` as subprocess.Popen(…, **options) does; it ends when this process or the result is gone.
+    """Start `python WORDS` by subprocess.Popen(…, **options); it ends with this process or when the result is deleted.
 
-    words: such as `-m bertzoo …`; python: another Python than this one, which then has its own packages;
+    words: such as `-m bertzoo …`. python: another interpreter, which gets no PYTHONPATH and so uses its own packages.
     environment: variables to add. PYTHONPATH keeps absolute entries only. Raises OSError if Python does not start.
     """
     same_packages = python is None or str(python) == sys.executable
@@ -47,9 +47,9 @@ def start_python(
 
 
 def _absolute_paths() -> str:
-    """PYTHONPATH with this bertzoo, and without the entries that stand for the current directory."""
+    """Return PYTHONPATH with this bertzoo's folder, and without relative entries."""
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
-    installed = sysconfig.get_path("purelib") == _HOME  # first on the path, its modules could hide Python's own
+    installed = sysconfig.get_path("purelib") == _HOME  # first on the path, it could hide Python's own modules
     return os.pathsep.join(dict.fromkeys([*inherited] if installed else [_HOME, *inherited]))
 
 
@@ -68,15 +68,15 @@ def isolated_spawning() -> Iterator[None]:
 def end_with(pipe: int) -> None:
     """End this process when the other end of `pipe`, which only its parent holds, closes.
 
-    Linux sends a signal, which also ends native code that holds the interpreter's lock, such as a tokenizer. A parent
-    death signal (prctl) would not do: it comes when the thread that started this process ends.
+    On Linux, a signal ends it, which also stops native code that holds the GIL, such as a tokenizer. A parent death
+    signal (prctl) is unsuitable: it comes as soon as the thread that started this process ends.
     """
     if sys.platform != "linux":
         threading.Thread(target=_end_after, args=(pipe,), daemon=True).start()
         return
     fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO ends a process
-    if select.select([pipe], [], [], 0)[0]:  # it closed before
+    if select.select([pipe], [], [], 0)[0]:  # closed already
         os._exit(1)
 
 
@@ -86,7 +86,7 @@ def _end_after(pipe: int) -> None:
 
 
 def main(pipe: str, *words: str) -> None:
-    """Run the program that the words name, as Python does with these words."""
+    """Run the program that `words` name, as `python WORDS` does: -m MODULE, -c CODE or SCRIPT."""
     end_with(int(pipe))
     sys.path.append(_HOME)
     first, *rest = words

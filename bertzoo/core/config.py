@@ -1,9 +1,9 @@
 """Load frozen dataclasses from TOML files and dotted options, strictly, and write them back to TOML.
 
-A config is a frozen keyword-only dataclass whose fields are `bool`, `int`, `float`, `str`, `Literal`, another config, a
-union of configs distinguished by a field `kind: Literal[...]`, a `tuple[X, ...]` of these, or `X | None`, written as
-`none` in files and options. Later files override earlier ones, options override files, and a table overrides the
-default of its field; a table whose `kind` names another class replaces the whole table.
+A config is a frozen keyword-only dataclass. Its fields are `bool`, `int`, `float`, `str`, `Literal`, another config, a
+union of configs distinguished by a field `kind: Literal[...]`, a `tuple[X, ...]` of these, or `X | None`. None is
+written as `none` in files and options. Later files override earlier ones, options override files, and a table overrides
+the default of its field. A table whose `kind` names another class replaces the earlier table.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ def load(
     """Load a config from files (paths or names of shipped configs; later ones win) and options.
 
     overrides: pairs such as `("stages.*.steps", "10")`. missing: functions that return the config of a top-level table,
-    called if no file has that table. A class with `EXTRACTS`, a set of tables, takes only its own keys from a file
-    with exactly these tables. Raises ConfigError naming the file or the option, and the key.
+    called if no file has that table. If `cls` has EXTRACTS, a set of table names, a file with
+    exactly these tables adds only the keys of `cls`. Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
     extracts: list[Path] = []
@@ -66,7 +66,7 @@ def changed(config: T, overrides: Iterable[tuple[str, str]]) -> T:
 def _overridden(
     cls: type[T], table: dict[str, Any], overrides: Iterable[tuple[str, str]], files: Iterable[str | Path] = ()
 ) -> T:
-    """Build the config; an error names the files and those options whose keys it mentions."""
+    """Apply `overrides` and build the config; an error names the files, and the options whose keys it mentions."""
     overrides = list(overrides)
     # A kind decides which keys its table has, so it is set first, whatever the order on the command line.
     for key, text in sorted(overrides, key=lambda pair: pair[0].split(".")[-1] != "kind"):
@@ -83,7 +83,7 @@ def _overridden(
 
 
 def from_dict(cls: type[T], mapping: Mapping[str, Any]) -> T:
-    """Return the config that a mapping, shaped like the TOML, describes; raises ConfigError naming the key."""
+    """Build a config from a mapping with the structure of its TOML; raises ConfigError naming the key."""
     return schema.build(cls, mapping)
 
 
@@ -112,7 +112,7 @@ def difference(a: Any, b: Any) -> list[str]:
 
 
 def as_options(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return Python values by dotted key as the pairs that `load` takes."""
+    """Convert Python values, keyed by dotted names, to the override pairs of `load`."""
     return [
         (key, str(value) if isinstance(value, str | Path) else NONE if value is None else json.dumps(value))
         for key, value in values.items()
@@ -120,14 +120,14 @@ def as_options(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def check_fields(function: str, cls: type, options: Mapping[str, Any]) -> None:
-    """Raise UserError for a keyword argument of a function that is not a field of `cls`."""
+    """Raise UserError if `options`, keyword arguments of the function named `function`, are not fields of `cls`."""
     names = {field.name for field in dataclasses.fields(cls)}
     if unknown := sorted(options.keys() - names):
         raise UserError(f"{function} has no option {unknown[0]}. Its options are {', '.join(sorted(names))}.")
 
 
 def reject(run: str, changed: Sequence[str]) -> None:
-    """Raise ConfigError if a run that has begun would continue with another config; changed: as from `difference`."""
+    """Raise ConfigError if an existing run would continue with another config; changed: lines from `difference`."""
     if changed:
         raise ConfigError(
             f"{run} holds a run with another config: {'; '.join(changed)}. Restore these values or use a different "
@@ -136,11 +136,11 @@ def reject(run: str, changed: Sequence[str]) -> None:
 
 
 def shipped(folder: str = "") -> dict[str, Path]:
-    """Return the configs that come with the package, by name: inside it in a wheel, beside it in a checkout.
+    """Return the paths of the configs that come with the package, by name.
 
-    folder: a subfolder of configs of another kind, such as sweeps.
+    folder: subfolder with configs of another kind, such as sweeps.
     """
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[1]  # configs are inside it in a wheel, beside it in a checkout
     folders = [place for place in (package / "configs", package.parent / "configs") if place.is_dir()]
     return {path.stem: path for path in sorted((folders[0] / folder).glob("*.toml"))} if folders else {}
 
@@ -178,7 +178,7 @@ def _named(source: str) -> Iterator[None]:
 
 
 def _override(tp: Any, node: Any, keys: Sequence[str], text: str, path: str, base: Any) -> Any:
-    """Return `node`, a part of the merged files or None, with the value at `keys` replaced by `text`."""
+    """Return `node`, a part of the merged files or None, with its value at `keys` set to the parsed `text`."""
     if not keys:
         return _parse(tp, text)
     key, rest = keys[0], keys[1:]
@@ -204,12 +204,12 @@ def _indices(key: str, size: int, path: str) -> Iterable[int]:
         return range(size)
     if key.isdecimal() and int(key) < size:
         return [int(key)]
-    numbered = f"numbered 0 to {size - 1}, * stands for all" if size else "none"
+    numbered = f"numbered 0 to {size - 1}, * stands for all" if size else "an empty list"
     raise ConfigError(f"{path}.{key} does not exist. The {path} are {numbered}.")
 
 
 def _parse(tp: Any, text: str) -> Any:
-    """Parse an option as TOML for a field of type `tp`; other text stays text, which `build` then rejects."""
+    """Parse an option's text for a field of type `tp`; invalid text is returned unchanged, and `build` rejects it."""
     if "\n" in text or str in schema.members(tp) or text in schema.literals(tp):
         return text
     try:

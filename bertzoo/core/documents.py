@@ -1,4 +1,4 @@
-"""The only readers of JSON and TOML: every failure, also of hostile text, is a DocumentError."""
+"""Read JSON and TOML: any invalid text, even a hostile one, raises DocumentError."""
 
 import json
 import tomllib
@@ -7,18 +7,18 @@ from typing import Any
 
 from bertzoo.core.errors import UserError
 
-LIMIT = 256 << 20  # bytes of a document; the largest are tokenizers and SQuAD's files
+LIMIT = 256 << 20  # bytes; the largest documents are tokenizers and SQuAD's files
 _NAMES = {dict: "an object", list: "a list"}
 
 
 class DocumentError(UserError, ValueError):
-    """Text that is not the JSON or TOML that it should be; the message says why, as a clause."""
+    """Text that is not valid JSON or TOML, or not of the required type; the message gives the reason."""
 
 
 def read_json(path: Path, kind: type = dict, advice: str = "", **options: Any) -> Any:
     """Return the content of a JSON file in UTF-8.
 
-    kind: the type that it must have. advice: makes the error a sentence that names the file. options: of `json.loads`.
+    kind: required type. advice: last sentence of the error, which then also names the file. options: for `json.loads`.
     Raises DocumentError, and OSError if the file cannot be read.
     """
     try:
@@ -28,7 +28,7 @@ def read_json(path: Path, kind: type = dict, advice: str = "", **options: Any) -
 
 
 def parse_json(text: str | bytes, kind: type = dict, **options: Any) -> Any:
-    """Return the value of a JSON text, or of its UTF-8 bytes; raises DocumentError if it has another type than kind."""
+    """Return the value of a JSON text, or of its UTF-8 bytes; raises DocumentError unless it is JSON of type `kind`."""
     try:
         value = json.loads(_decoded(text), **options)
     except (ValueError, RecursionError) as error:  # ValueError also for integers of too many digits
@@ -39,12 +39,12 @@ def parse_json(text: str | bytes, kind: type = dict, **options: Any) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file in UTF-8; raises DocumentError, and OSError if the file cannot be read."""
+    """Return the content of a TOML file in UTF-8; raises DocumentError if it is invalid, OSError if unreadable."""
     return parse_toml(_contents(path))
 
 
 def parse_toml(text: str | bytes) -> dict[str, Any]:
-    """Return the tables of a TOML text, or of its UTF-8 bytes; raises DocumentError."""
+    """Return the tables of a TOML text, or of its UTF-8 bytes; raises DocumentError if it is invalid."""
     try:
         return tomllib.loads(_decoded(text))
     except (ValueError, RecursionError) as error:

@@ -8,12 +8,12 @@ _LONG_VALUES = re.compile(rf"(?<!\w)(['\"])(?:(?!\1).){{{LONGEST},}}\1(?!\w)|\S{
 
 
 def shorten(text: str, longest: int = LONGEST) -> str:
-    """Return a text of at most `longest` characters: its beginning and its end."""
+    """Shorten a text to at most `longest` characters, by cutting out its middle."""
     return text if len(text) <= longest else f"{text[: longest * 3 // 4]} … {text[len(text) - longest // 5 :]}"
 
 
 def one_line(message: str) -> str:
-    """Return a message with control characters escaped and long words, quotations and the whole shortened."""
+    """Return a message as one line: escapes control characters; shortens long words, quotations and the whole."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message[: 100 * _MESSAGE])
     return shorten(_LONG_VALUES.sub(lambda match: shorten(match[0]), shown), _MESSAGE)
 
@@ -37,7 +37,7 @@ class CheckpointError(UserError):
 
 
 class OutOfMemory(UserError):
-    """A step that needs more memory than a device has, both in bytes; needed: None if it is unknown (exit code 2)."""
+    """A step that needs more memory than a device has, both in bytes (exit code 2); `needed` is None if unknown."""
 
     def __init__(self, needed: int | None, available: int, where: str = "", step: str = "a step", advice: str = ""):
         self.needed, self.available, self.where = needed, available, where
@@ -57,13 +57,13 @@ class SaveError(CheckpointError):
 
 
 class NonFinite(Exception):
-    """A loss that is not finite; the message names step, records and last good checkpoint (exit code 1)."""
+    """A loss that is not finite; the message names the step, its rows and the last good checkpoint (exit code 1)."""
 
     exit_code = 1
 
 
 class Stopped(Exception):
-    """A run that a signal stopped after saving; the same command resumes it (exit code 3)."""
+    """A run that saved a checkpoint and stopped on a signal; the same command resumes it (exit code 3)."""
 
     exit_code = 3
 

@@ -1,4 +1,4 @@
-"""Locks on directories, held by one process until it ends."""
+"""Locks on directories, held by one process at a time."""
 
 import fcntl
 import os
@@ -16,8 +16,8 @@ NAME = ".lock"
 def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
     """Create and lock a file; closing it, or the end of the process, releases the lock.
 
-    name: what the error calls the directory; patience: seconds to wait for the process that holds the lock.
-    Raises UserError if another process keeps the lock, or the file system has none.
+    name: the directory's name in the error. patience: number of tries, a second apart, while another process holds the
+    lock. Raises UserError if that process keeps it, or the file system has no locks.
     """
     tries = 10
     while True:
@@ -37,8 +37,8 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
                     f"{lock.parent} is on a file system without file locks ({error.strerror}). Mount it with locks or "
                     "use another directory."
                 ) from error
-            # The last holder may have removed the file, and another process created it anew. After ten tries a file
-            # system that reports two inodes for one file is believed.
+            # The last holder may have removed the file, and another process created it anew: compare inodes. Ten
+            # times at most, because some file systems report two inodes for one file.
             tries -= 1
             if not tries or os.path.samestat(os.fstat(file.fileno()), lock.stat()):
                 stack.pop_all()
@@ -47,7 +47,7 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
 
 @contextmanager
 def wait_for(directory: Path) -> Iterator[None]:
-    """Wait until no other process of this machine holds a directory's lock, which lies beside it, then hold it."""
+    """Wait until no other process of this machine holds the lock file beside `directory`, then hold it."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with directory.with_name(directory.name + NAME).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

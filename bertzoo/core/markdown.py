@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table without a final line break; `|` in a cell is escaped.
+    """Return a Markdown table without a final line break; escapes `|` in cells.
 
-    Raises ValueError if a row has not as many cells as the head.
+    Raises ValueError if a row has more or fewer cells than the head.
     """
     lines = [list(head), ["---"] * len(head), *map(list, rows)]
     for cells in lines:

@@ -1,4 +1,4 @@
-"""Paths on this machine and URLs."""
+"""Check and convert paths, URLs and names of models."""
 
 import os
 import re
@@ -10,9 +10,10 @@ from bertzoo.core.errors import UserError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _INSIDE = re.compile(r"checkpoints|iterations|seed-\d+")  # folders of a run's directory that hold models
-_HUB = re.compile(r"(?!.*\.\.)(?!.*\.[A-Za-z]\w*$)(\w[\w.-]*/)?\w[\w.-]*")  # not a file: nothing ends in .toml
-_OWNERS = {"albert": "albert", "bert": "google-bert", "distilbert": "distilbert"}  # of the Hub's oldest, bare names
-_PLACEHOLDERS = (".gitkeep", ".gitignore", ".DS_Store")  # of an empty directory
+_HUB = re.compile(r"(?!.*\.\.)(?!.*\.[A-Za-z]\w*$)(\w[\w.-]*/)?\w[\w.-]*")  # a Hub model, but no file such as a.toml
+# Owners of the Hub's oldest models, whose names are also valid without owner.
+_OWNERS = {"albert": "albert", "bert": "google-bert", "distilbert": "distilbert"}
+_PLACEHOLDERS = (".gitkeep", ".gitignore", ".DS_Store")  # files of a directory that counts as empty
 _FLATTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a URL after pathlib has removed a slash
 
 
@@ -22,9 +23,9 @@ def is_url(name: str) -> bool:
 
 
 def on_disk(name: Path | str, what: str, instead: str) -> Path:
-    """Return a name as a path; raises UserError for a URL, from which a Path would silently make a directory `gs:`.
+    """Return a name as a path; raises UserError for a URL, which Path would silently turn into a directory `gs:`.
 
-    what: what the error calls the name; instead: what to do, as a sentence.
+    what: noun for the name in the error. instead: sentence of advice in the error.
     """
     if _FLATTENED.match(str(name)):
         raise UserError(f"{what} {name} is a URL, but this must be a path on this machine. {instead}")
@@ -39,7 +40,7 @@ def run_directory(name: Path | str) -> Path:
 def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
     """Raise UserError if a run directory holds files, but none that marks a run.
 
-    directory: name for the error. names: entries of the directory. marks: entries; a run has one of them or more.
+    directory: name for the error. names: entries of the directory. marks: entries of which every run has at least one.
     leftovers: entries that a run leaves if it is killed before it writes a mark.
     """
     names = sorted(names)
@@ -53,19 +54,19 @@ def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], lef
 
 
 def place(name: Path | str) -> Path:
-    """Return an absolute path, or for a URL an `etils.epath.Path`, which reads and writes behind it."""
+    """Return a name as an absolute path, or a URL as an `etils.epath.Path`, which reads and writes remote files."""
     if not is_url(str(name)):
         return Path(name).absolute()
     from etils import epath
     from fsspec.config import conf
 
-    for protocol in ("gs", "gcs"):  # TensorStore writes past fsspec, so its cached listings would be stale
+    for protocol in ("gs", "gcs"):  # TensorStore writes without fsspec, whose cached listings would be stale
         conf.setdefault(protocol, {})["use_listings_cache"] = False
     return cast(Path, epath.Path(name))
 
 
 def missing_model(name: Path | str) -> str:
-    """Return the error for a model that does not exist, with a download command if the name may be one on the Hub."""
+    """Return the error for a missing model, with a download command if `name` may be on the Hugging Face Hub."""
     if Path(name).is_file():
         return f"{name} is a file, not the directory of a model. Name the run or the model that it was made from."
     download = hub_download(name)
@@ -74,7 +75,7 @@ def missing_model(name: Path | str) -> str:
 
 
 def hub_download(name: Path | str) -> str:
-    """Return a sentence with the command that downloads a model of the Hugging Face Hub; empty if `name` is none."""
+    """Return a sentence with the command that downloads a Hugging Face Hub model; empty if `name` cannot be one."""
     text, folder, local = str(name), Path(name).parent, Path(name).name
     if not _HUB.fullmatch(text) or (folder.name and folder.exists()):
         return ""
@@ -86,12 +87,12 @@ def hub_download(name: Path | str) -> str:
 
 
 def model_name(name: Path | str) -> str:
-    """Return a model's path without the folders above its run: RUN, RUN/checkpoints/10, RUN/seed-0/model."""
+    """Return a model's path without the folders above its run, such as RUN/checkpoints/10 or RUN/seed-0/model."""
     parts = Path(name).parts
     inside = next((i for i, part in enumerate(parts) if i and _INSIDE.fullmatch(part)), len(parts))
     return "/".join(parts[inside - 1 :])
 
 
 def cache_folder(kind: str) -> Path:
-    """Return the folder of the user's cache for one kind of files; it need not exist."""
+    """Return the folder for one kind of files in the user's cache; it need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertzoo" / kind

@@ -1,4 +1,4 @@
-"""Files behind a URL, through fsspec: gs://, s3://, hf://, http://, memory:// and whatever else it reads."""
+"""Read and write files behind URLs through fsspec: gs://, s3://, hf://, http://, memory:// and others."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ _CHUNK = 8 << 20  # bytes of one read
 
 @contextlib.contextmanager
 def remote_errors(url: str, action: str = "read") -> Iterator[None]:
-    """Turn whatever a file system raises into a CorpusError of one line."""
+    """Turn any exception of a file system into a one-line CorpusError: `url` cannot be `action`, such as "written"."""
     try:
         yield
     except CorpusError:
@@ -35,7 +35,7 @@ def remote_errors(url: str, action: str = "read") -> Iterator[None]:
 
 
 def entry_type(system: "AbstractFileSystem", path: str) -> str | None:
-    """`file`, `directory`, or None if nothing is there; unlike fsspec's isfile, raises if a bucket denies access."""
+    """Return "file", "directory", or None if nothing is there; unlike fsspec's isfile, raises if access is denied."""
     try:
         return system.info(path)["type"]
     except FileNotFoundError:
@@ -52,7 +52,7 @@ class RemoteFolder:
 
     @classmethod
     def at(cls, url: str) -> "RemoteFolder":
-        """The folder of a URL, which need not exist."""
+        """Return the folder at a URL; it need not exist."""
         import fsspec
 
         with remote_errors(url):
@@ -61,12 +61,12 @@ class RemoteFolder:
         return cls(url.rstrip("/"), system, path.rstrip("/"))
 
     def has_file(self, name: str) -> bool:
-        """Whether the folder holds a file of this name."""
+        """Return whether the folder holds a file of this name."""
         with remote_errors(f"{self.url}/{name}"):
             return entry_type(self.system, f"{self.path}/{name}") == "file"
 
     def file_sizes(self) -> dict[str, int]:
-        """Name -> bytes of every entry; empty if the folder does not exist."""
+        """Return the size in bytes of every entry, by name; empty if the folder does not exist."""
         with remote_errors(self.url):
             try:
                 entries = self.system.ls(self.path, detail=True)
@@ -77,7 +77,7 @@ class RemoteFolder:
         return {name.rsplit("/", 1)[-1]: size for name, size in sizes.items() if name != self.path}
 
     def read_bytes(self, name: str) -> bytes:
-        """The contents of a small file."""
+        """Return the contents of a small file."""
         with remote_errors(f"{self.url}/{name}"):
             return cast(bytes, self.system.cat_file(f"{self.path}/{name}"))
 
@@ -87,7 +87,7 @@ class RemoteFolder:
             self.system.pipe_file(f"{self.path}/{name}", data)
 
     def download(self, name: str, destination: Path) -> None:
-        """Copy a file to this machine, where it appears complete or not at all."""
+        """Copy a file to `destination` on this machine, where it appears complete or not at all."""
         url = f"{self.url}/{name}"
         with atomic.replacing(destination) as temporary, temporary.open("wb") as file:
             with remote_errors(url):
@@ -101,7 +101,7 @@ class RemoteFolder:
                     file.write(chunk)  # outside remote_errors: an error here is this disk's
 
     def upload(self, source: Path, name: str) -> None:
-        """Copy a file there, unless one of the same size is there already."""
+        """Copy a local file into the folder, unless one of the same name and size is there."""
         path, size = f"{self.path}/{name}", source.stat().st_size
         with remote_errors(f"{self.url}/{name}", "written"):
             if entry_type(self.system, path) == "file" and self.system.info(path)["size"] == size:
@@ -112,6 +112,6 @@ class RemoteFolder:
 
 
 def scratch_directory(kind: str, *identity: object) -> Path:
-    """A directory of the user's cache for work on its way to a bucket; the same identity gives the same directory."""
+    """Return a directory in the user's cache for files to upload later; equal `identity` gives the same directory."""
     text = json.dumps(identity, sort_keys=True)
     return paths.cache_folder(kind) / hashlib.sha256(text.encode()).hexdigest()[:32]

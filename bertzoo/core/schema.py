@@ -25,7 +25,7 @@ def hints(cls: type) -> dict[str, Any]:
 
 
 def members(tp: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or a tuple of the type itself."""
+    """Return the members of a union; of any other type, a tuple with only `tp`."""
     return typing.get_args(tp) if typing.get_origin(tp) in (typing.Union, types.UnionType) else (tp,)
 
 
@@ -40,7 +40,7 @@ def item(tp: Any) -> Any:
 
 
 def literals(tp: Any) -> list[Any]:
-    """Return the values of the literals among the members of `tp`."""
+    """Return the values of all Literals among the members of `tp`."""
     return [value for m in members(tp) if typing.get_origin(m) is Literal for value in typing.get_args(m)]
 
 
@@ -49,7 +49,10 @@ def _kinds(tp: Any) -> list[str]:
 
 
 def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
-    """Return the class of the union `tp` for a table over the default `base`, or None if the table does not tell."""
+    """Return the config class in `tp` that the table's `kind` names, else the class of `base`, else the only one.
+
+    base: the default of the table. None if none of these applies.
+    """
     classes = tables(tp)
     if "kind" in table and len(classes) > 1:
         return next((cls for cls in classes if table["kind"] in _kinds(cls)), None)
@@ -59,7 +62,7 @@ def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
 
 
 def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
-    """Return the class as `pick` does; raises ConfigError listing the kinds if the table does not tell."""
+    """Return the class as `pick` does; raises ConfigError listing the kinds if it returns None."""
     cls, kinds = pick(tp, table, base), _kinds(tp)
     if cls is not None:
         return cls
@@ -69,7 +72,7 @@ def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
 
 
 def default(cls: type, base: Any, name: str) -> Any:
-    """Return the default of field `name` of `cls`: its value in `base`, the default of the table, if there is one."""
+    """Return a field's default: its value in `base` if that is a `cls`, else the default in the class, or None."""
     if type(base) is cls:
         return getattr(base, name)
     field = next(f for f in dataclasses.fields(cls) if f.name == name)
@@ -81,7 +84,8 @@ def default(cls: type, base: Any, name: str) -> Any:
 def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None, complete: bool = True) -> Any:
     """Return the instance of `cls` that a table describes; raises ConfigError naming the key.
 
-    complete=False: only check keys and types and return None, because later tables may add what is missing.
+    base: instance whose values fill missing keys. complete=False: only check keys and types and return None, because
+    later tables may add missing keys.
     """
     values = {}
     for key, value in table.items():
@@ -93,7 +97,7 @@ def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None,
     if type(base) is cls:
         values = {name: getattr(base, name) for name in hints(cls)} | values
     for field in dataclasses.fields(cls):
-        if field.init and field.name not in values and field.default is field.default_factory:  # both are MISSING
+        if field.init and field.name not in values and field.default is field.default_factory:  # both MISSING
             key = join(path, field.name)
             raise ConfigError(f"{key} is missing. Set it in a config file{_option(hints(cls)[field.name], key)}")
     try:
@@ -103,7 +107,7 @@ def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None,
 
 
 def _option(tp: Any, key: str) -> str:
-    """Return how an option sets a missing key, as the end of an error; empty for a list or a table, which none sets."""
+    """Return the end of an error that names the option for a missing key; empty if its type needs a file."""
     if kinds := _kinds(tp):
         return f" or with --{key}.kind=KIND, one of {', '.join(kinds)}"
     return "" if item(tp) or tables(tp) else f" or with --{key}=…"
@@ -167,7 +171,7 @@ def show(value: Any) -> str:
 
 
 def describe(tp: Any) -> str:
-    """Describe in words what `tp` allows."""
+    """Describe in words which values the type `tp` allows."""
     if typing.get_origin(tp) is tuple:
         return f"a list, each {describe(typing.get_args(tp)[0])}"
     if typing.get_origin(tp) is Literal:
@@ -178,7 +182,7 @@ def describe(tp: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
-    """Return the end of an error about an unknown name: the nearest known name, one that it begins, or all of them."""
+    """Return the end of an error about an unknown name: a similar known name, one that starts with it, or all names."""
     known = list(known)
     if near := get_close_matches(name, known, n=1) or [one for one in known if name and one.startswith(name)]:
         return f". Did you mean {near[0]}?"
@@ -186,7 +190,7 @@ def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
 
 
 def unknown(cls: type, path: str, key: str) -> ConfigError:
-    """Return the error for a key that `cls` lacks, with the nearest key of the table or of the tables in it."""
+    """Return the error for a key that `cls` lacks, with the most similar key of `cls` or of its tables."""
     inside = {name: paths[0] for name, paths in paths_by_name(cls).items()}
     direct = get_close_matches(key, hints(cls), n=1)
     near = direct or [inside[k] for k in get_close_matches(key, inside, n=1, cutoff=0.8)]
@@ -195,7 +199,7 @@ def unknown(cls: type, path: str, key: str) -> ConfigError:
 
 
 def paths_by_name(cls: type) -> dict[str, list[str]]:
-    """Return the dotted keys of a config by their last part, those of outer tables first."""
+    """Return the dotted keys of a config, grouped by their last part; keys of outer tables come first."""
     paths: dict[str, list[str]] = {}
     for path in sorted(dict.fromkeys(_paths(cls)), key=lambda path: path.count(".")):
         paths.setdefault(path.split(".")[-1], []).append(path)

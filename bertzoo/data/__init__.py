@@ -1,5 +1,5 @@
-"""From text to batches: sources, tokenizers, the corpus on disk, packing, masking. numpy on the host, no JAX.
+"""Turn text into batches with numpy on the host, without JAX: sources, tokenizers, corpora, packing, masking.
 
-`pipeline` opens or makes a corpus and its batches. `batch.array_shapes` has the arrays of a batch, docs/formats.md the
-files of a corpus.
+`pipeline` opens or writes a corpus and makes its batches. `batch.array_shapes` lists the arrays of a batch;
+docs/formats.md describes the files of a corpus.
 """

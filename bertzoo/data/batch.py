@@ -1,4 +1,4 @@
-"""Assemble the rows of a plan into a batch, before masking: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
+"""Assemble planned rows into a batch, before masking: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from bertzoo.data.corpus.reader import Corpus, Split
 
 
 def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) -> dict[str, np.ndarray]:
-    """`input_ids`, `token_type_ids`, `attention_mask` (B, L) int32 for rows (B,) of dtype ROW.
+    """Return `input_ids`, `token_type_ids`, `attention_mask`, (B, max_length) int32, for rows (B,) of dtype ROW.
 
     Raises CorpusError on a damaged shard, ValueError for a row longer than `max_length`.
     """
@@ -35,10 +35,10 @@ def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) ->
 def array_shapes(
     rows: int, max_length: int, max_predictions: int, *, sentence: bool
 ) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Name -> (shape, dtype) of the batches of `pipeline.Batches`.
+    """Return the shape and dtype of every array in a batch of `pipeline.Batches`, by name.
 
-    Weights are 0 in unused slots and in rows that fill up the last held-out batch. sentence: with `sentence_label`,
-    which is 1 for a random next sentence (NSP) or a swapped pair (SOP).
+    `masked_weights` is 0 in unused slots, `row_weight` in rows that pad the last held-out batch. sentence: add
+    `sentence_label`, which is 1 for a random next sentence (NSP) or a swapped pair (SOP).
     """
     tokens, slots = (rows, max_length), (rows, max_predictions)
     shapes = {name: (tokens, "int32") for name in ("input_ids", "token_type_ids", "attention_mask")}
@@ -50,7 +50,7 @@ def array_shapes(
 def _place(
     ids: np.ndarray, rows: np.ndarray, columns: np.ndarray | int, tokens: np.ndarray, lengths: np.ndarray
 ) -> None:
-    """Write the first `lengths` tokens of each segment into the rows of `ids`, from the given columns on."""
+    """Write the first `lengths[i]` elements of `tokens[i]` into row `rows[i]` of `ids`, from `columns[i]` on."""
     inside = np.arange(tokens.shape[1]) < lengths[:, None]
     row, column = np.nonzero(inside)
     offset = np.broadcast_to(columns, rows.shape)

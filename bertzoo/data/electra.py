@@ -1,4 +1,4 @@
-"""ELECTRA's rows: two segments of consecutive sentences, sometimes one, without a label."""
+"""ELECTRA's rows: one or two segments of consecutive sentences, without a sentence label."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ SHORTEST = 5  # tokens of the shortest row, [CLS] A [SEP] B [SEP]
 def electra_rows(
     bounds: list[int], max_length: int, document: int, single_share: float, short_share: float, random: SplitMix
 ) -> Iterator[RowFields]:
-    """The rows of one document, as google-research/electra's build_pretraining_dataset.py makes them.
+    """Yield the rows of one document, as google-research/electra's build_pretraining_dataset.py makes them.
 
-    bounds: the addresses of the document's sentences, and its end. A row gathers sentences up to its target
-    length: `max_length`, or less for a share of the rows. Whole sentences up to half the target are A and the rest is
-    B; for another share all is A. Tokens that do not fit are cut off. Once B has begun, it takes all that follows, so
-    that text keeps its order; the reference lets a later short sentence go back to A.
+    bounds: index of each sentence's first token in the token stream, and the document's end. A row gathers sentences
+    up to a target of `max_length` tokens or, for `short_share` of the rows, a random smaller one. Segment A holds the
+    sentences up to half the target, B the rest; `single_share` of the rows have only A. Tokens that do not fit are cut
+    off. Text keeps its order, whereas the reference may put a short sentence after B's first into A.
     """
     count = len(bounds) - 1
     first = 0
@@ -33,7 +33,7 @@ def electra_rows(
 
 
 def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
-    """The sentence that begins B: A gathers fewer than `half` tokens, or by a coin's toss one sentence more."""
+    """Return the index of B's first sentence: A has fewer than `half` tokens, or at even odds one sentence more."""
     middle = first + 1  # A has at least one sentence
     while middle < stop and bounds[middle + 1] - bounds[first] < half:
         middle += 1

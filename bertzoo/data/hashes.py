@@ -1,6 +1,6 @@
-"""Decisions by the hash of a document's text: whether it is held out, whether a weight takes it, what equals it.
+"""Decide by a hash of its text whether a document is held out, is in a share of its source, or repeats another.
 
-Each decision reads other bytes of the hash, so the decisions are independent.
+Each decision reads its own bytes of the hash, so the decisions are independent.
 """
 
 import hashlib
@@ -9,17 +9,17 @@ import numpy as np
 
 
 def is_heldout(document: str, share: float) -> bool:
-    """Whether a document belongs to the held-out share."""
+    """Return whether a document belongs to the held-out share."""
     return _is_below(document, 0, share)
 
 
 def is_chosen(document: str, share: float) -> bool:
-    """Whether a document is in this share of a source; a larger share holds the same documents and more."""
+    """Return whether a document is in this share of a source; a larger share contains every smaller one."""
     return _is_below(document, 8, share)
 
 
 def document_keys(documents: tuple[str, ...]) -> np.ndarray:
-    """(N,) uint64 keys, equal for equal documents.
+    """Return a uint64 key for each document, (N,); equal documents have equal keys.
 
     Two of n different documents share a key with probability n²/2⁶⁵: 0.4 % for the 365 million of C4.
     """
@@ -35,13 +35,13 @@ def _digest(document: str) -> bytes:
 
 
 class SeenDocuments:
-    """The keys of all documents so far, 8 bytes each: sorted runs, each more than twice as long as the next."""
+    """A set of document keys, 8 bytes each, in sorted arrays, each more than twice as long as the next."""
 
     def __init__(self) -> None:
         self._runs: list[np.ndarray] = []
 
     def add(self, keys: np.ndarray) -> np.ndarray:
-        """Add keys (N,); returns (N,) bool, whether each occurred earlier, among these or those added before."""
+        """Add keys (N,); returns (N,) bool, whether each key occurs earlier in `keys` or was added before."""
         repeated = np.ones(len(keys), bool)
         repeated[np.unique(keys, return_index=True)[1]] = False
         for run in self._runs:
@@ -49,7 +49,7 @@ class SeenDocuments:
         if not repeated.all():
             self._runs.append(np.sort(keys[~repeated]))
         while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
-            # Sorted in place, so that memory holds at most the runs and their merger at once.
+            # Sort in place, because a sorted copy would double the memory.
             merged = np.concatenate([self._runs.pop(), self._runs.pop()])
             merged.sort()
             self._runs.append(merged)

@@ -1,10 +1,11 @@
 """Masked language modelling: choose the tokens to predict and replace them.
 
-Every draw is a hash of (seed, epoch, record, position), so that any host masks any row in the same way. All rows of a
-batch are masked at once. Units are single tokens or whole words (BERT: google-research/bert
-create_pretraining_data.py), n-grams of one to three words with probability proportional to 1/n (ALBERT, Lan et al.
-2020, equation 1), or spans of words with geometric length (SpanBERT, Joshi et al. 2020, section 3.1: p = 0.2, at most
-10).
+Every random draw is a hash of (seed, epoch, row of the plan, position), so that every host masks a row in the same way.
+The units to mask are:
+
+- single tokens or whole words (BERT: google-research/bert create_pretraining_data.py);
+- n-grams of one to three words, with probability proportional to 1/n (ALBERT, Lan et al. 2020, equation 1);
+- spans of words with geometric length (SpanBERT, Joshi et al. 2020, section 3.1: p = 0.2, at most 10).
 """
 
 from dataclasses import dataclass
@@ -17,20 +18,20 @@ from bertzoo.data.rng import below, fold_arrays, uniform
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 _SPAN_P = 0.2
-_LONGEST = {"token": 1, "word": 1, "ngram": 3, "span": 10}  # words of the longest unit without max_span; 1: no units
+_LONGEST = {"token": 1, "word": 1, "ngram": 3, "span": 10}  # most words of a unit if max_span = 0
 _ORDER, _LENGTH, _ACTION, _RANDOM = range(4)  # independent streams of draws
 
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """How many tokens are predicted, in which units, and how they are replaced; defaults as in BERT."""
+    """Which share of the tokens is predicted, in which units, and what replaces them; defaults as in BERT."""
 
-    # unit that is masked: a token, a whole word, n words, or a span of words
+    # unit that is masked: a token, a whole word, an n-gram of words (ALBERT), or a span of words (SpanBERT)
     kind: Literal["token", "word", "ngram", "span"] = "token"
-    share: float = 0.15  # predicted share of a row's tokens, special ones included
+    share: float = 0.15  # predicted tokens / all tokens of a row, special ones included
     mask_share: float = 0.8  # share of the predicted tokens that become [MASK]
     random_share: float = 0.1  # share that become a random entry of the vocabulary; the rest stay
-    max_span: int = 0  # words of the longest unit of ngram and span; 0: 3 and 10, as in the papers
+    max_span: int = 0  # most words of an n-gram or a span; 0: 3 and 10, as in the papers
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
@@ -50,14 +51,14 @@ class Masking:
 
     @property
     def span_probabilities(self) -> np.ndarray:
-        """(n,) the probabilities of units of 1, 2, … n words."""
+        """Probabilities (n,) of a unit of 1, 2, … n words."""
         words = np.arange(1, (self.max_span or _LONGEST[self.kind]) + 1)
         weights = (1 - _SPAN_P) ** (words - 1) if self.kind == "span" else 1 / words
         return weights / weights.sum()
 
 
 class LinearShare(NamedTuple):
-    """A predicted share that changes linearly from the first step to the last of `steps`."""
+    """A share of predicted tokens that changes linearly from `first` to `last` over `steps` training steps."""
 
     first: float
     last: float
@@ -80,9 +81,9 @@ def mask(
 ) -> dict[str, np.ndarray]:
     """Mask `input_ids` and add `masked_positions`, `masked_ids` (B, P) int32 and `masked_weights` (B, P) float32.
 
-    A row of n tokens gets min(P, max(1, round(share * n))) predictions, halves to even, or fewer if whole units do not
-    fill them. Positions ascend; unused slots have position, id and weight 0. epochs, records: (B,), the epoch and the
-    row of the plan; with the seed they fix every draw.
+    P is max_predictions. A row of n tokens gets min(P, max(1, round(share * n))) predictions (halves round to even), or
+    fewer if whole units do not fill them. Positions ascend; unused slots have position, id and weight 0. epochs,
+    records: (B,), each row's epoch and index in the plan; with the seed they determine every random draw.
     """
     ids, attention, specials = batch["input_ids"], batch["attention_mask"] > 0, tokenizer.specials
     candidates = attention & (ids != specials.cls) & (ids != specials.sep) & (ids != specials.pad)
@@ -90,7 +91,7 @@ def mask(
     count = np.minimum(np.minimum(count, max_predictions), candidates.sum(1))
     row_keys = fold_arrays(seed, np.asarray(epochs), np.asarray(records))
     keys = fold_arrays(row_keys[:, None] ^ np.arange(ids.shape[1], dtype=np.uint64))
-    # A strategy chooses tokens (B, L) and may give each the position of its unit, for units that are replaced alike.
+    # chosen (B, L) bool: tokens to predict. owners (B, L): position of their unit's first token.
     if masking.kind == "token":
         chosen = _choose_tokens(candidates, count, fold_arrays(_ORDER, keys))
         owners = None
@@ -98,7 +99,7 @@ def mask(
         chosen, owners = _choose_words(ids, candidates, count, keys, masking, tokenizer.continuation)
     positions, used = _positions(chosen, max_predictions)
     labels = np.where(used, np.take_along_axis(ids, positions, 1), 0)
-    # SpanBERT replaces all of a span alike; otherwise each token has its own draw.
+    # SpanBERT draws one action (mask, random, keep) per span; the other kinds draw one per token.
     whole = owners if masking.kind == "span" and owners is not None else None
     actors = positions if whole is None else np.take_along_axis(whole, positions, 1)
     action = uniform(fold_arrays(_ACTION, np.take_along_axis(keys, actors, 1)))
@@ -119,7 +120,7 @@ def mask(
 
 
 def _choose_tokens(candidates: np.ndarray, count: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """(B, L) bool: the `count` (B,) candidates of each row with the smallest keys, a sample without replacement."""
+    """Choose the `count[i]` candidates of row i with the smallest random keys; returns (B, L) bool."""
     most = int(count.max(initial=0))
     if not most:
         return np.zeros_like(candidates)
@@ -137,18 +138,19 @@ def _choose_words(
     masking: Masking,
     continuation: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(B, L) bool, the chosen tokens, in whole words; and (B, L) the position of the first token of each token's unit.
+    """Choose at most `count[i]` tokens of row i, in units of whole words.
 
-    Every row tries its starting words in random order; one pass of the loop tries one word of each row. A unit that
-    meets a chosen word is skipped; one longer than the tokens left to choose is shortened by words, or skipped (as in
-    both papers' code).
+    Returns the chosen tokens (B, L) bool, and for each the position of its unit's first token (B, L). Every row tries
+    its words as starts of units in random order, one in each pass of the loop. A unit that contains a chosen word is
+    skipped. A unit of more tokens than are left to choose loses words at its end or, if none fits, is skipped (as in
+    the papers' code).
     """
     rows, length = ids.shape
     every = np.arange(rows)
     before = np.zeros_like(candidates)
     before[:, 1:] = candidates[:, :-1]
     starts = candidates & ~(continuation[ids] & before)
-    # Positions in order of their keys, those that start no word last.
+    # Starts of words in the random order of their keys, then all other positions.
     order = np.argsort(np.where(starts, fold_arrays(_ORDER, keys), np.uint64(2**64 - 1)), 1)
     draws = uniform(fold_arrays(_LENGTH, keys))
     lengths = 1 + np.searchsorted(np.cumsum(masking.span_probabilities)[:-1], draws, side="right")
@@ -177,7 +179,7 @@ def _choose_words(
 
 
 def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """(B, L + 1): the end of the word at each position; the position itself outside words."""
+    """Return (B, L + 1): the end of the word that contains each position; outside words, the position itself."""
     length = starts.shape[1]
     columns = np.arange(length + 1)
     boundary = np.where(starts | ~candidates, columns[:length], length)
@@ -188,7 +190,7 @@ def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
 
 def _positions(chosen: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """(B, P) the chosen positions in ascending order, and (B, P) bool, the slots in use."""
+    """Return the chosen positions of each row in ascending order, and whether each slot is used; both (B, slots)."""
     row, column = np.nonzero(chosen)
     counts = chosen.sum(1)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,10 +1,9 @@
-"""Pack the sentences of a split into rows: an index computed once per corpus, split, packing,
-sentence labels, length and seed.
+"""Plan which sentences of a split fill which row, once per corpus, split, packing, sentence objective, length and seed.
 
-A row is two ranges of the split's flat stream of tokens. Sentence pairs are BERT's (google-research/bert
-create_pretraining_data.py: next sentence prediction) or ALBERT's (google-research/albert: sentence order prediction).
-Rows without pairs are consecutive sentences of one document (RoBERTa's DOC-SENTENCES, Liu et al. 2019, section 4.2), or
-ELECTRA's (electra.py), with two segments and no label.
+A row is one or two ranges of the split's flat token stream. Sentence pairs follow BERT (google-research/bert
+create_pretraining_data.py: next sentence prediction) or ALBERT (google-research/albert: sentence order prediction).
+Rows without pairs are consecutive sentences of one document (RoBERTa's DOC-SENTENCES, Liu et al. 2019, section 4.2).
+ELECTRA's rows (electra.py) have one or two segments and no label.
 """
 
 import hashlib
@@ -37,8 +36,8 @@ ROW = np.dtype(
         ("fallback", "i1"),
     ]
 )
-FALLBACK_LIMIT = 0.1  # above this share, sentence order prediction becomes next sentence prediction
-_FORMAT = 1  # part of the key of saved plans; raise it when the same key gives other rows
+FALLBACK_LIMIT = 0.1  # RowPlan.warnings warns above this share of fallbacks
+_FORMAT = 1  # part of the key of saved plans; raise it when new code changes the rows
 _ROWS_TOGETHER = 1 << 16
 
 
@@ -54,13 +53,13 @@ class SentencePacking:
         _check_packing(self.passes, short_share=self.short_share)
 
     def shortest(self, sentence: Sentence) -> int:
-        """The fewest tokens of a row: the special tokens, and one for each segment."""
+        """Return the fewest tokens of a row: the special tokens, and one for each segment."""
         return 5 if sentence != "none" else 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElectraPacking:
-    """ELECTRA's rows of two segments without a label (data/electra.py)."""
+    """ELECTRA's rows: one or two segments, without a label (data/electra.py)."""
 
     kind: Literal["electra"] = "electra"
     single_share: float = 0.1  # share of the rows with one segment, as in tasks on single texts
@@ -71,7 +70,7 @@ class ElectraPacking:
         _check_packing(self.passes, single_share=self.single_share, short_share=self.short_share)
 
     def shortest(self, sentence: Sentence) -> int:
-        """The fewest tokens of a row; raises ConfigError if rows need a label."""
+        """Return the fewest tokens of a row; raises ConfigError if the objective needs sentence labels."""
         if sentence != "none":
             raise ConfigError(
                 f'packing.kind = "electra" has no labels for sentence = "{sentence}". Use kind = "sentences".'
@@ -94,8 +93,8 @@ def _check_packing(passes: int, **shares: float) -> None:
 class RowPlan:
     """The rows of a split, (R,) records of dtype ROW, and counts.
 
-    positives: rows with label 1. fallbacks: rows of sentence order prediction with only one sentence, which therefore
-    have a random second segment. truncated_tokens: tokens that the truncation of pairs dropped.
+    positives: rows with label 1. fallbacks: rows of sentence order prediction with a random second segment, because
+    the document gave only one sentence. truncated_tokens: tokens dropped from rows that were too long.
     """
 
     rows: np.ndarray
@@ -112,7 +111,7 @@ class RowPlan:
 
     @property
     def warnings(self) -> list[str]:
-        """Messages that a caller should show."""
+        """Warnings for the user about the plan, as sentences."""
         if self.sentence != "sop" or self.fallback_share <= FALLBACK_LIMIT:
             return []
         return [
@@ -132,9 +131,9 @@ def plan_rows(
     seed: int,
     directory: Path,
 ) -> RowPlan:
-    """Compute the rows of a split, or map them from `directory` if the same plan was computed before.
+    """Compute and save the rows of a split, or memory-map them if `directory` holds the same plan.
 
-    Raises CorpusError if the split cannot be packed, ConfigError if no row fits max_length.
+    Raises CorpusError if the split has too few documents for sentence pairs, ConfigError if no row fits max_length.
     """
     if max_length < packing.shortest(sentence):
         raise ConfigError(
@@ -161,7 +160,7 @@ def plan_rows(
 
 
 def _cached(stem: Path) -> dict[str, Any] | None:
-    """The summary of a plan on disk; None if it is missing or damaged."""
+    """Return the summary of a saved plan, or None if the plan is missing or damaged."""
     rows, summary_file = stem.with_suffix(".npy"), stem.with_suffix(".json")
     if not (rows.exists() and summary_file.exists()):
         return None
@@ -202,7 +201,7 @@ def _compute(
 
 
 def _chunks(rows: Iterator[RowFields]) -> Iterator[tuple[np.ndarray, int]]:
-    """Rows as arrays of up to _ROWS_TOGETHER, each with the number of tokens that truncation dropped."""
+    """Yield arrays of up to _ROWS_TOGETHER rows, each with the number of tokens dropped from its rows."""
     waiting: list[tuple[int, ...]] = []
     truncated = 0
     for *row, dropped in rows:
@@ -215,7 +214,7 @@ def _chunks(rows: Iterator[RowFields]) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def _rows(index: SplitIndex, packing: Packing, sentence: Sentence, max_length: int, seed: int) -> Iterator[RowFields]:
-    """The rows of all documents, pass after pass; randomness depends on (seed, pass, document) alone."""
+    """Yield the rows of all documents, pass after pass; random draws depend only on (seed, pass, document)."""
     offsets, documents = index.offsets, index.documents
     for number in range(packing.passes):
         for document in range(index.record.documents):

@@ -1,4 +1,4 @@
-"""Rows of one segment, and of two: next sentence prediction (BERT) and sentence order prediction (ALBERT)."""
+"""Make rows of one segment, or of two for next sentence (BERT) or sentence order prediction (ALBERT)."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -8,18 +8,18 @@ import numpy as np
 
 from bertzoo.data.rng import SplitMix
 
-RowFields = tuple[int, int, int, int, int, int, int, int]  # the fields of pack.ROW, and the number of dropped tokens
+RowFields = tuple[int, int, int, int, int, int, int, int]  # fields of pack.ROW, then the number of dropped tokens
 
 
 def single_rows(bounds: list[int], room: int, target: int, document: int) -> Iterator[RowFields]:
-    """Fill rows with whole sentences of a document up to `target` tokens, never more than `room`; no token is lost.
+    """Yield rows that take whole sentences until they have `target` tokens, but at most `room`; no token is lost.
 
-    bounds: the addresses of the document's sentences, and its end. A sentence longer than the room is cut, and its rest
-    begins the next row.
+    bounds: index of each sentence's first token in the token stream, and the document's end. A sentence longer than
+    `room` is cut, and its rest begins the next row.
     """
     start, end = bounds[0], bounds[-1]
     while start < end:
-        first_after = bisect_right(bounds, start)  # the first sentence boundary behind the start
+        first_after = bisect_right(bounds, start)  # index of the first bound after start
         fitting = bisect_right(bounds, start + room) - 1
         reaching = bisect_left(bounds, start + target)
         stop = bounds[min(fitting, reaching)] if fitting >= first_after else start + room
@@ -37,12 +37,13 @@ def pair_rows(
     offsets: np.ndarray,
     documents: np.ndarray,
 ) -> Iterator[RowFields]:
-    """The pairs of one document, as create_instances_from_document of both papers' code makes them.
+    """Yield the pairs of one document, as create_instances_from_document does in BERT's and ALBERT's code.
 
-    bounds: the addresses of the document's sentences, and its end. offsets, documents: those of the whole split.
-    A pair gathers sentences up to `target` tokens; the first few are A. B is the rest, or starts at a random sentence
-    of another document (label 1), and the next pair begins with the unused rest. Sentence order prediction swaps A and
-    B instead (label 1), unless there is only one sentence.
+    bounds: index of each sentence's first token in the token stream, and the document's end. offsets,
+    documents: the split's, as in SplitIndex. A pair gathers sentences up to `target` tokens; A takes a random number of
+    them. In "nsp", B is the rest or, half the time, starts at a random sentence of another document (label 1); the
+    next pair then begins with the unused rest. In "sop", A and B are swapped half the time (label 1). In both, a pair
+    with only one sentence gets a random B.
     """
     count = len(bounds) - 1
     first = 0
@@ -69,7 +70,11 @@ def pair_rows(
 def _random_segment(
     document: int, length: int, random: SplitMix, offsets: np.ndarray, documents: np.ndarray
 ) -> tuple[int, int]:
-    """Whole sentences of another document (ten tries to find one), at least `length` tokens from a random sentence."""
+    """Return start and end of a segment of another document that begins at a random sentence.
+
+    It holds whole sentences, of at least `length` tokens unless the document ends first. If ten draws find no other
+    document, it comes from `document` itself.
+    """
     other = document
     for _ in range(10):
         other = random.integer(0, len(documents) - 2)
@@ -85,7 +90,10 @@ def _random_segment(
 def _truncate(
     a_start: int, a_end: int, b_start: int, b_end: int, dropped: int, random: SplitMix
 ) -> tuple[int, int, int, int]:
-    """Drop tokens one by one from the longer segment (B if equal), from its front or back with equal chance."""
+    """Drop tokens one by one from the longer segment (B if equal), and return the new bounds.
+
+    Each token is dropped from the segment's front or back with equal chance.
+    """
     a_length, b_length = a_end - a_start, b_end - b_start
     difference = min(dropped, abs(a_length - b_length))
     rest = dropped - difference

@@ -1,8 +1,8 @@
-"""Batches as a pure function of (seed, step): open or make the corpus, plan rows, prefetch.
+"""Open or write a corpus, and make batches that depend only on (seed, step).
 
-Row r of the batch of a step is sample i = step * batch_size + r. With R rows in the plan it belongs to epoch i // R
-and is the row that a pseudo-random permutation of that epoch puts at i % R. So a resume is arithmetic, any host can
-compute any rows of any batch, and a global shuffle needs no memory.
+Row r of the batch at a step is sample i = step * batch_size + r. With R rows in the plan, sample i belongs to epoch
+i // R. It is the row that the epoch's pseudo-random permutation puts at i % R. So a run can resume at any step, any
+host can compute any rows of a batch, and a global shuffle needs no memory.
 """
 
 import functools
@@ -49,9 +49,9 @@ def open_corpus(
     vocabulary: Tokenizer | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
-    """Open the corpus of `data.source`, after copying a remote one here or tokenising text into `directory`.
+    """Open the corpus of `data.source`; first copies a remote corpus here, or tokenises text into `directory`.
 
-    directory: a path or a URL. vocabulary: the tokenizer that the corpus must have. Raises ConfigError if an existing
+    directory: a path or a URL. vocabulary: tokenizer that the corpus must have. Raises ConfigError if an existing
     corpus has other settings than `data`, or another tokenizer.
     """
     corpus = _open_existing(data, vocabulary, tell)
@@ -70,7 +70,7 @@ def open_corpus(
 
 
 def check_tokenizer(corpus: Corpus, vocabulary: Tokenizer) -> None:
-    """Raise ConfigError if the corpus has another tokenizer than the model."""
+    """Raise ConfigError unless the corpus has the model's tokenizer, `vocabulary`."""
     if (different := difference(vocabulary, corpus.tokenizer)) is not None:
         raise ConfigError(
             f"the corpus {corpus.address} has another tokenizer than the model: {different}. Tokenise the text with "
@@ -79,7 +79,7 @@ def check_tokenizer(corpus: Corpus, vocabulary: Tokenizer) -> None:
 
 
 def _open_existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str], None]) -> Corpus | None:
-    """The corpus that `data.source` names, None if it names text; raises ConfigError if its settings differ."""
+    """Open the corpus that `data.source` names, or return None for text; raises ConfigError if its settings differ."""
     if data.source == MIXTURE or (corpus := _find_corpus(data.source, tell)) is None:
         return None
     theirs = corpus.manifest.settings
@@ -120,9 +120,10 @@ def is_corpus(name: str) -> bool:
 
 
 class Batches:
-    """The batches of a plan: arrays as in `batch.array_shapes`, with `row_weight` (B,) float32, 0 for padding rows.
+    """The batches of a row plan, with the arrays of `batch.array_shapes`; `row_weight` is 0 in padding rows.
 
-    share: the predicted share at each step of `batch`, by default masking's, which `sequential` always has.
+    share: share of tokens that `batch` predicts at each step, by default masking.share; `sequential` always uses
+    masking.share.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class Batches:
         self.rows = len(plan.rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the paths of the corpus and of the rows, which the other process opens itself."""
+        """Pickle the paths of the corpus and of the plan's rows; the unpickling process opens them itself."""
         plan = self._plan
         assert isinstance(plan.rows, np.memmap) and plan.rows.filename is not None
         counts = tuple((field.name, getattr(plan, field.name)) for field in fields(plan) if field.name != "rows")
@@ -159,12 +160,12 @@ class Batches:
         return _reopen, (self._corpus.directory, str(plan.rows.filename), counts, self._split, *masking, sizes)
 
     def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
-        """The training batch at a step, or only some rows of it; raises CorpusError if the split has too few rows."""
+        """Return the training batch at a step, or `rows` of it; raises CorpusError if the split has too few rows."""
         share = self._masking.share if self._share is None else self._share.at(step)
         return self._make(*self._shuffled(step, batch_size, rows), replace(self._masking, share=share))
 
     def sequential(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
-        """Batch `step` of one pass in the plan's order, masked as in epoch 0; rows behind the end have row_weight 0.
+        """Return batch `step` of a pass in the plan's order, masked as in epoch 0; rows past the end have row_weight 0.
 
         Raises IndexError for a step outside [0, steps(batch_size)).
         """
@@ -180,7 +181,7 @@ class Batches:
         return -(-self.rows // batch_size)
 
     def describe(self, step: int, batch_size: int) -> list[str]:
-        """One line for every row of the training batch at a step, naming its place in the corpus."""
+        """Return one line for every row of the training batch at a step, with the row's place in the corpus."""
         epochs, records = self._shuffled(step, batch_size, None)
         lines = []
         for place, (epoch, record) in enumerate(zip(epochs.tolist(), records.tolist(), strict=True)):
@@ -201,7 +202,7 @@ class Batches:
             )
 
     def _shuffled(self, step: int, batch_size: int, rows: Rows | None) -> tuple[np.ndarray, np.ndarray]:
-        """Epochs and records (B,) of the training batch at a step."""
+        """Return the epoch and the index in the plan of each row of the training batch at a step, both (B,)."""
         self.check_batch_size(batch_size)
         samples = _samples(step, batch_size, rows).tolist()
         epochs = [sample // self.rows for sample in samples]
@@ -239,7 +240,7 @@ def _reopen(
     share: LinearShare | None,
     sizes: tuple[int, int, int],
 ) -> Batches:
-    """The unpickled batches; cached, so that a process opens the corpus only once."""
+    """Unpickle Batches; cached, so that a process opens the corpus only once."""
     plan = RowPlan(rows=np.load(rows, mmap_mode="r"), **dict(counts))
     max_length, max_predictions, seed = sizes
     corpus = Corpus.open(directory)
@@ -248,12 +249,12 @@ def _reopen(
 
 
 def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
-    """The numbers of the samples of a batch, or of only some rows of it."""
+    """Return the sample numbers of a batch, or of `rows` of it."""
     return np.arange(step * batch_size, (step + 1) * batch_size)[slice(None) if rows is None else rows]
 
 
 def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:
-    """Clear padding rows except for [CLS], which is attended to, so that no softmax is empty."""
+    """Set rows that are not `real` to 0, except for [CLS] and its attention mask, so that no softmax is empty."""
     shape = (len(real),) + (1,) * (array.ndim - 1)
     blank = np.where(real.reshape(shape), array, 0)
     if name in ("input_ids", "attention_mask"):
@@ -262,7 +263,10 @@ def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:
 
 
 def prefetch(make: Callable[[int], T], start: int, stop: int, depth: int = 2) -> Iterator[T]:
-    """`make(step)` for steps in [start, stop), up to `depth` ahead in a thread whose exceptions are raised here."""
+    """Yield `make(step)` for every step in [start, stop); a thread computes up to `depth` steps ahead.
+
+    The thread's exceptions are raised here.
+    """
     results: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
     stopped = threading.Event()
 
@@ -298,10 +302,10 @@ def prefetch(make: Callable[[int], T], start: int, stop: int, depth: int = 2) ->
 def parallel_batches(
     batches: Batches, batch_size: int, start: int, stop: int, rows: Rows | None = None, *, workers: int
 ) -> Iterator[Batch]:
-    """`batches.batch(step, batch_size, rows)` for every step in [start, stop), in order, from `workers` processes.
+    """Yield `batches.batch(step, batch_size, rows)` for every step in [start, stop), computed in `workers` processes.
 
-    The processes share neither this one's interpreter lock nor its devices. Up to two batches per process wait. Raises
-    what a process raises, and CorpusError if one is killed.
+    The processes share neither interpreter lock nor devices with this one. Each computes up to two batches ahead.
+    Raises the exceptions of the processes, and CorpusError if one is killed.
     """
     with worker_pool(workers, apart=True) as submit:
         pending: deque[Future[Batch]] = deque()

@@ -11,7 +11,7 @@ _GAMMA, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB13311
 
 
 def fold(*keys: int) -> int:
-    """A 64-bit hash of a sequence of non-negative integers; equal to `fold_arrays` of the same keys."""
+    """Return a 64-bit hash of non-negative integers, equal to `fold_arrays` of the same keys."""
     state = 0
     for key in keys:
         state = _mix((state ^ (key & _BITS)) + _GAMMA & _BITS)
@@ -19,7 +19,7 @@ def fold(*keys: int) -> int:
 
 
 def fold_arrays(*keys: int | np.ndarray) -> np.ndarray:
-    """`fold` elementwise over broadcast integer arrays; uint64."""
+    """Apply `fold` elementwise to broadcast integer arrays; returns uint64."""
     state: np.ndarray = np.zeros(1, np.uint64)
     for key in keys:
         key = np.uint64(key & _BITS) if isinstance(key, int) else key.astype(np.uint64)
@@ -39,7 +39,7 @@ def uniform(bits: np.ndarray) -> np.ndarray:
 
 
 def below(bits: np.ndarray, bound: int) -> np.ndarray:
-    """Integers in [0, bound), bound < 2**31, from uint64 hashes (bias below bound / 2**32)."""
+    """Integers in [0, bound) from uint64 hashes; bound < 2**31 (bias below bound / 2**32)."""
     return ((bits >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)
 
 

@@ -19,16 +19,16 @@ from bertzoo.data.tokenizers.wordpiece import WordPiece
 class Data:
     """The text to read, and how it becomes a tokenised corpus and rows."""
 
-    # Paths, directories and globs, on disk or as gs://…, tfds:NAME and embedded:python, separated by commas; or a
-    # tokenised corpus; or "mixture" for the tables below.
+    # Text: paths, directories, globs or URLs (gs://…), tfds:NAME and embedded:python, separated by commas. Or a
+    # tokenised corpus. Or "mixture", for the sources in `mixture`.
     source: str = "embedded:python"
-    text_field: str = "text"  # field of .jsonl records, .parquet rows and data sets that holds the text
+    text_field: str = "text"  # field with the text, in .jsonl records, .parquet rows and tfds: data sets
     mixture: tuple[MixturePart, ...] = ()  # the sources and their weights, with source = "mixture"
     sentences: Literal["split", "lines"] = "split"  # split texts into sentences, or take each line as one
-    language: str = "en"  # ISO code; sentencex falls back to a related language or English
-    heldout: float = 0.03  # share of the documents, by the hash of their text; 3 % as in SqueezeBERT
+    language: str = "en"  # ISO code for splitting sentences; sentencex falls back to a related language or English
+    heldout: float = 0.03  # share of documents held out, by a hash of their text; 3 % as in SqueezeBERT
     minimum_tokens: int = 8  # tokens of the shortest document; shorter ones are dropped and counted
-    piece_bytes: int = 16 << 20  # bytes of text in one shard
+    piece_bytes: int = 16 << 20  # bytes of text that become one shard
     tokenizer: WordPiece | SentencePiece = field(default_factory=WordPiece)  # the vocabulary, loaded or trained
     packing: Packing = field(default_factory=SentencePacking)  # how documents become rows
     masking: Masking = field(default_factory=Masking)  # which tokens are predicted
@@ -36,8 +36,8 @@ class Data:
     def __post_init__(self) -> None:
         if not 0 < self.heldout < 1:
             raise ConfigError(
-                f"heldout = {self.heldout} is not between 0 and 1, but both parts need documents. Use a share such "
-                "as 0.01."
+                f"heldout = {self.heldout} is not between 0 and 1, but the training and held-out parts need "
+                "documents. Use a share such as 0.01."
             )
         if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z]+)?", self.language):
             raise ConfigError(f"language = {self.language!r} is not an ISO code. Use one such as 'en'.")
@@ -66,9 +66,9 @@ class CorpusConfig:
 def corpus_settings(
     source: str, overrides: Sequence[tuple[str, str]], files: Iterable[str | Path] = (), cls: type = CorpusConfig
 ) -> Data:
-    """Return how to tokenise a source; cls: the class of the config in `files`.
+    """Load the [data] table for tokenising `source`, from config files of class `cls` and options.
 
-    Raises UserError for an option that cannot change a corpus.
+    Raises UserError for an option that sets data.source or does not affect a corpus.
     """
     for key, value in overrides:
         if key == "data.source":

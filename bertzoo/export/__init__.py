@@ -1,4 +1,4 @@
-"""Models as phones run them: the graph, its rewrites, a file of each format, and the checks of each file.
+"""Export models to files for phones: build and rewrite the graph, write a file, check it.
 
-Other projects' checkpoints and model directories are in `conversion`; how fast a file runs is in `benchmarking`.
+`conversion` reads and writes model directories and other projects' checkpoints; `benchmarking` measures speed.
 """

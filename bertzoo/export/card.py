@@ -1,4 +1,4 @@
-"""Model cards in Hugging Face's format, of a file for phones from its JSON and of a model directory."""
+"""Write model cards in Hugging Face's format, for files (from their JSON) and for model directories."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
 
 SPANS = ("span", "joint_span")
-_PIPELINES = {  # of the Hub, by the kind of head; it has none for replaced tokens
+_PIPELINES = {  # the Hub's name by kind of head; it has none for replaced token detection
     "masked": "fill-mask",
     "sequence_classification": "text-classification",
     "token_classification": "token-classification",
@@ -24,7 +24,7 @@ _PIPELINES = {  # of the Hub, by the kind of head; it has none for replaced toke
 }
 _LIBRARIES = {"huggingface": "transformers", "torch-export": "pytorch", "torchscript": "pytorch"}  # else the format
 _DATASETS = {**dict.fromkeys(GLUE, "nyu-mll/glue"), "squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
-_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}  # else our name
+_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}  # else unchanged
 _NAMES = {"huggingface": "Hugging Face", "pytorch": "PyTorch"}
 _SOURCES = {
     "run": "a pretraining run",
@@ -33,12 +33,12 @@ _SOURCES = {
     "huggingface": "a Hugging Face directory",
     "tensorflow": "a TensorFlow 1 checkpoint",
 }
-_LICENSES = {"apache license": "apache-2.0", "mit license": "mit", "the mit license (mit)": "mit"}  # first lines
+_LICENSES = {"apache license": "apache-2.0", "mit license": "mit", "the mit license (mit)": "mit"}  # by first line
 _LICENSE_IDS = ("apache-2.0", "mit", "cc0-1.0", "bsd-2-clause", "bsd-3-clause", "gpl-3.0", "mpl-2.0", "openrail")
 
 
 def card(name: str, description: Mapping[str, Any]) -> str:
-    """The card of a file as Markdown; `name` is the file's, `description` the content of its JSON."""
+    """Return a file's model card in Markdown. name: of the file; description: the content of its JSON."""
     head = ["signature", "output", "largest error", "of values up to", "cosine", *["FLOPs"] * ("flops" in description)]
     scores = description["scores"]
     lines = [
@@ -75,9 +75,9 @@ def card(name: str, description: Mapping[str, Any]) -> str:
 def write_directory_card(
     directory: Path, name: str, form: str, pretrained: Pretrained, origin: Mapping[str, Any]
 ) -> None:
-    """Write README.md into a model directory that has all its other files.
+    """Write README.md into a model directory whose other files are complete.
 
-    name: of the directory once it is complete; form: one of DIRECTORIES; origin: the source, with names of paths only.
+    name: the directory's final name; form: its format; origin: the source of the model, with paths cut to their names.
     """
     scores: Mapping[str, Mapping[str, float]] = origin.get("scores", {})
     description = {
@@ -110,7 +110,7 @@ def write_directory_card(
 
 
 def _directory_use(directory: Path, name: str, form: str) -> list[str]:
-    """Lines of Markdown with the code that loads a model directory of a format."""
+    """Return Markdown lines with the code that loads a model directory of a format."""
     match form:
         case "huggingface":
             (model,) = read_json(directory / "config.json")["architectures"]
@@ -125,7 +125,7 @@ def _directory_use(directory: Path, name: str, form: str) -> list[str]:
 
 
 def _opening(name: str, description: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """The YAML header, the title, a summary and the source."""
+    """Return a card's first lines: YAML header, title, summary and source."""
     header = metadata(name, description, scores).to_yaml()
     source = _source(description["source"])
     return ["---", header.rstrip(), "---", "", f"# {name}", "", _summary(description), "", f"Made from {source}.", ""]
@@ -134,7 +134,7 @@ def _opening(name: str, description: Mapping[str, Any], scores: Mapping[str, Map
 def metadata(
     name: str, description: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]] | None = None
 ) -> ModelCardData:
-    """The metadata of a card, as the Hub reads it; scores: points by split and metric."""
+    """Return a card's metadata for the Hub. scores: points by split and metric."""
     head, source, form = description["head"]["kind"], description["source"], description["format"]
     task, pipeline, precision = source.get("task"), _PIPELINES.get(head), description.get("precision", "fp32")
     dataset, (license, license_name) = _DATASETS.get(task), _license_id(source.get("license"))
@@ -168,13 +168,13 @@ def metadata(
             *["tflite"] * (form == "litert"),
             *[precision] * (precision != "fp32"),
         ],
-        model_name=name if results else None,  # required beside results
+        model_name=name if results else None,  # required with eval_results
         eval_results=results or None,
     )
 
 
 def _license_id(license: str | None) -> tuple[str, str | None]:
-    """The Hub's identifier of a licence and, if the Hub has none, its name."""
+    """Return the Hub's identifier of a licence and, if that is "other", a name."""
     if not license:
         return "unknown", None
     known = _LICENSES.get(license.lower(), license.lower())
@@ -184,7 +184,7 @@ def _license_id(license: str | None) -> tuple[str, str | None]:
 
 
 def use_steps(description: Mapping[str, Any]) -> list[str]:
-    """How an app reads text with the file: tokens, row, padding, outputs, and how to test it."""
+    """Return a card's instructions for app developers: tokens, row, padding, outputs, test."""
     return [
         _tokens(description["tokenizer"]),
         _row(description),
@@ -273,7 +273,7 @@ def _outputs(description: Mapping[str, Any]) -> str:
 
 
 def _sentence_head(description: Mapping[str, Any]) -> str:
-    """What the two classes of a masked model's second head are; empty without one."""
+    """Describe the two classes of a masked model's sentence head; empty without one."""
     if not description["head"].get("sentence"):
         return ""
     classes = {"sop": ("B follows A", "A follows B"), "nsp": ("B follows A", "B is from another text")}
@@ -282,7 +282,7 @@ def _sentence_head(description: Mapping[str, Any]) -> str:
 
 
 def _answer(kind: str, decoding: Mapping[str, Any]) -> str:
-    """How an answer is found in the outputs of a head for questions."""
+    """Describe how to find the answer in the outputs of a question-answering head."""
     text = f"inside the text, with the end at most {decoding['longest'] - 1} tokens behind the start"
     if kind == "span":
         none = f"there is no answer if the first token's sum is higher by more than {decoding['threshold']:g}"
@@ -298,7 +298,7 @@ def _answer(kind: str, decoding: Mapping[str, Any]) -> str:
 
 
 def _specials(description: Mapping[str, Any]) -> dict[str, str]:
-    """Every special token with its id, as `[CLS] (2)`."""
+    """Return special tokens with their ids, such as `[CLS] (2)`, by name."""
     return {
         name: f"{special['token']} ({special['id']})" for name, special in description["tokenizer"]["specials"].items()
     }
@@ -311,7 +311,7 @@ def _license(source: Mapping[str, Any]) -> str:
 
 
 def _limits(description: Mapping[str, Any]) -> str:
-    """What the columns of errors mean, and what the conversion allows."""
+    """Explain the columns of the table of errors, and the limits of a conversion."""
     rows, limits = next(iter(description["signatures"].values()))["rows"], description["limits"]
     texts = "random ids" if description["sentences"] == "random ids" else "English sentences"
     return (
@@ -355,7 +355,7 @@ def _errors(description: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _operators(description: Mapping[str, Any]) -> Iterator[str]:
-    """Operators of the first graph, with how many of each XNNPACK runs if that is known."""
+    """Yield a table of the first graph's operators and, if known, how many of each XNNPACK runs."""
     delegated = description.get("xnnpack")
     yield markdown.table(
         ["operator", "times", *["by XNNPACK"] * bool(delegated)],
@@ -370,7 +370,7 @@ def _operators(description: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _delegation(description: Mapping[str, Any]) -> Iterator[str]:
-    """ExecuTorch: what XNNPACK runs, and the operators that it leaves."""
+    """Yield, for ExecuTorch, how many nodes XNNPACK runs and which operators it leaves."""
     nodes, parts = description["nodes"], description["delegates"]
     yield f"XNNPACK takes {description['delegated']} of {nodes} nodes, in {parts} parts."
     if left := description["not_delegated"]:

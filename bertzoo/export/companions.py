@@ -9,12 +9,12 @@ from bertzoo.core.errors import UserError
 
 
 def companions(file: Path) -> tuple[str, str]:
-    """Names of a file's metadata JSON and of its companion folder, after its whole name: formats stand side by side."""
+    """Names of a file's metadata JSON and companion folder. They keep its suffix, so formats can share a directory."""
     return f"{file.name}.json", f"{file.name}.files"
 
 
 def read_metadata(file: Path) -> dict[str, Any] | None:
-    """The JSON beside a file, or None if there is none.
+    """Read the metadata JSON beside a file; None if there is none.
 
     Raises UserError if the JSON is damaged, belongs to another file or has the name that earlier versions gave it.
     """
@@ -49,5 +49,5 @@ def file_hash(file: Path) -> str:
 def _recorded_hash(path: Path) -> str | None:
     try:
         return read_json(path)["sha256"]
-    except (ValueError, KeyError, TypeError):  # not a description of a file
+    except (ValueError, KeyError, TypeError):  # not a metadata JSON
         return None

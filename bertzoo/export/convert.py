@@ -57,8 +57,8 @@ def convert(
 
     A file is verified against its model first. memory: measures the memory that running the file takes.
 
-    Raises UserError if the model or the destination does not fit the options, ExportFailed if a file cannot be made or
-    does not compute what the model does.
+    Raises UserError if model or destination does not fit the options, ExportFailed if a file cannot be written or
+    differs from its model.
     """
     if os.path.realpath(source) == os.path.realpath(destination):
         raise UserError(f"SRC and DST are both {source}. Name another directory for the result.")
@@ -91,7 +91,7 @@ def convert(
 
 
 def _read_model(source: Path, options: ExportOptions, tell: Tell) -> Pretrained:
-    """The model with the head and the padding of the options; tells what is left out."""
+    """Read the model and apply the options for head, licence and padding; `tell` receives what is left out."""
     pretrained = any_model.read_model(source)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)
@@ -107,7 +107,7 @@ def _read_model(source: Path, options: ExportOptions, tell: Tell) -> Pretrained:
 def _convert_to_file(
     source: Path, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None
 ) -> Converted:
-    """Check packages, destination and options before reading the model, which can take minutes."""
+    """Write a file; packages and destination are checked before the model is read, which can take minutes."""
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
         raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")
@@ -165,12 +165,12 @@ def write_file(
     memory: Callable[[Path, int, tuple[str, ...]], int] | None = None,
     request: str | None = None,
 ) -> dict[str, Any]:
-    """Write a file, its JSON, which is returned, and, if the model has a tokenizer, the folder of its companions.
+    """Write a file, its JSON and, if the model has a tokenizer, its companion folder; return the JSON's content.
 
     quiz: examples to score the file and the model on. memory: (file, length, names of the inputs) -> bytes. request:
-    the hash of all that the file depends on.
+    a hash of all that the file depends on.
 
-    Raises ExportFailed if the file does not compute what the model does, or scores less.
+    Raises ExportFailed if the file's outputs differ from the model's, or its scores are lower.
     """
     reference = training_graph(pretrained, POOLINGS[settings.pooling])
     lengths, tokenizer = settings.lengths, pretrained.tokenizer
@@ -218,7 +218,7 @@ def write_file(
 
 
 def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str]) -> str:
-    """The SHA-256 of all that a file depends on: version, options, calibration texts, model and tokenizer."""
+    """Return the SHA-256 of all that a file depends on: version, options, calibration texts, model, tokenizer."""
     tokenizer = None if pretrained.tokenizer is None else _describe_tokenizer(pretrained.tokenizer)
     choices = asdict(replace(options, calibration=None, python=None))
     parts = [__version__, choices, texts, _origin(pretrained), tokenizer]
@@ -226,7 +226,7 @@ def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str
 
 
 def _origin(pretrained: Pretrained) -> dict[str, Any]:
-    """Where a model comes from, with the names of paths only, and the hash of its parameters."""
+    """Describe the source of a model, with paths cut to their names, and hash its parameters."""
     source = {
         key: model_name(str(value)) if key in ("path", "from") else value for key, value in pretrained.source.items()
     }
@@ -234,14 +234,14 @@ def _origin(pretrained: Pretrained) -> dict[str, Any]:
 
 
 def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Kind, vocabulary file and its entries, normalisation, and spelling and id of every special token."""
+    """Describe a tokenizer: kind, vocabulary file and size, normalisation, special tokens with their ids."""
     specials = {name: {"token": tokenizer.token(i), "id": i} for name, i in asdict(tokenizer.specials).items()}
     facts = {"kind": tokenizer.config.kind, "file": tokenizer.file, "entries": tokenizer.vocab_size}
     return facts | {"normalization": tokenizer.config.normalization, "specials": specials}
 
 
 def _decoding(pretrained: Pretrained) -> dict[str, Any]:
-    """How answers are chosen from a span head's outputs; empty for other heads."""
+    """Return the settings that choose answers from a span head's outputs; empty for other heads."""
     if not isinstance(pretrained.head, SPANS):
         return {}
     options, nulls = noted_options(pretrained.source, pretrained.head)
@@ -249,7 +249,7 @@ def _decoding(pretrained: Pretrained) -> dict[str, Any]:
 
 
 def _calibration_texts(options: ExportOptions, tell: Tell) -> tuple[str, ...]:
-    """The lines of the calibration file, which int8-static requires and nothing else takes."""
+    """Read the lines of --calibration; raises UserError if int8-static lacks it or another precision has it."""
     file = options.calibration
     if options.precision != "int8-static":
         if file is not None:

@@ -1,4 +1,4 @@
-"""Errors of exports, and converters kept quiet."""
+"""Errors of exports, and context managers that silence converters."""
 
 import contextlib
 import importlib.util
@@ -11,13 +11,13 @@ from bertzoo.core.errors import UserError
 
 
 class ExportFailed(UserError):
-    """A file could not be made or does not compute what the model does; the message says which (exit code 1)."""
+    """A file could not be written, or its outputs differ from the model's; the message says which (exit code 1)."""
 
     exit_code = 1
 
 
 def check_installed(subject: str, packages: Sequence[str], extra: str) -> None:
-    """Raise UserError if a package that `subject`, such as an option, needs is missing; an `extra` adds it."""
+    """Raise UserError if a package that `subject` needs is missing; extra: the extra of bertzoo that installs it."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             how = f"Run `pip install -c constraints.txt -e '.[{extra}]'` in the checkout."
@@ -26,7 +26,7 @@ def check_installed(subject: str, packages: Sequence[str], extra: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress warnings, logging and prints of converters, which address their developers."""
+    """Suppress the warnings, log messages and prints of converters, which address the converters' developers."""
     logging.disable(logging.WARNING)
     try:
         with (
@@ -42,7 +42,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tool_errors(tool: str, subject: str = "this model") -> Iterator[None]:
-    """Run quietly and turn any exception into ExportFailed: `tool` does not take `subject`."""
+    """Silence a block and turn any exception into ExportFailed: "TOOL does not take SUBJECT: …"."""
     try:
         with quiet():
             yield

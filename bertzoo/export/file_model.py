@@ -1,4 +1,4 @@
-"""An exported file as a model: predictions and scores in its own runtime, with the tokenizer and labels beside it."""
+"""Open an exported file as a model that predicts and scores in its runtime, with the tokenizer beside it."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,12 +40,12 @@ Outputs = list[dict[str, np.ndarray]]
 
 
 def is_exported(name: Path | str) -> bool:
-    """Whether a name is that of an exported file, not of a directory."""
+    """Return whether a name has an exported file's suffix and is no directory."""
     return Path(name).suffix in SUFFIXES.values() and not Path(name).is_dir()
 
 
 def is_pretraining(name: Path | str) -> bool:
-    """Whether a name holds a pretraining run, which is evaluated on its held-out text; a URL is always one."""
+    """Return whether a directory is a pretraining run, which is evaluated on held-out text; URLs count as such."""
     if is_exported(name) or saved_model.is_finetuned(name):
         return False
     return is_url(str(name)) or RunDirectory(name).config.is_file()
@@ -54,11 +54,10 @@ def is_pretraining(name: Path | str) -> bool:
 def open_model(
     path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
 ) -> LabelModel | QuestionModel | BlankFiller:
-    """The model of an exported file, a fine-tuning run (its best seed, or `seed`), or any model directory.
+    """Open an exported file, a fine-tuning run (its best seed, or `seed`) or any model directory as a model.
 
-    batch_size: only checked here. python: one that has executorch, for a .pte file. Raises UserError if an argument
-    does not apply, if there is no model, if its head is not that of a task or a masked one, or if a file lacks what
-    `bertzoo convert` wrote beside it.
+    batch_size: only checked here. python: one that has executorch, for a .pte file. Raises UserError for
+    a wrong argument, a missing model or companion, or a head that is neither masked nor a task's.
     """
     kind, foreign = "a directory", {"python": python}
     if is_exported(path):
@@ -78,10 +77,10 @@ def open_model(
 def open_task_model(
     path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
 ) -> LabelModel | QuestionModel:
-    """The model of `open_model`; raises UserError for a masked head, too."""
+    """Open a model like `open_model`; raises UserError for a masked head, too."""
     model = open_model(path, seed, batch_size, python)
     if isinstance(model, BlankFiller):
-        raise UserError(f"{path} has a masked head, not that of a task. Fine-tune it first, or evaluate its run.")
+        raise UserError(f"{path} has a masked head, not a task's head. Fine-tune it first, or evaluate its run.")
     return model
 
 
@@ -117,7 +116,10 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
 
 @dataclass(frozen=True, kw_only=True)
 class OpenFile:
-    """A file in its runtime. inputs: their names; lengths: of the rows that it reads, shortest first; pad: its id."""
+    """An exported file, opened in its runtime.
+
+    inputs: names of its inputs; lengths: of its rows, shortest first; pad: id of the padding token.
+    """
 
     run: FileRuntime
     inputs: tuple[str, ...]
@@ -125,13 +127,13 @@ class OpenFile:
     pad: int
 
     def outputs(self, data: Planned) -> tuple[list[Slot], Outputs]:
-        """The rows of data, one by one, and the outputs of each; a row has the shortest length that holds it."""
+        """Run the rows of `data` one by one, at the shortest length that holds each; return their slots and outputs."""
         slots = data.plan(1, self.lengths)
         batches = (data.batch(slot, 1) for slot in slots)
         return slots, [self.run({name: batch[name] for name in self.inputs}) for batch in batches]
 
     def masked_logits(self, row: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Logits (1,P,V) of a row's masked positions, which the file reads one at a time."""
+        """Return the logits (1,P,V) at a row's masked positions; the file predicts one position per call."""
         count = row["input_ids"].shape[1]
         length = next(length for length in self.lengths if length >= count)
         padding = {"input_ids": self.pad, "token_type_ids": 0, "attention_mask": 0}
@@ -148,7 +150,7 @@ class OpenFile:
 
 @dataclass(frozen=True, kw_only=True)
 class FileLabelModel(LabelModel):
-    """A file of labels, numbers or tags. order: the places of `labels` among the file's logits."""
+    """An exported file that predicts labels, numbers or tags. order: index of each label among the file's logits."""
 
     file: OpenFile
     order: tuple[int, ...]
@@ -165,7 +167,7 @@ class FileLabelModel(LabelModel):
         return slots, [output["logits"][..., self.order] for output in outputs]
 
     def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
-        """As LabelModel.score, without the loss."""
+        """Score like LabelModel.score, but without the loss."""
         values = {}
         for name, split in examples.items():
             rows = self.rows(split)
@@ -175,7 +177,7 @@ class FileLabelModel(LabelModel):
 
 @dataclass(frozen=True, kw_only=True)
 class FileQuestionModel(QuestionModel):
-    """A file that answers questions."""
+    """An exported file that answers questions."""
 
     file: OpenFile
 
@@ -184,14 +186,14 @@ class FileQuestionModel(QuestionModel):
         return slots, decodable(outputs)
 
     def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
-        """As QuestionModel.score, without the loss."""
+        """Score like QuestionModel.score, but without the loss."""
         data = self.scored_windows(task, questions, split)
         outputs = data.restore(*self.outputs(data))
         return answer_evaluation(task, self.recipe.squad.decoding(task.nulls), data, outputs, split)
 
 
 def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
-    """Read the files beside an exported file; raises UserError naming a missing one."""
+    """Read the JSON and tokenizer beside an exported file; raises UserError naming a missing one."""
     document, folder = (path.with_name(name) for name in companions(path))
     copy = "Copy it from where `bertzoo convert` wrote the file, or convert the model again."
     if (description := read_metadata(path)) is None:
@@ -207,7 +209,7 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
 
 
 def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple[Target, any_model.ModelTables]:
-    """The format of a file, and the config of its model and head."""
+    """Return the format of a file and the configs of its model and head."""
     try:
         target = targets(python)[description["format"]]
         return target, config.from_dict(any_model.ModelTables, {name: description[name] for name in ("model", "head")})
@@ -217,7 +219,7 @@ def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple
 
 
 def _row_lengths(description: dict[str, Any]) -> tuple[int, ...]:
-    """The lengths of rows: a LiteRT file's signatures, or what the file's span of lengths holds."""
+    """Return row lengths: the signatures', or the file's shortest, its longest and multiples of MULTIPLE between."""
     if "lengths" not in description:
         return tuple(sorted(signature["length"] for signature in description["signatures"].values()))
     shortest, longest = (description["lengths"][name] for name in ("shortest", "longest"))

@@ -1,4 +1,4 @@
-"""The formats that phones run: which lengths a file has, how it is written, and how it is run."""
+"""File formats for phones: the lengths that each supports, and functions that write and load its files."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,10 @@ from bertzoo.nn.flops import matmul_flops
 
 @dataclass(frozen=True, kw_only=True)
 class FileSettings:
-    """Settings of a file. lengths: shortest first. pooling: of a model without a head. optimise: rewrite the graph,
-    which LiteRT can go without. calibration: texts that set the scales of int8-static.
+    """Settings of a file.
+
+    lengths: shortest first. pooling: for a model without a head. optimise: rewrite the graph; False only
+    for LiteRT. calibration: texts that set the scales of int8-static.
     """
 
     lengths: tuple[int, ...]
@@ -36,11 +38,11 @@ class FileSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A format of `--to`.
+    """A file format of `--to`.
 
-    check, check_runtime: raise UserError if the packages that write it, or those that run it, are missing. lengths:
-    (model, lengths asked for, maybe none) -> those of the file. make: writes a file and describes it for its JSON.
-    load: (file, threads) -> a runtime.
+    check: raises UserError if packages to write files are missing. check_runtime: the same for packages to run files.
+    lengths: (model, requested lengths, possibly none) -> the file's lengths. make: writes a file and returns entries
+    of its JSON. load: (file, threads) -> a runtime.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Target:
 
 
 def targets(python: Path) -> dict[str, Target]:
-    """The formats by name; `python` is the one that has ExecuTorch."""
+    """Return the formats by name. python: a Python that has ExecuTorch."""
     formats = (
         Target(
             name="litert",
@@ -106,12 +108,12 @@ def targets(python: Path) -> dict[str, Target]:
 
 
 def flops(graph: Any, length: int) -> int:
-    """Operations of the matrix products and convolutions of one row, 2 per multiply-add."""
+    """Count the FLOPs of the matrix products and convolutions for a row of `length` tokens, 2 per multiply-add."""
     return matmul_flops(lambda graph, row: graph(**row), graph, write.row_shapes(graph, length))
 
 
 def flops_by_signature(graph: Any, lengths: Sequence[int]) -> dict[str, int]:
-    """`flops` of every length, by signature."""
+    """Return `flops` for every length, by signature."""
     return {write.signature(length): flops(graph, length) for length in lengths}
 
 

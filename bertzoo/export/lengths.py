@@ -1,4 +1,4 @@
-"""The lengths that a file is made for and verified at, shortest first; UserError if a model or format lacks one."""
+"""Choose the row lengths that a file is made for and verified at; raises UserError for unsupported ones."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ USUAL = 128
 
 
 def resolve_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """For a format with a graph per length: these lengths, or by default the usual one, capped at the positions."""
+    """Return the sorted lengths for a format with a graph per length; by default USUAL or, if less, max_positions."""
     longest = pretrained.model.max_positions
     for length in lengths:
         if length < SHORTEST:
@@ -22,7 +22,7 @@ def resolve_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int
 
 
 def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
-    """Return the one length of a format whose graph has a single length; raises UserError for several."""
+    """Return the length of a file with a single length; raises UserError if several are requested."""
     first, *more = resolve_lengths(pretrained, lengths)
     if more:
         raise UserError(
@@ -32,7 +32,7 @@ def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
 
 
 def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths to verify at for a format whose graph reads any: by default shortest, usual and longest."""
+    """Return the lengths at which to verify a file that accepts any: by default the shortest, USUAL and the longest."""
     shortest, longest = length_bounds(pretrained)
     resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
     if resolved[0] < shortest:
@@ -44,13 +44,13 @@ def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[in
 
 
 def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths of a format whose graph has a fixed length if one is named, else reads rows of any length."""
+    """Return the lengths at which to verify a file: a single requested length is fixed, else the file accepts any."""
     resolve = resolve_lengths if len(set(lengths)) == 1 else variable_lengths
     return resolve(pretrained, lengths)
 
 
 def length_bounds(pretrained: Pretrained) -> tuple[int, int]:
-    """Shortest and longest row of a graph that reads any length."""
+    """Return the shortest and longest row, in tokens, of a file that accepts any length."""
     head = pretrained.head
     starts = head.beam if isinstance(head, JointSpanExtraction) else 0
     return min(max(SHORTEST, starts), pretrained.model.max_positions), pretrained.model.max_positions

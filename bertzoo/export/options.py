@@ -9,14 +9,14 @@ from bertzoo.core.schema import nearest
 
 Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight"]
 DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
-# Formats of a file, and the suffixes of their names.
+# Formats of files, and their suffixes.
 SUFFIXES = {"litert": ".tflite", "torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx", "executorch": ".pte"}
 FILES = tuple(SUFFIXES)
 HEADS = ("none", "masked", "replaced")
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 POOLINGS = ("mean", "first")
-EXAMPLES = 1500  # that a file is scored on: all of GLUE's smaller tasks
-# The formats that an option applies to; the others apply to all.
+EXAMPLES = 1500  # default number to score on, enough for all of GLUE's smaller tasks
+# The formats that an option applies to; unlisted options apply to all formats.
 _ONLY = {
     "lengths": FILES,
     "precision": FILES,
@@ -31,15 +31,15 @@ _VALUES = {"to": (*DIRECTORIES, *FILES), "head": HEADS, "precision": PRECISIONS,
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """Options of a conversion; raises UserError for a value or a combination that does not exist.
+    """Options of a conversion; raises UserError for an unknown value or options that do not apply to the format.
 
-    to: the format, one of DIRECTORIES or FILES; tflite is litert. head: keep only this head, one of HEADS; None keeps
-    all. leak_padding: let convolutions and trigrams see padding, as Hugging Face's do. license of the weights, for the
-    card; None keeps the source's.
+    to: the format, one of DIRECTORIES or FILES; "tflite" means litert. head: the only head to keep, one of HEADS; None
+    keeps all. leak_padding: let convolutions and trigrams see padding, as Hugging Face's do. license: of the weights,
+    for the card; None keeps the source's.
 
-    For files only, None by default: lengths, tokens in a row; precision of the weights; pooling of an embedding;
-    calibration, a file of texts for int8-static; examples of the task to score on, 0 for all; no_optimize, keep the
-    training graph; python, a Python that has ExecuTorch.
+    The other options apply only to files. lengths: tokens in a row. precision: of the weights. pooling: for a model
+    without a head. calibration: a file of texts for int8-static. examples: how many to score on; 0 for all.
+    no_optimize: keep the training graph. python: a Python that has ExecuTorch.
     """
 
     to: str
@@ -55,7 +55,7 @@ class ExportOptions:
     python: Path | None = None
 
     def __post_init__(self):
-        if self.to == "tflite":  # what LiteRT was called, and what its files still are
+        if self.to == "tflite":  # LiteRT's former name, and still its files' suffix
             object.__setattr__(self, "to", "litert")
         for name, values in _VALUES.items():
             if (value := getattr(self, name)) is not None and value not in values:

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
-"""Written files in their runtimes: a row's inputs by name -> its outputs by name, each with a first axis of 1.
+"""Run exported files: a call maps a row's inputs by name to its outputs by name, with a batch axis of 1.
 
-Every loader takes a file and a number of threads, and raises ExportFailed if its runtime does not take the file.
+Every constructor takes a file and a number of threads, and raises ExportFailed if the runtime rejects the file.
 """
 
 import json
@@ -23,21 +23,21 @@ EXECUTORCH = Path(__file__).with_name("pytorch") / "executorch_process.py"
 
 
 class FileRuntime(ABC):
-    """A file that can be run until the end of its `with`."""
+    """An open file, which can be run until its `with` block ends."""
 
     @abstractmethod
     def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """The outputs of a row."""
+        """Run a row and return its outputs."""
 
     def __enter__(self) -> "FileRuntime":
         return self
 
     def __exit__(self, *_: object) -> None:
-        return None  # most hold no resources
+        return None  # most runtimes hold no resources
 
 
 class LiteRT(FileRuntime):
-    """A .tflite file, or its content, in LiteRT's interpreter; a row runs in the signature of its length."""
+    """A .tflite file, or its bytes, in LiteRT's interpreter; a row runs in the signature for its length."""
 
     def __init__(self, file: Path | bytes, threads: int = 1):
         from bertzoo.export.litert import write
@@ -50,7 +50,7 @@ class LiteRT(FileRuntime):
 
 
 class _Torch(FileRuntime):
-    """A callable of tensors by name; sets the threads of torch in the whole process."""
+    """A PyTorch callable with tensors by name; sets torch's number of threads for the whole process."""
 
     def __init__(self, run: Any, threads: int):
         import torch
@@ -67,7 +67,7 @@ class _Torch(FileRuntime):
 
 
 class TorchExport(_Torch):
-    """A .pt2 file of torch.export, run operator by operator."""
+    """A .pt2 file from torch.export, run eagerly."""
 
     def __init__(self, file: Path, threads: int = 1):
         import torch
@@ -106,11 +106,11 @@ class Onnx(FileRuntime):
 
 
 class ExecuTorch(FileRuntime):
-    """A .pte file in a process of `python`, which has executorch; the process ends with the `with`."""
+    """A .pte file run by a process of `python`, which needs executorch; the process ends when the `with` block ends."""
 
     def __init__(self, python: Path, file: Path, threads: int = 1):
         self._process = start_process(python, "run", str(file), str(threads))
-        self._close = weakref.finalize(self, self._process.communicate)  # also where nothing leaves a `with`
+        self._close = weakref.finalize(self, self._process.communicate)  # also ends the process without a `with` block
         try:
             self._answer("the file")
         except ExportFailed:
@@ -133,13 +133,13 @@ class ExecuTorch(FileRuntime):
 
 
 def start_process(python: Path, *words: str) -> subprocess.Popen[str]:
-    """A process of executorch_process.py, which answers with lines of JSON on its output."""
+    """Start executorch_process.py in `python`; it answers with lines of JSON on stdout."""
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     return start_python([str(EXECUTORCH), *words], python, text=True, **pipes)
 
 
 def parse_answer(line: str, failure: str) -> dict[str, Any]:
-    """The document in a line of the process; raises ExportFailed if it is an error or empty."""
+    """Parse a line of JSON from the process; raises ExportFailed with `failure` if it holds an error or is empty."""
     document = parse_json(line or '{"error": "its process ended without an answer"}')
     if "error" in document:
         raise ExportFailed(f"{failure}: {' '.join(document['error'].split())[:300]}")

@@ -1,5 +1,5 @@
-"""Fine-tuning a model on a task: several seeds, scores after each epoch, the best epoch kept as a model directory.
+"""Fine-tune a model on a task with several seeds: score each epoch, and save the best one as a model directory.
 
-`sweep` runs grids of fine-tunings, `results` puts their scores beside published ones. What a task is, its
-files and its metrics are in `tasks`.
+`sweep` runs grids of fine-tunings; `results` compares their scores with published ones. `tasks` defines tasks, their
+files and their metrics.
 """

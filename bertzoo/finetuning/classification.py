@@ -1,4 +1,4 @@
-"""Tasks with a label for a text, for a pair, or for every word: GLUE's and the user's own."""
+"""Fine-tuning on tasks that label a text, a pair of texts or every word: GLUE's and the user's own."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to labels of words
 
 @dataclass(frozen=True)
 class LabelTask(TaskKind):
-    """A task with labels in a run."""
+    """The task of a fine-tuning run whose examples have labels or numbers."""
 
     task: Task
     unit = "examples"
@@ -120,14 +120,14 @@ class LabelTask(TaskKind):
         )
 
     def _majority(self, examples: list[Example]) -> int:
-        """The most common label; the first of equally common ones."""
+        """The index of the most common label, the lowest one on a tie."""
         counts = Counter(example.label for example in examples)
         return max(range(len(self.task.labels)), key=lambda label: counts[label])
 
     def _read(
         self, tokenizer: Tokenizer, padding: int, tell: Say
     ) -> tuple[LabelSplit, dict[str, LabelSplit], dict[str, dict[str, int]]]:
-        """The training split, the development splits by name, and the skipped rows by split and reason."""
+        """The training split, the development splits by name, and skipped rows counted by split and reason."""
         recipe, task = self.recipe, self.task
         self.check_test_file()
         read = {split: task.read(split, recipe.data_dir) for split in (*task.train, *task.dev)}

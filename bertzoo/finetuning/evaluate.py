@@ -1,4 +1,4 @@
-"""Scores and predictions of a fine-tuned model of any task."""
+"""Score a fine-tuned model of any task, or predict texts with it."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ M = TypeVar("M", bound=SavedModel)
 
 
 def task_model(model: SavedModel) -> LabelModel | QuestionModel:
-    """A saved model as a model of its head's task; raises UserError if it has no such head."""
+    """Convert a saved model to a QuestionModel or LabelModel, as its head requires; raises UserError for any other."""
     return predict_answers.question_model(model) or predict_labels.label_model(model)
 
 
@@ -39,9 +39,9 @@ def evaluate_split(
 ) -> dict[str, Any]:
     """Score a model on a split of its own task or of the task `task`, or on the rows of a file.
 
-    split: train, dev or test, by default dev. input: a file with the columns of a task of the user's own. output: the
-    directory for the answers to questions. Returns `task`, `examples` by split, `scores` by split and metric in
-    points, `loss` and `collapsed`. Raises UserError if the split has no labels.
+    split: train, dev or test, by default dev. input: a file with the columns that a task `own` was trained on. output:
+    a directory for answers to questions. Returns `task`, `examples` (count by split), `scores` (points by split and
+    metric), `score`, `loss`, and `collapsed` (all predictions are equal). Raises UserError if the split has no labels.
     """
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
@@ -78,7 +78,7 @@ def evaluate_split(
 
 
 def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_dir: str) -> str:
-    """The command that predicts a split without labels."""
+    """Advise to run `bertzoo predict`, for a split without labels."""
     flags = {"input": input, "split": "" if input else split, "task": task, "data_dir": data_dir}
     words = ["bertzoo", "predict", str(model.path), *(f"--{name}={value}" for name, value in flags.items() if value)]
     return f"Use `{shlex.join(words)}` for its predictions."
@@ -99,7 +99,7 @@ def check_files(model: SavedModel, directory: str, split: str, task: str) -> Non
 
 
 def _on_file(model: M, file: str) -> M:
-    """A model of a task of the user's own with another test file; raises UserError for a model of another task."""
+    """Return a model of the task `own` with `file` as its test file; raises UserError for a model of another task."""
     if model.task_name != "own":
         raise UserError(
             f"--input={file} needs a model of the task own, which records the columns, but the task of {model.path} "
@@ -120,9 +120,9 @@ def read_split(task: Task, split: str, directory: str, tell: Say) -> SplitExampl
 def predict_texts(
     model: LabelModel | QuestionModel, texts: Sequence[str] | Sequence[tuple[str, str]], batch_size: int = 0
 ) -> list[dict[str, Any]]:
-    """The records (`tasks.predictions`) of texts, or of pairs of texts, in their order.
+    """Return a prediction record (see `tasks.predictions`) for each text or pair of texts, in their order.
 
-    A model of questions takes pairs of a question and the text that holds its answer.
+    A QuestionModel takes pairs of a question and the text that holds its answer.
     """
     pair = isinstance(model, QuestionModel) or model.pair or any(not isinstance(text, str) for text in texts)
     words = isinstance(model, LabelModel) and model.kind == "tokens"
@@ -135,7 +135,7 @@ def predict_texts(
 
 
 def to_questions(examples: Sequence[Example], origin: str) -> list[Question]:
-    """Pairs of texts as questions; messages name them by `origin`."""
+    """Convert pairs (question, paragraph) to Questions; messages name them by `origin` and number."""
     return [
         Question(pair.key, pair.text_a, pair.text_b or "", (), False, "", f"{origin} question {int(pair.key) + 1}")
         for pair in examples

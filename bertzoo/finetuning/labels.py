@@ -1,4 +1,4 @@
-"""Another fine-tuned model on this task: its labels in the task's order, and its logits as soft labels."""
+"""Reorder a fine-tuned model's outputs to a task's label order, and compute a teacher's logits as soft labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained
     """Permute a model's outputs into the order of the task's labels; raises ConfigError if its labels differ.
 
     Case does not matter, and the task's aliases count as its labels. Labels without a name (LABEL_0) are assumed to be
-    in the task's order, which `tell` reports. origin: what messages call the model.
+    in the task's order, and `tell` reports this. origin: the model's name in messages.
     """
     if (order := label_order(model.head.labels, task, origin, tell)) is None:
         return model
@@ -37,9 +37,9 @@ def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained
 
 
 def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> list[int] | None:
-    """The places of the task's labels among a model's, in the task's order; None if the two are equal.
+    """The index of each of the task's labels among a model's `labels`; None if nothing must be reordered.
 
-    Names, `tell` and errors are as in `relabel`.
+    Labels are matched, reported and rejected as in `relabel`.
     """
     expected = task.labels
     if len(labels) != (len(expected) or 1):
@@ -68,14 +68,15 @@ def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> 
 def teacher_logits(
     path: Path, recipe: Finetune, task: Task, examples: Sequence[Example], mesh: jax.sharding.Mesh, tell: Say
 ) -> tuple[np.ndarray, dict[str, str]]:
-    """The teacher's logits (N,C) on `examples`, in the student's scale for a regression, and its record for run.json.
+    """The teacher's logits (N,C) on `examples` and the teacher's record for run.json.
 
-    The teacher uses its own tokenizer. Raises ConfigError unless it is fine-tuned on this task.
+    Logits of a regression are rescaled to the student's `scale`. The teacher uses its own tokenizer. Raises ConfigError
+    unless it is fine-tuned on this task.
     """
     model = any_model.read_model(path)
     tokenizer = model.tokenizer
     if not isinstance(model.head, SequenceClassification) or tokenizer is None:
-        lacks = "tokenizer" if isinstance(model.head, SequenceClassification) else "head of classes"
+        lacks = "tokenizer" if isinstance(model.head, SequenceClassification) else "head for classes"
         raise ConfigError(f"--teacher={path} has no {lacks}. Use a model fine-tuned on {task.name}.")
     record = {"path": str(path.resolve()), "parameters_sha256": tensors.digest(model.params)}
     model = relabel(model, task, f"--teacher={path}", tell)

@@ -1,4 +1,4 @@
-"""Predictions of fine-tuned models for GLUE's test sets, by the names of submission.FILES."""
+"""Predict GLUE's test sets with fine-tuned models, for a submission to the leaderboard."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,10 +20,11 @@ def predict_test_sets(
     tell: Callable[[str], None],
     rows: Mapping[str, int] | None = None,
 ) -> dict[str, dict[str, int | float]]:
-    """The predictions that `write_submission` takes, by the models at `paths`, one of each task.
+    """Return predictions by test set and example, as `write_submission` takes them.
 
-    data_dir: the parent of GLUE's folders; empty for each run's own data. rows: as in `write_submission`. All test
-    sets are read and counted first. Raises UserError for missing or duplicate tasks and rows.
+    paths: one model of each task. data_dir: the parent of GLUE's folders; empty for each run's own data. rows: as in
+    `write_submission`. All test sets are read and counted first. Raises UserError for missing or duplicate tasks and
+    rows.
     """
     models: dict[str, LabelModel] = {}
     for path in paths:
@@ -55,7 +56,7 @@ def predict_test_sets(
 
 
 def _files(task: str) -> list[str]:
-    """The files of a submission that a task's model predicts."""
+    """The test sets (keys of submission.FILES) that a task's model predicts."""
     return ["mnli_matched", "mnli_mismatched", "ax"] if task == "mnli" else [task]
 
 
@@ -67,7 +68,7 @@ def _tests(task: str, directory: str) -> dict[str, list[Example]]:
 
 
 def _diagnostic(directory: str) -> list[Example]:
-    """The diagnostic set in MNLI's directory, or in a folder beside it."""
+    """Read GLUE's diagnostic set from MNLI's directory or, if that fails, from a folder beside it."""
     try:
         return GLUE["ax"].read("test", directory).examples
     except UserError:

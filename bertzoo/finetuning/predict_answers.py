@@ -1,4 +1,4 @@
-"""A fine-tuned model of questions: its answers and its scores."""
+"""Answer questions with a fine-tuned model, and score its answers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from bertzoo.tasks.windows import Windows
 
 
 class Answers(NamedTuple):
-    """Answers to N questions, in their order. skipped: number of unanswered questions by reason; shortened: number of
-    questions longer than max_question.
+    """Answers to questions, in their order. skipped: number of questions without a window, by reason; shortened: number
+    of questions cut to max_question tokens.
     """
 
     answered: list[Answered]
@@ -37,7 +37,7 @@ class QuestionModel(SavedModel):
     nulls: bool
 
     def task(self, name: str = "") -> SpanTask:
-        """The task `name`, by default that of its training; raises ConfigError."""
+        """Return the task `name`, by default the task of the training; raises ConfigError unless it has questions."""
         name, known = name or self.task_name, " or ".join(SQUAD)
         if name == "own":
             self.check_columns()
@@ -49,15 +49,15 @@ class QuestionModel(SavedModel):
         return SQUAD[name]
 
     def for_task(self, task: SpanTask) -> "QuestionModel":
-        """The model, allowed to give no answer only if the task has such questions."""
+        """Return the model, allowed to predict "no answer" only if the task has unanswerable questions."""
         return replace(self, nulls=task.nulls)
 
     def read_questions(self, task: SpanTask, split: SplitName, directory: str) -> QuestionSet:
-        """The questions of a split, with the run's squad.heldout; raises UserError."""
+        """Read the questions of a split, with the run's squad.heldout; raises UserError for wrong files."""
         return task.split(split, directory, self.recipe.squad.heldout)
 
     def answer(self, questions: Sequence[Question], batch_size: int = 0) -> Answers:
-        """Answer questions, whose own answers are ignored; the batch size does not change the answers."""
+        """Answer questions, ignoring their annotated answers; the batch size does not change the result."""
         bare = [question._replace(answers=(), impossible=False) for question in questions]
         data = self.windows(bare, labels=False)
         slots, outputs = self.outputs(data, batch_size) if data.windows else ([], [])
@@ -67,13 +67,13 @@ class QuestionModel(SavedModel):
         return Answers(answered, data.skipped, sum(len(ids) > self.recipe.squad.max_question for ids in pieces))
 
     def outputs(self, data: Windows, batch_size: int = 0) -> tuple[list[Slot], list[dict[str, np.ndarray]]]:
-        """The batches of windows and the outputs of each, for decoding."""
+        """Run the model on windows; return the slot of each batch and its outputs, for decoding."""
         module, params = self.module()
         predictor = self.predictor(self._objective(module).predict, batch_size)
         return predictor(params, data, self.lengths([data.rows]), 1.0)
 
     def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
-        """The figures of a split, computed as after an epoch of training; call `for_task` first.
+        """Score the questions of a split exactly as after an epoch of training; call `for_task` first.
 
         Raises UserError if a question cannot be scored.
         """
@@ -95,17 +95,17 @@ class QuestionModel(SavedModel):
         return span_objective(module, isinstance(self.pretrained.head, JointSpanExtraction))
 
     def scored_windows(self, task: SpanTask, questions: Sequence[Question], split: str) -> Windows:
-        """The windows of questions with answers; raises UserError if one cannot be scored, or none has a window."""
+        """Encode questions for scoring; raises UserError if a question cannot be scored, or none has a window."""
         task.check(questions)
         data = self.windows(questions, labels=True)
         if not data.windows:
             raise ConfigError(
-                f"none of the {len(questions)} questions of {split} has a text with a word. Correct the data."
+                f"none of the {len(questions)} questions of {split} has a paragraph with a word. Correct the data."
             )
         return data
 
     def windows(self, questions: Sequence[Question], labels: bool) -> Windows:
-        """The encoded windows of questions."""
+        """Encode questions as windows; labels: with the positions of their answers."""
         windowing = self.recipe.squad.windowing(self.max_length)
         return windows.make_windows(
             questions, self.tokenizer, windowing, labels=labels, every=labels, padding=self.padding
@@ -113,11 +113,11 @@ class QuestionModel(SavedModel):
 
 
 def question_model(model: SavedModel) -> QuestionModel | None:
-    """A saved model as a QuestionModel, with the options of its training; None if its head is for another task."""
+    """Convert a saved model to a QuestionModel with its training's options; None if its head is for other tasks."""
     if not isinstance(model.pretrained.head, SPANS):
         return None
     options, nulls = noted_options(model.pretrained.source, model.pretrained.head)
-    if model.recipe.task:  # a run, whose config has the options
+    if model.recipe.task:  # inside a run, whose config has the options
         options = model.recipe.squad
     if model.task_name == "own":
         nulls = model.recipe.own.unanswerable

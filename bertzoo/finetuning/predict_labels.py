@@ -1,4 +1,4 @@
-"""A fine-tuned model of labels, numbers or tags: its predictions and its scores."""
+"""Predict labels, numbers or tags with a fine-tuned model, and score its predictions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +24,8 @@ from bertzoo.tasks.task import Example, Kind, Task
 class Predictions(NamedTuple):
     """Predictions for N examples, in their order.
 
-    values: (N,) label indices or numbers; for tags an array of indices per example, one a word, -1 if it was cut off.
-    probabilities: (N,C); for tags those of the predicted tags; None for numbers. cut: (N,) texts longer than the rows.
+    values: (N,) label indices or numbers; for tags an array of indices per example, one per word, -1 if cut off.
+    probabilities: (N,C); for tags those of the predicted tags; None for numbers. cut: (N,) bool, texts that were cut.
     """
 
     values: Any
@@ -35,7 +35,7 @@ class Predictions(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelModel(SavedModel):
-    """kind: of its task; scale: factor of its numbers."""
+    """A model that predicts labels, numbers or tags. kind: its task's kind; scale: factor from outputs to numbers."""
 
     kind: Kind
     scale: float
@@ -54,11 +54,14 @@ class LabelModel(SavedModel):
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The limits of its task's numbers."""
+        """The least and the greatest number of its task; None if unlimited."""
         return GLUE[self.task_name].range if self.task_name in GLUE else None
 
     def task(self, name: str = "", data_dir: str = "") -> Task:
-        """The task `name`, by default that of its training; a task `own` gets the head's labels. Raises ConfigError."""
+        """Return the task `name`, by default the task of the training; raises ConfigError unless it has labels.
+
+        A task `own` that lists no labels gets those of the head.
+        """
         name = name or self.task_name
         if not name:
             raise ConfigError(f"{self.path} does not record its task. Name one with --task.")
@@ -76,19 +79,20 @@ class LabelModel(SavedModel):
         return GLUE[name]
 
     def for_task(self, task: Task, tell: Say = lambda line: None) -> "LabelModel":
-        """The model with its labels in the task's order; raises ConfigError if they differ (see `relabel`)."""
+        """Return the model with its outputs in the task's label order; raises ConfigError if labels or kind differ."""
         if task.kind != self.kind:
             raise ConfigError(
-                f"{self.path} is fine-tuned for {self.kind}, but {task.name} is {task.kind}. Name a task of that kind."
+                f"{self.path} is fine-tuned for {self.kind}, but {task.name} is {task.kind}. Name a task of kind "
+                f"{self.kind}."
             )
         return replace(self, pretrained=relabel(self.pretrained, task, str(self.path), tell))
 
     def rows(self, examples: Sequence[Example]) -> Rows:
-        """The encoded rows of examples."""
+        """Encode examples as rows."""
         return encode(examples, self.tokenizer, self.max_length, self.kind, self.padding)
 
     def predict(self, examples: Sequence[Example], batch_size: int = 0) -> Predictions:
-        """Predictions for examples, whose labels are ignored; the batch size does not change them."""
+        """Predict examples, ignoring their labels; the batch size does not change the result."""
         rows = self.rows([example._replace(label=None) for example in examples])
         slots, logits = self.logits(rows, batch_size)
         if self.kind == "regression":
@@ -102,13 +106,13 @@ class LabelModel(SavedModel):
         return Predictions(whole.argmax(-1), whole, rows.cut)
 
     def logits(self, rows: Rows, batch_size: int = 0) -> tuple[list[Slot], list[np.ndarray]]:
-        """The batches of rows and the logits of each, (B,C) or (B,L,C)."""
+        """Run the model on rows; return the slot of each batch and its logits, (B,C) or (B,L,C)."""
         objective, params = self._objective()
         predictor = self.predictor(lambda params, batch: objective.logits(params, batch, None), batch_size)
         return predictor(params, rows, self.lengths([rows]), 1.0)
 
     def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
-        """The figures of labelled splits, computed as after an epoch of training; call `for_task` first."""
+        """Score labelled splits exactly as after an epoch of training; call `for_task` first."""
         splits = {name: LabelSplit(split, self.rows(split)) for name, split in examples.items()}
         objective, params = self._objective()
         lengths, size = self.lengths([split.rows for split in splits.values()]), self.size(batch_size)
@@ -120,18 +124,18 @@ class LabelModel(SavedModel):
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """The distributions over the last axis, in float64."""
+    """The softmax over the last axis, in float64."""
     shifted = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     return shifted / shifted.sum(-1, keepdims=True)
 
 
 def load_label_model(path: Path, seed: int | None = None) -> LabelModel:
-    """The model that `load_saved` finds; raises UserError if it has no head for labels, numbers or tags."""
+    """Load a model with `load_saved`, and convert it with `label_model`."""
     return label_model(load_saved(path, seed))
 
 
 def label_model(model: SavedModel) -> LabelModel:
-    """A saved model as a LabelModel; raises UserError if it has no head for labels, numbers or tags."""
+    """Convert a saved model to a LabelModel; raises UserError if it has no head for labels, numbers or tags."""
     head, kind = model.pretrained.head, "classification"
     if isinstance(head, SPANS):
         raise UserError(
@@ -140,7 +144,7 @@ def label_model(model: SavedModel) -> LabelModel:
     if isinstance(head, TokenClassification):
         kind = "tokens"
     elif not isinstance(head, SequenceClassification):
-        raise UserError(f"{model.path} has the head {head.kind}, not that of a task. Fine-tune it first.")
+        raise UserError(f"{model.path} has a head of kind {head.kind}, not the head of a task. Fine-tune it first.")
     elif head.problem_type == "multi_label_classification":
         raise UserError(f"{model.path} gives a text several labels, but bertzoo's tasks have one. Name another model.")
     elif head.problem_type == "regression" or len(head.labels) == 1:

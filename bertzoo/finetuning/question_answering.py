@@ -1,4 +1,4 @@
-"""Tasks with questions on paragraphs: SQuAD's and the user's own."""
+"""Fine-tuning on questions about paragraphs: SQuAD's and the user's own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ AnySpanObjective = SpanObjective | JointSpanObjective
 
 @dataclass(frozen=True)
 class QuestionTask(TaskKind):
-    """A task with questions in a run; a paragraph becomes one row per window."""
+    """The task of a fine-tuning run whose examples are questions; each window of a paragraph becomes a row."""
 
     task: SpanTask
     unit = "questions"
@@ -95,7 +95,7 @@ class QuestionTask(TaskKind):
         )
 
     def _read(self, tokenizer: Tokenizer, padding: int, tell: Say) -> tuple[Windows, Windows]:
-        """The windows of the training and of the development questions."""
+        """The windows of the training questions and those of the development questions."""
         recipe = self.recipe
         self.check_test_file()
         train_set, dev_set = self.task.splits(recipe.data_dir, recipe.squad.heldout)
@@ -109,7 +109,8 @@ class QuestionTask(TaskKind):
         for name, split in (("train", train), ("dev", dev)):
             if not split.windows:
                 raise ConfigError(
-                    f"none of the {len(split.questions)} questions of {name} has a text with a word. Correct the data."
+                    f"none of the {len(split.questions)} questions of {name} has a paragraph with a word. Correct the "
+                    "data."
                 )
             count = _trained_count(split) if split is train else len(split.questions)
             tell(f"{name}: {count:,} questions, {len(split.windows):,} windows")
@@ -142,7 +143,7 @@ class AnswerScorer:
         mean = replace(objective, reduction="mean")
 
         def outputs_and_losses(params: Any, batch: Batch) -> Any:
-            """The outputs to decode, and each term's loss with its weight."""
+            """The outputs to decode and, by loss term, the sum of losses and the sum of weights."""
             sums, _ = mean(params, None, batch, None)
             weights = mean.weights(batch)
             return mean.predict(params, batch), {term: (sums[term], weights[term]) for term in sums}
@@ -155,7 +156,7 @@ class AnswerScorer:
         loss = float(sum(total / weight for total, weight in totals.values() if weight))
         figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {self._split: {}}}
         if not np.isfinite(loss):
-            return Evaluation(figures)  # the loop raises NonFinite
+            return Evaluation(figures)  # for which train.loop raises NonFinite
         outputs = self._data.restore(slots, [output for output, _ in results])
         scored = answer_evaluation(self._task, self._decoding, self._data, outputs, self._split)
         return scored._replace(figures=figures | scored.figures)
@@ -164,7 +165,7 @@ class AnswerScorer:
 def answer_evaluation(
     task: SpanTask, decoding: Decoding, data: Windows, outputs: Sequence[Mapping[str, np.ndarray]], split: str
 ) -> Evaluation:
-    """`score`, `collapsed` and `scores` of the answers in a model's outputs for every window, in their order."""
+    """Decode a model's outputs, one per window in order, and compute the answers' `score`, `collapsed` and `scores`."""
     answered = decode(data, outputs, decoding)
     scores = task.score(data.questions, answered, decoding.threshold)
     same = len(answered) > 1 and len({answer.text for answer in answered}) == 1
@@ -181,13 +182,13 @@ def _skipped(train: Windows) -> dict[str, dict[str, int]]:
 
 
 def squad_notes(options: SquadOptions, nulls: bool) -> dict[str, str | int]:
-    """The options that answers depend on, as source fields of a saved model."""
+    """The options that answers depend on, as fields of a saved model's source record."""
     chosen = {name: str(getattr(options, name)) for name in NOTED if getattr(options, name) is not None}
     return {**chosen, "nulls": int(nulls)}
 
 
 def noted_options(source: Mapping[str, Any], head: Any) -> tuple[SquadOptions, bool]:
-    """The inverse of `squad_notes`: options and nulls; fields that are absent have the head's defaults."""
+    """The options and `nulls` that `squad_notes` recorded; missing fields get the head's defaults."""
     joint = isinstance(head, JointSpanExtraction)
     options = SquadOptions(joint=joint, candidates=head.beam) if joint else SquadOptions()
     noted = {name: (float if name == "threshold" else int)(source[name]) for name in NOTED if name in source}

@@ -14,11 +14,11 @@ from bertzoo.runs import provenance
 from bertzoo.runs.report import page
 from bertzoo.runs.report.page import History
 
-Scores = Mapping[int, list[Figures]]  # the epochs of each seed
+Scores = Mapping[int, list[Figures]]  # by seed, the figures of each epoch
 
 
 def write_report(directory: Path) -> tuple[list[Path], str]:
-    """Write loss.png, scores.png and report.md into a run, which may be running.
+    """Write loss.png, scores.png and report.md into a run's directory, also while the run is training.
 
     Returns their paths, and the newest seed's loss as a plot of characters. Raises UserError before the first epoch.
     """
@@ -27,7 +27,8 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
     scores = {seed: epochs for seed, folder in folders.items() if (epochs := read_scores(folder / SCORES))}
     if not scores:
         raise UserError(f"{directory} has no scores yet. Run the training for longer.")
-    files = {seed: file for seed in scores if (file := folders[seed] / METRICS).is_file()}  # a constant has none
+    # A seed that predicts a constant logs no metrics.
+    files = {seed: file for seed in scores if (file := folders[seed] / METRICS).is_file()}
     histories = {seed: page.read_history(file) for seed, file in files.items()}
     written = []
     if histories:
@@ -64,7 +65,7 @@ def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictur
 
 
 def _losses(history: History) -> History:
-    """A history without other figures; scores are in points, which a sketch would take for shares."""
+    """Return a history with only steps and losses, since the text plot expects scores from 0 to 1."""
     train, heldout = (
         [{"step": line["step"], "loss": line["loss"]} for line in lines] for lines in (history.train, history.heldout)
     )

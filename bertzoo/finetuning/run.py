@@ -30,7 +30,7 @@ Results = dict[str, Any]
 
 
 def resolve_task(recipe: Finetune) -> TaskKind:
-    """The task that a config names; raises ConfigError for an unknown name and for options that do not apply."""
+    """Return the task that a config names; raises ConfigError for an unknown name and for options that do not apply."""
     name, own = recipe.task, recipe.own
     if not name:
         raise ConfigError(f"--task is missing. Use one of {', '.join(NAMES)}.")
@@ -56,7 +56,7 @@ def train(
 ) -> Results:
     """Train every seed that is not finished, write results.json and return it; raises as `train.loop.run` does.
 
-    console: print progress to stderr.
+    origin, teacher: paths of models; None: those in run.json. console: print progress to stderr.
     """
     on_disk(run_dir, "the run directory", "Use a local or mounted directory, and copy the results there.")
     task, run = resolve_task(recipe), RunDirectory(run_dir)
@@ -83,7 +83,7 @@ def train(
 
 
 def check_teacher(recipe: Finetune, task: TaskKind, teacher: Path | None, recorded: bool = False) -> None:
-    """Raise ConfigError if alpha or the task does not match the teacher, passed or `recorded` in the run."""
+    """Raise ConfigError if alpha or the task does not fit the teacher that is passed or `recorded` in run.json."""
     if not task.distillable and (teacher is not None or recipe.alpha < 1):
         option = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
         raise ConfigError(f"{option} does not apply to {task.name}, which cannot have a teacher. Remove it.")
@@ -123,7 +123,7 @@ def _summarise(job: SeedJob, seeds: list[Seed]) -> Results:
 
 
 def summary_lines(results: Results) -> Iterator[str]:
-    """The results for a person: every seed's chosen epoch, and the median with the lowest and highest score."""
+    """Yield lines for the console: every seed's chosen epoch, then each score's median, lowest and highest value."""
 
     def label(split: str, name: str) -> str:
         return name if len(results["median"]) == 1 else f"{split} {name}"

@@ -13,12 +13,12 @@ from bertzoo.runs import provenance
 from bertzoo.runs.provenance import software
 from bertzoo.runs.run_dir import RunDirectory
 
-EXAMPLES = "examples_sha256"  # in run.json
-FREE = ("seeds", "log_every", "data_dir")  # what may change when a run resumes
+EXAMPLES = "examples_sha256"  # key of run.json
+FREE = ("seeds", "log_every", "data_dir")  # keys that may change when a run resumes
 
 
 def model_of(run: RunDirectory, name: str, path: Path | None) -> Path:
-    """The path of a run's `from` or `teacher`: `path`, else the recorded one; raises UserError if both are missing."""
+    """Return `path`, else the recorded path of a run's `from` or `teacher`; raises UserError if both are missing."""
     if path is not None:
         return path
     recorded = run.origin(name)
@@ -28,7 +28,7 @@ def model_of(run: RunDirectory, name: str, path: Path | None) -> Path:
 
 
 def check_config(run: RunDirectory, recipe: Finetune) -> None:
-    """Raise ConfigError if the directory holds a run that began with another config."""
+    """Raise ConfigError if a resumed run changes a key other than FREE, or drops a seed that was trained."""
     if not run.config.exists():
         return
     before = config.load(Finetune, [run.config])
@@ -44,14 +44,14 @@ def check_config(run: RunDirectory, recipe: Finetune) -> None:
 
 
 def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]], digests: Mapping[str, str]) -> None:
-    """Write the config, and into run.json the `models` by name and the digest of each split.
+    """Write the config, and run.json with the `models` by name and the digest of each split.
 
     Raises UserError if the run began with other parameters or examples.
     """
     for name, record in models.items():
         before = run.origin(name) if _begun(run) else None
         if before is not None and before["parameters_sha256"] != record["parameters_sha256"]:
-            owner = "" if name == "from" else f" of its {name}"
+            owner = "" if name == "from" else f" of the {name}"
             raise UserError(
                 f"the parameters{owner} in {record['path']} differ from those that {run.name} started with. Restore "
                 "them or use a different --run_dir."

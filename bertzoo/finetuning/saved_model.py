@@ -32,8 +32,8 @@ SPANS = (SpanExtraction, JointSpanExtraction)  # heads for questions
 
 @dataclass(frozen=True, kw_only=True)
 class SavedModel:
-    """path: as the user named it. recipe: the run's, or the default one outside of a run. task_name: empty if unknown.
-    max_length: of the rows.
+    """A fine-tuned model. path: as the user wrote it. recipe: config of its run, or a default one outside of a run.
+    task_name: empty if unknown. max_length: tokens in a row.
     """
 
     path: Path
@@ -44,18 +44,18 @@ class SavedModel:
     max_length: int
 
     def module(self) -> tuple[Any, Any]:
-        """The Linen module with its head, in the run's precision, and its parameters."""
+        """The Linen module with its head, in the run's precision, and the parameters."""
         compute = replace(self.recipe.compute, vocab_multiple=1)
         _, params = self.pretrained.module()
         return self.pretrained.head.build(self.pretrained.model, compute), params
 
     @property
     def knows_task(self) -> bool:
-        """Whether its task and, inside its run, the files of the task are known; those of `own` have no fixed names."""
+        """Whether its task is known and, for the task `own`, its files too, which only a run's config names."""
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
     def check_columns(self) -> None:
-        """Raise ConfigError unless the columns of the user's own files are known, from its run or its source record."""
+        """Raise ConfigError unless its run or its source record names the columns of a task `own`."""
         if self.recipe.task != "own" and "own" not in self.pretrained.source:
             raise ConfigError(
                 f"{self.path} does not record the columns of a task own. Name a run with --task=own, or another --task."
@@ -63,19 +63,19 @@ class SavedModel:
 
     @property
     def padding(self) -> int:
-        """Number of padding tokens behind a row that the model sees."""
+        """Number of padding tokens after a row that affect the model's outputs."""
         return padding_seen(self.pretrained.model)
 
     def size(self, batch_size: int) -> int:
-        """The batch size; 0 stands for that of the training."""
+        """Return `batch_size` or, if it is 0, the batch size of the training."""
         return batch_size or self.recipe.batch_size
 
     def predictor(self, function: Callable[[Any, Any], Any], batch_size: int) -> Predictor:
-        """A Predictor on one device."""
+        """A Predictor of `function` on one device."""
         return Predictor(function, mesh(), self.size(batch_size))
 
     def lengths(self, rows: Sequence[Rows]) -> tuple[int, ...]:
-        """The lengths of the batches of rows."""
+        """The lengths that batches of rows are padded to."""
         return bucket_lengths(rows, self.recipe.buckets, self.max_length)
 
 
@@ -94,16 +94,16 @@ def is_finetuned(name: str | Path) -> bool:
 
 
 def load_saved(path: Path, seed: int | None = None) -> SavedModel:
-    """The model of a run's best seed, of its seed `seed`, of a seed's directory or of a model directory.
+    """Load the model of a run (its best seed, or `seed`), of a seed's directory or of a model directory.
 
-    Raises UserError if there is none.
+    Raises UserError if there is no model.
     """
     folder, recipe = _folder(path, seed)
     return with_options(path, any_model.read_model(folder), recipe)
 
 
 def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) -> SavedModel:
-    """A model with the options of its run's `recipe` or, outside of a run, those that its source records.
+    """Return a model with the options of its run's `recipe` or, outside of a run, of its source record.
 
     Raises ConfigError if it has no tokenizer.
     """
@@ -122,7 +122,7 @@ def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) 
 
 
 def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
-    """The model's directory, and the config of its run if it is in one."""
+    """Return the model's directory and, if it belongs to a run, the run's config."""
     if kind_of(path / CONFIG) == "finetune":
         recipe = config.load(Finetune, [path / CONFIG])
         if seed is None and not (path / any_model.RESULTS).is_file():

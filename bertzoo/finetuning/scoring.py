@@ -1,4 +1,4 @@
-"""Predictions of a model on encoded examples, and their scores."""
+"""Run a model on encoded examples, and score its predictions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -15,21 +15,21 @@ from bertzoo.train.step import Batch, put_batch
 
 
 class LabelSplit(NamedTuple):
-    """Examples and their rows, in the same order."""
+    """Examples and their encoded rows, in the same order."""
 
     examples: list[Example]
     rows: Rows
 
 
 class Planned(Protocol):
-    """Rows or Windows, which make batches."""
+    """The interface of Rows and Windows: plan batches and build them."""
 
     def plan(self, batch_size: int, lengths: Sequence[int]) -> list[Slot]: ...
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]: ...
 
 
 class Predictor:
-    """Runs a function (params, batch) -> (B,…) over rows, in batches of few lengths; compiles one program for each."""
+    """Runs a function (params, batch) -> (B,…) on batches of rows; compiles one program for each length."""
 
     def __init__(self, function: Callable[[Any, Batch], Any], mesh: jax.sharding.Mesh, batch_size: int):
         self._function, self._mesh, self._batch_size = jax.jit(function), mesh, batch_size
@@ -37,7 +37,7 @@ class Predictor:
     def __call__(
         self, params: Any, rows: Planned, lengths: Sequence[int], scale: float
     ) -> tuple[list[Slot], list[Any]]:
-        """The slots of all batches, and the output of each."""
+        """The slot of each batch and the function's output for it. scale: divisor of numeric labels."""
         slots = rows.plan(self._batch_size, lengths)
         batches = (scaled(rows.batch(slot, self._batch_size), scale) for slot in slots)
         return slots, [jax.device_get(self._function(params, put_batch(batch, self._mesh))) for batch in batches]
@@ -66,32 +66,32 @@ class LabelScorer:
         self._task, self._lengths, self._scale = task, lengths, scale
 
         def logits_and_loss(params: Any, batch: Batch) -> Any:
-            """The logits and, if the batch has labels, their loss and its weight."""
+            """The logits and, if the batch has labels, the sum of losses and the sum of weights."""
             logits = objective.logits(params, batch, None)
             return logits, objective(params, None, batch, None)[1][f"{TERM}_loss"] if "label" in batch else (0.0, 0.0)
 
         self._predictor = Predictor(logits_and_loss, mesh, batch_size)
 
     def predict(self, params: Any, rows: Rows) -> tuple[Any, float]:
-        """Classes (N,), numbers (N,) or each word's class, in the order of the examples, and the mean loss."""
+        """Return classes (N,), numbers (N,) or each word's class, in the order of the examples, and the mean loss."""
         slots, results = self._predictor(params, rows, self._lengths, self._scale)
         logits, losses = [logits for logits, _ in results], np.array([loss for _, loss in results], np.float64).sum(0)
         loss = float(losses[0] / losses[1]) if losses[1] else 0.0
         return label_values(self._task, rows, slots, logits, self._scale), loss
 
     def __call__(self, params: Any, splits: dict[str, LabelSplit]) -> Figures:
-        """The scores of every split, their mean as `score`, the mean loss, and whether all predictions are the same."""
+        """Return `scores` by split, their mean `score`, the mean `loss`, and `collapsed`: all predictions are equal."""
         predictions, losses = {}, []
         for name, split in splits.items():
             predictions[name], loss = self.predict(params, split.rows)
             finite = self._task.kind != "regression" or np.isfinite(predictions[name]).all()
-            losses.append(loss if finite else float("nan"))  # the loop raises NonFinite
+            losses.append(loss if finite else float("nan"))  # train.loop raises NonFinite
         examples = {name: split.examples for name, split in splits.items()}
         return {"loss": float(np.mean(losses)), **label_figures(self._task, predictions, examples, self._scale)}
 
 
 def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence[np.ndarray], scale: float) -> Any:
-    """Classes (N,), numbers (N,) or each word's class, in the order of the examples, from the logits of batches."""
+    """Convert logits of batches to classes (N,), numbers (N,) or each word's class, in the order of the examples."""
     if task.kind == "tokens":
         return rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
     whole = rows.restore(slots, logits)
@@ -120,8 +120,8 @@ def label_figures(
 
 
 def _classes(task: Task, predictions: Any, scale: float) -> set[float]:
-    """The distinct predictions; numbers count as equal up to 6 decimals."""
+    """The distinct predictions; numbers, divided by `scale`, are rounded to 6 decimals."""
     if task.kind == "regression":
         return set(np.round(predictions / scale, 6).tolist())
     classes = np.concatenate(predictions) if task.kind == "tokens" else predictions
-    return set(np.unique(classes).tolist()) - {-1}  # a word that was cut off
+    return set(np.unique(classes).tolist()) - {-1}  # -1: a word that was cut off

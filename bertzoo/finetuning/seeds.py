@@ -32,16 +32,17 @@ from bertzoo.train.stage_setup import RateFactor, StageSetup
 from bertzoo.train.step import Batch
 
 SCORES, METRICS, MODEL = "scores.json", "metrics.jsonl", "model"
-_KEYS = {"epoch", "step", "score", "scores", "collapsed"}  # of every epoch in scores.json
+_KEYS = {"epoch", "step", "score", "scores", "collapsed"}  # keys of every epoch in scores.json
 _LAYER = re.compile(r"encoder/layers_(\d+)/")
 _BELOW_LAYERS = ("embedding/", "encoder/projection/")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedJob:
-    """What all seeds of a run share.
+    """The settings and data that all seeds of a run share.
 
-    task: its name; console: print progress to stderr; programs: compiled steps; flops: of a training row by length.
+    task: its name; console: print progress to stderr; programs: compiled steps; flops: training operations of a row, by
+    its length.
     """
 
     recipe: Finetune
@@ -55,7 +56,7 @@ class SeedJob:
     flops: dict[int, int] = field(default_factory=dict)
 
     def row_flops(self, batch: Batch) -> int:
-        """Model operations of one row; the backward pass has two matrix products for each one of the forward pass."""
+        """Count the operations to train on one row; the backward pass has two matrix products for each forward one."""
         objective, length = self.start.objective, _length(batch)
         if length not in self.flops:
             row = {name: jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for name, array in batch.items()}
@@ -65,7 +66,7 @@ class SeedJob:
 
 
 class InPoints:
-    """Passes records to a reporter with the training accuracy in points, as the task's scores are."""
+    """Passes records to a reporter, with training accuracies in points, like the task's scores."""
 
     def __init__(self, reporter: Reporter):
         self._reporter, self.close = reporter, reporter.close
@@ -76,7 +77,7 @@ class InPoints:
 
 
 class Seed:
-    """One seed in its own directory: scores by epoch, the best model and, until it is finished, checkpoints."""
+    """Trains one seed in its own directory, with scores by epoch, the best model and, until the end, checkpoints."""
 
     def __init__(self, job: SeedJob, seed: int, folder: Path):
         self._job, self.seed, self._folder = job, seed, folder
@@ -95,7 +96,7 @@ class Seed:
 
     @property
     def chosen(self) -> Figures:
-        """The epoch whose model is kept: the first one with the best score, or the last one."""
+        """The figures of the saved epoch: the first one with the best score or, for `select` = "last", the last."""
         return chosen_epoch(self._job.recipe, self.history)
 
     def run(self) -> None:
@@ -141,7 +142,7 @@ class Seed:
         self._remove_checkpoints()
 
     def _constant_params(self, label: int) -> Any:
-        """Parameters whose head predicts `label` for every row: zero weights, and a bias of one."""
+        """Return parameters whose head predicts `label` for every row: zero weights, and a bias of 1 for `label`."""
         job, fallbacks = self._job, self._job.recipe.mesh.fallbacks
         start = state.fresh(job.start.objective, optax.identity(), job.mesh, self.seed, job.start.initial, fallbacks)
 
@@ -165,19 +166,19 @@ class Seed:
         return bool(patience) and len(self.history) - 1 - self.history.index(self.chosen) >= patience
 
     def _evaluate(self, step: int, params: Any) -> dict[str, float]:
-        """Score the parameters, save them if they are the chosen ones, and return the figures to log."""
+        """Score the parameters, save them if this epoch is the chosen one, and return the figures to log."""
         figures, save = self._job.data.score(params)
         entry = {"epoch": step // self._epoch, "step": step, **figures}
         self.history = [*(earlier for earlier in self.history if earlier["step"] < step), entry]
         if self.chosen is entry:
-            self._save(params, entry)  # before scores.json, so that a killed run repeats it
+            self._save(params, entry)  # before scores.json, so that a killed run repeats this epoch
             save(self._folder)
         atomic.write_json(self._folder / SCORES, self.history)
         flat = {f"{split}_{name}": value for split, by in figures["scores"].items() for name, value in by.items()}
         return {"loss": figures["loss"], **flat}
 
     def _save(self, params: Any, entry: Figures) -> None:
-        """Replace the seed's model directory."""
+        """Write the seed's model directory, replacing an earlier one."""
         job, start, teacher, folder = self._job, self._job.start, self._job.data.teacher, self._folder / MODEL
         temporary = self._folder / f"{MODEL}.new"
         shutil.rmtree(temporary, ignore_errors=True)
@@ -202,7 +203,7 @@ class Seed:
             Pretrained(
                 model=start.model,
                 head=start.head,
-                params={  # without the rows that only fill up a multiple
+                params={  # without the rows that pad the vocabulary to a multiple
                     name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])]
                     for name, leaf in state.named(params).items()
                 },
@@ -217,10 +218,10 @@ class Seed:
 
 
 def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
-    """The learning rate factor of each parameter, of a model with parameters `names`; None without a decay.
+    """Return a function from a parameter's name to its learning rate factor, or None without a decay.
 
-    Of n layers, layer i (from 0) has decay^(n + 1 - i), the embedding and its projection decay^(n + 2), the pooler
-    decay and the head 1, as in electra/model/optimization.py, whose models have no pooler.
+    names: all parameters. Layer i of n (from 0) has decay^(n + 1 - i), the embedding and its projection decay^(n + 2),
+    the pooler decay and the head 1, as in electra/model/optimization.py, whose models have no pooler.
     """
     if decay == 1:
         return None
@@ -237,7 +238,7 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
 
 
 def _memory_advice(recipe: Finetune, share: float) -> str:
-    """Advise options whose step computes at most `share` of the present rows at a time."""
+    """Return advice on options with which a step computes at most `share` of its current rows at a time."""
     rows, least = recipe.batch_size, recipe.accumulate / share
     parts = next((n for n in range(recipe.accumulate, rows + 1) if rows % n == 0 and n >= least), None)
     if parts is None:
@@ -250,12 +251,12 @@ def _length(batch: Batch) -> int:
 
 
 def chosen_epoch(recipe: Finetune, history: list[Figures]) -> Figures:
-    """The epoch of a seed whose model is kept: the first one with the best score, or the last one."""
+    """The figures of the saved epoch: the first one with the best score or, for `select` = "last", the last."""
     return history[-1] if recipe.select == "last" else max(history, key=lambda entry: entry["score"])
 
 
 def read_scores(file: Path) -> list[Figures]:
-    """The scores of a seed by epoch, empty before its first; raises UserError if the file is damaged."""
+    """Read a seed's figures of each epoch, empty before the first; raises UserError if the file is damaged."""
     if not file.is_file():
         return []
     try:

@@ -16,7 +16,7 @@ from bertzoo.train.stages import Stage
 
 
 def _adamw() -> AdamW:
-    """BERT's: warm-up over a tenth of the steps, then a linear decay from there to 0."""
+    """Return BERT's optimizer: warm-up over a tenth of the steps, then a linear decay to 0."""
     return AdamW(learning_rate=5e-5, schedule=Schedule(warmup_share=0.1, decay_from="warmup"))
 
 
@@ -24,7 +24,7 @@ def _adamw() -> AdamW:
 class Finetune:
     """The keys and tables of a fine-tuning config: one task, several seeds one after another. --from names the model.
 
-    Each batch has the shortest of at most `buckets` lengths that holds its rows; the longest is max_length.
+    Each batch is padded to the shortest of at most `buckets` lengths that holds its rows; none exceeds max_length.
     """
 
     task: str = ""  # a task of GLUE, squad1, squad2, or own
@@ -35,13 +35,13 @@ class Finetune:
     seeds: int = 5  # number of seeds, each a training of its own
     epochs: int = 3  # passes over the training rows
     batch_size: int = 32  # rows of one step, over all devices and microbatches
-    accumulate: int = 1  # microbatches a step is cut into
+    accumulate: int = 1  # number of microbatches that a step is split into
     max_length: int = 128  # tokens in a row; longer texts are cut
-    buckets: int = 4  # row lengths to choose from; a batch has the shortest that holds its rows
+    buckets: int = 4  # row lengths to choose from; a batch is padded to the shortest that holds its rows
     train_rows: int = 0  # number of examples that the seed draws; 0: all
     dropout: float = 0.1  # dropout before the head's output
     encoder_dropout: float | None = None  # dropout of the layers and the attention; "none": the model's own
-    hidden: Activation | Literal["none"] = "none"  # activation of a dense layer in the head, or none
+    hidden: Activation | Literal["none"] = "none"  # activation of a dense layer in the head; "none": no such layer
     pooler: bool = True  # use the model's pooler
     layer_decay: float = 1.0  # a layer's learning rate relative to the layer above (ELECTRA's layerwise_lr_decay)
     double_unordered: bool = False  # train on unordered pairs in both orders

@@ -23,13 +23,13 @@ from bertzoo.train.step import HostBatch
 Figures = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
 Say = Callable[[str], None]
 Batches = Callable[[int, int], Iterator[HostBatch]]
-_SAMPLED = 1000  # examples, in which [UNK] is counted
+_SAMPLED = 1000  # number of examples in which [UNK] is counted
 _SUBSET = 3  # random stream of draw_subset
 T = TypeVar("T")
 
 
 class Evaluation(NamedTuple):
-    """The figures of a model, and a function that writes its predictions into the folder of its seed."""
+    """The figures of a model, and a function that writes its predictions into a folder."""
 
     figures: Figures
     save: Callable[[Path], object] = lambda folder: None
@@ -39,10 +39,10 @@ class Evaluation(NamedTuple):
 class TaskData:
     """A task's splits, prepared for one model and shared by all seeds.
 
-    rows: training rows per epoch; batches(seed, row): endless training batches, from the one that `row` begins; score:
-    evaluates parameters; examples: their number by split; skipped: by split and reason; digests: a hash by split;
-    notes: source fields of the saved model, without which it would predict otherwise; teacher: its record for run.json;
-    constant: the class predicted for every row when nothing is trained, or None.
+    rows: training rows per epoch; batches(seed, row): endless training batches, from the batch that starts at `row`;
+    score: evaluates parameters; examples: number by split; skipped: number by split and reason; digests: a hash by
+    split; notes: fields of the saved model's source record that its predictions depend on; teacher: the teacher's
+    record for run.json; constant: the class predicted for every row when nothing is trained, or None.
     """
 
     rows: int
@@ -58,7 +58,7 @@ class TaskData:
 
 @dataclass(frozen=True)
 class TaskKind(ABC):
-    """A task in a run. Its constructor raises ConfigError for options that do not apply to it."""
+    """The task of a fine-tuning run. The constructor raises ConfigError for options that do not apply."""
 
     recipe: Finetune
     task: Any
@@ -76,11 +76,11 @@ class TaskKind(ABC):
     @property
     @abstractmethod
     def head(self) -> Any:
-        """The config of the head."""
+        """The config of the head that the task needs."""
 
     @abstractmethod
     def objective(self, module: Any) -> Objective:
-        """The loss of a model under the head."""
+        """The training objective of a model with the task's head."""
 
     @abstractmethod
     def check_files(self) -> None:
@@ -96,9 +96,10 @@ class TaskKind(ABC):
         teacher: Path | None,
         tell: Say,
     ) -> TaskData:
-        """Read and encode the splits for a model that sees `padding` tokens behind a row.
+        """Read and encode the splits for a model.
 
-        Raises UserError for wrong files, ConfigError for a teacher of another task.
+        padding: number of padding tokens after a row that affect the model's outputs. Raises UserError for wrong files,
+        ConfigError for a teacher of another task.
         """
 
     def check_test_file(self) -> None:
@@ -107,7 +108,7 @@ class TaskKind(ABC):
             self.recipe.own.open("test", self.recipe.data_dir)
 
     def draw_subset(self, examples: list[T]) -> list[T]:
-        """The `train_rows` examples that the seed draws, in their order; raises ConfigError if there are fewer."""
+        """Return `train_rows` examples (0: all) drawn by the seed, in their order; raises ConfigError for too few."""
         count = self.recipe.train_rows
         if count > len(examples):
             raise ConfigError(
@@ -140,7 +141,7 @@ class TaskKind(ABC):
 
 
 def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
-    """`name = value` of the first field, among `names` if any, that is not at its default."""
+    """Return "name = value" of the first field (of `names`, if any) that differs from its default, or None."""
     for field in dataclasses.fields(table):
         if (not names or field.name in names) and getattr(table, field.name) != field.default:
             return f"{field.name} = {getattr(table, field.name)!r}"
@@ -154,7 +155,7 @@ def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], p
 
 
 def check_split(tokenizer: Tokenizer, examples: Sequence[Example | Question], name: str, tell: Say) -> None:
-    """`warn_unknown` of a split; for `train` warn above 1 %, and raise CorpusError above 20 %."""
+    """Do as `warn_unknown`, but for the split `train` warn above 1 % of [UNK] and raise CorpusError above 20 %."""
     if name == "train":
         check_unknown(_unknown_share(tokenizer, examples), name, tell, inherited=True)
     else:
@@ -162,7 +163,7 @@ def check_split(tokenizer: Tokenizer, examples: Sequence[Example | Question], na
 
 
 def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example | Question]) -> float:
-    """The share of [UNK] among the tokens of at most 1,000 of the examples."""
+    """The share of [UNK] among the tokens of at most 1,000 examples."""
     sample = examples[:: len(examples) // _SAMPLED + 1]
     return tokenizer.unknown_share([text for example in sample for text in example.texts])
 

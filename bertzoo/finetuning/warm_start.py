@@ -1,4 +1,4 @@
-"""The start of a fine-tuning run: a pretrained model without its heads, under a fresh head of the task."""
+"""Load the pretrained model of a fine-tuning run, and replace its heads by a fresh head for the task."""
 
 import math
 from dataclasses import dataclass, replace
@@ -25,8 +25,8 @@ HEADS = (
 
 @dataclass(frozen=True, kw_only=True)
 class StartingModel:
-    """model, head: configs; initial: by path, the loaded parameters, while the others start fresh; record: of the
-    source, for run.json; report: lines for a person about what is loaded and what starts fresh.
+    """The model that a run starts from. model, head: configs; initial: loaded parameters by path, others start fresh;
+    record: the source model in run.json; report: console lines on which parts are loaded and which start fresh.
     """
 
     model: Any
@@ -45,7 +45,7 @@ class StartingModel:
 
 
 def load_starting_model(path: Path, recipe: Finetune, task: TaskKind) -> StartingModel:
-    """The model at `path` under a fresh head; raises UserError if it is no model or does not fit rows and task."""
+    """Load the model at `path` under a fresh head; raises UserError if there is none, or it does not fit the config."""
     source = any_model.read_model(path)
     if source.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")

@@ -1,4 +1,4 @@
-"""One short file per paper: its config and its wiring; `Model` is the union that [model] selects by `kind`.
+"""Configs that build Flax models, a file per paper; `Model` is the union that [model] selects by `kind`.
 
 Every model config has `backbone(compute) -> Backbone` and `masked_head(compute)`. `pretraining` joins them;
 `replaced_detection` adds a generator: ELECTRA's, or that of the config's own `generator(width)`.

@@ -1,4 +1,4 @@
-"""ALBERT (Lan et al. 2020), https://arxiv.org/abs/1909.11942: one layer passed many times, factorised embeddings."""
+"""ALBERT (Lan et al. 2020), https://arxiv.org/abs/1909.11942: one layer applied many times, factorised embeddings."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -32,7 +32,7 @@ class Albert(ModelSizes):
         check_divides("hidden_size", self.hidden_size, heads=self.heads)
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Embedding, projection (whatever the widths), one layer `layers` times and the tanh pooler."""
+        """Build the embedding, a projection (whatever the widths), one layer used `layers` times, and the pooler."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         layer = make.layer(
             make.attention(self.hidden_size, self.heads, self.attention_dropout),
@@ -49,6 +49,6 @@ class Albert(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """The head tied to the word table, through its width."""
+        """Build the masked-LM head, as wide as the word table and tied to it."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.embedding_size, self.activation)

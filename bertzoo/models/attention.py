@@ -1,4 +1,4 @@
-"""Attention variants of the papers as config tables, for any layer; `AttentionKind` is their union."""
+"""Config tables of the papers' attention variants, which fit any layer; `AttentionKind` is their union."""
 
 import functools
 from collections.abc import Callable
@@ -27,12 +27,12 @@ Convolution = Literal["span", "dynamic", "fixed", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class DenseHeads:
-    """BERT's heads: every map is dense."""
+    """BERT's attention heads: dense maps for queries, keys, values and output."""
 
     kind: Literal["dense"] = "dense"
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless heads divide the width called `name`; `inputs` is the width that they read."""
+        """Raise ConfigError unless `heads` divides `width` (`name` in the error); `inputs` may be any width."""
         check_divides(name, width, heads=heads)
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
@@ -42,7 +42,7 @@ class DenseHeads:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedHeads:
-    """SqueezeBERT's heads: every map is a grouped convolution of window 1 (Iandola et al. 2020 §3)."""
+    """SqueezeBERT's attention heads: every map is a grouped convolution of window 1 (Iandola et al. 2020 §3)."""
 
     kind: Literal["grouped"] = "grouped"
     query_groups: int = 4  # groups of the query map
@@ -54,10 +54,10 @@ class GroupedHeads:
         check_sizes(self)
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless heads and groups divide the widths that they cut."""
+        """Raise ConfigError unless heads and groups divide `width` (`name` in the error), and input groups `inputs`."""
         groups = {"query_groups": self.query_groups, "key_groups": self.key_groups, "value_groups": self.value_groups}
         check_divides(name, width, heads=heads, **groups, output_groups=self.output_groups)
-        check_divides("what the attention reads", inputs, **groups)
+        check_divides("the attention's input width", inputs, **groups)
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
         """Build attention with outputs (B,L,width)."""
@@ -73,17 +73,18 @@ class GroupedHeads:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedHeads:
-    """ConvBERT's heads (Jiang et al. 2020 §3): one in `head_ratio` of all heads attends, and as many convolve.
+    """ConvBERT's heads (Jiang et al. 2020 §3): heads / head_ratio heads attend, and as many convolve.
 
-    With convolution = "none", kernel_size and mask_padding keep their defaults.
+    With convolution = "none", kernel_size and mask_padding must keep their defaults.
     """
 
     kind: Literal["mixed"] = "mixed"
-    head_ratio: int = 2  # one in this many heads attends, and as many convolve
-    # kernels from the span around a token (§3.3), from the gated token alone, fixed ones, or none: only the bottleneck
+    head_ratio: int = 2  # heads / head_ratio heads attend, and as many convolve
+    # source of the kernels: the span around a token (§3.3), the gated token alone, or fixed weights; none: no
+    # heads convolve
     convolution: Convolution = "span"
     kernel_size: int = 9  # tokens that a kernel covers
-    # zero the padding before every window, so that it cannot leak into tokens; not in the released models
+    # zero the padding before every convolution, so that it cannot leak into tokens; the released models do not
     mask_padding: bool = True
 
     def __post_init__(self):
@@ -99,11 +100,11 @@ class MixedHeads:
 
     @property
     def padding_seen(self) -> int:
-        """Number of padding tokens behind a row that its last token sees."""
+        """Number of padding tokens after a row's end that its last token sees."""
         return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless heads divide the width called `name` and the ratio leaves at least one."""
+        """Raise ConfigError unless `heads` divides `width` (`name` in the error) and the ratio leaves a head."""
         check_divides(name, width, heads=heads)
         if self.head_ratio > max(2, heads):  # at the papers' ratio of 2, one head stays one
             raise ConfigError(f"head_ratio = {self.head_ratio} leaves none of heads = {heads}. Use a smaller ratio.")
@@ -149,7 +150,7 @@ class MixedHeads:
 
 @functools.cache  # the same function for all layers, so that `partial.alike` finds them equal
 def _around(deviation: float) -> Callable:
-    """Initialiser of depthwise kernels: σ = 1/W, whatever the model's σ is (official code)."""
+    """Return the initialiser of depthwise kernels, normal with σ = `deviation` (1/W in the official code)."""
     return nn.initializers.truncated_normal(deviation)
 
 

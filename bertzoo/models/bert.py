@@ -31,7 +31,7 @@ class Bert(ModelSizes):
         check_divides("hidden_size", self.hidden_size, heads=self.heads)
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Embedding, post-norm layers and the tanh pooler."""
+        """Build the embedding, post-norm layers and the tanh pooler."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=make.embedding(self, self.hidden_size),
@@ -49,6 +49,6 @@ class Bert(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """The head tied to the word table."""
+        """Build the masked-LM head, tied to the word table."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

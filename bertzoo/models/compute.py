@@ -1,4 +1,4 @@
-"""Settings of how a model is computed, which leave the model itself unchanged."""
+"""Settings of how a model is computed; they do not change the model itself."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from bertzoo.core.errors import ConfigError
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """x·Φ(x) (Hendrycks & Gimpel 2016) with Φ by erf; `jax.nn.gelu` has erfc, which XLA's CPU backend fuses worse."""
+    """Return x·Φ(x) (Hendrycks & Gimpel 2016), with erf; `jax.nn.gelu` uses erfc, which XLA fuses worse on CPUs."""
     return 0.5 * x * (1 + jax.lax.erf(x * 0.5**0.5))
 
 
@@ -28,14 +28,14 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 class Compute:
     """Number format and memory trade-offs; parameters, softmax, norms and losses are always float32.
 
-    No token is looked up or predicted in the spare rows of the word table, and no export has them.
+    The word table's spare rows (vocab_multiple) are never looked up, predicted or exported.
     """
 
     dtype: Literal["float32", "bfloat16"] = "float32"  # number format of matrix products and activations
     remat: bool = False  # recompute each layer in the backward pass instead of keeping its activations
-    # how grouped products of window 1 are lowered (docs/performance.md has the times)
+    # how grouped convolutions of window 1 are computed (docs/performance.md has the times)
     grouped: Literal["einsum", "convolution"] = "einsum"
-    # pad the word table with rows of zeros to a multiple of this, so that a mesh or a chip's tiles divide it
+    # pad the word table with rows of zeros to a multiple of this number, to suit a mesh or a chip's tiles
     vocab_multiple: int = 1
 
     def __post_init__(self):

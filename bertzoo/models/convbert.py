@@ -14,7 +14,7 @@ from bertzoo.nn import Encoder, MaskedHead
 
 @dataclass(frozen=True, kw_only=True)
 class ConvBert(ModelSizes):
-    """Sizes of a ConvBERT tower, discriminator or generator; the defaults are ConvBERT-small's discriminator (§4.1).
+    """Sizes of a ConvBERT discriminator or generator; the defaults are ConvBERT-small's discriminator (§4.1).
 
     The pooled output is the first token's state itself.
     """
@@ -24,12 +24,13 @@ class ConvBert(ModelSizes):
     embedding_size: int = 128
     hidden_size: int = 256
     layers: int = 12
-    heads: int = 4  # heads of a plain model of this width; head_ratio divides them
-    head_ratio: int = MixedHeads.head_ratio  # one in this many heads attends, and as many convolve
-    # kernels from the span around a token (§3.3), from the gated token alone, fixed ones, or none: only the bottleneck
+    heads: int = 4  # heads of a plain model of this width, before division by head_ratio
+    head_ratio: int = MixedHeads.head_ratio  # heads / head_ratio heads attend, and as many convolve
+    # source of the kernels: the span around a token (§3.3), the gated token alone, or fixed weights; none: no
+    # heads convolve
     convolution: Convolution = MixedHeads.convolution
     kernel_size: int = MixedHeads.kernel_size  # tokens that a kernel covers
-    # zero the padding before every window, so that it cannot leak into tokens; not in the released models
+    # zero the padding before every convolution, so that it cannot leak into tokens; the released models do not
     mask_padding: bool = MixedHeads.mask_padding
     feed_forward_size: FeedForwardSize = (
         1024  # width inside the feed-forward; one for all layers, or a list with one per layer
@@ -51,24 +52,24 @@ class ConvBert(ModelSizes):
 
     @property
     def padding_seen(self) -> int:
-        """Number of padding tokens behind a row that reach its tokens; windows add up over layers."""
+        """Number of padding tokens after a row's end that affect its tokens; windows add up over layers."""
         return self.layers * self._attention.padding_seen
 
     def generator(self, width: float) -> "ConvBert":
-        """Return the generator, `width` times as wide, that replaced token detection trains beside this discriminator.
+        """Return the config of the generator, `width` times as wide, for replaced token detection.
 
-        As in the official code, heads shrink with the width, to at least 1, and the feed-forward is 4 widths.
+        As in the official code, heads shrink with the width, to at least 1, and the feed-forward is 4 times as wide.
         """
         hidden_size, heads = round(width * self.hidden_size), max(1, round(width * self.heads))
         try:
             return dataclasses.replace(self, hidden_size=hidden_size, heads=heads, feed_forward_size=4 * hidden_size)
         except ConfigError as error:
             raise ConfigError(
-                f"a generator {width} times as wide as the discriminator does not exist: {error}"
+                f"a generator {width} times as wide as the discriminator cannot be built: {error}"
             ) from error
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Embedding, projection where the widths differ, and post-norm layers of mixed attention."""
+        """Build the embedding, a projection if the widths differ, and post-norm layers of mixed attention."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=make.embedding(self, self.embedding_size),
@@ -87,7 +88,7 @@ class ConvBert(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """The generator's head, tied to the word table."""
+        """Build the masked-LM head, tied to the word table."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.embedding_size, self.activation)
 

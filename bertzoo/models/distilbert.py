@@ -31,11 +31,11 @@ class DistilBert(ModelSizes):
 
     @property
     def token_types(self) -> int:
-        """Zero: only the separator marks where the second segment begins."""
+        """Always 0: only [SEP] marks where the second segment begins."""
         return 0
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Embedding of words and positions, and post-norm layers."""
+        """Build the embedding of words and positions, and post-norm layers."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=make.embedding(self, self.hidden_size),
@@ -53,6 +53,6 @@ class DistilBert(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """BERT's head."""
+        """Build the masked-LM head, tied to the word table."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

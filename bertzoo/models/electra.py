@@ -1,4 +1,4 @@
-"""ELECTRA (Clark et al. 2020), https://arxiv.org/abs/2003.10555: BERT's trunk over embeddings of another width."""
+"""ELECTRA (Clark et al. 2020), https://arxiv.org/abs/2003.10555: BERT's layers over embeddings of another width."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ from bertzoo.nn import Encoder, MaskedHead
 
 @dataclass(frozen=True, kw_only=True)
 class Electra(ModelSizes):
-    """Sizes of an ELECTRA tower, discriminator or generator; the defaults are ELECTRA-small's discriminator (Table 6).
+    """Sizes of an ELECTRA discriminator or generator; the defaults are ELECTRA-small's discriminator (Table 6).
 
     An embedding narrower or wider than the layers is projected after its norm and dropout. The pooled output is the
     first token's state itself.
@@ -36,7 +36,7 @@ class Electra(ModelSizes):
         check_divides("hidden_size", self.hidden_size, heads=self.heads)
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Embedding, projection where the widths differ, and post-norm layers."""
+        """Build the embedding, a projection if the widths differ, and post-norm layers."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=make.embedding(self, self.embedding_size),
@@ -55,6 +55,6 @@ class Electra(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """The generator's head, tied to the word table."""
+        """Build the masked-LM head, tied to the word table."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.embedding_size, self.activation)

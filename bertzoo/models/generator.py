@@ -1,4 +1,4 @@
-"""The generator beside a model under replaced token detection (ELECTRA, Clark et al. 2020, §3.2)."""
+"""Build the generator for a model that learns to detect replaced tokens (ELECTRA, Clark et al. 2020, §3.2)."""
 
 import dataclasses
 from typing import Any
@@ -19,7 +19,7 @@ HEAD_SIZE = 64
 
 
 class Generator(nn.Module):
-    """(B,L,E) -> logits (B,P,V) at the positions, and the encoder's output; the embedding is the discriminator's."""
+    """Map the discriminator's embedded tokens (B,L,E) to logits (B,P,V) at positions, and the encoder's output."""
 
     encoder: nn.Module
     masked_head: nn.Module
@@ -34,9 +34,9 @@ class Generator(nn.Module):
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:
     """Build a generator `width` times as wide as a model, by the config's own `generator(width)` if it has one.
 
-    The default is ELECTRA's: as many layers of BERT, feed-forwards of 4 widths, and heads of 64 or the least size above
-    it that divides the width; activation, dropout and initialisation are the model's. Raises ConfigError if the width
-    rounds to 0.
+    The default is ELECTRA's: as many BERT layers as the model, with feed-forwards 4 times as wide. A head has 64
+    features, or the next larger number that divides the width. Activation, dropout and initialisation are the model's.
+    Raises ConfigError if the width rounds to 0.
     """
     if (custom := getattr(config, "generator", None)) is not None:
         generator = custom(width)
@@ -56,7 +56,7 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
                 for _ in range(config.layers)
             ),
         ),
-        # The table's width, which is not always that of the embedding's output (MobileBERT: 128 of 512).
+        # The word table may be narrower than the embedding's output (MobileBERT: 128 of 512).
         masked_head=make.masked_head(config.vocab_size, embedding.word.features, config.activation),
     )
 
@@ -73,7 +73,7 @@ def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
 
 
 def generator_config(config: Any, width: float) -> Any:
-    """Return the generator's own model config, or None if no config class describes its embedding."""
+    """Return a model config of the generator, or None if the model's embedding fits no config class."""
     if (custom := getattr(config, "generator", None)) is not None:
         return custom(width)
     if type(config) not in (Bert, Electra, SqueezeBert):

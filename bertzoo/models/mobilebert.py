@@ -42,17 +42,17 @@ class MobileBert(ModelSizes):
     feed_forward_size: FeedForwardSize = (
         512  # width inside the feed-forward; one for all layers, or a list with one per layer
     )
-    feed_forwards: int = 4  # feed-forwards that follow one another in a layer
+    feed_forwards: int = 4  # number of consecutive feed-forwards in a layer
     feed_forward_groups: int = 1  # groups of the feed-forwards' maps; 1 in the released model
     # the attention inside the bottleneck; dense in the released model
     attention: AttentionKind = field(default_factory=DenseHeads)
-    # source of queries, keys and values: the stream (IB-BERT), the layer's bottleneck (tiny), or values from the stream
-    # and the others from one shared bottleneck (the released model)
+    # source of queries, keys and values: the stream (IB-BERT) or the layer's bottleneck (tiny); shared: values from the
+    # stream, queries and keys from one bottleneck of their own (the released model)
     attention_input: Literal["stream", "bottleneck", "shared"] = "shared"
     # a scale and a shift per feature (no_norm), or layer normalisation
     norm: Literal["no_norm", "layer_norm"] = "no_norm"
-    pooler: bool = False  # whether the first token passes a dense layer before the sentence's head
-    # zero the padding before the embedding's trigrams; the published checkpoints see its embedding
+    pooler: bool = False  # whether the pooled first token passes a dense layer and tanh
+    # zero the padding before the embedding's trigrams; the published checkpoints do not
     mask_padding: bool = True
     max_positions: int = 512
     token_types: int = 2
@@ -96,11 +96,11 @@ class MobileBert(ModelSizes):
 
     @property
     def padding_seen(self) -> int:
-        """Number of padding tokens behind a row that reach its tokens, through trigrams and windows."""
+        """Number of padding tokens after a row's end that affect its tokens, through trigrams and convolutions."""
         return int(not self.mask_padding) + self.layers * getattr(self.attention, "padding_seen", 0)
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Trigram embedding, bottleneck layers, and the tanh pooler if `pooler`."""
+        """Build the trigram embedding, bottleneck layers and, if `pooler` is set, the tanh pooler."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=self._embedding(make),
@@ -111,7 +111,7 @@ class MobileBert(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """The head as wide as the stream: tied to the word table up to its width, with weights of its own beyond."""
+        """Build the masked-LM head: embedding_size features are tied to the word table; the others are untied."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         extra = make.untied(self.vocab_size) if self.embedding_size < self.hidden_size else None
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation, extra)

@@ -1,6 +1,6 @@
 """Run a model only as far as the last layer that is needed, and return the outputs of chosen layers.
 
-Like layers between the chosen ones run as one loop over their stacked parameters, so that a model cut after its 24th
+Layers between the chosen ones, if alike, run as one loop over their stacked parameters. So a model cut after its 24th
 layer compiles about as fast as one cut after its third.
 """
 
@@ -15,11 +15,11 @@ from flax.core import meta
 
 from bertzoo.models.parts import OnBackbone
 
-STACKED = "layers"  # in place of layers_0, layers_1, …, with one more axis in front
+STACKED = "layers"  # key in place of layers_0, layers_1, …; its arrays have a layer axis in front
 
 
 class LayerOutput(NamedTuple):
-    """Hidden state (B,L,D) after a layer, and the layer's attention (B,H,L,M); the embedding (layer 0) has none."""
+    """Hidden state (B,L,D) after a layer, and the layer's attention (B,H,L,M); None for the embedding (layer 0)."""
 
     hidden: jax.Array
     attention: jax.Array | None
@@ -28,9 +28,9 @@ class LayerOutput(NamedTuple):
 def reach(
     model: OnBackbone, params: Any, batch: Mapping[str, jax.Array], numbers: Collection[int], key: jax.Array | None
 ) -> dict[int, LayerOutput]:
-    """Return the outputs of the layers in `numbers`, counted from 1; no layer after the last of them is computed.
+    """Return the outputs of the layers in `numbers`, counted from 1; 0 is the embedding. Later layers are not computed.
 
-    params: the model's, or the same with its layers stacked (`stack`); without a key there is no dropout.
+    params: the model's parameters, possibly stacked by `stack`. key: for dropout; None turns it off.
     """
     mask_BL, train = batch["attention_mask"], key is not None
     embedding_key, encoder_key = (None, None) if key is None else jax.random.split(key)
@@ -54,7 +54,7 @@ def reach(
 
 
 def stack(params: Any, layers: Sequence[nn.Module]) -> Any:
-    """Stack the parameters of a model's layers, if the layers are alike; leaves are arrays, shapes or boxes of them."""
+    """Stack the parameters of the layers, if all are alike; leaves are arrays, shapes or Flax boxes of them."""
     if not alike(layers):
         return params
     encoder = params["encoder"]
@@ -74,12 +74,12 @@ def _joined(*leaves: Any) -> Any:
 
 
 def names(layers: Sequence[nn.Module]) -> list[str]:
-    """Return the name of every layer's parameters; a layer that occurs twice is named by its first place."""
+    """Return the name of every layer's parameters; a repeated layer has the name of its first place."""
     return [f"layers_{next(i for i, first in enumerate(layers) if first is layer)}" for layer in layers]
 
 
 def alike(layers: Sequence[nn.Module]) -> bool:
-    """Return whether layers differ in nothing but their parameters."""
+    """Return whether there are several distinct layers that differ only in their parameters."""
     return len(set(names(layers))) == len(layers) > 1 and all(layer == layers[0] for layer in layers)
 
 
@@ -88,7 +88,7 @@ def _streams(key: jax.Array | None) -> dict[str, jax.Array] | None:
 
 
 class _Trunk:
-    """An encoder's layers, one at a time or several in a loop."""
+    """Run an encoder's layers, one at a time or several in a loop."""
 
     def __init__(
         self, layers: Sequence[nn.Module], params: Any, mask_BL: jax.Array, train: bool, key: jax.Array | None
@@ -97,18 +97,18 @@ class _Trunk:
         self._names, self._stacked = names(layers), STACKED in params
 
     def one(self, x_BLD: jax.Array, index: int) -> tuple[jax.Array, jax.Array]:
-        """Return the state after a layer, and its attention."""
+        """Return the state after layer `index`, and its attention probabilities."""
         params = self._at(index) if self._stacked else self._params[self._names[index]]
         return self._apply(index, params, x_BLD, index)
 
     def through(self, x_BLD: jax.Array, first: int, last: int) -> jax.Array:
-        """Return the state after the layers from `first` to the one before `last`."""
+        """Return the state after the layers with indices in [first, last)."""
         segment = range(first, last)
         if len(segment) < 2 or not (self._stacked or alike([self._layers[index] for index in segment])):
             for index in segment:
                 x_BLD, _ = self.one(x_BLD, index)
             return x_BLD
-        if self._stacked:  # a teacher's are large and have no gradient: index them in place
+        if self._stacked:  # a teacher's parameters, large and without gradient: index them in place
 
             def step(index: Any, x_BLD: jax.Array) -> jax.Array:
                 return self._apply(first, self._at(index), x_BLD, index)[0]

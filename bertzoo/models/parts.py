@@ -1,4 +1,4 @@
-"""Wiring shared by BERT-like models; each paper's file passes its own parts in."""
+"""Shared parts of BERT-like models: builders of modules, checks of sizes, the model with pretraining heads."""
 
 import dataclasses
 import functools
@@ -42,7 +42,7 @@ class Backbone(NamedTuple):
 
 
 class ModelSizes:
-    """What the keys of model configs mean; a config declares those that it has, with its defaults."""
+    """Meanings of the keys of model configs; each config declares its own keys and defaults."""
 
     vocab_size: int  # entries of the vocabulary
     embedding_size: int  # width of the embeddings
@@ -51,10 +51,10 @@ class ModelSizes:
     heads: Any  # attention heads of a layer; they divide its width
     feed_forward_size: Any  # width inside the feed-forward
     max_positions: int  # longest row in tokens
-    token_types: int  # segments that the embedding tells apart
+    token_types: int  # number of token types, which mark segments
     activation: Activation  # function between the feed-forward's maps and in the masked head
-    dropout: float  # share dropped of embeddings and of what each layer adds, in training
-    attention_dropout: float  # share dropped of attention probabilities, in training
+    dropout: float  # dropout rate of embeddings and of attention and feed-forward outputs
+    attention_dropout: float  # dropout rate of attention probabilities
     initializer_range: float  # standard deviation of initial weights
     norm_epsilon: float  # number added to the variance in layer normalisation
 
@@ -94,12 +94,12 @@ class Leaves(NamedTuple):
     norm_epsilon: float
 
     def dense(self, features: int | tuple[int, ...], *axes: str, init: Callable | None = None) -> Dense:
-        """Build an affine map; `axes` names every kernel axis, inputs first; `init` overrides the model's."""
+        """Build an affine map; `axes` names every kernel axis, inputs first; `init` overrides the initialiser."""
         features = (features,) if isinstance(features, int) else features
         return Dense(features=features, axes=axes, kernel_init=init or self.kernel_init, dtype=self.compute.jax_dtype)
 
     def grouped(self, features: int | tuple[int, ...], groups: int) -> Grouped:
-        """Build a grouped map of window 1."""
+        """Build a grouped convolution of window 1."""
         return Grouped(
             features=(features,) if isinstance(features, int) else features,
             groups=groups,
@@ -115,13 +115,13 @@ class Leaves(NamedTuple):
         return Table(rows=rows, features=features, axes=(axis, width), init=self.kernel_init)
 
     def token_types(self, count: int, features: int, width: str = "embed") -> Table | OnlyRow | None:
-        """Build the token-type table, or None. With one type, every token uses its single row."""
+        """Build the token-type table; None without types. With one type, every token uses its single row."""
         if count == 1:
             return OnlyRow(features=features, axes=("token_type", width), init=self.kernel_init)
         return self.table(count, features, "token_type", width) if count else None
 
     def word_table(self, vocab_size: int, width: int) -> Table:
-        """Build the word table, with spare rows up to compute.vocab_multiple."""
+        """Build the word table, with spare rows up to a multiple of compute.vocab_multiple."""
         rows = self.compute.vocab_rows(vocab_size)
         init = zeros_beyond(vocab_size, 0, self.kernel_init)
         return Table(rows=rows, features=width, axes=("vocab", "embed"), init=init)
@@ -132,7 +132,7 @@ class Leaves(NamedTuple):
         return Untied(features=rows, kernel_init=zeros_beyond(vocab_size, 1, self.kernel_init))
 
     def embedding(self, config: ModelConfig, width: int) -> Embedding:
-        """Build word, position and token-type tables (if any) of one width, with a norm."""
+        """Build an embedding: word, position and (if any) token-type tables of one width, and a norm."""
         return Embedding(
             word=self.word_table(config.vocab_size, width),
             position=self.table(config.max_positions, width, "position"),
@@ -153,7 +153,7 @@ class Leaves(NamedTuple):
         )
 
     def feed_forward(self, width: int, size: int, activation: Activation, groups: int = 1) -> FeedForward:
-        """Build dense maps, or grouped ones with more than one group."""
+        """Build a feed-forward of two dense maps or, with more than one group, of two grouped ones."""
         if groups == 1:
             intermediate, output = self.dense(size, "model", "feed_forward"), self.dense(width, "feed_forward", "model")
         else:
@@ -161,7 +161,7 @@ class Leaves(NamedTuple):
         return FeedForward(intermediate=intermediate, output=output, activation=ACTIVATIONS[activation])
 
     def recomputed(self, layer: type[AnyLayer]) -> type[AnyLayer]:
-        """Return the layer class, recomputed in the backward pass if compute.remat."""
+        """Return the layer class, recomputed in the backward pass if compute.remat is set."""
         # Argument 3 of __call__ (self, x, mask, train) is a Python bool.
         return nn.remat(layer, static_argnums=(3,)) if self.compute.remat else layer
 
@@ -176,7 +176,7 @@ class Leaves(NamedTuple):
         )
 
     def projection(self, inputs: int, width: int) -> Dense | None:
-        """Build the map from the embedding's width to the layers'; None if equal (Glorot-uniform, as in ELECTRA)."""
+        """Build the map from embedding width to layer width (Glorot-uniform, as in ELECTRA); None if they are equal."""
         if inputs == width:
             return None
         return self.dense(width, "embed", "model", init=nn.initializers.glorot_uniform())
@@ -187,7 +187,7 @@ class Leaves(NamedTuple):
     def masked_head(
         self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
     ) -> MaskedHead:
-        """Build the head of the given width, tied to a word table as wide, or with `extra` to a narrower one."""
+        """Build the masked-LM head, tied to a word table of equal width, or a narrower one if `extra` maps the rest."""
         return MaskedHead(
             dense=self.dense(width, "model", "embed"),
             norm=self.norm("embed"),
@@ -199,23 +199,23 @@ class Leaves(NamedTuple):
 
 
 def leaves(compute: Compute, initializer_range: float, norm_epsilon: float) -> Leaves:
-    """Return builders whose kernels start normal with the given σ, cut at ±2σ and not rescaled (BERT's TF code)."""
+    """Return builders that draw kernels from N(0, initializer_range²), cut at ±2σ, not rescaled (BERT's TF code)."""
     return Leaves(compute, nn.initializers.truncated_normal(initializer_range), norm_epsilon)
 
 
 def logit() -> Dense:
-    """Build a map to one float32 logit, Glorot-uniform: ELECTRA's code keeps TF's default."""
+    """Build a map to one float32 logit, Glorot-uniform because ELECTRA's code keeps TF's default."""
     init = nn.initializers.glorot_uniform()
     return Dense(features=(1,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
 
 
 def padding_seen(config: Any) -> int:
-    """Return how many padding tokens behind a row reach a model's tokens; 0 for most models."""
+    """Return how many padding tokens after a row's end affect its tokens; 0 for most models."""
     return getattr(config, "padding_seen", 0)
 
 
 def check_divides(width: str, size: int, **parts: int) -> None:
-    """Raise ConfigError unless every part (heads, groups) divides the width that it cuts."""
+    """Raise ConfigError unless each of `parts` (heads, groups) divides `size`, which the error calls `width`."""
     for name, count in parts.items():
         if count < 1 or size % count:
             near = sorted(sorted((n for n in range(1, size + 1) if size % n == 0), key=lambda n: abs(n - count))[:3])
@@ -226,7 +226,7 @@ def check_divides(width: str, size: int, **parts: int) -> None:
 
 
 def check_sizes(config: Any) -> None:
-    """Raise ConfigError unless every size is positive, in every layer, and every dropout rate is in [0, 1)."""
+    """Raise ConfigError unless every size (of every layer) is positive and every dropout rate is in [0, 1)."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, tuple) and not value:
@@ -241,7 +241,7 @@ def check_sizes(config: Any) -> None:
 
 
 class Encoded(NamedTuple):
-    """As EncoderOutput, and pooled (B,D)."""
+    """Output of a backbone: hidden states and attentions as in EncoderOutput, and pooled (B,D)."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
@@ -249,7 +249,7 @@ class Encoded(NamedTuple):
 
 
 class OnBackbone(nn.Module):
-    """Base of the models with heads: the backbone's parts beside the head's."""
+    """Base class of models: holds the modules of a backbone; subclasses add a head."""
 
     embedding: nn.Module
     encoder: nn.Module
@@ -262,7 +262,7 @@ class OnBackbone(nn.Module):
 
     @nn.nowrap
     def apply(self, variables: Mapping[str, Any], *arrays: Any, method: Any = None, **options: Any) -> Any:
-        """As Linen's; raises UserError if an array is missing, `input_ids` is not (B,L) or `variables` is params."""
+        """Apply as Linen does; raises UserError if an array or "params" is missing, or `input_ids` is not (B,L)."""
         if "params" not in variables:
             raise UserError(f"{type(self).__name__} has no parameters. Pass {{'params': params}} in place of params.")
         if method is None:
@@ -288,7 +288,10 @@ class OnBackbone(nn.Module):
         train: bool,
         positions_BR: jax.Array | None = None,
     ) -> Encoded:
-        """With `positions_BR` the last hidden state has only those tokens, (B,R,D); the first must be [CLS]."""
+        """Run embedding, encoder and pooler.
+
+        With `positions_BR`, the last hidden state has only these tokens, (B,R,D); the first must be [CLS].
+        """
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         hidden_states, attentions = self.encoder(x_BLE, attention_mask, train, positions_BR)
         last_BLD = hidden_states[-1]
@@ -297,7 +300,7 @@ class OnBackbone(nn.Module):
 
 
 def _bound_only(call: Callable) -> Callable:
-    """Return a model's __call__ that raises UserError outside `apply` and `init`, where it has no parameters."""
+    """Wrap a model's __call__ to raise UserError outside `apply` and `init`, where it has no parameters."""
 
     @functools.wraps(call)
     def checked(self: nn.Module, *arrays: Any, **options: Any) -> Any:
@@ -311,7 +314,7 @@ def _bound_only(call: Callable) -> Callable:
 
 
 class PretrainingOutput(NamedTuple):
-    """As Encoded, and masked_logits (B,P,V), sentence_logits (B,2) or None."""
+    """Pretraining outputs: the fields of Encoded, masked_logits (B,P,V), and sentence_logits (B,2) or None."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]

@@ -12,7 +12,7 @@ from bertzoo.nn import EncoderOutput, ReplacedHead
 class ReplacedDetection(nn.Module):
     """A generator and a discriminator that share one embedding (ELECTRA, Clark et al. 2020, §2, §3.2).
 
-    The discriminator's parameters have the same names as under the masked language model.
+    The discriminator's parameters have the names that they have in `Pretraining`.
     """
 
     embedding: nn.Module
@@ -28,14 +28,14 @@ class ReplacedDetection(nn.Module):
         positions_BP: jax.Array,
         train: bool = False,
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Generator: masked ids (B,L) -> logits (B,P,V) at the positions, and its encoder's output."""
+        """Run the generator on masked ids (B,L); returns logits (B,P,V) at the positions and its encoder's output."""
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         return self.generator(x_BLE, attention_mask, positions_BP, self.embedding.word.embedding, train)
 
     def discriminate(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Discriminator: ids (B,L) -> logits (B,L) of replacement, and its encoder's output."""
+        """Run the discriminator on ids (B,L); returns logits (B,L) of replacement and its encoder's output."""
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         output = self.encoder(x_BLE, attention_mask, train)
         return self.replaced_head(output.hidden_states[-1]), output
@@ -43,7 +43,7 @@ class ReplacedDetection(nn.Module):
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, positions_BP: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Run both on the same ids, to initialise them."""
+        """Run generator and discriminator on the same ids, to initialise their parameters."""
         logits_BPV, _ = self.generate(input_ids, token_type_ids, attention_mask, positions_BP)
         logits_BL, _ = self.discriminate(input_ids, token_type_ids, attention_mask)
         return logits_BPV, logits_BL
@@ -60,7 +60,7 @@ def replaced_head(config: ModelConfig, compute: Compute) -> ReplacedHead:
 
 
 def replaced_detection(config: ModelConfig, compute: Compute, generator_width: float) -> ReplacedDetection:
-    """Build a model as the discriminator beside its generator, without a pooler, which nothing would train."""
+    """Build a model as discriminator, with a generator; without the pooler, which nothing would train."""
     embedding, encoder, _ = config.backbone(compute)
     return ReplacedDetection(
         embedding=embedding,

@@ -13,7 +13,7 @@ from bertzoo.nn import Encoder, MaskedHead
 class SchuBert(ModelSizes):
     """Sizes of schuBERT; the defaults are BERT-base.
 
-    One width, and for each layer a feed-forward size, heads, and a head's key and value sizes (§4, Table 3).
+    All layers have one width; each has its own feed-forward size, heads, and key and value sizes (§4, Table 3).
     """
 
     kind: Literal["schubert"] = "schubert"
@@ -46,7 +46,7 @@ class SchuBert(ModelSizes):
         return len(self.feed_forward_sizes)
 
     def backbone(self, compute: Compute) -> Backbone:
-        """BERT's trunk of uneven layers, with the tanh pooler."""
+        """Build the embedding, post-norm layers of different sizes, and the tanh pooler."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         shapes = zip(self.heads, self.key_sizes, self.value_sizes, self.feed_forward_sizes, strict=True)
         return Backbone(
@@ -65,6 +65,6 @@ class SchuBert(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """BERT's head."""
+        """Build the masked-LM head, tied to the word table."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

@@ -12,7 +12,7 @@ from bertzoo.nn import Encoder, FeedForward, MaskedHead, SelfAttention
 
 @dataclass(frozen=True, kw_only=True)
 class SqueezeBert(ModelSizes):
-    """Sizes of SqueezeBERT; the defaults are the paper's model: groups of 4 everywhere but after the attention."""
+    """Sizes of SqueezeBERT; the defaults are the paper's: 4 groups in every map but the one after attention."""
 
     kind: Literal["squeezebert"] = "squeezebert"
     vocab_size: int = 30528
@@ -63,7 +63,7 @@ class SqueezeBert(ModelSizes):
         )
 
     def backbone(self, compute: Compute) -> Backbone:
-        """BERT's trunk with every dense map of a layer grouped."""
+        """Build the embedding, layers of grouped maps, and the tanh pooler."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
 
         def attend() -> SelfAttention:
@@ -88,6 +88,6 @@ class SqueezeBert(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """BERT's head, not grouped."""
+        """Build a dense masked-LM head, tied to the word table."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

@@ -1,4 +1,4 @@
-"""Heads as configs, and the models that they build on a backbone; `Head` is their union by `kind`."""
+"""Configs of heads, and the models that they build on a backbone; `Head` is the configs' union by `kind`."""
 
 import functools
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Problem = Literal["regression", "single_label_classification", "multi_label_clas
 
 
 class TaskOutput(NamedTuple):
-    """As Encoded, and the head's logits: (B,C), (B,L), (B,L,C), or None without a head."""
+    """Output of a model: the fields of Encoded, and the head's logits (B,C), (B,L), (B,L,C), or None without a head."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
@@ -39,7 +39,7 @@ class Encoding(OnBackbone):
     def logits(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> jax.Array | None:
-        """Return the logits alone, and compute only what they need."""
+        """Return only the logits; a subclass may compute less for them than `__call__` does."""
         return self(input_ids, token_type_ids, attention_mask, train).logits
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array | None:
@@ -81,7 +81,7 @@ class SpanFinder(Encoding):
 
 
 class JointSpanOutput(NamedTuple):
-    """As Encoded, and as JointSpans: start_logits (B,L), starts (B,K), end_logits (B,K,L), null_logits (B,)."""
+    """Fields of Encoded and of JointSpans: start_logits (B,L), starts (B,K), end_logits (B,K,L), null_logits (B,)."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
@@ -93,7 +93,7 @@ class JointSpanOutput(NamedTuple):
 
 
 class JointSpanFinder(OnBackbone):
-    """A backbone with a head for starts, ends given each of K starts, and whether there is no answer."""
+    """A backbone with logits for an answer's start, for its end given each of K starts, and for no answer."""
 
     joint_span_head: nn.Module
 
@@ -105,14 +105,14 @@ class JointSpanFinder(OnBackbone):
         train: bool = False,
         starts_BK: jax.Array | None = None,
     ) -> JointSpanOutput:
-        """Ends are conditioned on `starts_BK`, by default the likeliest starts."""
+        """Return all logits; the end logits are conditioned on `starts_BK`, by default the likeliest starts."""
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
         second_BL = token_type_ids * attention_mask
         return JointSpanOutput(*encoded, *self.joint_span_head(encoded.hidden_states[-1], second_BL, starts_BK))
 
 
 class Discriminator(Encoding):
-    """A backbone with one logit per token, (B,L), of whether it was replaced (ELECTRA §2)."""
+    """A backbone with one logit per token, (B,L), of whether the token was replaced (ELECTRA §2)."""
 
     replaced_head: nn.Module
 
@@ -146,10 +146,10 @@ class MaskedLanguageModel:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceClassification:
-    """Classes of a sequence or, with one label, a number; `labels` names them in the order of the logits.
+    """A head that classifies a sequence or, with one label, predicts a number; `labels` names the logits in order.
 
-    hidden: activation of a dense layer as wide as the model before the output, or "none"; input_dropout applies before
-    that layer. problem_type: what the head was trained for, if known.
+    hidden: activation of a dense layer before the output, as wide as the model; "none": no layer. input_dropout:
+    dropout before that layer. problem_type: what the head was trained for, if known.
     """
 
     kind: Literal["sequence_classification"] = "sequence_classification"
@@ -182,7 +182,7 @@ class SequenceClassification:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification:
-    """Classes of every token; `labels` names them in the order of the logits."""
+    """A head that classifies every token; `labels` names the classes in the order of the logits."""
 
     kind: Literal["token_classification"] = "token_classification"
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
@@ -200,7 +200,7 @@ class TokenClassification:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanExtraction:
-    """First and last token of an answer, as in extractive question answering."""
+    """A head that finds the first and last token of an answer, as in extractive question answering."""
 
     kind: Literal["span"] = "span"
     dropout: float = 0.0
@@ -216,9 +216,9 @@ class SpanExtraction:
 
 @dataclass(frozen=True, kw_only=True)
 class JointSpanExtraction:
-    """First token of an answer, last token given the first, and whether there is no answer (ELECTRA's code).
+    """A head that finds an answer's first token, its last given the first, and whether one exists (ELECTRA's code).
 
-    hidden_size: of the layers that read two tokens; beam: starts whose ends are searched in prediction.
+    hidden_size: width of the layers that read two tokens. beam: number of starts whose ends prediction searches.
     """
 
     kind: Literal["joint_span"] = "joint_span"
@@ -248,7 +248,7 @@ class JointSpanExtraction:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedTokens:
-    """Which tokens were replaced: the discriminator of replaced token detection, without generator and pooler."""
+    """A head that predicts which tokens were replaced: ELECTRA's discriminator, without generator and pooler."""
 
     kind: Literal["replaced"] = "replaced"
     pooler: ClassVar[bool] = False
@@ -278,7 +278,7 @@ def parameter_axes(model: Any, head: Any) -> dict[str, tuple[str, ...]]:
     return {path: axes for path, (_, axes) in _parameters(model, head).items()}
 
 
-@functools.lru_cache(maxsize=64)  # a run asks again for every model that it saves
+@functools.lru_cache(maxsize=64)  # a run needs this again for every model that it saves
 def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
     module = head.build(model, Compute())
     ids = jax.ShapeDtypeStruct((1, 4), jnp.int32)

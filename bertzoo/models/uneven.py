@@ -1,4 +1,4 @@
-"""Feed-forward sizes: one for all layers, or one per layer, as pruned models have them."""
+"""Feed-forward sizes: one for all layers, or one per layer, as in pruned models."""
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.parts import check_divides
@@ -12,10 +12,10 @@ def per_layer(size: FeedForwardSize, layers: int) -> tuple[int, ...]:
 
 
 def check_feed_forward_size(size: FeedForwardSize, layers: int, **groups: int) -> None:
-    """Raise ConfigError unless there is one size, or one per layer, and the groups divide every size."""
+    """Raise ConfigError unless `size` is one size or one per layer, and the groups divide every size."""
     if isinstance(size, tuple) and len(size) != layers:
         raise ConfigError(
-            f"feed_forward_size lists {len(size)}, but layers = {layers}. Give one size for each, or one for all."
+            f"feed_forward_size lists {len(size)} sizes, but layers = {layers}. Give one per layer, or one for all."
         )
     for width in dict.fromkeys(per_layer(size, layers)):
         check_divides("feed_forward_size", width, **groups)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from bertzoo.nn.positions import take_tokens
 
-# Large enough to vanish in the softmax, small enough to stay finite in bfloat16 and float16.
+# Score of masked keys: low enough to vanish in the softmax, and finite in bfloat16 and float16.
 MASKED_SCORE = -3e4
 
 
@@ -18,7 +18,10 @@ def attend(
     dropout: nn.Module,
     train: bool,
 ) -> tuple[jax.Array, jax.Array]:
-    """softmax(qkᵀ/√K)·v (B,L,H,J) and the probabilities (B,H,L,M), softmax in float32, dropout on the probabilities."""
+    """Return softmax(qkᵀ/√K)·v (B,L,H,J) and the probabilities (B,H,L,M); keys where the mask is 0 are excluded.
+
+    The softmax is in float32. Dropout applies to the probabilities that multiply v, not to the returned ones.
+    """
     query_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", query_BLHK, key_BMHK, preferred_element_type=jnp.float32)
     scores_BHLM = jnp.where(mask_BM[:, None, None, :] > 0, scores_BHLM, MASKED_SCORE)
@@ -28,10 +31,10 @@ def attend(
 
 
 class SelfAttention(nn.Module):
-    """(B,L,D), mask (B,L) -> (B,L,D) and the probabilities (B,H,L,M): output(attend(...)) (Vaswani et al. 2017 §3.2).
+    """Map x (B,L,D) and mask (B,L) to output (B,L,D) and probabilities (B,H,L,M) (Vaswani et al. 2017 §3.2).
 
-    `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D). Values come from
-    `values_BMI`, by default x. With `positions_BR` only the tokens there have queries and outputs: L becomes R.
+    `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D). `value` reads `values_BMI`,
+    by default x. With `positions_BR`, only tokens at these positions have queries and outputs: L becomes R.
     """
 
     query: nn.Module

@@ -1,4 +1,4 @@
-"""The bottleneck layer of MobileBERT and IB-BERT: narrow work inside a wide stream."""
+"""The bottleneck layer of MobileBERT and IB-BERT: a wide stream (D), with attention and feed-forwards at width I."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,23 +7,23 @@ import jax
 
 from bertzoo.nn.positions import take_tokens
 
-# (stream (B,L,D), bottleneck (B,L,I)) -> the source of queries and keys, and the source of values.
+# The input of queries and keys, and the input of values; made from stream (B,L,D) and bottleneck (B,L,I).
 Sources = tuple[jax.Array, jax.Array]
 AttentionInput = Callable[[jax.Array, jax.Array], Sources]
 
 
 def from_stream(x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
-    """Queries, keys and values from the wide stream (IB-BERT; MobileBERT Table 1)."""
+    """Return the stream x as the input of queries, keys and values (IB-BERT; MobileBERT Table 1)."""
     return x_BLD, x_BLD
 
 
 def from_bottleneck(x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
-    """Queries, keys and values from the layer's own bottleneck (MobileBERT-tiny)."""
+    """Return the layer's bottleneck b as the input of queries, keys and values (MobileBERT-tiny)."""
     return b_BLI, b_BLI
 
 
 class Bottleneck(nn.Module):
-    """(B,L,D) -> (B,L,I): norm(dense(x))."""
+    """Narrow the stream: (B,L,D) -> (B,L,I), norm(dense(x))."""
 
     dense: nn.Module
     norm: nn.Module
@@ -33,7 +33,7 @@ class Bottleneck(nn.Module):
 
 
 class SharedBottleneck(nn.Module):
-    """Queries and keys from their own bottleneck, norm(dense(x)), values from the stream (MobileBERT's code)."""
+    """Return norm(dense(x)) as the input of queries and keys, and stream x as that of values (MobileBERT's code)."""
 
     dense: nn.Module
     norm: nn.Module
@@ -43,12 +43,12 @@ class SharedBottleneck(nn.Module):
 
 
 class BottleneckLayer(nn.Module):
-    """(B,L,D), mask (B,L) -> (B,L,D) and the attention probabilities (MobileBERT Figure 1).
+    """Map x (B,L,D) and mask (B,L) to (B,L,D) and the attention probabilities (B,H,L,M) (MobileBERT Figure 1).
 
     b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward
-    b = norm(b + feed_forward(b)); x = output_norm(x + dropout(output(b))). The attention maps its input, D or I wide,
-    to I; it receives values as an argument only if their source is not that of queries and keys. With `positions_BR`
-    only the tokens there are computed: L becomes R.
+    b = norm(b + feed_forward(b)); x = output_norm(x + dropout(output(b))). `attention` maps its input, of width D or I,
+    to width I. It takes the input of values as one more argument if that differs from the input of queries and keys.
+    With `positions_BR`, only tokens at these positions are computed: L becomes R.
     """
 
     bottleneck: nn.Module

@@ -1,4 +1,4 @@
-"""Affine maps of one vector, whose kernel keeps its named axes (heads, head size), and of two vectors."""
+"""Affine maps: Dense, whose kernel keeps named axes such as heads and head size, and DensePair, of two vectors."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from bertzoo.nn.parameter import Matrix, parameter
 
 @jax.custom_vjp
 def product(x: jax.Array, matrix_IO: jax.Array) -> jax.Array:
-    """(..., I) times (I, O) -> (..., O)."""
+    """Return x (..., I) times a matrix (I, O), as (..., O)."""
     return x @ matrix_IO
 
 
@@ -23,19 +23,19 @@ def _forward(x: jax.Array, matrix_IO: jax.Array) -> tuple[jax.Array, tuple[jax.A
 def _backward(residuals: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, matrix_IO = residuals
     # With more than two axes, XLA's CPU backend copies and transposes both operands, then multiplies slower. With two,
-    # libtpu keeps a fifth more memory beside the parameters if a tensor axis divides them.
+    # libtpu needs a fifth more memory beside the parameters if the mesh splits these along its tensor axis.
     change_IO = jax.lax.platform_dependent(x, change, cpu=_over_rows, default=_over_axes)
     return change @ matrix_IO.T, change_IO
 
 
 def _over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
-    """Sum over all but the last axes: (..., I) and (..., O) -> (I, O)."""
+    """Return the matrix's gradient (I, O): x (..., I) times change (..., O), summed over all axes but the last."""
     axes = tuple(range(x.ndim - 1))
     return jax.lax.dot_general(x, change, ((axes, axes), ((), ())))
 
 
 def _over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
-    """Do the same as one product of two matrices."""
+    """Return `_over_axes`, computed as a single product of two matrices."""
     rows = math.prod(x.shape[:-1])
     return _over_axes(x.reshape(rows, -1), change.reshape(rows, -1))
 
@@ -44,7 +44,7 @@ product.defvjp(_forward, _backward)
 
 
 class Dense(nn.Module):
-    """(..., *I) -> (..., *O) with kernel (*I, *O) and bias (*O); `axes` names every kernel axis, inputs first."""
+    """An affine map (..., *I) -> (..., *O), kernel (*I, *O), bias (*O); `axes` names each kernel axis, inputs first."""
 
     features: tuple[int, ...]
     axes: tuple[str, ...]
@@ -65,10 +65,10 @@ class Dense(nn.Module):
 
 
 class DensePair(nn.Module):
-    """(..., D) and (..., D), leading axes broadcast -> (..., O): an affine map of both vectors concatenated.
+    """An affine map of two concatenated vectors: (..., D) and (..., D), leading axes broadcast -> (..., O).
 
-    Kernel (2·D, O) and bias (O). Each half of the kernel multiplies its own vector: all pairs of K and L vectors
-    cost K + L products of vector and kernel instead of K · L.
+    The kernel is (2·D, O), the bias (O). Each half of the kernel multiplies one vector, so all pairs of K and L vectors
+    cost K + L products instead of K · L.
     """
 
     features: int

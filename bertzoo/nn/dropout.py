@@ -1,4 +1,4 @@
-"""Dropout from a counter-based hash."""
+"""Dropout with random bits from a counter-based hash."""
 
 import flax.linen as nn
 import jax
@@ -8,7 +8,7 @@ from bertzoo.nn.random import random_bits
 
 
 class Dropout(nn.Module):
-    """(B, ...): each element becomes 0 with probability `rate`, the rest scale by 1 / (1 - rate); only in training."""
+    """In training, set elements of x (B, ...) to 0 with probability `rate` and scale the others by 1 / (1 - rate)."""
 
     rate: float
 

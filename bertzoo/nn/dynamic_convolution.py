@@ -1,4 +1,4 @@
-"""Convolutions over time, written as products of shifted slices, and ConvBERT's three uses of them."""
+"""Convolutions along the tokens, computed from shifted slices; ConvBERT's span, dynamic and fixed convolutions."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,21 +13,24 @@ BeforeWindow = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def _padded(x: jax.Array, window: int) -> jax.Array:
-    """(B,L,...) -> (B,L+W-1,...), zeros on both sides; the window must be odd to have a middle."""
+    """Pad x (B,L,...) with zeros on both sides to (B,L+W-1,...); raises ValueError for an even window."""
     if window % 2 == 0:
-        raise ValueError(f"a window of {window} has no middle: give an odd one")
+        raise ValueError(f"window = {window} has no middle. Use an odd number.")
     return jnp.pad(x, ((0, 0), (window // 2, window // 2), *[(0, 0)] * (x.ndim - 2)))
 
 
 def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
-    """(B,L,...) -> for each tap w in turn, x[:, t + w - W//2] in float32, the type that sums are kept in."""
+    """Yield x (B,L,...) shifted for each tap w, so that position t holds x[:, t + w - W//2], in float32."""
     padded = _padded(x, window)
     for tap in range(window):
         yield padded[:, tap : tap + x.shape[1]].astype(jnp.float32)
 
 
 def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, ...]) -> jax.Array:
-    """(W,...): Σ over `axis` of dy · (x shifted by tap w); a loop, because unrolled XLA keeps W copies of x."""
+    """Return (W,...), for each tap w the sum over `axis` of dy · (x shifted by w).
+
+    A loop, because unrolled XLA keeps W copies of x.
+    """
     padded = _padded(x, window)
 
     def tap(w: jax.Array) -> jax.Array:
@@ -37,14 +40,14 @@ def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, 
     return jax.lax.map(tap, jnp.arange(window))
 
 
-# Both convolutions save only their inputs for the backward pass, no shifted copies. Their parts are jitted under names
-# with "convolution", by which flops.py recognises their products.
+# Both convolutions save only their inputs for the backward pass, no shifted copies. They are jitted under names with
+# "convolution", by which flops.py recognises their multiplications.
 @jax.custom_vjp
 @jax.jit
 def dynamic_convolution(value_BLHJ: jax.Array, kernel_BLHW: jax.Array) -> jax.Array:
-    """(B,L,H,J), (B,L,H,W) -> (B,L,H,J): y_t = Σ_w kernel_tw · value_(t+w-W//2) (Wu et al. 2019, §3).
+    """Convolve values (B,L,H,J) with kernels (B,L,H,W): y_t = Σ_w kernel_tw · value_(t+w-W//2) (Wu et al. 2019, §3).
 
-    Zeros beyond the ends. Every position and head has its own kernel; tap 0 is the leftmost.
+    Values beyond the ends are 0. Every position and head has its own kernel; tap 0 is the leftmost.
     """
     y_BLHJ = jnp.zeros(value_BLHJ.shape, jnp.float32)
     for tap, value in enumerate(_shifted(value_BLHJ, kernel_BLHW.shape[-1])):
@@ -73,7 +76,7 @@ dynamic_convolution.defvjp(
 
 @jax.jit
 def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: jax.Array) -> jax.Array:
-    """(B,L,H,J), (B,R,H,W) -> (B,R,H,J): `dynamic_convolution` at `positions_BR` only."""
+    """Return `dynamic_convolution` at `positions_BR` only: (B,L,H,J), (B,R,H,W) -> (B,R,H,J)."""
     (batch, rows), window = positions_BR.shape, kernel_BRHW.shape[-1]
     taps_BRW = positions_BR[:, :, None] + jnp.arange(window)
     seen = take_tokens(_padded(value_BLHJ, window), taps_BRW.reshape(batch, rows * window))
@@ -85,7 +88,7 @@ def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: 
 @jax.custom_vjp
 @jax.jit
 def depthwise_convolution(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """(B,L,*C), (W,*C) -> (B,L,*C): y_t = Σ_w kernel_w · x_(t+w-W//2), every channel by itself, zeros outside."""
+    """Convolve each channel of x (B,L,*C) with its kernel (W,*C): y_t = Σ_w kernel_w · x_(t+w-W//2), 0 outside."""
     y = jnp.zeros(x.shape, jnp.float32)
     for tap, shifted in enumerate(_shifted(x, len(kernel))):
         y = y + kernel[tap] * shifted
@@ -104,17 +107,17 @@ depthwise_convolution.defvjp(
 
 
 def zero_padding(x: jax.Array, mask_BL: jax.Array) -> jax.Array:
-    """Zero the padding of x (B,L,...), so that a window sees the same beyond a row's end as beyond the batch's."""
+    """Return x (B,L,...) with padding tokens set to 0, so that windows do not depend on how far a row is padded."""
     return jnp.where(jnp.expand_dims(mask_BL, tuple(range(2, x.ndim))) > 0, x, jnp.zeros((), x.dtype))
 
 
 def keep_padding(x: jax.Array, mask_BL: jax.Array) -> jax.Array:
-    """Return x: windows see the padding's values, as in the reference code."""
+    """Return x unchanged: windows read padding tokens too, as in the reference code."""
     return x
 
 
 class Depthwise(nn.Module):
-    """(B,L,*C) -> (B,L,*C) with kernel (W,*C) and no bias; `axes` names every channel axis."""
+    """A depth-wise convolution (B,L,*C) -> (B,L,*C), kernel (W,*C), no bias; `axes` names every channel axis."""
 
     window: int
     axes: tuple[str, ...]
@@ -129,7 +132,10 @@ class Depthwise(nn.Module):
 
 
 class SpanKey(nn.Module):
-    """(B,L,D) -> (B,L,H,K): a token's surroundings, pointwise(depthwise(x)) (ConvBERT §3.3), or at some positions."""
+    """The span-aware key, pointwise(depthwise(x)) (ConvBERT §3.3): (B,L,D) -> (B,L,H,K).
+
+    With `positions_BR`, only keys at these positions are returned: L becomes R.
+    """
 
     depthwise: nn.Module
     pointwise: nn.Module
@@ -139,24 +145,24 @@ class SpanKey(nn.Module):
 
 
 def _kernels(generator: Callable[[jax.Array], jax.Array], source_BLHK: jax.Array) -> jax.Array:
-    """(B,L,H,K) -> (B,L,H,W): softmax over W of generator(source), in float32."""
+    """Return convolution kernels, softmax over W of generator(source) in float32: (B,L,H,K) -> (B,L,H,W)."""
     logits_BLHW = generator(source_BLHK.reshape(*source_BLHK.shape[:2], -1))
     return jax.nn.softmax(logits_BLHW.astype(jnp.float32), axis=-1)
 
 
 def _convolved(value_BLHJ: jax.Array, kernel_BLHW: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
-    """Values convolved with the kernels of all positions, or with those of `positions_BR` there."""
+    """Return the convolved values of all positions, or of `positions_BR`; each returned position has its kernel."""
     if positions_BR is not None:
         return convolution_at(value_BLHJ, kernel_BLHW, positions_BR)
     return dynamic_convolution(value_BLHJ, kernel_BLHW.astype(value_BLHJ.dtype))
 
 
 class SpanConvolution(nn.Module):
-    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with kernels of a token's span.
+    """Span-based dynamic convolution (ConvBERT Eq. 4–5): x (B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J).
 
-    kernel = softmax over W of kernel_generator(span_key(x) · query), from (B,L,H·K) to (B,L,H,W) (ConvBERT Eq. 4–5).
-    `before_window` maps (B,L,...) and the mask before every window. With `positions_BR` query and output have only the
-    tokens there.
+    kernel = softmax over W of kernel_generator(span_key(x) · query), which maps (B,L,H·K) to (B,L,H,W).
+    `before_window`, applied before each convolution, is `zero_padding` or `keep_padding`. With `positions_BR`, query
+    and output have only tokens at these positions: L becomes R.
     """
 
     span_key: nn.Module
@@ -173,10 +179,10 @@ class SpanConvolution(nn.Module):
 
 
 class DynamicConvolution(nn.Module):
-    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): gated values convolved with kernels of the token alone.
+    """Dynamic convolution of gated values: x (B,L,D), query (unused), mask (B,L) -> (B,L,H,J).
 
     y = value(x) · sigmoid(gate(x)), a gated linear unit (ConvBERT §3.1); kernel = softmax over W of kernel_generator(y)
-    (ConvBERT Eq. 3, Wu et al. 2019). Nothing reads the query; the rest is as in `SpanConvolution`.
+    (ConvBERT Eq. 3, Wu et al. 2019). A kernel depends on one token. Other arguments are as in `SpanConvolution`.
     """
 
     gate: nn.Module
@@ -193,9 +199,9 @@ class DynamicConvolution(nn.Module):
 
 
 class FixedConvolution(nn.Module):
-    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): value(depthwise(x)), a depth-wise separable convolution.
+    """A depth-wise separable convolution, value(depthwise(x)): x (B,L,D), query (unused), mask (B,L) -> (B,L,H,J).
 
-    With `positions_BR` only those positions are returned.
+    With `positions_BR`, only these positions are returned.
     """
 
     depthwise: nn.Module

@@ -11,7 +11,7 @@ from bertzoo.nn.parameter import parameter
 
 
 class Table(nn.Module):
-    """(...) ids -> (..., E); the float32 table (rows, E) is `embedding`, to which a head can be tied."""
+    """Look up ids (...) in the float32 table `embedding` (rows, E), to which a head can be tied; returns (..., E)."""
 
     rows: int
     features: int
@@ -26,7 +26,7 @@ class Table(nn.Module):
 
 
 class OnlyRow(nn.Module):
-    """(...) ids -> (..., E): the single row of a table, for any ids; `embedding` (1, E) as in Table."""
+    """Return the only row of the table `embedding` (1, E) for all ids: (...) -> (..., E)."""
 
     features: int
     axes: tuple[str, str]
@@ -40,10 +40,10 @@ class OnlyRow(nn.Module):
 
 
 class Trigram(nn.Module):
-    """(B,L,E), mask (B,L) -> (B,L,D): a dense map of every token with its neighbours (MobileBERT §3.4).
+    """A dense map of each token and its two neighbours (MobileBERT §3.4): (B,L,E), mask (B,L) -> (B,L,D).
 
-    The kernel (W,E,D) is ordered next token, token, previous token, with zeros beyond the ends. `mask_padding` zeroes
-    padding too, so that the last token does not see what follows it.
+    The kernel (3,E,D) is ordered next token, token, previous token. Tokens beyond the ends are 0; with `mask_padding`,
+    so is padding.
     """
 
     features: int
@@ -69,8 +69,8 @@ class Trigram(nn.Module):
 class Embedding(nn.Module):
     """(B,L) ids, token types and mask -> (B,L,E): norm(word + position + token type), then dropout (BERT §3).
 
-    Without a token-type table (DistilBERT) token types are ignored. `transformation`, if any, maps the words (B,L,E)
-    and the mask to the width of the other tables before the sum (MobileBERT).
+    Without a token-type table (DistilBERT), token types are ignored. `transformation`, if any, maps word embeddings
+    (B,L,E) and the mask to the width of the other tables before the sum (MobileBERT).
     """
 
     word: nn.Module

@@ -1,4 +1,4 @@
-"""The post-norm trunk: feed-forward, layer, encoder."""
+"""The post-norm Transformer encoder, its layers and their feed-forward block."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from bertzoo.nn.positions import take_tokens
 
 
 class FeedForward(nn.Module):
-    """(B,L,D) -> (B,L,D): output(activation(intermediate(x)))."""
+    """A feed-forward block (B,L,D) -> (B,L,D): output(activation(intermediate(x)))."""
 
     intermediate: nn.Module
     output: nn.Module
@@ -21,9 +21,10 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))); and the attention probabilities.
+    """A post-norm layer: x (B,L,D), mask (B,L) -> (B,L,D) and the attention probabilities (B,H,L,M).
 
-    With `positions_BR`, passed on to the attention, only the tokens there are computed: L becomes R.
+    x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))). With `positions_BR`, only tokens at
+    these positions are computed: L becomes R.
     """
 
     attention: nn.Module
@@ -43,18 +44,18 @@ class Layer(nn.Module):
 
 
 class EncoderOutput(NamedTuple):
-    """hidden_states: N+1 arrays (B,L,D), the embedding output first; attentions: N arrays (B,H,L,M), probabilities."""
+    """hidden_states: N+1 arrays (B,L,D), from layer 0's input on; attentions: N arrays (B,H,L,M), probabilities."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
 
 
 class Encoder(nn.Module):
-    """(B,L,E), mask (B,L) -> every hidden state and attention map; jit drops those that nothing uses.
+    """Apply the layers in turn to x (B,L,E); return all hidden states and attention maps. jit drops unused ones.
 
     `projection` maps (B,L,E) to (B,L,D) if the widths differ. A layer that occurs more than once in `layers` has one
-    set of parameters, named by its first place (ALBERT §3.1). With `positions_BR` the last layer computes only the
-    tokens there, (B,R,D), for heads that read no others.
+    set of parameters, named by its first index (ALBERT §3.1). With `positions_BR`, the last layer computes only
+    tokens at these positions, (B,R,D), for heads that read no others.
     """
 
     layers: Sequence[nn.Module]

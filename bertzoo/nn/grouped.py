@@ -1,4 +1,4 @@
-"""Grouped: the grouped 1-D convolution of SqueezeBERT, in two lowerings."""
+"""SqueezeBERT's grouped 1-D convolution, computed as an XLA convolution or as an einsum."""
 
 import math
 from collections.abc import Callable
@@ -14,9 +14,10 @@ from bertzoo.nn.parameter import Matrix, parameter
 def grouped_convolution(
     x_BLI: jax.Array, kernel: jax.Array, groups: int, stride: int = 1, dilation: int = 1, padding: int = 0
 ) -> jax.Array:
-    """(B,L,I) * (W,I/G,O) -> (B,L',O), L' = (L + 2·padding - dilation·(W-1) - 1) // stride + 1, as a convolution.
+    """Convolve x (B,L,I) with a grouped kernel (W,I/G,O); returns (B,L',O) from an XLA convolution.
 
-    Output channels [g·O/G, (g+1)·O/G) read input channels [g·I/G, (g+1)·I/G) (SqueezeBERT Eq. 3, torch.nn.Conv1d).
+    L' = (L + 2·padding - dilation·(W-1) - 1) // stride + 1. Output channels [g·O/G, (g+1)·O/G) read input channels
+    [g·I/G, (g+1)·I/G) (SqueezeBERT Eq. 3, torch.nn.Conv1d).
     """
     return jax.lax.conv_general_dilated(
         x_BLI,
@@ -30,7 +31,7 @@ def grouped_convolution(
 
 
 def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Array:
-    """(B,L,I) * (1,I/G,O) -> (B,L,O) as a batch of G matrix products; window 1 only."""
+    """Multiply x (B,L,I) by a grouped kernel (1,I/G,O), as G products; returns (B,L,O), raises ValueError for W > 1."""
     window, inputs, outputs = kernel.shape
     if window != 1:
         raise ValueError(f"grouped_einsum multiplies windows of 1, but the kernel's window is {window}")
@@ -43,7 +44,10 @@ def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Arra
 
 
 class Grouped(nn.Module):
-    """(B,L,*I) -> (B,L',*O) with kernel (W,I/G,O) and bias (O); axes after the second count as one channel axis."""
+    """A grouped convolution (B,L,*I) -> (B,L',*O) with kernel (W,I/G,O) and bias (O).
+
+    All axes after the second count as one channel axis of size I or O.
+    """
 
     features: tuple[int, ...]
     groups: int

@@ -1,4 +1,4 @@
-"""Heads, which read the encoder's last hidden state."""
+"""Output heads, which read the encoder's last hidden state."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,16 +11,16 @@ from bertzoo.nn.parameter import parameter
 from bertzoo.nn.positions import take_tokens
 
 EXCLUDED = -1000.0  # added to the logits of positions that cannot hold an answer
-SPARE = -1e9  # logit of a spare row: finite, and its exp is 0
+SPARE = -1e9  # logit of a spare table row (MaskedHead): finite, and its exp is 0
 
 
 def pool(pooler: nn.Module, hidden_BLD: jax.Array) -> jax.Array:
-    """(B,L,D) -> (B,D): tanh of a dense map of the first token (BERT §3.1)."""
+    """Return tanh of a dense map of the first token: (B,L,D) -> (B,D) (BERT §3.1)."""
     return jnp.tanh(pooler(hidden_BLD[:, 0]))
 
 
 class Untied(nn.Module):
-    """(B,P,I) -> logits (B,P,V) in float32, with kernel (I,V) and no bias."""
+    """An output layer that is not tied to the word table: (B,P,I) -> float32 logits (B,P,V), kernel (I,V), no bias."""
 
     features: int
     kernel_init: Callable
@@ -33,11 +33,11 @@ class Untied(nn.Module):
 
 
 class MaskedHead(nn.Module):
-    """Hidden states at P positions -> logits (B,P,V) in float32, tied to the word table (BERT §3.1, Task #1).
+    """Map hidden states at P positions to float32 logits (B,P,V), tied to the word table (BERT §3.1, Task #1).
 
-    Only the P gathered positions meet the vocabulary: at 20 of 128 tokens that is 6.4 times less work than all.
-    If the dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT). Table
-    rows from `vocab_size` to `rows` (V) are spare: their logits are too low to count.
+    Only the P gathered positions are multiplied by the table: 20 of 128 tokens are 6.4 times less work than all. If the
+    dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT). Table rows from
+    `vocab_size` to `rows` (V) are spare: their logits are so low that their probability is 0.
     """
 
     dense: nn.Module
@@ -64,9 +64,9 @@ class MaskedHead(nn.Module):
 
 
 class ReplacedHead(nn.Module):
-    """Hidden states (B,L,D) -> logits (B,L) in float32 of whether the token at each position was replaced.
+    """Map hidden states (B,L,D) to logits (B,L) in float32; above 0, the token at a position was replaced.
 
-    output(activation(dense(x))) (ELECTRA, Clark et al. 2020, §2: a sigmoid layer; the dense map is its code's).
+    output(activation(dense(x))): the output layer is ELECTRA's (Clark et al. 2020, §2), the dense map its code's.
     """
 
     dense: nn.Module
@@ -78,9 +78,9 @@ class ReplacedHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """(..., D) -> logits (..., C) in float32: output(dropout(x)).
+    """A classifier (..., D) -> float32 logits (..., C): output(dropout(x)).
 
-    With `dense` (ELECTRA's and DistilBERT's heads at Hugging Face) x is activation(dense(input_dropout(x))) first.
+    `dense` adds a hidden layer first, activation(dense(input_dropout(x))), as in Hugging Face's ELECTRA and DistilBERT.
     """
 
     dense: nn.Module | None
@@ -96,7 +96,7 @@ class ClassificationHead(nn.Module):
 
 
 class PairHead(nn.Module):
-    """(..., D) and (..., D), broadcast -> logits (...) in float32: output(activation(dense(x, y)))."""
+    """Map pairs (..., D) and (..., D), broadcast, to float32 logits (...): output(activation(dense(x, y)))."""
 
     dense: nn.Module
     activation: Callable[[jax.Array], jax.Array]
@@ -107,7 +107,7 @@ class PairHead(nn.Module):
 
 
 class JointSpans(NamedTuple):
-    """start_logits (B,L); starts (B,K), positions that end_logits (B,K,L) are conditioned on; null_logits (B,).
+    """Logits of a JointSpanHead; end_logits (B,K,L) are conditioned on the start positions `starts` (B,K).
 
     A null logit above 0 means no answer. Logits of positions that cannot hold an answer are 1000 lower.
     """
@@ -119,7 +119,7 @@ class JointSpans(NamedTuple):
 
 
 class JointSpanHead(nn.Module):
-    """Starts of answers, ends given a start, and whether there is no answer (ELECTRA's qa_tasks.py; in no paper).
+    """Predict starts of answers, ends given a start, and "no answer" (ELECTRA's qa_tasks.py; in no paper).
 
     start: h_t -> logit; end: h_start and h_t -> logit; null: h_[CLS] and the mean of h_t under softmax(start logits) ->
     logit. Answers lie in the second segment, or are [CLS].
@@ -131,7 +131,10 @@ class JointSpanHead(nn.Module):
     beam: int
 
     def __call__(self, hidden_BLD: jax.Array, second_BL: jax.Array, starts_BK: jax.Array | None) -> JointSpans:
-        """second_BL is 1 for the tokens of the second segment; starts_BK defaults to the `beam` likeliest."""
+        """Return the logits.
+
+        second_BL: 1 at tokens of the second segment. starts_BK: start positions, by default the `beam` likeliest.
+        """
         length = hidden_BLD.shape[1]
         excluded_BL = EXCLUDED * (1.0 - jnp.maximum(second_BL, jnp.arange(length) == 0).astype(jnp.float32))
         start_BL = self.start(hidden_BLD)[..., 0].astype(jnp.float32) + excluded_BL
@@ -149,8 +152,8 @@ def span_candidates(
 ) -> dict[str, jax.Array]:
     """Return candidate spans from a joint head's logits.
 
-    `starts` (B,K) with log-probabilities `start_scores`; for each start the likeliest `ends` (B,K,K) with `end_scores`;
-    `null_score` (B,), above 0 for no answer.
+    `starts` (B,K) with log-probabilities `start_scores`; for each start the K likeliest `ends` (B,K,K) with
+    `end_scores`; `null_score` (B,), above 0 for no answer.
     """
     scores_BL = jax.nn.log_softmax(start_BL)
     end_scores_BKK, ends_BKK = jax.lax.top_k(jax.nn.log_softmax(end_BKL), starts_BK.shape[1])

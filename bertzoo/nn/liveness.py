@@ -1,4 +1,4 @@
-"""Bytes of the values that a function holds at once, from its jaxpr, as if XLA fused nothing."""
+"""Compute a function's peak memory from its jaxpr, as if XLA fused nothing."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -11,7 +11,7 @@ from bertzoo.nn.flops import inner_jaxprs
 
 
 def peak_bytes(function: Callable, params: object, *inputs: object) -> int:
-    """Peak bytes of the values in `function(params, *inputs)` that depend on `inputs`, results included.
+    """Return the peak bytes of the values in `function(params, *inputs)` that depend on `inputs`, results included.
 
     Arguments may be ShapeDtypeStructs and are not counted. A value lives from the operation that computes it to its
     last use. Values that depend on the parameters alone are not counted, since a runtime computes them once.
@@ -23,8 +23,9 @@ def peak_bytes(function: Callable, params: object, *inputs: object) -> int:
 
 
 def peak_beside_results(jaxpr: core.Jaxpr) -> int:
-    """Peak bytes of all values of a jaxpr but its arguments and results: of a gradient function, an upper bound of the
-    activations and temporaries.
+    """Return the peak bytes of a jaxpr's values without its arguments and results.
+
+    For a gradient function, this is an upper bound of the activations and temporaries.
     """
     used_jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     results = {variable for variable in used_jaxpr.outvars if isinstance(variable, core.Var)}
@@ -39,8 +40,8 @@ def _peak(
 ) -> tuple[int, list[bool]]:
     """Return the peak bytes without the arguments, and for each output whether it depends on the inputs.
 
-    input_dependent: which arguments do; count_constants: count values that depend on no argument too, such as dropout
-    masks of a fixed key; skipped: variables that are not counted.
+    input_dependent: whether each argument does; count_constants: count values that depend on no argument too, such as
+    dropout masks of a fixed key; skipped: variables that are not counted.
     """
     depends = dict(zip(jaxpr.invars, input_dependent, strict=True))
 

@@ -9,11 +9,11 @@ from bertzoo.nn.positions import take_tokens
 
 
 class MixedAttention(nn.Module):
-    """(B,L,D), mask (B,L) -> (B,L,D) and the attention heads' probabilities (B,H,L,M) (ConvBERT §3.3).
+    """Map x (B,L,D) and mask (B,L) to (B,L,D) and the attention heads' probabilities (B,H,L,M) (ConvBERT §3.3).
 
-    output(H attention heads, then H heads of convolution). `query`, `key`, `value` map (B,L,D) to (B,L,H,K);
-    `convolution` maps (B,L,D), the query and the mask to (B,L,H,K); `output` maps (B,L,2·H,K) to (B,L,D). With
-    `positions_BR` only the outputs there are computed: L becomes R.
+    `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `convolution` maps (B,L,D), the query and the mask to (B,L,H,K).
+    `output` maps both kinds of heads, concatenated to (B,L,2·H,K), to (B,L,D). With `positions_BR`, only outputs at
+    these positions are computed: L becomes R.
     """
 
     query: nn.Module

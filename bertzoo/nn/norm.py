@@ -19,14 +19,14 @@ class LayerNorm(nn.Module):
         scale = parameter(self, "scale", nn.initializers.ones, (self.axis,), x.shape[-1:])
         bias = parameter(self, "bias", nn.initializers.zeros, (self.axis,), x.shape[-1:])
         x = x.astype(jnp.float32)
-        # E[(x-mean)²], as E[x²]-mean² can cancel to a negative number that an epsilon of 1e-12 does not lift.
+        # Not E[x²]-mean², which can round to a negative number that an epsilon of 1e-12 does not make positive.
         centred = x - jnp.mean(x, axis=-1, keepdims=True)
         variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
         return (centred * jax.lax.rsqrt(variance + self.epsilon) * scale + bias).astype(self.dtype)
 
 
 class NoNorm(nn.Module):
-    """(..., D) -> (..., D): x · scale + bias, with no statistics (MobileBERT §3.3)."""
+    """(..., D) -> (..., D): x · scale + bias, without mean and variance (MobileBERT §3.3)."""
 
     axis: str
     dtype: jnp.dtype

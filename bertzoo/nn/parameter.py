@@ -13,9 +13,9 @@ _shapes_only: ContextVar[bool] = ContextVar("shapes_only", default=False)
 
 
 class Matrix(NamedTuple):
-    """The matrices in a kernel: its last axes are `inputs`, then `outputs`; axes before them are a batch.
+    """The matrices in a kernel: its last axes are `inputs` axes, then `outputs` axes; earlier axes are a batch.
 
-    Outputs in `groups` equal parts see only the inputs of their group, which are the kernel's inputs.
+    The outputs form `groups` equal parts, each with inputs of its own; the kernel's input axes are those of one part.
     """
 
     inputs: int
@@ -24,7 +24,7 @@ class Matrix(NamedTuple):
 
 
 class Kernel(nn.LogicallyPartitioned):
-    """A box that also says which matrices a kernel holds."""
+    """A parameter's box that also records which matrices a kernel holds."""
 
     matrix: Matrix | None = struct.field(default=None, pytree_node=False)
 
@@ -39,12 +39,12 @@ def parameter(
 ) -> jax.Array:
     """Return the module's float32 parameter; when it is initialised, box it with one logical name per dimension.
 
-    matrix: the matrices in a kernel, for optimisers that treat them as such. Raises ValueError if an existing
+    matrix: the matrices in a kernel, for optimisers that update matrices as a whole. Raises ValueError if an existing
     parameter has another shape.
     """
     shape = tuple(shape)
     if not module.is_initializing() and module.has_variable("params", name):
-        # `module.param` would trace the initialiser again to compare shapes, half the time of tracing a model.
+        # `module.param` would trace the initialiser again to compare shapes, which is half the time of tracing a model.
         value: Any = nn.unbox(module.get_variable("params", name))
         if value.shape != shape:
             where = "/".join((*module.path, name))

@@ -1,11 +1,11 @@
-"""Selection of a row's tokens, where later layers read no others."""
+"""Selection of the tokens of a row that later layers read."""
 
 import jax
 import jax.numpy as jnp
 
 
 def take_tokens(x: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
-    """(B,L,...) -> (B,R,...), the tokens at `positions_BR`; None returns x."""
+    """Return the tokens of x (B,L,...) at `positions_BR`, as (B,R,...); None returns x."""
     if positions_BR is None:
         return x
     return jnp.take_along_axis(x, jnp.expand_dims(positions_BR, tuple(range(2, x.ndim))), axis=1)

@@ -11,35 +11,35 @@ import jax.numpy as jnp
 
 
 def _mix(x: jax.Array) -> jax.Array:
-    """Map uint32 one to one, spreading every input bit (C. Wellons' lowbias32, Hash Prospector, 2018)."""
+    """Return one-to-one hashes of uint32 numbers (C. Wellons' lowbias32, Hash Prospector, 2018)."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)
 
 
 def row_seeds(key: jax.Array, rows: int) -> jax.Array:
-    """Return uint32 (B,), each a function of the key and its row, independent of sharding."""
+    """Return a uint32 seed for each row (B,), a function of the key and the row's number, independent of sharding."""
     first, second = _words(key)
     return _mix(_mix(jax.lax.iota(jnp.uint32, rows) ^ first) + second)
 
 
 def content_seeds(ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
-    """Return uint32 (B,), each a function only of the ids in its row where the mask is not 0."""
+    """Return a uint32 seed for each row (B,), a function only of the row's ids where the mask is not 0."""
     place_L = _mix(jax.lax.iota(jnp.uint32, ids_BL.shape[1]))
     hashed_BL = _mix(ids_BL.astype(jnp.uint32) + place_L)
     return _mix(jnp.sum(jnp.where(mask_BL > 0, hashed_BL, 0), axis=1, dtype=jnp.uint32))
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return uint32 (B, ...), each a function of the key, its row and its place there, independent of sharding."""
+    """Return random uint32 (B, ...), functions of the key, the row and the position in it, independent of sharding."""
     return _bits(row_seeds(key, shape[0]), _words(key)[1], shape)
 
 
 def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None) -> jax.Array:
-    """(B,P,V), (B,) -> (B,P) int32: draws from softmax(logits), as the argmax of logits + Gumbel noise.
+    """Draw int32 (B,P) from softmax(logits), as the argmax of logits (B,P,V) + Gumbel noise.
 
-    The noise is a function of the row's seed and the place in the row, counting only the first `entries` of V. Logits
-    of the others, spare ones, must be too low to be drawn; the draws then equal those without spare entries.
+    The noise is a function of the row's seed and the position in the row, counting only the first `entries` of V.
+    Logits of later, spare entries must be too low to be drawn. The draws then equal those without spare entries.
     """
     bits_BPV = _bits(seeds_B, jnp.uint32(0), logits_BPV.shape, entries)
     # -log(-log(u)) with u = 1 - v: the largest noise has u near 1, and floats are finest near v = 0.
@@ -52,9 +52,9 @@ def _words(key: jax.Array) -> jax.Array:
 
 
 def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...], entries: int | None = None) -> jax.Array:
-    """Return uint32 (B, ...), hashed row by row because a batch can hold more than 2³² elements.
+    """Return random uint32 (B, ...), hashed row by row because a batch can hold more than 2³² elements.
 
-    entries: entries of the last dimension that count in an element's place; None for all.
+    entries: length of the last dimension by which positions are counted; None for its full length.
     """
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
     if entries is not None and (spare := shape[-1] - entries):

@@ -1,4 +1,4 @@
-"""Loss terms and metrics of a batch; `train.objective.Objective` is the contract."""
+"""Training objectives: loss terms and metrics of a batch, with the interface of `train.objective.Objective`."""
 
 from bertzoo.objectives.masked import Masked, MaskedObjective
 from bertzoo.objectives.replaced import Replaced, ReplacedObjective

@@ -12,7 +12,7 @@ TINY = 1.2e-38  # smallest normal float32; keeps the logarithm of a probability 
 
 
 def feature_map(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · (1/D) Σ_d (LN(T) − LN(S))²: squared difference of the normalised states (§3.5, Eq. 2).
+    """Return Σ_bl w · (1/D) Σ_d (LN(T) − LN(S))²: squared difference of the normalised states (§3.5, Eq. 2).
 
     LN(x) = (x − μ(x)) / √(σ²(x) + EPSILON), without scale and bias.
     """
@@ -22,22 +22,22 @@ def feature_map(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.
 
 
 def mean(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · (μ(T) − μ(S))², with the mean over a token's features (§3.5)."""
+    """Return Σ_bl w · (μ(T) − μ(S))², where μ is the mean over a token's features (§3.5)."""
     teacher_BLD, student_BLD = _pair(teacher_BLD, student_BLD)
     return jnp.sum(weights_BL * (jnp.mean(teacher_BLD, axis=-1) - jnp.mean(student_BLD, axis=-1)) ** 2)
 
 
 def variance(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · |σ²(T) − σ²(S)|, with the variance over a token's features (§3.5)."""
+    """Return Σ_bl w · |σ²(T) − σ²(S)|, where σ² is the variance over a token's features (§3.5)."""
     teacher_BLD, student_BLD = _pair(teacher_BLD, student_BLD)
     return jnp.sum(weights_BL * jnp.abs(jnp.var(teacher_BLD, axis=-1) - jnp.var(student_BLD, axis=-1)))
 
 
 def attention(teacher_BHLM: jax.Array, student_BHLM: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · (1/H) Σ_h KL(T ‖ S), where KL = −Σ_m T·log S − (−Σ_m T·log T) (§3.5, Eq. 3).
+    """Return Σ_bl w · (1/H) Σ_h KL(T ‖ S), where KL = −Σ_m T·log S − (−Σ_m T·log T) (§3.5, Eq. 3).
 
-    The teacher's entropy is constant, so that the gradient is that of the cross-entropy. If the numbers of heads
-    differ, the maps are averaged over heads first.
+    The teacher's entropy is constant, so the gradient is that of the cross-entropy. If the numbers of heads differ, the
+    maps are averaged over heads first.
     """
     teacher_BHLM, student_BHLM = _pair(teacher_BHLM, student_BHLM)
     if teacher_BHLM.shape[1] != student_BHLM.shape[1]:
@@ -47,13 +47,13 @@ def attention(teacher_BHLM: jax.Array, student_BHLM: jax.Array, weights_BL: jax.
 
 
 def soft_cross_entropy(teacher_BPV: jax.Array, student_BPV: jax.Array) -> jax.Array:
-    """(B,P): −Σ_v softmax(T)·log softmax(S) of logits T and S (pre-training distillation, §3.5)."""
+    """Return (B,P): −Σ_v softmax(T)·log softmax(S) of logits T and S (pre-training distillation, §3.5)."""
     teacher_BPV, student_BPV = _pair(teacher_BPV, student_BPV)
     return -jnp.sum(jax.nn.softmax(teacher_BPV) * jax.nn.log_softmax(student_BPV), axis=-1)
 
 
 def _pair(teacher: jax.Array, student: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return both in float32, the teacher without a gradient."""
+    """Return both arrays in float32, with gradients to the teacher stopped."""
     return jax.lax.stop_gradient(teacher).astype(jnp.float32), student.astype(jnp.float32)
 
 

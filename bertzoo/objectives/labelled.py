@@ -1,4 +1,4 @@
-"""Loss of fine-tuning: a class or number for each sequence or token, from labels and optionally a teacher."""
+"""The fine-tuning loss for a class or number per sequence or token, from labels and optionally a teacher."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -17,14 +17,13 @@ TEACHER = "teacher"  # in a batch: a teacher's logits for each row
 
 @dataclass(frozen=True)
 class LabelledObjective:
-    """Cross-entropy of a batch's labels under a model with a head, or the squared error of a number.
+    """Cross-entropy of class labels or, if `numbers`, squared error of number labels, under a model with a head.
 
-    A batch has `label`, (B,) or (B,L), and as many weights: `label_weight`, (B,L), or else `row_weight`, (B,).
-    With a teacher's logits, `teacher` (B,C), the target is alpha · label + (1 - alpha) · the teacher's distribution or
+    A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L). If it
+    has a teacher's logits, `teacher` (B,C), the target is alpha · label + (1 - alpha) · the teacher's distribution or
     number (SqueezeBERT, Iandola et al. 2020, §4.2.2, whose alpha weights the ground truth).
 
-    numbers: the label is a number. reduction: "mean" over the weights, or "sum" over the batch, as ELECTRA's code,
-    which clips the gradient of the sum.
+    reduction: weighted "mean", or "sum" over the batch, as in ELECTRA's code, which clips the gradient of the sum.
     """
 
     model: Encoding

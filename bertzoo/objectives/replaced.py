@@ -17,13 +17,13 @@ from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 @dataclass(frozen=True, kw_only=True)
 class Replaced:
-    """A small generator fills the masked positions, and the model finds the tokens that were replaced (§2)."""
+    """Config of a small generator that fills masked positions, and a model that finds the replaced tokens (§2)."""
 
     sentence: ClassVar[Literal["none"]] = "none"  # the second segment has no task
 
     kind: Literal["replaced"] = "replaced"
     generator_width: float = 0.25  # generator's width as a share of the model's hidden_size
-    weight: float = 50.0  # weight of the discriminator's loss beside the generator's 1 (the paper's λ)
+    weight: float = 50.0  # weight of the discriminator's loss (the paper's λ); the generator's is 1
     temperature: float = 1.0  # temperature of the softmax that replacements are drawn from
 
     def __post_init__(self):
@@ -41,16 +41,16 @@ class Replaced:
 
 @dataclass(frozen=True)
 class ReplacedObjective:
-    """Generator's mean cross-entropy over masked slots + `weight` · discriminator's mean binary cross-entropy (§2).
+    """Generator's mean cross-entropy over masked tokens + `weight` · discriminator's mean binary cross-entropy (§2).
 
-    The discriminator's covers all tokens, [CLS] and [SEP] too; no gradient of it reaches the generator. A token that
-    the generator fills in correctly counts as original.
+    The discriminator's loss covers all tokens, including [CLS] and [SEP], and sends no gradient through the generator's
+    samples. A token that the generator fills in correctly counts as original.
     """
 
     model: ReplacedDetection
     weight: float
     temperature: float
-    vocab_size: int  # without spare rows
+    vocab_size: int  # without padding rows
 
     def init(self, key: jax.Array) -> Params:
         return init_model(self.model, key, jnp.zeros((1, 1), jnp.int32))
@@ -72,8 +72,8 @@ class ReplacedObjective:
     def draw(self, masked_BPV: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
         """Draw ids (B,P) from the generator's distributions; no gradient flows back.
 
-        Without a key the draw depends only on the row's own tokens: a held-out row is corrupted the same way in every
-        batch, and by samples as in training rather than by the likeliest tokens.
+        Without a key, the draw depends only on the row's own tokens, so a held-out row is corrupted alike in every
+        batch. As in training, the ids are samples and not the likeliest tokens.
         """
         if key is None:
             seeds_B = content_seeds(batch["input_ids"], batch["attention_mask"])
@@ -86,7 +86,7 @@ class ReplacedObjective:
         return self._apply("discriminate", params, batch, key)
 
     def loss(self, batch: Batch, masked_BPV: jax.Array, logits_BL: jax.Array) -> tuple[Sums, Metrics]:
-        """Return terms and metrics of both models' logits for a batch from `corrupt`."""
+        """Return loss terms and metrics from both models' logits for a batch from `corrupt`."""
         replaced_BL, token_BL = batch["replaced"], _token_weights(batch)
         tokens = jnp.sum(token_BL)
         rtd = jnp.sum(optax.sigmoid_binary_cross_entropy(logits_BL, replaced_BL) * token_BL)
@@ -109,8 +109,8 @@ class ReplacedObjective:
 def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
     """Return the batch with the drawn ids at its masked positions.
 
-    It gains `replaced` (B,L) float32, 1 where the id is new, and `hidden` (B,P) float32, 1 in slots whose token the
-    generator did not see. Unused slots, whose position is 0, write nowhere; positions of used slots are distinct.
+    The result also has `replaced` (B,L) float32, 1 where the id is new, and `hidden` (B,P) float32, 1 for masked tokens
+    that the generator did not see. Entries of weight 0 in `masked_positions` change nothing; the others are distinct.
     """
     length = batch["input_ids"].shape[1]
     places_BP = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
@@ -126,9 +126,10 @@ def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
 
 
 def pairs_in_order(scores_BL: jax.Array, labels_BL: jax.Array, weights_BL: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Count, over pairs of a positive and a negative in one row, those with the positive above (equal: half), and all.
+    """Return the number of ordered pairs and of all pairs of a positive and a negative token in the same row.
 
-    The quotient is the area under the ROC curve within rows; both counts add up over batches.
+    A pair is ordered if the positive token scores higher; equal scores count half. The quotient is the area under the
+    ROC curve within rows; both numbers add up over batches.
     """
     pairs_BLL = (labels_BL * weights_BL)[:, :, None] * ((1 - labels_BL) * weights_BL)[:, None, :]
     difference_BLL = scores_BL[:, :, None] - scores_BL[:, None, :]
@@ -136,5 +137,5 @@ def pairs_in_order(scores_BL: jax.Array, labels_BL: jax.Array, weights_BL: jax.A
 
 
 def _token_weights(batch: Batch) -> jax.Array:
-    """Return (B,L): 1 for every token of a row that counts."""
+    """Return (B,L): 1 for every real token of a real row, 0 for padding."""
     return batch["attention_mask"] * batch["row_weight"][:, None]

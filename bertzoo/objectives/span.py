@@ -1,4 +1,4 @@
-"""Start and end of the answer to a question (BERT §4.2, §4.3), and ELECTRA's joint prediction of both."""
+"""Losses for the start and the end of an answer (BERT §4.2, §4.3), predicted independently or jointly (ELECTRA)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,10 +17,11 @@ Reduction = Literal["mean", "sum"]
 
 @dataclass(frozen=True)
 class SpanObjective:
-    """Mean over the rows of half the cross-entropy of the start and half that of the end (run_squad.py).
+    """Mean over rows of the average of the start's and the end's cross-entropy (run_squad.py).
 
-    The softmax runs over every position, the question's and padding too, as in the reference. In a row without the
-    answer both labels are 0, [CLS]. reduction: "sum" over the batch, as ELECTRA's code, which clips the sum's gradient.
+    The softmax covers every position, including question and padding, as in the reference. In a row without the answer,
+    both labels are 0, the position of [CLS]. reduction: "mean" over rows, or "sum", as in ELECTRA's code, which clips
+    the sum's gradient.
     """
 
     model: SpanFinder
@@ -45,9 +46,9 @@ class SpanObjective:
 
 @dataclass(frozen=True)
 class JointSpanObjective:
-    """As SpanObjective, with the end conditioned on the true start, plus a term for questions without an answer.
+    """Like SpanObjective, with the end conditioned on the true start, plus a term for unanswerable questions.
 
-    That term is `null_weight` times the mean binary cross-entropy (ELECTRA's qa_tasks.py, which has it for SQuAD 1.1
+    That term is `null_weight` times the mean binary cross-entropy of "no answer" (ELECTRA's qa_tasks.py, for SQuAD 1.1
     too).
     """
 
@@ -84,7 +85,7 @@ def _rows(batch: Batch, reduction: Reduction) -> jax.Array:
 
 
 def span_metrics(start_BL: jax.Array, end_BL: jax.Array, batch: Batch) -> Metrics:
-    """Return `span_loss`, a row's mean of both cross-entropies, `start_accuracy` and `end_accuracy`."""
+    """Return `span_loss` (average of the start's and the end's cross-entropy), `start_accuracy` and `end_accuracy`."""
     weight_B = batch["row_weight"]
     total = jnp.sum(weight_B)
     metrics, losses_B = {}, jnp.zeros_like(weight_B)

@@ -19,7 +19,7 @@ from bertzoo.objectives import discrepancy
 from bertzoo.objectives.masked import MaskedObjective
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
-PROJECTIONS = "projections"  # beside the student's own parameters; nothing that leaves a run has them
+PROJECTIONS = "projections"  # key beside the student's own parameters; dropped when a run is loaded or converted
 DISCREPANCIES = {
     "feature": discrepancy.feature_map,
     "mean": discrepancy.mean,
@@ -44,7 +44,7 @@ class Knowledge:
     ground_truth: float = 0.5
     # for each student layer, the teacher layer (from 1) that it learns from; required if their numbers differ
     layers: tuple[int, ...] = ()
-    # start with the teacher's embedding and heads where kind and shape agree; "none": unless transfer.kind is auxiliary
+    # copy the teacher's embedding and heads where kind and shape agree; "none": yes, unless transfer.kind is auxiliary
     copy: bool | None = None
     dropout: bool = False  # apply the student's dropout while it learns from the teacher
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # number format of the teacher
@@ -62,15 +62,15 @@ class Knowledge:
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weights above 0, by discrepancy."""
+        """The weights above 0, by name of the distance."""
         return {name: getattr(self, name) for name in DISCREPANCIES if getattr(self, name)}
 
 
 class Teacher(NamedTuple):
     """The frozen model that a student learns from.
 
-    Layers are compared with those of `model`. With `predicts`, the distribution over masked tokens comes from its
-    masked language model head, or from that of `generator`, a model of its own (ELECTRA's).
+    The student's layers are compared with those of `model`. With `predicts`, the teacher's distribution over masked
+    tokens comes from `generator` (ELECTRA's) or, without one, from the masked language model head of `model`.
     """
 
     model: Pretraining
@@ -84,7 +84,7 @@ class Teacher(NamedTuple):
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 - a tuple of modules; a run asks several times as it starts
     def shapes(self) -> Any:
-        """Boxed shapes of the parameters it reads, {"model": …, "generator": …}; layers that are alike are stacked."""
+        """Return boxed shapes of the parameters in use, {"model": …, "generator": …}; identical layers are stacked."""
         ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
 
         def shapes_of(model: Pretraining, head: bool) -> Any:
@@ -97,7 +97,7 @@ class Teacher(NamedTuple):
         return {"model": shapes_of(self.model, False), "generator": shapes_of(self.generator, True)}
 
     def logits(self, frozen: Params, batch: Batch, last_BLD: jax.Array | None) -> jax.Array:
-        """Return logits (B,P,V) at the masked positions; `last_BLD`: output of `model`'s last layer (no generator)."""
+        """Return logits (B,P,V) at the masked positions; last_BLD: output of `model`'s last layer, if no generator."""
         model, params, hidden_BLD = self.model, frozen["model"], last_BLD
         if self.generator is not None:
             model, params = self.generator, frozen["generator"]
@@ -113,7 +113,7 @@ def depth(model: Pretraining) -> int:
 
 
 def build_teacher(model: Model, generator: Model | None, predicts: bool, compute: Compute) -> Teacher:
-    """Build the modules of a teacher; without `predicts`, the generator is left out."""
+    """Build the modules of a teacher, with the generator only if `predicts`."""
 
     def build(config: Model) -> Pretraining:
         return pretraining(config, compute, sentence=False).clone(pooler=None)
@@ -125,12 +125,12 @@ def build_teacher(model: Model, generator: Model | None, predicts: bool, compute
 class TransferObjective:
     """Discrepancies between layers of a student and its teacher and, with `masked`, distillation (§3.5, §3.6).
 
-    For each discrepancy, the sum over pairs of layers of weight · mean over tokens, divided by the student's layers.
-    With `masked` also the masked language model, α of its labels true and 1 − α the teacher's, and the sentence head's
-    loss on the truth.
+    Each discrepancy's term is weight · its mean over tokens, summed over `pairs`, divided by the student's layer count.
+    `masked` adds the masked language model loss, on labels of α · truth + (1 − α) · the teacher's distribution, and the
+    sentence head's loss on the truth.
 
     pairs: (student's layer, teacher's layer), counted from 1. projection: a learnt map from the student's `width` to
-    the teacher's, with parameters for each of the layers `projected`, whichever `pairs` hold.
+    the teacher's, with parameters for every layer in `projected`, even if `pairs` lacks the layer.
     """
 
     student: MaskedObjective
@@ -179,7 +179,7 @@ class TransferObjective:
     def _student(
         self, params: Params, batch: Batch, key: jax.Array | None
     ) -> tuple[dict[int, LayerOutput], Sums, Metrics, Any]:
-        """The student's layers in `pairs`; with `masked` also its terms and metrics on the truth, and its logits."""
+        """Return the student's layers in `pairs`; if `masked`, also terms and metrics (on the truth), and logits."""
         layers = {layer for layer, _ in self.pairs}
         if not self.masked:
             return reach(self.student.model, params, batch, layers, key), {}, {}, None
@@ -202,7 +202,7 @@ class TransferObjective:
         return reach(self.teacher.model, frozen["model"], batch, layers, None) if layers else {}
 
     def _distil(self, teacher_BPV: jax.Array, logits_BPV: Any, batch: Batch) -> tuple[jax.Array, Any]:
-        """The term of the teacher's distribution, and the metric of the teacher's own loss on the truth."""
+        """Return the distillation term, and the teacher's own loss on the true tokens as a metric."""
         weights_BP = batch["masked_weights"]
         soft = jnp.sum(discrepancy.soft_cross_entropy(teacher_BPV, logits_BPV) * weights_BP)
         losses_BP = optax.softmax_cross_entropy_with_integer_labels(teacher_BPV, batch["masked_ids"])
@@ -232,11 +232,11 @@ class TransferObjective:
         return self.masked and self.knowledge.ground_truth < 1
 
     def _tokens(self, batch: Batch) -> jax.Array:
-        """(B,L): 1 for every token that counts in the discrepancies."""
+        """Return (B,L): 1 for every token that counts in the distances between layers, else 0."""
         rows_BL = jnp.broadcast_to(batch["row_weight"][:, None], batch["attention_mask"].shape)
         return rows_BL if self.knowledge.pads else rows_BL * batch["attention_mask"]
 
 
 def _place(layer: int) -> str:
-    """Return the name that a layer, counted from 1, has among the parameters."""
+    """Return a layer's name in parameter paths: layers_0 for layer 1."""
     return f"layers_{layer - 1}"

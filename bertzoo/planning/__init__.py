@@ -1,4 +1,4 @@
-"""Cost of a run on a TPU slice before renting it: memory, operations, time, the TPU compiler's figures.
+"""Estimate the cost of a run on a TPU slice before renting it: memory, operations, time, the TPU compiler's figures.
 
-It lowers the step of `train` for devices that are not there and reads no run directory.
+It lowers the training step of `train` for absent devices and reads no run directory.
 """

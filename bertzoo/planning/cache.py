@@ -1,4 +1,4 @@
-"""The compiler's results on disk: a step takes minutes to compile, and jax's own cache does not serve topologies."""
+"""Cache of compiler results on disk: a step takes minutes to compile, and JAX's own cache excludes absent slices."""
 
 import hashlib
 from pathlib import Path
@@ -9,17 +9,17 @@ from bertzoo.core.documents import read_json
 
 
 def result_folder(folder: Path | str | None = None) -> Path:
-    """Return `folder`, or by default a folder of the user's cache; it need not exist."""
+    """Return `folder`, or by default "plans" in the user's cache folder; it may not exist yet."""
     return Path(folder).expanduser() if folder else paths.cache_folder("plans")
 
 
 def result_key(program: str, *versions: str) -> str:
-    """Name the result of compiling a program's text; `versions`: of jax and libtpu, and the slice."""
+    """Return the key (SHA-256) of a compiled program's text; `versions`: of jax and libtpu, then the slice's name."""
     return hashlib.sha256("\0".join((*versions, program)).encode()).hexdigest()
 
 
 def read_result(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return the result with that name, or None if there is none or its file is damaged."""
+    """Return the cached result called `name`, or None if its file is missing or damaged."""
     try:
         return read_json(folder / f"{name}.json")
     except (FileNotFoundError, ValueError):
@@ -27,6 +27,6 @@ def read_result(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:
-    """Save a result; the folder need not exist."""
+    """Save a result as `name`.json; creates the folder if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_json(folder / f"{name}.json", result, shared=True)  # another plan may compile the same step

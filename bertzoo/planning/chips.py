@@ -1,12 +1,12 @@
-"""TPU chips that a plan may be made for, the slices of them that exist, and how a slice is named.
+"""TPU chips that a run can be planned for, their existing slices, and the names of slices.
 
-Sources: peak and bandwidth of the memory from the pages v3, v4, v5e, v5p, v6e and tpu7x of
-https://docs.cloud.google.com/tpu/docs/; cores that are devices and the matrix unit from
+Sources: peak FLOP/s and memory bandwidth are from the pages v3, v4, v5e, v5p, v6e and tpu7x of
+https://docs.cloud.google.com/tpu/docs/. Devices of a chip and the matrix unit are from
 https://docs.jax.dev/en/latest/pallas/tpu/hardware.html. Memory is what libtpu 0.0.42.1 reports as available when a
-program does not fit, a little less than the pages' 32, 32, 16, 95, 32 and 192 GB. The interconnect's bandwidth is the
-sum of all links in one direction: 2,400, 1,600 and 4,800 Gb/s on the pages of v4, v5e and v5p, half of the
-"bidirectional" figure on those of v6e and TPU7x, 4 links of 656 Gb/s for v3 (Jouppi et al. 2020, "A Domain-Specific
-Supercomputer for Training Deep Neural Networks"). Slices: the pages, and the list of
+program does not fit, a little less than the pages' 32, 32, 16, 95, 32 and 192 GB. Interconnect bandwidth is the sum of
+all links in one direction. The pages of v4, v5e and v5p print it as 2,400, 1,600 and 4,800 Gb/s; for v6e and TPU7x it
+is half of their "bidirectional" figure. v3 has 4 links of 656 Gb/s (Jouppi et al. 2020, "A Domain-Specific
+Supercomputer for Training Deep Neural Networks"). Slices are from the pages and the list of
 https://github.com/AI-Hypercomputer/xpk.
 """
 
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from bertzoo.core.errors import ConfigError
 
 GIB = 1 << 30
-CUBE = 4  # larger 3D slices are made of cubes of 4x4x4 chips
+CUBE = 4  # edge in chips: larger 3D slices are made of cubes of 4x4x4
 
 
 @dataclass(frozen=True)
 class Chip:
     """A kind of TPU; figures are for a whole chip.
 
-    `devices`: JAX devices of a chip (its cores, or 1 where both work as one); `hbm`: GiB of memory that programs may
+    `devices`: JAX devices of a chip (its cores, or 1 if both cores act as one); `hbm`: GiB of memory that programs may
     use, summed over its devices; `flops`: bfloat16 operations per second; `hbm_bandwidth`, `ici_bandwidth`: bytes per
-    second; `mxu`: rows and columns of the matrix unit; `largest`: chips of the largest slice; `slices`: all shapes of
-    a 2D torus, or those below 4x4x4 of a 3D one; `configuration`: the compiler's name for how the cores are used.
+    second; `mxu`: rows and columns of the matrix unit; `largest`: chips in the largest slice; `slices`: shapes of
+    all slices if they are 2D, of those below 4x4x4 if they are 3D; `configuration`: libtpu's chip_config_name.
     """
 
     name: str
@@ -62,7 +62,7 @@ _CHIPS = (
     Chip("tpu7x", 2, 2 * 94.75, 2307e12, 7380e9, 600e9, 256, 9216, ("1x1x1", *_SMALL_3D)),
 )
 # fmt: on
-_COUNTED_IN_CHIPS = ("v5e", "v6e")  # by their accelerator types, such as v5litepod-16
+_COUNTED_IN_CHIPS = ("v5e", "v6e")  # in accelerator types, such as v5litepod-16
 CHIPS = {chip.name: chip for chip in _CHIPS}
 
 
@@ -91,7 +91,7 @@ class Topology:
 def parse_topology(text: str) -> Topology:
     """Return the slice named by a text such as v5e:16x16 or by an accelerator type such as v5litepod-16 or tpu7x-128.
 
-    Raises ConfigError with the existing ones for any other text.
+    Raises ConfigError, which lists the existing slices, for any other text.
     """
     accelerator = re.fullmatch(r"((?:v|tpu)\w+)-(\d{1,5})", text)
     kind, _, shape = text.partition(":") if accelerator is None else (accelerator[1].replace("litepod", "e"), "", "")
@@ -111,9 +111,9 @@ def parse_topology(text: str) -> Topology:
 
 
 def _of_accelerator(chip: Chip, text: str, number: int) -> Topology:
-    """Return the slice of an accelerator type. Its number counts chips for v5e and v6e, else TensorCores, two a chip.
+    """Return the slice of an accelerator type. Its number counts chips for v5e and v6e, else TensorCores, two per chip.
 
-    If several shapes have this number, the most cubic one is returned, which is Cloud TPU's default.
+    If several shapes have this many chips, returns the most cubic one, which is Cloud TPU's default.
     """
     cores = 1 if chip.name in _COUNTED_IN_CHIPS else 2
     chips, rest = divmod(number, cores)
@@ -131,7 +131,7 @@ def _of_accelerator(chip: Chip, text: str, number: int) -> Topology:
 
 
 def describe_slices(chip: Chip) -> str:
-    """Return the slices of a chip in words."""
+    """Describe a chip's slices in words, for error messages."""
     listed = ", ".join(chip.slices)
     if not _is_3d(chip):
         return listed
@@ -146,6 +146,6 @@ def _is_3d(chip: Chip) -> bool:
 
 
 def _is_made_of_cubes(chip: Chip, sizes: tuple[int, ...]) -> bool:
-    """Whether these are the rising sizes of an existing slice of whole cubes."""
+    """Return whether `sizes` rise and are those of an existing slice of whole 4x4x4 cubes."""
     whole = len(sizes) == 3 and all(size and size % CUBE == 0 for size in sizes)
     return _is_3d(chip) and whole and sorted(sizes) == list(sizes) and math.prod(sizes) <= chip.largest

@@ -1,7 +1,7 @@
-"""The TPU compiler's figures for the steps of a run on a slice that need not be there.
+"""Compile a run's training steps for a TPU slice without TPUs; return the compiler's memory sizes and collectives.
 
-The compiler is libtpu. It runs in a process of its own, so that its environment and its lock do not reach this one:
-`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER` prints progress and results as JSON objects, one a line.
+The compiler, libtpu, runs in a child process, which keeps its environment and its lock away from the caller.
+`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER` prints progress and results as JSON objects, one per line.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from bertzoo.runs.kind import recipe_class
 from bertzoo.runs.transfer_config import Recipe
 
 INSTALL = "the TPU compiler (libtpu) is missing. Run `pip install -c constraints.txt -e '.[tpu-plan]'` in the checkout."
-# No TPU, so no metadata server to ask for one; and another process may have libtpu open.
+# There is no TPU, so skip the metadata server; another process may have libtpu open.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -43,11 +43,11 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompiledStep:
-    """The compiler's figures for one stage's step, in bytes of one device.
+    """The compiler's figures for one stage's training step; sizes are bytes on one device.
 
-    seconds: of compiling; needed: bytes of a step that does not fit, whose other figures are then None; arguments:
-    state and batch; temporaries: peak of everything else; code: the program; collectives: None if the compiler could
-    not print the program.
+    seconds: compile time; needed: None if the step fits, else the bytes it would take, and then all other sizes are
+    None; arguments: state and batch; temporaries: peak of all other values; code: the program; collectives: None if the
+    compiler could not print the program.
     """
 
     seconds: float
@@ -70,22 +70,22 @@ class CompiledStep:
 
     @property
     def wanted(self) -> int:
-        """Bytes of memory that the step takes or would take."""
+        """Bytes of memory that the step takes, or would take if it does not fit."""
         return self.total or self.needed or 0
 
 
 def available() -> bool:
-    """Whether the compiler is installed."""
+    """Return whether the compiler, libtpu, is installed."""
     return importlib.util.find_spec("libtpu") is not None
 
 
 def compile_stages(
     recipe: Recipe, topology: chips.Topology, folder: Path, tell: Callable[[str], None], *, cached_only: bool = False
 ) -> dict[int, CompiledStep]:
-    """Compile the step of every planned stage, or read the result of an earlier call from `folder`.
+    """Compile the step of every planned stage; return results by stage, from `folder` if an earlier call stored them.
 
     tell: receives lines of progress; cached_only: compile nothing and leave out stages without a result. Raises
-    UserError if there is no compiler, or if it fails for another reason than memory.
+    UserError if there is no compiler, or if it fails for a reason other than memory.
     """
     if not available():
         raise UserError(INSTALL)
@@ -106,7 +106,7 @@ def compile_stages(
                     if "result" in message:
                         results[message["stage"]] = _parse_result(message["result"])
                     tell(f"stage {message['stage']} on {topology.name}: {message['progress']}")
-            except BaseException:  # an interrupt does not wait for minutes
+            except BaseException:  # an interrupt must not wait minutes for the compiler
                 process.kill()
                 raise
             if process.wait():
@@ -127,9 +127,9 @@ def _parse_result(result: dict[str, Any]) -> CompiledStep:
 
 
 def needed_bytes(message: str) -> int | None:
-    """Return the bytes that a program wants from the compiler's out-of-memory error, or None for another error.
+    """Parse the bytes that a program needs from the compiler's out-of-memory error; None for any other error.
 
-    The wordings are those of libtpu 0.0.42 and 0.0.51, with and without the table of the program's parts.
+    The patterns match libtpu 0.0.42 and 0.0.51, with and without the table of the program's parts.
     """
     for pattern in (
         r"Total hbm usage >= ([\d.]+)([KMGT]?)",
@@ -169,10 +169,10 @@ def _compile(lowered: Any, device_count: int) -> dict[str, Any]:
 
 
 def slice_devices(topology: chips.Topology) -> list[Any]:
-    """Return the compiler's devices of a slice; call it only in a process of its own with ENVIRONMENT."""
+    """Return the compiler's devices of a slice; call it only in a child process started with ENVIRONMENT."""
     from jax.experimental import topologies
 
-    # A host has 2x2 chips, unless the slice is one.
+    # A host has 2x2 chips, unless the slice is a single chip.
     host = {"chips_per_host_bounds": (1, 1, 1)} if topology.chips == 1 else {}
     return topologies.get_topology_desc(
         platform="tpu", topology_name=topology.name, chip_config_name=topology.chip.configuration, **host
@@ -180,7 +180,7 @@ def slice_devices(topology: chips.Topology) -> list[Any]:
 
 
 def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
-    """Compile every planned stage, or in mode "cached" read the results so far; print messages for compile_stages."""
+    """Compile planned stages, or in mode "cached" read cached results; print messages that compile_stages reads."""
     import jax
 
     from bertzoo.planning import step

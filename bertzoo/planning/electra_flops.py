@@ -1,9 +1,9 @@
 """Training operations of a pretraining run as ELECTRA's authors count them, and as ConvBERT's paper prints them.
 
-https://github.com/google-research/electra/blob/master/flops_computation.py: 2 operations for a multiply-add; the
-backward pass costs as much as the forward pass; a look-up is a product with a one-hot vector over the whole table; the
-output softmax sees 5/32 of the positions, however many are masked; pooler and sentence head are not counted;
-element-wise operations are, with the constants below. ConvBERT (Jiang et al. 2020) prints its "Train FLOPs" by it. Here
+Rules of https://github.com/google-research/electra/blob/master/flops_computation.py: a multiply-add is 2 operations.
+The backward pass costs as much as the forward pass. A look-up is a product of a one-hot vector and the whole table. The
+output softmax reads 5/32 of the positions, however many are masked. Element-wise operations count, with the
+constants below; pooler and sentence head do not. ConvBERT (Jiang et al. 2020) prints "Train FLOPs" by these rules. Here
 products are counted on the real modules, which covers models without a formula in that script.
 """
 
@@ -22,7 +22,7 @@ from bertzoo.runs.step_memory import parameter_shapes
 OUTPUT_SHARE = 0.15625
 _DROPOUT, _NORM, _ACTIVATION, _SOFTMAX = 4, 5, 8, 5
 
-# ConvBERT's Table 3 by config: (operations, the recipe that it counts if that is not ours).
+# ConvBERT's Table 3 by config: (training operations, how its recipe differs from the config's).
 PUBLISHED_FLOPS: dict[str, tuple[float, str]] = {
     "bert_base": (6.4e19, "1 M steps of 256 rows of 512"),
     "convbert_base": (1.4e19, ""),
@@ -36,7 +36,7 @@ PUBLISHED_FLOPS: dict[str, tuple[float, str]] = {
 
 
 def train_flops(recipe: Pretrain) -> float:
-    """Return the operations of all stages of a recipe."""
+    """Return the training operations of all stages of a recipe."""
     return sum(
         2 * stage.steps * stage.batch_size * _row_flops(recipe, index) for index, stage in enumerate(recipe.stages)
     )
@@ -73,13 +73,13 @@ def _row_flops(recipe: Pretrain, index: int) -> float:
 
 
 def _embedding_flops(model: Any, width: int, length: int) -> float:
-    """Return the operations of a row's look-ups as products, their sum, norm and dropout."""
+    """Return the operations of one row's embedding: look-ups counted as products, their sum, norm and dropout."""
     tables = 2 * width * model.vocab_size + 2 * width * (length + 2)
     return length * (tables + (2 + _NORM + _DROPOUT) * width)
 
 
 def _elementwise_flops(model: Any, width: int, length: int) -> float:
-    """Return the element-wise operations of all layers, with the bias of a projection from the embedding's width."""
+    """Return the element-wise operations of all layers over a row, and of the bias of the embedding's projection."""
     inner = getattr(model, "feed_forward_sizes", None) or per_layer(model.feed_forward_size, model.layers)
     heads = model.heads if isinstance(model.heads, tuple) else (model.heads,) * model.layers
     blocks = sum(_layer_flops(model.hidden_size, *sizes, length) for sizes in zip(heads, inner, strict=True))
@@ -87,7 +87,7 @@ def _elementwise_flops(model: Any, width: int, length: int) -> float:
 
 
 def _layer_flops(hidden: int, heads: int, inner: int, length: int) -> float:
-    """Return the element-wise operations of one layer over a row; as in the script, the first norm counts 5 in all."""
+    """Return a layer's element-wise operations over a row; as in the script, the first norm counts 5 per token."""
     attention = 3 * hidden + (_SOFTMAX + _DROPOUT + 1) * length * heads + (2 + _DROPOUT) * hidden + _NORM
     feed_forward = (_ACTIVATION + 1) * inner + (2 + _DROPOUT + _NORM) * hidden
     return length * (attention + feed_forward)

@@ -1,6 +1,6 @@
-"""A run's plan on a slice: exact memory of the state, a bound of the activations, operations, time and cost.
+"""Plan a run on a slice: exact memory of the state, a bound of the activations, operations, time and cost.
 
-The TPU compiler's figures (planning/compiled.py) replace the bound and the derived collectives where it is installed.
+If the TPU compiler is installed, its figures (planning/compiled.py) replace the bound and the derived collectives.
 """
 
 import dataclasses
@@ -20,27 +20,27 @@ from bertzoo.runs.step_memory import StepMemory, bytes_of, state_shapes, step_me
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import sharding
 
-# Model operations over peak operations in the time of a step, of runs of BERT-like models on TPUs.
+# Model operations per second over the peak, from the lowest to the highest in runs of BERT-like models on TPUs.
 UTILISATION = (0.2, 0.5)
 ASSUMPTIONS = (
-    "activations: an upper bound, as if nothing were fused or split by tensor. All values of a device's rows are alive "
-    "at once, and all that fsdp splits is gathered at once",
-    "fits, without the compiler: room for the bound and a second copy of parameters and moments, which stands for the "
-    "program, the padding of arrays and the optimiser's temporaries",
-    f"steps/s and chip-hours: the model's operations take {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak, "
-    "where the three times below allow it: at best they overlap wholly, at worst not at all",
+    "activations: an upper bound, as if nothing were fused or split by the tensor axis. All values of a device's rows "
+    "are alive at once, and all parameters that fsdp splits are gathered at once",
+    "fits, without the compiler: there is room for the bound and a second copy of parameters and moments. The copy "
+    "stands for the program, the padding of arrays and the optimiser's temporaries",
+    f"steps/s and chip-hours: the model's operations reach {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak, "
+    "unless the three times below take longer: at best their maximum, at worst their sum",
     "compute: the matrix products of the forward and backward pass, padded to the matrix unit, at the bfloat16 peak",
-    "memory: all that a step holds read once, parameters and moments written once, at full bandwidth; a floor, because "
-    "arrays that share a place count once",
-    "interconnect: what the collectives send on rings, over all links of a chip at once",
-    "without the compiler: a step holds state and batch, and sends the sums of float32 gradients and the gathers of "
-    "what fsdp splits, nothing for tensor",
+    "memory: a step reads everything it holds once and writes parameters and moments once, at full bandwidth; a lower "
+    "bound, because arrays that share memory count once",
+    "interconnect: the bytes that the collectives send on rings, over all links of a chip at once",
+    "without the compiler: a step holds state and batch. It sends the sums of float32 gradients and the gathers of "
+    "parameters that fsdp splits, and nothing for the tensor axis",
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """Least seconds of a step for the matrix units, the memory and the interconnect."""
+    """Minimum seconds of a step on the matrix units (compute), the memory and the interconnect."""
 
     compute: float
     memory: float
@@ -48,27 +48,27 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
-        """Seconds if the three overlap wholly."""
+        """Minimum seconds of a step if compute, memory and interconnect overlap wholly."""
         return max(dataclasses.astuple(self))
 
     @property
     def sum(self) -> float:
-        """Seconds if none overlaps another."""
+        """Minimum seconds of a step if compute, memory and interconnect do not overlap."""
         return sum(dataclasses.astuple(self))
 
     @property
     def bound(self) -> str:
-        """The slowest of the three."""
+        """Name of the field with the most seconds."""
         return max(dataclasses.asdict(self).items(), key=lambda item: item[1])[0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """One stage; bytes and rows are of one device, operations of one step over all devices.
+    """The plan of one stage; bytes and rows are per device, operations per step over all devices.
 
-    fits: None for a step that was not compiled and that neither the exact bytes nor the bound decide; model_flops: 3
-    times the products of the forward pass; computed_flops: all products of the step, recomputed ones too; padded_flops:
-    the same padded to the matrix unit; step_seconds: (at best, at worst).
+    fits: None if the step was not compiled and the estimates do not decide; model_flops: 3 times the products of the
+    forward pass; computed_flops: all products of the step, including recomputed ones; padded_flops: computed_flops with
+    products padded to the matrix unit; step_seconds: (at best, at worst).
     """
 
     index: int
@@ -94,9 +94,9 @@ class StagePlan:
 class RunPlan:
     """The plan of a run; chip_hours and dollars are (at best, at worst), dollars None without a price.
 
-    fallbacks: sentences, one for each parameter that the mesh does not divide; model_flops: of the whole run;
-    electra_flops: the same as ELECTRA's authors count; published_flops: as ConvBERT prints it, for the recipe that
-    `published_note` describes if it is not this one; not_compiled: why there is nothing of the compiler, or None.
+    fallbacks: one sentence for each parameter that the mesh does not divide; model_flops: operations of the whole run;
+    electra_flops: the same by the rules of ELECTRA's authors; published_flops: ConvBERT's printed figure, or None;
+    published_note: how its recipe differs from this one; not_compiled: why there are no compiler figures, or None.
     """
 
     topology: str
@@ -128,12 +128,11 @@ def plan(
     """Plan a run on a slice such as "v5e:16x16", as `bertzoo plan` does.
 
     compile_steps: compile the steps if libtpu is installed, minutes each, or read them from `cache_dir` (default:
-    ~/.cache/bertzoo/plans); price: dollars of a chip for an hour; published: (training operations that a paper prints,
-    note); tell: receives a line of progress. Raises ConfigError as a run on the slice does, UserError if the compiler
-    fails.
+    ~/.cache/bertzoo/plans); price: dollars per chip-hour; published: (training operations that a paper prints, note);
+    tell: receives lines of progress. Raises ConfigError if a run on the slice would, UserError if the compiler fails.
     """
     devices = chips.parse_topology(topology)
-    step.abstract_mesh(recipe, devices)  # raises before anything takes minutes
+    step.abstract_mesh(recipe, devices)  # raises errors before compilation takes minutes
     results, not_compiled = None, None
     if not compile_steps:
         not_compiled = "compiling is turned off (--no-compile)."
@@ -153,13 +152,13 @@ def make_plan(
     published: tuple[float, str] | None = None,
     not_compiled: str | None = None,
 ) -> RunPlan:
-    """Plan a run with the compiler's results by stage; raises ConfigError as a run on the slice does."""
+    """Plan a run with the compiler's results, by stage; raises ConfigError if a run on the slice would."""
     mesh = step.abstract_mesh(recipe, topology)
     planned = step.planned_stages(recipe)
     stages = tuple(_plan_stage(recipe, index, topology, mesh, (compiled_steps or {}).get(index)) for index in planned)
 
     def total(value: Callable[[StagePlan], float]) -> float:
-        """Sum over the steps of all stages; a stage between two planned ones lies on the line between them."""
+        """Sum a stage's value over the steps of all stages, interpolated linearly for stages that are not planned."""
         values = np.interp(range(len(recipe.stages)), planned, [value(stage) for stage in stages])
         return float(sum(stage.steps * one for stage, one in zip(recipe.stages, values, strict=True)))
 
@@ -196,7 +195,8 @@ def _plan_stage(
         fits = True if memory.ample <= chip.capacity else False if memory.exact > chip.capacity else None
     model_flops = stage.batch_size * stage_setups.model_flops(recipe, index)
     computed, padded = padded_flops(gradients, chip.mxu)
-    copies = stage.accumulate * shards  # runs of the traced gradients in a step; `tensor` splits each over its devices
+    # How often a step runs the traced gradients; the mesh's `tensor` axis splits each run over its devices.
+    copies = stage.accumulate * shards
     held = memory.exact - memory.gradients if compiled_step is None else compiled_step.wanted
     sent = _derived_traffic(recipe, index, mesh)
     if compiled_step is not None and compiled_step.collectives is not None:
@@ -231,8 +231,8 @@ def _plan_stage(
 def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int:
     """Return the bytes that a device sends in a step for gradients and for parameters that `fsdp` splits.
 
-    Gradients are summed over the devices that share the rows, or scattered over `fsdp` and summed over `data`. What
-    `fsdp` splits is gathered for the forward and the backward pass of every microbatch.
+    Gradients are summed over the devices that share the rows, or scattered over `fsdp` and summed over `data`.
+    Parameters that `fsdp` splits are gathered for the forward and the backward pass of every microbatch.
     """
     data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
     width = np.dtype(recipe.compute.dtype).itemsize
@@ -255,7 +255,7 @@ def _ring_share(devices: int) -> float:
 def _advice(
     recipe: Recipe, index: int, mesh: jax.sharding.Mesh, memory: StepMemory, chip: Chip, fits: bool | None
 ) -> str:
-    """Return which options reduce the memory of a stage that may not fit."""
+    """Return a sentence with the options that reduce the memory of a stage that may not fit."""
     if fits:
         return "neither remat nor fsdp is needed"
     if memory.exact > chip.capacity:

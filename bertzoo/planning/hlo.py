@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-# Bytes that a device sends in the best algorithm on a ring of n, for each byte of the operation's result.
+# Bytes that a device sends in the best algorithm on a ring of n devices, per byte of the operation's result.
 _SENT = {
     "all-reduce": lambda n: 2 * (n - 1) / n,
     "all-gather": lambda n: (n - 1) / n,
@@ -27,7 +27,7 @@ _CALLS = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_co
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """All collectives of a kind over groups of `group` devices in a step.
+    """Totals of the collectives of one kind over groups of `group` devices in a step.
 
     size: bytes of their results; sent: bytes that a device sends, in the best algorithm on a ring.
     """
@@ -40,7 +40,7 @@ class Collective:
 
 
 def find_collectives(text: str, devices: int) -> list[Collective]:
-    """Return the collectives of one run of a program over `devices` devices, the largest traffic first.
+    """Return the collectives in a compiled program's text for `devices` devices, the largest traffic first.
 
     A collective in a loop counts once per iteration.
     """
@@ -51,7 +51,7 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
         for line in lines:
             if not (match := _COLLECTIVE.search(line)):
                 continue
-            # An asynchronous collective is printed once for each part of the work beside it, with the same channel.
+            # An asynchronous collective is printed once for each part of the work that overlaps it, with one channel.
             channel = re.search(r"channel_id=(\d+)", line)
             if channel and channel[1] in seen:
                 continue
@@ -82,7 +82,7 @@ def _computations(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _count_runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
-    """Return how often the program runs each computation, with the iterations of all loops around it."""
+    """Return how often the program runs each computation, counting the iterations of all loops around it."""
     entry = re.search(r"^ENTRY %?([\w.\-]+)", text, re.MULTILINE)
     runs: dict[str, int] = {}
 
@@ -109,7 +109,10 @@ def _iterations(condition: Iterable[str]) -> int:
 
 
 def _result_bytes(shape: str, kind: str, start: bool) -> int:
-    """Return the bytes of a result; asynchronous starts, except all-reduce, return (operands, results, counters)."""
+    """Return the bytes of a collective's results.
+
+    An asynchronous start, except of all-reduce, returns (operands, results, counters).
+    """
     shapes = [(_BYTES.get(name, 0), sizes) for name, sizes in _ARRAY.findall(shape)]
     arrays = [width * math.prod(int(n) for n in sizes.split(",") if n) for width, sizes in shapes]
     if start and kind != "all-reduce":
@@ -119,7 +122,7 @@ def _result_bytes(shape: str, kind: str, start: bool) -> int:
 
 
 def _group_size(line: str, devices: int) -> int:
-    """Return the number of devices in one group of a collective, in any of the text's notations."""
+    """Return the number of devices in one group of a collective, in any of HLO's notations."""
     if match := re.search(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}", line):
         sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", match[1])}
         parts = re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", match[2])

@@ -1,4 +1,4 @@
-"""Operations that a TPU's matrix unit spends on a function, with the padding of its products."""
+"""Count the operations that a TPU's matrix unit spends on a function, including the padding of products."""
 
 import math
 
@@ -13,14 +13,14 @@ SUBLANES = 8  # rows that go through a matrix unit together
 def padded_flops(jaxpr: core.Jaxpr, width: int) -> tuple[int, int]:
     """Return (operations, padded operations) of the matrix products and convolutions that a jaxpr's results need.
 
-    2 per multiply-add. A product (m,k)·(k,n) has k and n, or k and m, padded to the unit's `width` and the third to
-    SUBLANES, whichever is less.
+    A multiply-add is 2 operations. A product (m,k)·(k,n) has k and n padded to the unit's `width` and m to SUBLANES,
+    or k and m to `width` and n to SUBLANES, whichever is smaller.
     """
     return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0], width)
 
 
 def padded_product(m: int, k: int, n: int, width: int) -> int:
-    """Return the multiply-adds of a product (m,k)·(k,n) on a matrix unit."""
+    """Return the multiply-adds of a product (m,k)·(k,n) on a matrix unit, including padding."""
     return _pad(k, width) * min(_pad(m, SUBLANES) * _pad(n, width), _pad(m, width) * _pad(n, SUBLANES))
 
 

@@ -1,4 +1,4 @@
-"""Parameters, operations and memory of a model, counted on the real module."""
+"""Count a model's parameters, operations and memory on its Linen module."""
 
 import functools
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ LENGTH = 128  # tokens of the one row whose operations and memory are counted
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes of a model.
+    """Sizes of a model; params_… are numbers of parameters.
 
-    params_encoder: of the encoder with its embeddings; params_pretraining: of everything that is pretrained, a
-    generator too; flops_128, activation_bytes: operations (2 per multiply-add) and peak bytes of activations of one
-    inference of a row of 128 tokens.
+    params_encoder: embeddings and encoder; params_pretraining: everything that is pretrained, including a generator;
+    flops_128, activation_bytes: operations (2 per multiply-add) and peak bytes of activations for the inference of one
+    row of 128 tokens.
     """
 
     params_encoder: int
@@ -33,18 +33,19 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A paper's figures of its model: millions of parameters and 10^9 operations, or None."""
+    """A paper's figures for its model: millions of parameters and 10^9 operations; None if not printed."""
 
     paper: str
     params: float | None = None
     gflops: float | None = None
 
 
-# By config. BERT-base's, ALBERT's, DistilBERT's and SqueezeBERT's figures are SqueezeBERT's Table 2,
-# those of the 6 layers and the operations of ELECTRA-small its Table 3; those of 4 and 3 layers and of TinyBERT are
-# MobileBERT's Table 4, BERT-large's its Table 1; MobileBERT's and IB-BERT's its Tables 1, 4 and 7, but the operations
-# of the released model SqueezeBERT's Table 2; the sizes of ConvBERT, BERT-small and ELECTRA are ConvBERT's Tables 1
-# and 3; schuBERT's and the 9 layers' are schuBERT's tables. ALBERT-e's is the 64 of ALBERT's Table 3.
+# By config. Sources:
+# SqueezeBERT's Table 2: BERT-base, ALBERT, DistilBERT, SqueezeBERT, and the operations of the released MobileBERT.
+# SqueezeBERT's Table 3: BERT with 6 layers, and the operations of ELECTRA-small.
+# MobileBERT's Table 4: BERT with 4 and 3 layers, TinyBERT. Its Table 1: BERT-large. Its Tables 1, 4 and 7: MobileBERT
+# and IB-BERT. ConvBERT's Tables 1 and 3: the sizes of ConvBERT, BERT-small and ELECTRA. schuBERT's tables: schuBERT and
+# BERT with 9 layers. ALBERT's Table 3, the row of embedding size 64: ALBERT-e.
 PUBLISHED = {
     "albert_base": Published(paper="Lan et al. 2020", params=12, gflops=22.5),
     "albert_e": Published(paper="Lan et al. 2020", params=87),
@@ -81,15 +82,15 @@ PUBLISHED = {
 
 @functools.cache
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
-    """Count a model's sizes, and the parameters of its pretraining."""
+    """Return the sizes of a model, and the number of parameters that its pretraining under `objective` trains."""
     whole = objective.build(config, Compute())
-    # Without a sentence task, and in replaced token detection, the pooler is not pretrained but counts as the model's.
+    # Without a sentence task, and in replaced token detection, the pooler is not pretrained, but is part of the model.
     alone = isinstance(whole, MaskedObjective) and whole.sentence != "none"
     model = whole.model if alone else pretraining(config, Compute(), sentence=False)
     ids, one = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)
     key = jax.eval_shape(jax.random.key, 0)
 
-    @jax.jit  # traced once for all counts, which no initial value changes; tracing takes the time
+    @jax.jit  # traced once for all counts, because tracing is slow
     def start(key, ids, types, mask, one):
         output, variables = model.init_with_output(key, ids, types, mask, one)
         return output.pooled, variables["params"]

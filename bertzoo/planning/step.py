@@ -1,4 +1,4 @@
-"""The training step of a run for devices that are not there: its mesh, state, batch, gradients and lowered program."""
+"""The training step of a run for absent devices: its mesh, planned stages and lowered program."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from bertzoo.train.step import make_train_step
 
 @dataclasses.dataclass(frozen=True)
 class AbsentDevice:
-    """Stands for a device in a mesh that is used for its shape alone."""
+    """A stand-in for a device, in a mesh of which only the shape is used."""
 
     id: int
     process_index: int = 0
@@ -26,13 +26,13 @@ class AbsentDevice:
 
 
 def abstract_mesh(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
-    """Return the recipe's mesh over a slice's devices; raises ConfigError as a run on them does."""
+    """Return the recipe's mesh over a slice's devices; raises ConfigError if a run on them would."""
     devices = [AbsentDevice(index) for index in range(topology.devices)]
     return check_mesh(recipe, sharding.make_mesh(recipe.mesh, devices))
 
 
 def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-    """Return the mesh; raises ConfigError unless it divides the batch of every stage and every parameter."""
+    """Return the mesh; raises ConfigError unless it divides each stage's batch, and each parameter or its fallback."""
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
     mesh_fallbacks(recipe, mesh)
@@ -40,7 +40,7 @@ def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
 
 
 def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
-    """Describe each fallback taken for a parameter that the mesh does not divide; raises ConfigError without one."""
+    """Describe the fallback of each parameter that the mesh does not divide; raises ConfigError if one has none."""
     boxed = states.boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
     if isinstance(recipe, Transfer):
         boxed = {**boxed, "teacher": stage_setups.teacher_of(recipe).shapes()}
@@ -50,13 +50,13 @@ def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
 
 
 def planned_stages(recipe: Recipe) -> list[int]:
-    """Return the stages to plan: of those that differ in depth alone, the first, the middle and the last."""
+    """Return the stages to plan, by index: all, but of those that differ only in depth, the first, middle and last."""
     groups = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
     return sorted({0, (groups - 1) // 2, groups - 1} if groups else {}) + list(range(groups, len(recipe.stages)))
 
 
 def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
-    """Lower the step of a stage as a run on a TPU compiles it for the mesh's devices."""
+    """Lower a stage's training step for the mesh's devices, as a run on TPUs does."""
     stage, setup = recipe.stages[index], stage_setups.build_setups(recipe)[index]
     state, group = state_shapes(recipe, index, mesh), staging.schedule_group(recipe.stages, index)
     rows = sharding.batch_sharding(mesh)

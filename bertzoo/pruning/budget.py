@@ -1,4 +1,4 @@
-"""Checks before training: cuttable dimensions, and whether budget and devices allow the run."""
+"""Check before training that a run's dimensions can be cut, its budget met, and its devices used."""
 
 import math
 
@@ -14,14 +14,14 @@ from bertzoo.runs import any_model, job
 
 
 def structure_of(recipe: Prune, model: Model) -> Structure:
-    """Return what can be cut of a model under the run's objective; raises ConfigError for a dimension it lacks."""
+    """Return the dimensions of a model that the run cuts; raises ConfigError for a dimension that the model lacks."""
     return declare(model, any_model.head_of(recipe), recipe.letters)
 
 
 def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
     """Return the cost of the unpruned model and the budget; raises UserError if no cut meets the budget.
 
-    target: in place of the recipe's, with the run's own copy of the latency table.
+    target: replaces recipe.target, to read the run's copy of the latency table.
     """
     structure = structure_of(recipe, recipe.model)
     recipe.cut.multiples.check(structure)
@@ -36,11 +36,11 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
 def devices(recipe: Prune) -> jax.sharding.Mesh:
     """Return the mesh of all devices; raises ConfigError if batches or pruned models do not divide over them.
 
-    The pruned model of this check has every dimension one step smaller: hardly any size is even.
+    The check prunes every dimension by one step, so that hardly any size is even.
     """
     job.make_mesh(recipe.scoring_recipe(recipe.model))
     dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.above_one
     steps = {name: math.lcm(one.groups, multiples.get(one.letter, 1)) for name, one in dimensions.items()}
-    last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # cut first
+    last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # elements cut first
     sizes = {name: one.size - last[name] * (one.size > steps[name]) for name, one in dimensions.items()}
     return job.make_mesh(recipe.tuning_recipe(resized(recipe.model, sizes)))

@@ -1,4 +1,4 @@
-"""Which elements a cut removes: the smallest of all dimensions, until the model is within its budget."""
+"""Choose the elements that a cut removes: the smallest of all dimensions, until the model is within its budget."""
 
 import itertools
 import math
@@ -34,9 +34,10 @@ def choose(
 ) -> dict[str, np.ndarray]:
     """Return for every dimension the sorted indices that stay, cutting as few of the smallest scores as needed.
 
-    scores: |α| by dimension, comparable across dimensions; among equal ones the first goes first. multiples: by letter,
-    a number that sizes stay a multiple of. Groups and ties lose equally many elements; every dimension keeps one.
-    Raises UserError unless the target lies between the costs of the smallest possible model and of this one.
+    scores: |α| by dimension, comparable across dimensions; the first of equal ones is cut first. multiples: by letter,
+    a number that cut sizes are multiples of. The groups of a dimension, and tied dimensions, lose equally many
+    elements; every dimension keeps one. Raises UserError unless the target lies between the costs of the smallest
+    possible model and of this one.
     """
     bundles = removal_order(structure, scores, multiples)
 
@@ -60,12 +61,12 @@ def uniform(
 ) -> dict[str, np.ndarray]:
     """Do as `choose`, but shrink every dimension by one factor, the largest within the budget ("BERT-all uniform").
 
-    whole: sizes of the unpruned model, to which the factor applies; applied to sizes rounded in an earlier iteration, a
-    few heads would never become fewer. Each group's size is rounded to the nearest, at least 1, and never grows. Every
+    whole: sizes of the unpruned model, to which the factor applies, since rounding again in each iteration could keep
+    a few heads forever. Each group's size is rounded to the nearest integer, at least 1, and never grows. Every
     dimension keeps its largest scores.
     """
     groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}
-    now = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}  # of each group
+    now = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}  # group sizes
     first = {name: whole[name] // groups[name] for name in now}
     # A size n becomes n - 1 where the factor falls below (n - 1/2) / first.
     steps = sorted({Fraction(2 * n - 1, 2 * size) for size in first.values() for n in range(2, size + 1)}, reverse=True)
@@ -73,7 +74,7 @@ def uniform(
     def group_sizes(removed: int) -> dict[str, int]:
         if not removed:
             return now
-        factor = steps[removed - 1]  # just below it
+        factor = steps[removed - 1]  # stands for a factor just below it
         return {
             name: min(now[name], max(1, math.ceil(factor * size + Fraction(1, 2)) - 1)) for name, size in first.items()
         }
@@ -91,14 +92,14 @@ def uniform(
 
 
 def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float, hint: str = "") -> int:
-    """Return the fewest steps, up to `steps`, after which the cost is within the target; it falls with every step.
+    """Return the fewest steps, up to `steps`, after which the cost is within the target.
 
-    hint: another way to make the target possible, for the error.
+    sizes(n): sizes after n steps, whose cost falls with n; hint: another way to reach the target, for the error.
     """
     whole, least = cost(sizes(0)), cost(sizes(steps))
     budget, most = format_amount(target, whole), format_amount(whole, whole)
     if target >= whole:
-        raise UserError(f"a budget of {budget} is not below the model's own {most}. Use a smaller budget.")
+        raise UserError(f"a budget of {budget} is not below the model's own cost, {most}. Use a smaller budget.")
     if target < least:
         raise UserError(
             f"a budget of {budget} is below {format_amount(least, whole)}, the least that the largest possible cut "
@@ -121,7 +122,7 @@ def removal_order(structure: Structure, scores: Mapping[str, np.ndarray], multip
 
 
 def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
-    """Return, for tied dimensions, the smallest few elements of every group, the next few, and so on up to the last."""
+    """Return the bundles of tied dimensions: the smallest few elements of every group, then the next few, and so on."""
     dimension = tied[0]
     size, multiple = dimension.size // dimension.groups, multiples.get(dimension.letter, 1)
     step = multiple // math.gcd(multiple, dimension.groups)
@@ -136,7 +137,7 @@ def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples:
     bundles, least = [], -math.inf
     for start, end in itertools.pairwise(edges):
         elements = [element for row in ordered for element in row[start:end]]
-        # Rounding of the mean must not put larger elements first: never below the bundle before.
+        # Rounding must not give a bundle of larger elements a smaller mean than the bundle before.
         least = max(least, float(np.mean([score for *_, score in elements])))
         bundles.append(Bundle(least, tuple((name, index) for name, index, _ in elements)))
     return bundles

@@ -1,4 +1,4 @@
-"""The cost of a model as a function of the sizes of its dimensions, and of one element of each."""
+"""The cost of a model as a function of the sizes of its dimensions, and the parameters of one element."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,12 +18,12 @@ MODEL = ("embedding", "encoder", "pooler")  # counted as in the paper: without h
 
 
 def parameters(structure: Structure) -> Cost:
-    """Return the parameters of embeddings, encoder and pooler as a function of sizes."""
+    """Return the number of parameters of embeddings, encoder and pooler as a function of sizes."""
     return lambda sizes: count(structure, sizes, MODEL)
 
 
 def flops(structure: Structure, length: int = 128) -> Cost:
-    """Return the operations of one row of `length` tokens up to the pooled output, counted on the real modules."""
+    """Return, as a function of sizes, the operations of one row of `length` tokens up to the pooled output."""
 
     def cost(sizes: Sizes) -> float:
         module, ids = NoHead().build(resized(structure.model, sizes), Compute()), jnp.zeros((1, length), jnp.int32)
@@ -34,7 +34,7 @@ def flops(structure: Structure, length: int = 128) -> Cost:
 
 
 def betas(structure: Structure) -> dict[str, float]:
-    """Return for every dimension the parameters that one of its elements removes, relative to a head (§5).
+    """Return β by dimension: the number of parameters that cutting one element removes, relative to a head (§5).
 
     The unit is the costliest head or, without heads to cut, the costliest element; γ absorbs the scale.
     """

@@ -1,9 +1,8 @@
-"""Milliseconds of a model on a device, from a table of small encoders of its kind (`bertzoo benchmark --table`).
+"""Estimate a model's milliseconds on a device from a table of small encoders of its kind (`bertzoo benchmark --table`).
 
-A model takes the time of a one-layer encoder with the sizes of its last layer, embedding and head included, plus, for
-every other layer, the time of one more layer. Between measured sizes both are interpolated as products of sizes, as
-operations are sums of such products: (h, f), (h, a, k) and (h, a, v) are measured together, the other sizes at their
-least.
+The estimate is the time of a one-layer encoder with the sizes of the last layer, embedding and head included. Every
+other layer adds the time of one more layer. Both are interpolated between measured sizes. As operations are sums of
+products of sizes, (h, f), (h, a, k) and (h, a, v) are measured together, with the other sizes at their least.
 """
 
 import dataclasses
@@ -24,7 +23,7 @@ from bertzoo.pruning.costs import Cost, Sizes
 from bertzoo.pruning.shapes import EVERY_LAYER_ITS_OWN, LETTERS, layer_sizes, resized, uneven
 from bertzoo.pruning.structure import Structure
 
-Point = tuple[int, ...]  # a size for each letter of a table, in their order
+Point = tuple[int, ...]  # a size for each letter of a table, in its order
 FORMAT = "bertzoo latency table"
 ADVICE = "Measure this model with `bertzoo benchmark CONFIG --table=FILE`"
 _TOGETHER = (("h", "f"), ("h", "a", "k"), ("h", "a", "v"), ("e",))
@@ -37,7 +36,7 @@ _FIELDS = {
     "k": ("key_sizes",),
     "v": ("value_sizes",),
 }
-# Fields that times do not depend on, and the number of layers, which the sum over layers accounts for.
+# Fields that do not change the times; the number of layers does, but the sum over layers accounts for it.
 _FREE = ("layers", "vocab_size", "max_positions", "dropout", "attention_dropout", "initializer_range", "norm_epsilon")
 
 
@@ -81,7 +80,7 @@ def read_table(path: Path) -> LatencyTable:
         at = {tuple(encoder["sizes"][letter] for letter in sizes): encoder for encoder in encoders}
         one, more = ({point: float(at[point][name]) for point in points(sizes)} for name in ("one_ms", "more_ms"))
         if not all(math.isfinite(value) for value in (*one.values(), *more.values())):
-            raise ValueError("a time is no number")
+            raise ValueError("a time is not a finite number")
     except OSError as error:
         raise UserError(
             f"{path} cannot be read ({error.strerror}). Name a file of `bertzoo benchmark --table`."
@@ -93,7 +92,7 @@ def read_table(path: Path) -> LatencyTable:
 
 
 def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a model that all encoders of a table with these letters share.
+    """Return the config fields that a model shares with all encoders of a table with these letters.
 
     Raises UserError if the layers differ in a dimension without a letter in the table.
     """
@@ -113,7 +112,7 @@ def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
 
 
 def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
-    """Return the points that a table of these sizes has times for."""
+    """Return the points at which a table of these sizes has times."""
     least = {letter: axis[0] for letter, axis in sizes.items()}
     distinct = dict.fromkeys(
         _point(least | dict(zip(letters, chosen, strict=True)))
@@ -124,10 +123,10 @@ def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
 
 
 def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
-    """Return milliseconds as a function of sizes; they never fall where a size grows.
+    """Return milliseconds as a function of sizes; a larger size never takes less time.
 
-    name: of the table, for errors. Raises UserError if the table has another model or lacks a dimension that is cut;
-    the function raises it for a size outside the table.
+    name: the table's name in errors. Raises UserError if the table is of another model or lacks a dimension that is
+    cut; the function raises it for a size outside the table.
     """
     for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
         if letter not in table.sizes:
@@ -151,14 +150,14 @@ def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
 
 
 class _Term(NamedTuple):
-    """A function of some sizes, by its values on a grid."""
+    """A function of the sizes of `letters`, given by its values on a grid of sizes (`axes`)."""
 
     letters: tuple[str, ...]
     axes: tuple[tuple[int, ...], ...]
     values: np.ndarray
 
     def __call__(self, sizes: Sizes) -> float:
-        """Interpolate linearly in each size."""
+        """Interpolate the values linearly in each size."""
         left = self.values
         for letter, axis in zip(self.letters, self.axes, strict=True):
             place = int(np.searchsorted(axis, sizes[letter]))
@@ -171,7 +170,7 @@ class _Term(NamedTuple):
 
 
 def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence[tuple[str, ...]]) -> list[_Term]:
-    """Return functions that sum to the times: each is the part that its letters add to the functions before it."""
+    """Return functions whose sum is the time; each is the time that its letters add to the functions before it."""
     least, seen, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
     for letters in together:
         axes = tuple(table.sizes[letter] for letter in letters)
@@ -187,7 +186,7 @@ def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence
 
 
 def _together(sizes: Mapping[str, Any], of_layers_only: bool = False) -> list[tuple[str, ...]]:
-    """Return the groups of a table's letters that act together, without groups that are part of another."""
+    """Return the groups of a table's letters that are measured together, without groups inside larger ones."""
     letters = [letter for letter in sizes if letter in _OF_LAYERS or not of_layers_only]
     groups = dict.fromkeys(tuple(letter for letter in group if letter in letters) for group in _TOGETHER)
     return [group for group in groups if not any({*group} < {*larger} for larger in groups)]

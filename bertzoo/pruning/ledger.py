@@ -12,8 +12,8 @@ from bertzoo.runs.prune_layout import format_amount
 
 Kept = Mapping[str, np.ndarray]  # by dimension, the sorted indices that stay
 Weights = Mapping[str, np.ndarray]  # by dimension |α|·β
-LEAST_WEIGHT = 0.1  # a set of vectors whose mean weight falls below this share counts as pruned away
-LEAST_DIFFERENCE = 0.02  # share by which kept elements must have fallen less than cut ones
+LEAST_WEIGHT = 0.1  # vectors whose mean weight falls below this share count as pruned away
+LEAST_DIFFERENCE = 0.02  # share by which the scores of kept elements must fall less than those of cut ones
 
 
 def check_gamma(
@@ -23,7 +23,7 @@ def check_gamma(
     fallen: Mapping[str, np.ndarray],
     kept: Kept,
 ) -> None:
-    """Raise ConfigError if γ was too small or too large for the vectors to tell what may go.
+    """Raise ConfigError if γ was too small or too large for the vectors to show what may be cut.
 
     fallen: how far the score of each element is below its initial value.
     """
@@ -31,7 +31,7 @@ def check_gamma(
     gone = {name: np.setdiff1d(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()}
 
     def means(values: Mapping[str, np.ndarray]) -> tuple[float, float]:
-        """Return the β-weighted means over the elements that go and over those that stay."""
+        """Return the β-weighted means over the elements to cut and over those to keep."""
         weights = {name: betas[name] * value for name, value in values.items()}
         return removed(weights, kept) / removed(whole, kept), removed(weights, gone) / removed(whole, gone)
 
@@ -55,12 +55,12 @@ def check_gamma(
 
 
 def removed(weights: Weights, kept: Kept) -> float:
-    """Return the sum of the weights of all elements that go."""
+    """Return the sum of the weights of all elements that are cut."""
     return float(sum(weight.sum() - weight[kept[name]].sum() for name, weight in weights.items()))
 
 
 def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
-    """Return cost and removed share of the weight with multiples (`kept`) and `without` them."""
+    """Return the cost and the removed share of weight of two cuts: with multiples of sizes (`kept`) and `without`."""
     whole = float(sum(weight.sum() for weight in weights.values()))
     return {
         "after": cost(_sizes(kept)),
@@ -71,7 +71,7 @@ def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) ->
 
 
 def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
-    """Return, by letter as h_stays, the share of its dimensions' elements that a cut keeps."""
+    """Return by letter (h_stays, …) the share of its dimensions' elements that a cut keeps."""
     shares = {}
     for letter, names in structure.by_letter.items():
         before, after = (sum(sizes[name] for name in names) for sizes in (structure.sizes, _sizes(kept)))
@@ -80,7 +80,7 @@ def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
 
 
 def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
-    """Return the record of a cut; `saved`: by letter, the saving of cutting only its dimensions."""
+    """Return the record of a cut; `saved`: by letter, the cost that cutting only its dimensions saves."""
     before, after = structure.sizes, structure.sizes | _sizes(kept)
     saved = {
         letter: cost(before) - cost(before | {name: after[name] for name in names})
@@ -91,7 +91,7 @@ def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dic
 
 
 def describe(cut: Mapping[str, Any]) -> list[str]:
-    """Return the lines that the console prints of a record."""
+    """Return console lines that describe the record of a cut."""
     unit, cost = cut["unit"], cut["cost"]
 
     def amount(value: float) -> str:

@@ -1,6 +1,6 @@
 """First half of Algorithm 1: train prune vectors while the weights are frozen (Khetan and Karnin 2020, Eq. 2).
 
-Vectors, what is trained for them and their weights β are dicts by the names of the dimensions.
+Vectors, the parameters trained for them and their weights β are dicts by the names of the dimensions.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ def soft_threshold(vectors: Vectors, betas: Betas, step: float | jax.Array) -> d
 def proximal(
     rate: Callable[[jax.Array], float | jax.Array], gamma: float, betas: Betas
 ) -> optax.GradientTransformation:
-    """Return the last link of a chain, a soft threshold of the updated vectors by rate·γ·β: elements can become 0."""
+    """Return an optimizer's last transformation: it soft-thresholds updated vectors by rate·γ·β, to exact zeros."""
 
     def init(params: Any) -> Any:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
@@ -62,7 +62,7 @@ class Magnitudes:
     start: ClassVar[float] = 1.0
 
     def vector(self, trained: jax.Array, key: jax.Array | None) -> jax.Array:
-        """Return the prune vector."""
+        """Return the prune vector, which is `trained` itself."""
         return trained
 
     def score(self, trained: jax.Array) -> jax.Array:
@@ -70,19 +70,19 @@ class Magnitudes:
         return jnp.abs(trained)
 
     def penalty(self, trained: Vectors, betas: Betas) -> jax.Array:
-        """Return the penalty in the loss."""
+        """Return the penalty in the loss, 0 under the proximal step."""
         return l1(trained, betas) if self.penalised else jnp.zeros(())
 
 
 class HardConcrete(NamedTuple):
-    """Gates of the ℓ0 penalty: logits log α of any sign -> gates in [0, 1], exactly 0 with a differentiable probability
-    (Louizos et al. 2018, §2.2; the defaults are theirs). Methods as in Magnitudes.
+    """Train logits log α of gates in [0, 1] under the ℓ0 penalty; P(gate = 0) is differentiable (Louizos et al. 2018,
+    §2.2; the defaults are theirs). Methods as in Magnitudes.
     """
 
     temperature: float = 2 / 3
     low: float = -0.1
     high: float = 1.1
-    start: float = 2.5  # where a gate without noise just reaches 1
+    start: float = 2.5  # initial logit, where a gate without noise just reaches 1
 
     def vector(self, trained: jax.Array, key: jax.Array | None) -> jax.Array:
         """Return random gates (Eq. 10 and 11), or without a key the gates used after training (Eq. 13)."""
@@ -92,7 +92,7 @@ class HardConcrete(NamedTuple):
         return self._stretched(jax.nn.sigmoid((jnp.log(u) - jnp.log1p(-u) + trained) / self.temperature))
 
     def score(self, trained: jax.Array) -> jax.Array:
-        """Return the logits, which rank gates of 1 too."""
+        """Return the logits, which also rank gates that are all 1."""
         return trained
 
     def penalty(self, trained: Vectors, betas: Betas) -> jax.Array:
@@ -146,7 +146,7 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
     def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return, by letter as h_left, the mean of its vectors weighted by β; they start at 1."""
+        """Return by letter (h_left, …) the β-weighted mean of its vectors' magnitudes; it starts at 1."""
         totals: dict[str, Any] = {}
         for name, dimension in self.structure.dimensions.items():
             total, weight = totals.get(f"{dimension.letter}_left", (0.0, 0.0))
@@ -161,10 +161,10 @@ class PruneObjective:
 
 
 def named(params: Any) -> dict[str, Any]:
-    """Return parameters by their paths, in their order."""
+    """Flatten a tree of parameters to a dict by path, in the same order."""
     return flax.traverse_util.flatten_dict(params, sep="/")
 
 
 def nested(params: Mapping[str, Any]) -> Any:
-    """Return parameters by paths as the tree that a model reads."""
+    """Return parameters by path as the tree that a model reads, the inverse of `named`."""
     return flax.traverse_util.unflatten_dict(dict(params), sep="/")

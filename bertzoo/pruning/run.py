@@ -43,7 +43,7 @@ ChooseKept = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]  # scores 
 
 
 class PruneResult(NamedTuple):
-    """Costs in the budget's unit: of the pruned model (`left`), the unpruned (`whole`), the budget (`target`).
+    """Costs in the budget's unit: of the pruned model (`left`), the unpruned one (`whole`), and the budget (`target`).
 
     model: the directory of the pruned model.
     """
@@ -58,7 +58,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Opti
     """Prune a model to its budget, or resume.
 
     origin: the unpruned model; may be None for a resumed run. Raises UserError if config, model and run directory do
-    not fit, Stopped after a signal.
+    not fit together, Stopped after a signal.
     """
     on_disk(run_dir, "the run directory", "Name a local or mounted directory, and copy it from there.")
     run = PruneDirectory(run_dir)
@@ -82,7 +82,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Opti
 
 @dataclass
 class Pruning:
-    """origin: path of the unpruned model; digest: hash of its parameters when the run began."""
+    """A run's iterations. origin: path of the unpruned model; digest: hash of its parameters when the run began."""
 
     recipe: Prune
     run: PruneDirectory
@@ -95,11 +95,11 @@ class Pruning:
         self.target = self.run.target(self.recipe)
         self.whole, self.budget = budget(self.recipe, self.target)
         self.tell = self.options.tell_once
-        self.warn_once = cache(self.tell)  # iterations read the same text
+        self.warn_once = cache(self.tell)  # warn once: all iterations read the same text
 
     @cached_property
     def unpruned(self) -> WarmStart:
-        """The unpruned model; raises UserError if the run began with another, or if it lacks a head."""
+        """The unpruned model; raises UserError if the run began with another, or if it lacks a required head."""
         source = self._read(self.origin, self.recipe.model)
         self._check_digest(source)
         return source
@@ -114,7 +114,7 @@ class Pruning:
         return self.target.cost(structure)(structure.sizes)
 
     def train(self, open_text: Callable[[], Corpus]) -> Model:
-        """Run all unfinished iterations, write the result and return its config; raises as the loop does.
+        """Run all unfinished iterations, write the result and return its config; raises as `train.loop.run` does.
 
         open_text: opens the corpus; not called if every iteration is finished.
         """
@@ -204,7 +204,7 @@ class Pruning:
         objective = PruneObjective(inner, structure, betas(structure), settings.gamma, settings.gates)
 
         def watch(params: Any) -> dict[str, float]:
-            # On a local copy: other processes may not be watching.
+            # On a local copy: other processes may not call this.
             local = nested(_arrays(named(params)))
             return ledger.kept_shares(structure, choose_kept(_arrays(objective.scores(local))))
 
@@ -277,9 +277,9 @@ class Pruning:
         return model
 
     def _read(self, path: Path, model: Model) -> WarmStart:
-        """Read a model's parameters under the run's objective, without spare rows.
+        """Read the parameters of a model for the run's objective, without rows that pad the vocabulary.
 
-        Raises ConfigError if a part that the objective reads is not in the model.
+        Raises ConfigError if the model lacks a part that the objective needs.
         """
         recipe = self.recipe.tuning_recipe(model)
         plain = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
@@ -294,12 +294,12 @@ class Pruning:
         return source
 
     def _padded(self, model: Model, params: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Add the spare rows of the vocabulary that the run computes with."""
+        """Pad the vocabulary to the number of rows that the run computes with."""
         shapes = state.shapes_of(self.recipe.objective.build(model, self.recipe.compute))
         return {name: pad_vocabulary(np.asarray(params[name]), leaf.shape) for name, leaf in shapes.items()}
 
     def _placed(self, objective: Any, params: dict[str, np.ndarray]) -> Any:
-        """Put parameters on the devices, sharded as the objective's."""
+        """Put parameters on the devices, sharded like those of the objective."""
         places = named(state.abstract_params(objective, self.mesh, self.recipe.mesh.fallbacks))
 
         def place(array: np.ndarray, leaf: jax.ShapeDtypeStruct) -> jax.Array:

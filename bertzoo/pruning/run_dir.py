@@ -13,11 +13,12 @@ from bertzoo.runs.kind import kind_of
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.stages import Stage, total_steps
 
-FREE = ("run.", "mesh.", "compute.dtype", "compute.remat", "compute.grouped")  # may change during a run
+# Config keys, or their beginnings, that may change during a run.
+FREE = ("run.", "mesh.", "compute.dtype", "compute.remat", "compute.grouped")
 
 
 class PartRun(NamedTuple):
-    """One training run of an iteration; first: its first stage among those of all iterations."""
+    """One training run of an iteration; first: index of its first stage among the stages of all iterations."""
 
     run: RunDirectory
     first: int
@@ -25,12 +26,12 @@ class PartRun(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether the newest checkpoint is the last."""
+        """Whether the newest checkpoint is that of the last step."""
         return self.run.latest() == total_steps(self.stages)
 
 
 class PruneDirectory(RunDirectory):
-    """A RunDirectory on disk whose checkpoints are those of its parts."""
+    """The directory of a pruning run, whose checkpoints are those of its parts."""
 
     def scoring(self, recipe: Prune, iteration: int) -> PartRun:
         """Return the run that trains the vectors of an iteration, counted from 1."""
@@ -44,16 +45,16 @@ class PruneDirectory(RunDirectory):
 
     @property
     def model(self) -> Path:
-        """The resulting model, which exists once it is complete."""
+        """Path of the resulting model, which exists once it is complete."""
         return self.path / prune_layout.MODEL
 
     @property
     def table(self) -> Path:
-        """The run's own copy of the latency table."""
+        """Path of the run's copy of the latency table."""
         return self.path / prune_layout.TABLE
 
     def latest(self) -> int | None:
-        """Return the saved steps of all parts together, or None without a checkpoint."""
+        """Return the number of steps that all parts have saved, or None without a checkpoint."""
         steps = [step for part in prune_layout.parts(self.path) if (step := RunDirectory(part).latest()) is not None]
         return sum(steps) if steps else None
 
@@ -85,7 +86,7 @@ class PruneDirectory(RunDirectory):
             atomic.write_bytes(self.table, Path(recipe.target.table).read_bytes())
 
     def target(self, recipe: Prune) -> Target:
-        """Return the recipe's target; once the run has begun, with its own copy of the latency table."""
+        """Return the recipe's target; once the run has begun, with the run's copy of the latency table."""
         if isinstance(recipe.target, Latency) and self._has_table():
             return replace(recipe.target, table=str(self.table))
         return recipe.target

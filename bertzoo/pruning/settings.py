@@ -1,6 +1,6 @@
 """Config of a pruning run (Khetan and Karnin 2020, Algorithm 1).
 
-`Prune` has the tables and attributes of `Pretrain`; `stages` are those of all iterations, one after another.
+`Prune` has the tables and attributes of `Pretrain`; `stages` holds the stages of all iterations in order.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ SHARED_WITH_GENERATOR = ("h", "e")  # a generator reads its discriminator's embe
 
 @dataclass(frozen=True, kw_only=True)
 class Multiples:
-    """Numbers that sizes stay a multiple of, by the letters of the dimensions, for the hardware's sake."""
+    """For each letter of a dimension, a number: sizes are cut to multiples of it, to suit the hardware."""
 
     h: int = 1  # the width of the layers
     e: int = 1  # the width of the embedding
     f: int = 1  # the feed-forward size
-    a: int = 1  # the heads
+    a: int = 1  # the number of heads
     k: int = 1  # the size of a head's keys
     v: int = 1  # the size of a head's values
 
@@ -47,11 +47,11 @@ class Multiples:
 
     @property
     def above_one(self) -> dict[str, int]:
-        """The multiples that restrict a size."""
+        """The multiples above 1, which restrict sizes."""
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
     def check(self, structure: Structure) -> None:
-        """Raise ConfigError for a multiple that is not of a cut dimension, exceeds a size, or leaves nothing to cut."""
+        """Raise ConfigError for a multiple that exceeds a size, leaves nothing to cut, or is of an uncut dimension."""
         for letter, multiple in self.above_one.items():
             steps = {
                 dimension: math.lcm(multiple, dimension.groups)
@@ -75,14 +75,14 @@ class Multiples:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """What is cut, in how many rounds."""
+    """Which dimensions are cut, and in how many rounds."""
 
-    # letters of what is cut: h width, e embedding, f feed-forward, a heads, k keys, v values; empty: all of the model
+    # letters of dimensions to cut: h width, e embedding, f feed-forward, a heads, k keys, v values; empty: all
     dimensions: tuple[str, ...] = ()
     iterations: int = 1  # T: rounds of scoring and cutting; each removes a T-th of the total
-    # the smallest vectors of all dimensions together, or every dimension by one factor ("BERT-all uniform")
+    # cut the smallest elements of all dimensions, or shrink all dimensions by one factor ("BERT-all uniform")
     choice: Literal["smallest", "uniform"] = "smallest"
-    multiples: Multiples = field(default_factory=Multiples)  # numbers that the cut sizes stay a multiple of
+    multiples: Multiples = field(default_factory=Multiples)  # numbers that cut sizes are multiples of
 
     def __post_init__(self):
         if self.iterations < 1:
@@ -101,7 +101,7 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring(StrategyStages):
-    """Training of the prune vectors, from 1, under γ Σ β‖α‖, with Adam ("proximal": plain gradients)."""
+    """The stage that trains prune vectors, starting at 1, with the penalty γ Σ β‖α‖ and Adam ("proximal": SGD)."""
 
     # ℓ1 in the loss, ℓ0 by hard concrete gates, or ℓ1 by a soft threshold after every update (proximal)
     penalty: Literal["l1", "l0", "proximal"] = "l1"
@@ -117,12 +117,12 @@ class Scoring(StrategyStages):
 
     @property
     def gates(self) -> Gates:
-        """What is trained for every dimension."""
+        """How prune vectors are trained: as hard concrete gates, or directly."""
         return HardConcrete() if self.penalty == "l0" else Magnitudes(penalised=self.penalty == "l1")
 
     @property
     def optimizer(self) -> Optimizer:
-        """Carries the rate and its schedule; only γ shrinks prune vectors."""
+        """The learning rate and its schedule, without weight decay: only γ shrinks prune vectors."""
         return AdamW(learning_rate=self.learning_rate, weight_decay=0.0, clip_norm=0.0, schedule=self.schedule)
 
 
@@ -169,7 +169,7 @@ class Prune:
             raise ConfigError("tuning is empty. Give at least one [[tuning]] with steps, batch_size and max_length.")
         if self.tuning[0].carry == "all":
             raise ConfigError('tuning.0.carry="all" has no stage before it to carry from. Remove it.')
-        # A latency table has its own length.
+        # Latency is not checked: its table has a length of its own.
         if isinstance(self.target, Flops) and not 1 <= self.target.length <= self.model.max_positions:
             raise ConfigError(
                 f"target.length = {self.target.length} is not between 1 and model.max_positions = "
@@ -201,11 +201,11 @@ class Prune:
 
     @property
     def tuning_stages(self) -> tuple[Stage, ...]:
-        """The stages of the fine-tuning after a cut, which starts with fresh moments."""
+        """The stages of the fine-tuning after a cut, which starts with fresh optimizer moments."""
         return (dataclasses.replace(self.tuning[0], carry="params"), *self.tuning[1:])
 
     def where(self, index: int) -> str:
-        """Return the place of a stage in the config."""
+        """Return the config key of a stage: "weigh" or "tuning.N", N from 0."""
         inside = self._places[index]
         return f"tuning.{inside - 1}" if inside else "weigh"
 
@@ -242,7 +242,7 @@ class Prune:
         )
 
     def choose_kept(self, structure: Structure, cost: Cost, scores: dict, target: float, whole: dict[str, int]) -> dict:
-        """Return for every dimension the elements that stay; `whole`: the unpruned model's sizes.
+        """Return for every dimension the indices that stay; `whole`: the unpruned model's sizes.
 
         Raises UserError as `choose` does.
         """

@@ -29,9 +29,9 @@ def cuttable(model: Model) -> tuple[str, ...]:
 
 
 def tie(model: Model, name: str) -> str:
-    """Return the tie of a feed-forward, empty for none; dimensions of one tie lose equally many elements.
+    """Return the tie label of a feed-forward, or ""; dimensions with the same label lose equally many elements.
 
-    A tie holds the feed-forwards of one layer or, if the config has one size for all layers, all of them.
+    The feed-forwards of a layer are tied or, if the config has one size for all layers, all of the model.
     """
     if isinstance(model, EVERY_LAYER_ITS_OWN):
         return ""
@@ -39,14 +39,14 @@ def tie(model: Model, name: str) -> str:
 
 
 def groups(model: Model) -> int:
-    """Return into how many equal parts a feed-forward stays divisible; each part loses equally many units."""
+    """Return the number of equal groups of a feed-forward's units; a cut removes equally many from each."""
     if isinstance(model, SqueezeBert):
         return math.lcm(model.intermediate_groups, model.output_groups)
     return getattr(model, "feed_forward_groups", 1)
 
 
 def refusal(model: Model, letter: str) -> str:
-    """Return one sentence on why a dimension of a model cannot be cut."""
+    """Return an error message on why a dimension of a model cannot be cut."""
     if letter != "e":
         why = "its config has one width, which its heads divide evenly"
     elif isinstance(model, MobileBert):
@@ -58,7 +58,7 @@ def refusal(model: Model, letter: str) -> str:
 
 
 def resized(model: Model, sizes: Mapping[str, int]) -> Model:
-    """Return a model's config with these sizes of dimensions, by name; a BERT of uneven layers becomes a schuBERT."""
+    """Return a model's config with these sizes by dimension; a BERT becomes a schuBERT if any size changes."""
     if not isinstance(model, EVERY_LAYER_ITS_OWN):
         size = {} if "e" not in sizes else {"embedding_size": sizes["e"]}
         return dataclasses.replace(model, **size, feed_forward_size=_feed_forward_size(model, sizes))
@@ -79,14 +79,14 @@ def resized(model: Model, sizes: Mapping[str, int]) -> Model:
 
 
 def _feed_forward_size(model: Any, sizes: Mapping[str, int]) -> FeedForwardSize:
-    """Return the config's field: one size if all are equal, unless it was a list and is unchanged."""
+    """Return the config's feed_forward_size: one size if all layers are equal, else a tuple; an unchanged one stays."""
     widths = list(per_layer(model.feed_forward_size, model.layers))
     for index in range(model.layers):
         layer = {size for name, size in sizes.items() if name.startswith(f"encoder/layers_{index}/feed_forward")}
         if len(layer) > 1:
             raise ValueError(f"a layer of kind {model.kind} has feed-forwards of one size, not {sorted(layer)}")
         widths[index] = layer.pop() if layer else widths[index]
-    if isinstance(model, Albert):  # all layers are one
+    if isinstance(model, Albert):  # all layers share their feed-forward
         widths = widths[:1]
     if tuple(widths) == model.feed_forward_size:
         return model.feed_forward_size
@@ -106,7 +106,7 @@ def layer_sizes(model: Model) -> list[dict[str, int]]:
 
 
 def shallow(model: Model, layers: int, sizes: Mapping[str, int]) -> Model:
-    """Return a model of the same kind with equal layers; dimensions not in `sizes`, by letter, keep their largest."""
+    """Return a model of the same kind with equal layers; letters missing in `sizes` get the model's largest size."""
     largest = {letter: max(layer[letter] for layer in layer_sizes(model)) for letter in cuttable(model)} | dict(sizes)
     if not isinstance(model, EVERY_LAYER_ITS_OWN):
         width = {"embedding_size": largest["e"]} if "e" in largest else {}
@@ -117,7 +117,7 @@ def shallow(model: Model, layers: int, sizes: Mapping[str, int]) -> Model:
 
 
 def uneven(model: Bert | SchuBert) -> SchuBert:
-    """Return the model as a schuBERT, whose config has every dimension of every layer."""
+    """Return the model as a schuBERT, whose config has the sizes of every layer."""
     if isinstance(model, SchuBert):
         return model
     shared = {field.name for field in dataclasses.fields(Bert)} & {field.name for field in dataclasses.fields(SchuBert)}

@@ -1,6 +1,6 @@
 """Prunable dimensions of a model, and the parameter axes that hold them.
 
-The table is derived from the model's own modules, whose parameters name their axes; no parameter is listed by hand.
+Both are derived from the model's own modules, whose parameters name their axes; no parameter is listed by hand.
 """
 
 import math
@@ -17,8 +17,8 @@ from bertzoo.pruning.shapes import LETTERS, cuttable, groups, refusal, tie
 class Dimension(NamedTuple):
     """One dimension that can be cut, with a prune vector of `size` elements.
 
-    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k. groups: number of
-    equal parts; a cut removes as many elements from each. tie: a label; dimensions with the same one lose as many.
+    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k. groups: number of equal parts; a cut
+    removes equally many elements from each. tie: a label; dimensions with the same label lose equally many.
     """
 
     name: str
@@ -29,10 +29,10 @@ class Dimension(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """An axis of a parameter that is a dimension.
+    """An axis of a parameter that runs over the elements of a dimension.
 
-    folded: whether the prune vector is multiplied into it (Tables 4 and 5). groups: above 1 for a grouped kernel
-    (W, I/G, O), whose inputs I are the dimension.
+    folded: whether the prune vector is multiplied into the parameter (Tables 4 and 5). groups: above 1 for a grouped
+    kernel (W, I/G, O), whose inputs I are the dimension.
     """
 
     path: str
@@ -42,9 +42,9 @@ class Touch(NamedTuple):
     groups: int = 1
 
 
-@dataclass(frozen=True, eq=False)  # it holds mappings, and an objective with it is hashed
+@dataclass(frozen=True, eq=False)  # hashed by identity, since mappings have no hash
 class Structure:
-    """A model with a head, the shapes of its parameters, its dimensions by name, and their touches."""
+    """A model with a head, the shapes of its parameters, its dimensions by name, and the axes that they touch."""
 
     model: Model
     head: Any
@@ -67,7 +67,7 @@ class Structure:
 
 
 def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
-    """Find what can be cut of a model with a head, restricted to the dimensions with these letters, if any.
+    """Find the dimensions of a model with a head that can be cut, only those of `letters` if there are any.
 
     Raises ConfigError for an unknown letter, a dimension that the model lacks, or a head of another width.
     """
@@ -113,7 +113,7 @@ def _dimension(name: str, letter: str, model: Model, axes: Mapping[str, Any], sh
 
 
 def _dimension_name(path: str, axis: str, model: Model) -> str:
-    """Return the name of the dimension that an axis is; empty if it is none."""
+    """Return the name of the dimension of a parameter's axis; empty if the axis has none."""
     if axis in ("model", "pooled"):
         return "h"
     if axis == "embed":
@@ -129,14 +129,17 @@ def _dimension_name(path: str, axis: str, model: Model) -> str:
 
 
 def _folded(path: str, letter: str) -> bool:
-    """Every kernel of the layers (Tables 4 and 5), no bias, norm, table or head; e has no place in the paper."""
+    """Return whether prune vectors are multiplied into a parameter: only into the layers' kernels (Tables 4 and 5).
+
+    For e, which the paper lacks, into the embedding's projection and the masked head's norm.
+    """
     if letter == "e":
         return path == "encoder/projection/kernel" or path.startswith("masked_head/norm/")
     return path.startswith("encoder/layers_") and path.endswith("/kernel")
 
 
 def count(structure: Structure, sizes: Mapping[str, int], parts: Sequence[str] = ()) -> int:
-    """Return the number of parameters with these sizes of dimensions, in all or in the named parts of the model."""
+    """Return the number of parameters if dimensions have these sizes, in the model or in `parts` of it."""
     prefixes = tuple(f"{part}/" for part in parts) or ("",)
     shapes = {path: list(shape) for path, shape in structure.shapes.items() if path.startswith(prefixes)}
     for touch in structure.touches:

@@ -1,4 +1,4 @@
-"""The kinds of [target]: the most that a pruned model may cost."""
+"""The kinds of budget in [target]: the most that a pruned model may cost."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ class _Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(_Budget):
-    """Parameters of embeddings, encoder and pooler."""
+    """A budget in parameters of embeddings, encoder and pooler."""
 
     kind: Literal["parameters"] = "parameters"
     unit = "parameters"
@@ -44,7 +44,7 @@ class Parameters(_Budget):
 
 @dataclass(frozen=True, kw_only=True)
 class Flops(_Budget):
-    """Operations of one row of `length` tokens, 2 per multiply-add, up to the pooled output."""
+    """A budget in operations of one row of `length` tokens, 2 per multiply-add, up to the pooled output."""
 
     kind: Literal["flops"] = "flops"
     length: int = 128  # tokens of the row
@@ -56,7 +56,7 @@ class Flops(_Budget):
 
 @dataclass(frozen=True, kw_only=True)
 class Latency(_Budget):
-    """Milliseconds of one row of `length` tokens on a device, from a file that `bertzoo benchmark --table` wrote."""
+    """A budget in milliseconds of one row of `length` tokens on a device, from `bertzoo benchmark --table`."""
 
     kind: Literal["latency"] = "latency"
     table: str = ""  # file that `bertzoo benchmark --table` wrote

@@ -1,5 +1,5 @@
-"""A model from any place: our model directory (model.toml, parameters.safetensors, tokenizer/), a run, or a checkpoint
-of another project.
+"""Read models from model directories (model.toml, parameters.safetensors, tokenizer/), runs and other projects'
+checkpoints; write model directories.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.state import named
 
 MODEL, PARAMETERS, TOKENIZER = "model.toml", "parameters.safetensors", "tokenizer"
-RESULTS = "results.json"  # of a fine-tuning run, whose seeds each have a model directory
+RESULTS = "results.json"  # the results of a fine-tuning run, which has a model directory for each seed
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTables:
-    """The config part of model.toml, and of an exported file's JSON."""
+    """The model and head configs in model.toml and in an exported file's JSON."""
 
     model: Model
     head: Head = field(default_factory=NoHead)
@@ -45,9 +45,9 @@ class ModelTables:
 def read_model(path: Path | str) -> Pretrained:
     """Read the model at a path.
 
-    path: a run or one of its checkpoints, a fine-tuning run (its best seed is read), a pruning, a model directory, a
-    Hugging Face directory, or a TensorFlow 1 checkpoint (its directory, or the prefix of its files). Raises UserError
-    if it is none of these, or damaged.
+    path: a run, one of its checkpoints, a fine-tuning run (its best seed), a pruning run, a model directory or a
+    Hugging Face directory. A TensorFlow 1 checkpoint is named by its directory or by the prefix of its files. Raises
+    UserError if the path is none of these, or damaged.
     """
     return _reader(on_disk(path, "the model", "Copy it to this machine and name the copy."))()
 
@@ -139,7 +139,7 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
 
 
 def head_of(recipe: Checked) -> MaskedLanguageModel | ReplacedTokens:
-    """Return the head that a run trains; a generator is not part of it."""
+    """Return the head of the model that a recipe trains; for replaced token detection, the discriminator's."""
     if isinstance(recipe.objective, Replaced):
         return ReplacedTokens()
     sentence = recipe.objective.sentence != "none"
@@ -178,7 +178,7 @@ def _read_own(path: Path) -> Pretrained:
 
 
 def write_model(pretrained: Pretrained, directory: Path) -> None:
-    """Write a model directory into an empty directory."""
+    """Write model.toml, the parameters and any tokenizer into an empty directory."""
     tensors.write_safetensors(pretrained.params, directory / PARAMETERS)
     digest = hashlib.sha256((directory / PARAMETERS).read_bytes()).hexdigest()
     tables = config.plain(ModelTables(model=pretrained.model, head=pretrained.head))

@@ -1,4 +1,4 @@
-"""The batches of a run's stages and of its held-out text, from one tokenised corpus."""
+"""Build the batches of a run's stages and of its held-out text from a tokenised corpus."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,22 +20,23 @@ OwnRows = Callable[[int], np.ndarray]  # batch size -> indices of the rows that 
 
 
 def all_rows(batch_size: int) -> np.ndarray:
-    """Indices of every row of a batch."""
+    """Return the indices of all rows of a batch."""
     return np.arange(batch_size)
 
 
 def batch_shapes(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
-    """Batch shapes for `rows` rows of stage `index`, derived from the recipe."""
+    """Return the shape and dtype of each array in a batch of `rows` rows of stage `index`."""
     stage, sentence = recipe.stages[index], recipe.objective.sentence != "none"
     arrays = array_shapes(rows, stage.max_length, stage.max_predictions, sentence=sentence)
     return {name: jax.ShapeDtypeStruct(*array) for name, array in arrays.items()}
 
 
 class RunBatches:
-    """The batches of a recipe; the plans of its rows are computed once and kept in the folder `plans`.
+    """The training and held-out batches of a recipe; the folder `plans` caches which tokens make up each row.
 
-    workers: processes that make the training batches, 0 for a thread of this one. first: how many stages other runs of
-    the same pruning did before, so that no two stages draw the same rows. Raises ConfigError and CorpusError.
+    workers: processes that build the training batches; 0 builds them in a thread. first: number of stages in earlier
+    runs of the same pruning, so that every stage has its own row order and masks. Raises ConfigError if the tokenizer
+    has more entries than model.vocab_size.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class RunBatches:
         self._by_length: dict[tuple[Split, int], RowPlan] = {}
 
     def plan(self, split: Split, max_length: int) -> RowPlan:
-        """Return the rows of a split at a length; logs their warnings once."""
+        """Return the row plan of a split for rows of `max_length` tokens; logs a training plan's warnings once."""
         if (split, max_length) not in self._by_length:
             rows = plan_rows(
                 self.corpus,
@@ -76,7 +77,7 @@ class RunBatches:
         return self._by_length[split, max_length]
 
     def stage(self, index: int, split: Split) -> Batches:
-        """Return the batches of a stage; every stage draws its own order and masks."""
+        """Return a stage's batches of a split; every stage has its own row order and masks."""
         stage = self.recipe.stages[index]
         shares = stage.masking_shares if split == "train" else None
         return Batches(
@@ -91,15 +92,15 @@ class RunBatches:
         )
 
     def check_rows(self) -> None:
-        """Compute the plans of every stage; raises CorpusError if one has too few rows for a batch."""
+        """Compute the row plans of all stages; raises CorpusError if one has too few training rows for a batch."""
         for index, stage in enumerate(self.recipe.stages):
             self.stage(index, "train").check_batch_size(stage.batch_size)
             self.stage(index, "heldout")
 
     def train(self, index: int, row: int, own: OwnRows = all_rows) -> Iterator[Batch]:
-        """Yield the batches of a stage from the one that begins with `row`, made ahead of their use.
+        """Yield a stage's training batches, prefetched, from the one that starts at row number `row`.
 
-        own(batch size): the rows of a batch that this process reads.
+        own(batch size): indices of the batch's rows that this process reads.
         """
         stage, batches = self.recipe.stages[index], self.stage(index, "train")
         rows, start = own(stage.batch_size), row // stage.batch_size
@@ -108,17 +109,17 @@ class RunBatches:
         return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=PREFETCH)
 
     def heldout(self, index: int, rows: int, shards: int, own: OwnRows = all_rows) -> Iterator[Batch]:
-        """Yield a fixed random choice of at least `rows` held-out rows, or all if there are fewer, always masked alike.
+        """Yield batches of about `rows` held-out rows, or of all if there are fewer; every call yields equal batches.
 
-        shards: over how many devices a batch is divided; own: as in `train`.
+        shards: number of devices that a batch is split over; own: as in `train`.
         """
         stage, batches = self.recipe.stages[index], self.stage(index, "heldout")
         size = min(stage.batch_size // stage.accumulate, -(-min(rows, batches.rows) // shards) * shards)
         if rows >= batches.rows or size > batches.rows:
             return (batches.sequential(step, size, own(size)) for step in range(batches.steps(size)))
-        # A second pass over the rows would count some of them twice.
+        # Stop after one pass: a second one would count some rows twice.
         return (batches.batch(step, size, own(size)) for step in range(min(-(-rows // size), batches.rows // size)))
 
     def describe(self, index: int, row: int, rows: int) -> list[str]:
-        """Describe each of the `rows` records of the batch that begins with `row`."""
+        """Return a line for each of the `rows` rows of the training batch that starts at row number `row`."""
         return self.stage(index, "train").describe(row // rows, rows)

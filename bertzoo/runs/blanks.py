@@ -1,4 +1,4 @@
-"""Fill the blanks of sentences with a masked language model: a run, or a model from any other place."""
+"""Fill the blanks in sentences with a masked language model, from a run or any other model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,10 +29,11 @@ class Blank:
 
 @dataclass(frozen=True, kw_only=True)
 class BlankFiller:
-    """A masked language model. longest: tokens that a row may have.
+    """A masked language model that fills blanks.
 
-    masked_logits: `input_ids`, `token_type_ids`, `attention_mask` (1,L) and `masked_positions` (1,P), all int32 ->
-    (1,P,V); V may exceed the tokenizer's entries.
+    path: its name in errors. longest: maximum tokens of a row. masked_logits: maps `input_ids`, `token_type_ids`,
+    `attention_mask` (1,L) and `masked_positions` (1,P), all int32, to logits (1,P,V). V may exceed the tokenizer's
+    entries.
     """
 
     path: Path | str
@@ -41,9 +42,9 @@ class BlankFiller:
     masked_logits: Callable[[Mapping[str, np.ndarray]], Any]
 
     def fill(self, text: str, top: int = TOP) -> list[Blank]:
-        """Return the `top` likeliest tokens for every BLANK in a text.
+        """Return the `top` likeliest tokens for every "[MASK]" in a text.
 
-        Raises UserError if the text has no blank or too many tokens, or the vocabulary fewer entries than `top`.
+        Raises UserError if the text has no blank or too many tokens, or if `top` is not in [1, vocabulary size].
         """
         tokenizer = self.tokenizer
         specials = tokenizer.specials
@@ -83,7 +84,7 @@ class BlankFiller:
         ]
 
     def records(self, texts: Sequence[str], top: int | None = None) -> list[dict[str, Any]]:
-        """Return for every text `text` and `blanks`: the tokens and probabilities of `fill` by blank."""
+        """Return {"text": …, "blanks": [{token: probability}, …]} for every text, with one dict per blank."""
         filled = [self.fill(text, TOP if top is None else top) for text in texts]
         return [
             {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
@@ -92,7 +93,7 @@ class BlankFiller:
 
 
 def run_filler(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> BlankFiller:
-    """The model of a pretraining run at a checkpoint; replaced token detection has its generator's."""
+    """Return the blank filler of a pretraining run at a checkpoint; replaced token detection uses its generator."""
     loaded = load_run(path, which)
     compute = jax.jit(loaded.objective.masked_logits)
     return BlankFiller(
@@ -104,7 +105,7 @@ def run_filler(path: Path | str, which: Literal["latest", "best"] | int = "lates
 
 
 def model_filler(pretrained: Pretrained) -> BlankFiller | None:
-    """The filler of a model with a masked head or a generator; None if it has neither, or no tokenizer."""
+    """Return the blank filler of a model; None without a tokenizer, or without a masked head or a generator."""
     masked = pretrained.others.get("masked", pretrained)
     if not isinstance(masked.head, MaskedLanguageModel) or masked.tokenizer is None:
         return None

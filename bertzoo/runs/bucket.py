@@ -1,8 +1,8 @@
-"""The small files of a run in a bucket: written in a local folder and uploaded whole.
+"""Keep the small files of a run in a bucket: write them to a local folder and upload each as a whole.
 
-A bucket has no append and no lock. So `metrics.jsonl` is uploaded before every checkpoint, after events and every 30
-seconds; and a run that begins writes an owner mark, which it checks before everything it saves. Of two runs of one
-name the later one continues.
+A bucket has neither append nor locks. So `metrics.jsonl` is uploaded before every checkpoint, after events and every 30
+seconds. A run that starts writes an owner mark and checks it before every save. If two runs have the same name, the
+later one continues.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ _SHARE = 20  # uploads take at most 1/20 of the time
 
 
 class Bucket:
-    """A run's folder in a bucket and its local copy: a temporary directory until `take`, then the user's cache."""
+    """A run's folder in a bucket, with a local copy in a temporary directory until `take`, then in the user's cache."""
 
     def __init__(self, url: str):
         self.folder = RemoteFolder.at(url)
@@ -53,24 +53,24 @@ class Bucket:
         self._mark = b""
 
     def check_vacant(self, leftovers: Sequence[str]) -> None:
-        """Raise UserError if the folder holds files, but no run."""
+        """Raise UserError if the folder holds no run, but files other than `leftovers`."""
         check_vacant(self.folder.url, self.folder.file_sizes(), [FILES[0], OWNER], leftovers)
 
     def fetch(self, names: Iterable[str] = FILES) -> None:
-        """Make the local small files equal to the bucket's."""
+        """Download the named files, and remove local ones that the bucket lacks."""
         for name in names:
             here = self.directory / name
             if not self.folder.has_file(name):
                 here.unlink(missing_ok=True)
                 continue
             data = self.folder.read_bytes(name)
-            # Local metrics that continue the bucket's are those that the last process could not upload: keep them.
+            # Keep local metrics that extend the bucket's: the last process could not upload them.
             if not (name == METRICS and here.is_file() and here.read_bytes().startswith(data)):
                 here.parent.mkdir(exist_ok=True)
                 here.write_bytes(data)
 
     def take(self) -> str:
-        """Make this process the run's owner, working in the local folder; return the id of its mark."""
+        """Make this process the run's owner, with `local` as its directory; return the id of the owner mark."""
         self.directory = self.local
         self.directory.mkdir(parents=True, exist_ok=True)
         if not self.folder.has_file(FILES[0]):  # the local files belong to another run of this name
@@ -84,7 +84,7 @@ class Bucket:
         return owner["id"]
 
     def owner(self) -> dict[str, Any]:
-        """The owner mark, or {} without one."""
+        """Return the owner mark (id, host, since), or {} if it is missing or damaged."""
         with contextlib.suppress(ValueError):
             return parse_json(self.folder.read_bytes(OWNER)) if self.folder.has_file(OWNER) else {}
         return {}
@@ -98,7 +98,7 @@ class Bucket:
         raise UserError(f"{self.folder.url} was taken over {by}. This process stops and changes nothing there.")
 
     def send(self, names: Iterable[str] | None = None) -> None:
-        """Upload these files, or all that have changed since their last upload."""
+        """Upload the named files, by default all that have changed since their last upload."""
         for name in self._changed() if names is None else names:
             self.folder.write_bytes(name, (self.directory / name).read_bytes())
 
@@ -113,13 +113,13 @@ class Bucket:
                 self._sent[name] = state
 
     def before_a_save(self) -> None:
-        """Upload the metrics, so that no checkpoint is ahead of them; raises UserError if another process owns it."""
+        """Upload changed files, so that metrics precede their checkpoint; raises UserError if the owner changed."""
         self.check_owner()
         self.send()
 
 
 class Sender:
-    """A reporter that uploads what the other reporters write."""
+    """A reporter that uploads the other reporters' files, after events and at intervals."""
 
     def __init__(self, bucket: Bucket):
         self._bucket, self._due = bucket, 0.0
@@ -132,7 +132,7 @@ class Sender:
         self._send()
 
     def _send(self) -> None:
-        """Log a failed upload: a network that is away for a while must not end a run; a failing save does."""
+        """Upload changed files and log a failure; only a failed save ends the run, not a brief network loss."""
         begun = time.monotonic()
         try:
             self._bucket.check_owner()

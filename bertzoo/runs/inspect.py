@@ -1,4 +1,4 @@
-"""Compare attention: a model's maps on text, a teacher's and a student's side by side, or averages."""
+"""Show attention maps on text: one model's, a teacher's and a student's side by side, or averages."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,11 +27,11 @@ from bertzoo.runs.report.attention import (
 from bertzoo.runs.report.heatmaps import Panel, Strip
 from bertzoo.runs.run_dir import RunDirectory
 
-LAYERS = (1, 12)  # of MobileBERT's Appendix C
+LAYERS = (1, 12)  # default layers, as in MobileBERT's Appendix C
 NEAR = 4  # tokens to either side: ConvBERT's windows of 9
 SIDES = ("teacher", "student")
-LayerPairs = Sequence[tuple[int, int]]  # (of the student, of the teacher), numbered from 1
-Models = Mapping[str, Pretrained]  # "model", or "teacher" and "student"
+LayerPairs = Sequence[tuple[int, int]]  # (student's layer, teacher's layer), counted from 1
+Models = Mapping[str, Pretrained]  # by role: "model", or "teacher" and "student"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class InspectedText:
 
 @dataclass
 class AttentionReport:
-    """Heat maps, the tokens beside them or None, and the figures as JSON and as lines of text."""
+    """Heat maps (`blocks`), the tokens that label their axes or None, and the numbers as JSON and as text lines."""
 
     blocks: list[list[Strip]]
     tokens: list[str] | None
@@ -54,7 +54,7 @@ class AttentionReport:
 
 
 def open_models(path: str, teacher: str | None) -> dict[str, Pretrained]:
-    """The model, or the teacher and the student; raises UserError without a tokenizer or with different ones."""
+    """Return the models by role; raises UserError if one has no tokenizer or the two tokenizers differ."""
     student = _read_model(path)
     if teacher is None:
         return {"model": student}
@@ -81,7 +81,7 @@ def _check_vocabulary(model: Pretrained, tokenizer: Tokenizer | None, origin: st
 
 
 def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
-    """[CLS] text [SEP] for every text; raises UserError for one without tokens."""
+    """Encode every text as a row [CLS] text [SEP]; raises UserError if a text has no tokens."""
     assert model.tokenizer
     specials, rows = model.tokenizer.specials, []
     for text, ids in zip(texts, model.tokenizer.encode_batch(texts), strict=True):
@@ -95,9 +95,9 @@ def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
 
 
 def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, count: int) -> InspectedText:
-    """Unmasked held-out rows of the first stage of the run at `path`, or of the model if it is a run.
+    """Return `count` unmasked held-out rows of the first stage of the run at `path`, by default the model's own run.
 
-    corpus_path: where the run's corpus is now. Raises UserError without a run, or if it has fewer rows.
+    corpus_path: where the run's corpus is, if it has moved. Raises UserError without a run or if it has too few rows.
     """
     if path is None and model.source.get("format") != "run":
         raise UserError(
@@ -123,7 +123,10 @@ def _tokens(tokenizer: Tokenizer, row: UnpaddedRow) -> list[str]:
 
 
 def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -> dict[str, list[int]]:
-    """The layers of each model, those of a pair at the same place; by default LAYERS, or all for an average."""
+    """Return the layer numbers of each model by role; the two layers of a pair have the same index.
+
+    Without pairs, the numbers are LAYERS, or all layers if `averaged`.
+    """
     counts = {role: pretrained.model.layers for role, pretrained in models.items()}
     if pairs is None and averaged:
         return {role: list(range(1, count + 1)) for role, count in counts.items()}
@@ -135,7 +138,7 @@ def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -
 
 
 def compare_heads(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
-    """Every head of the layers on the first row; with a teacher, the matching of heads on all rows."""
+    """Report every head of the layers on the first row and, with a teacher, match the two models' heads on all rows."""
     maps = zip(*(attentions(model, text.rows, layers[role]) for role, model in models.items()), strict=True)
     first = next(maps)
     if len(models) == 1:
@@ -180,7 +183,7 @@ def _matching_as_json(layers: Sequence[int], matching: Matching) -> dict[str, An
 
 
 def _matching_as_text(layers: Sequence[int], matching: Matching) -> list[str]:
-    """The divergences of all pairs of heads, with a star at the matched ones, and their means."""
+    """Format the divergences of all pairs of heads, with a star at matched pairs, and the means of both."""
     divergence = matching.divergence_GH
     lines = [
         f"Teacher's layer {layers[0]} (down) and student's layer {layers[1]} (across), * the best matching of heads:",
@@ -192,12 +195,12 @@ def _matching_as_text(layers: Sequence[int], matching: Matching) -> list[str]:
     lines.append(f"Matched heads {matching.mean:.4f} on average, any two {divergence.mean():.4f}.")
     for side, left in zip(SIDES, matching.left, strict=True):
         if left:
-            lines.append(f"Left over of the {side}'s heads: {', '.join(str(head + 1) for head in left)}.")
+            lines.append(f"Heads of the {side} left over: {', '.join(str(head + 1) for head in left)}.")
     return lines
 
 
 def average_maps(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
-    """The average map of each model, and the share of attention near its diagonal."""
+    """Report the average map of each model and its share of attention near the diagonal."""
     panels: list[Panel] = []
     report = AttentionReport([[Strip("", panels)]], text.tokens if len(text.rows) == 1 else None, {})
     for role, model in models.items():

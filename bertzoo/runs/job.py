@@ -19,7 +19,7 @@ from bertzoo.train.stages import locate, stage_of
 
 
 def make_mesh(recipe: Recipe) -> jax.sharding.Mesh:
-    """Return the mesh of all devices; raises ConfigError if the model cannot be built or does not divide over them."""
+    """Return the mesh of all devices; raises ConfigError if batches or parameters do not divide over them."""
     mesh = sharding.make_mesh(recipe.mesh)
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
@@ -29,7 +29,7 @@ def make_mesh(recipe: Recipe) -> jax.sharding.Mesh:
 
 
 def check_checkpoint(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh) -> None:
-    """Raise CheckpointError if the run's newest checkpoint is of another model or optimiser than the recipe's."""
+    """Raise CheckpointError if the run's newest checkpoint does not fit the recipe's model and optimiser."""
     step = run.latest()
     if step is None:
         return
@@ -50,10 +50,9 @@ def train(
 ) -> int:
     """Train from the newest checkpoint to the end and return the number of steps done; raises as `loop.run` does.
 
-    start: initial parameters of a run without a checkpoint, and frozen ones; until: the step to stop after;
-    setups: replace the recipe's own; followed: other runs come after this one; console: print progress to
-    standard error; where: the config key of a stage, by default the recipe's. Process 0 writes everything but the
-    checkpoints.
+    start: initial parameters, used without a checkpoint, and frozen ones. until: step to pause after. setups: replace
+    the recipe's stage setups. followed: whether another run follows. console: print progress to standard error. where:
+    config key of a stage in advice, by default `recipe.where`. Process 0 alone writes files other than checkpoints.
     """
 
     def begin() -> None:

@@ -1,4 +1,4 @@
-"""The kind of run that a config file describes."""
+"""Find the kind of run that a config file describes."""
 
 import contextlib
 from pathlib import Path
@@ -11,14 +11,14 @@ from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.transfer_config import Recipe, Transfer
 
 Kind = Literal["pretrain", "transfer", "finetune", "prune"]
-# A top-level key that only one kind has; a config without any of them is a pretraining.
+# Top-level keys that only one kind has; a config without any of them is for pretraining.
 MARKS: dict[str, Kind] = {"teacher": "transfer", "epochs": "finetune", "weigh": "prune"}
 
 
 def kind_of(*files: str | Path) -> Kind:
-    """Return the kind of config that files (paths or names of shipped configs) describe.
+    """Return the kind of config that files (paths or names of shipped configs) describe together.
 
-    A file that cannot be read counts as a pretraining; the loader then raises the error.
+    Skips unreadable files, for which the loader raises an error later.
     """
     for file in files:
         with contextlib.suppress(ConfigError, OSError, ValueError):

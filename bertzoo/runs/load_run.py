@@ -1,4 +1,4 @@
-"""A trained run, loaded to compute: its model, parameters and tokenizer."""
+"""Load the model, parameters and tokenizer of a trained run, and evaluate them on held-out text."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from bertzoo.train.step import make_eval_step
 class LoadedRun:
     """A run with the parameters of one checkpoint, on one device.
 
-    The objective and the parameters have no spare rows of the vocabulary; a student's are without its teacher.
+    `objective` and `params` exclude padding rows of the vocabulary and a student's teacher.
     """
 
     recipe: Recipe
@@ -40,7 +40,7 @@ class LoadedRun:
 
 
 def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> LoadedRun:
-    """Load a checkpoint; for a pruning run, of its last part. Raises UserError if there is no run or checkpoint."""
+    """Load a checkpoint of a run, or of a pruning run's last iteration; raises UserError if there is none."""
     run = RunDirectory(path)
     if run.bucket is None and kind_of(run.config) == "prune":
         try:
@@ -80,8 +80,8 @@ def heldout_means(loaded: LoadedRun, corpus: Corpus, stage: int) -> tuple[int, d
 def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None = None) -> dict[str, Any]:
     """Return losses (nats) and metrics over all held-out rows of a stage's length, and the unigram entropy.
 
-    corpus: where the run's corpus is now, if it has moved; stage: the last by default. Raises UserError if the stage or
-    the corpus is not the run's.
+    corpus: where the run's corpus is, if it has moved. stage: index of a stage, by default the last. Raises UserError
+    if the stage or the corpus does not belong to the run.
     """
     stages = loaded.recipe.stages
     index = len(stages) - 1 if stage is None else stage

@@ -1,7 +1,7 @@
-"""Run a pretraining or a transfer from its config to its last step.
+"""Run pretraining or knowledge transfer from the config to the last step.
 
-Checks the config and the devices, then opens the corpus, makes the batches and starts the loop. With several processes
-each of them calls the same function.
+Checks the config and the devices, then opens the corpus, builds the batches and starts the loop. With several
+processes, each calls the same function.
 """
 
 import contextlib
@@ -27,18 +27,19 @@ from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import compilation, hosts
 from bertzoo.train.stages import locate, start_of
 
-_FEW_ENTRIES, _FEW_OCCURRING = 0.5, 0.2  # shares of model.vocab_size, and of the entries, below which a run says so
-_DAY = 24 * 3600.0  # seconds that the other processes wait while the first tokenises
+# Warn if the tokenizer has under half of model.vocab_size entries, or if the text uses under a fifth of its entries.
+_FEW_ENTRIES, _FEW_OCCURRING = 0.5, 0.2
+_DAY = 24 * 3600.0  # seconds that the other processes wait while process 0 tokenises
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of execution, which do not change the result of a run.
+    """Execution options, which do not change a run's result.
 
-    corpus: where the corpus of a resumed run is now. workers: processes that tokenise, 0 for one per core.
-    batch_workers: processes that make batches, 0 for a thread. tell: receives each line for the user. progress: a
-    context whose value `pipeline.open_corpus` calls with the pieces tokenised and the bytes read. console: print the
-    steps to standard error.
+    corpus: where a resumed run's corpus is, if it has moved. workers: processes that tokenise; 0 uses one per core.
+    batch_workers: processes that build batches; 0 uses a thread. tell: receives each line for the user. progress:
+    returns a context manager whose value is called with (pieces tokenised, bytes read), or None. console: print
+    progress to standard error.
     """
 
     corpus: str | None = None
@@ -55,14 +56,15 @@ class Options:
 
 
 def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Path | None, options: Options) -> int:
-    """Pretrain to the end, or resume, and return the number of steps.
+    """Start or resume a pretraining run, train to the end, and return the number of steps done.
 
-    origin: the model that a new run starts from. Raises UserError if something does not fit, Stopped after a signal.
+    origin: the model that a new run starts from. Raises UserError if the config does not fit the run, origin, corpus or
+    devices, and Stopped after a signal.
     """
     run, tell = RunDirectory(run_dir), options.tell_once
     if origin is not None:
         check_apart(origin, run, "--from", "A run resumes by itself; leave --from out.")
-        # Before the directory exists; a run with a checkpoint does not read its source again.
+        # Check before creating the directory; a run with a checkpoint does not read its origin again.
         if hosts.share("the newest checkpoint", run.latest) is None:
             any_model.check_model(origin)
     with run.shared():
@@ -75,10 +77,10 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Path | None, options
 def transfer(
     recipe: Transfer, run_dir: str | Path, teacher_path: Path | None, stages: tuple[int, int] | None, options: Options
 ) -> int:
-    """Teach a student to the end, or to the end of stage `stages[1]`, counted from 1; return the number of steps.
+    """Train a student on its teacher to the run's end or to the end of stage `stages[1]`; return the steps done.
 
-    teacher_path: may be None for a resumed run, whose run.json has it. Raises UserError if something does not fit,
-    Stopped after a signal.
+    teacher_path: None in a resumed run, whose run.json names it. stages: first and last stage to train, counted from
+    1. Raises UserError if the config does not fit the run, teacher, corpus or devices, and Stopped after a signal.
     """
     run, tell = RunDirectory(run_dir), options.tell_once
     path, record = hosts.share("the teacher", lambda: _teacher(teacher_path, run))
@@ -102,16 +104,16 @@ def transfer(
 
 
 def check_apart(path: Path, run: RunDirectory, flag: str, instead: str) -> None:
-    """Raise UserError if the path given with a flag is the run itself; instead: what to do."""
+    """Raise UserError, ending with `instead`, if `path` (the value of option `flag`) is the run's own directory."""
     if path.resolve() == run.path.resolve():
         raise UserError(f"{flag} and --run_dir are both {run.name}. {instead}")
 
 
 def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:
-    """Open the corpus of a run; process 0 tokenises it if need be.
+    """Open the corpus of a run; process 0 tokenises it first if necessary.
 
-    A run with a checkpoint reads the corpus that it began with. Raises UserError if another process finds another
-    corpus.
+    A run with a checkpoint reads the corpus that it began with. vocabulary: the tokenizer that the corpus must have.
+    Raises UserError if processes find different corpora.
     """
     begun = run.latest() is not None
     if options.corpus and not begun:
@@ -145,7 +147,8 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
     hosts.barrier("the corpus", timeout=_DAY)  # each host downloads a corpus behind a URL
     if corpus.hash != expected:
         raise UserError(
-            f"the corpus {corpus.address} has hash {corpus.hash}, but that of process 0 has {expected}. Use one corpus."
+            f"the corpus {corpus.address} has hash {corpus.hash}, but that of process 0 has {expected}. Give every "
+            "process the same corpus."
         )
     for split, part in corpus.manifest.splits.items():
         options.tell_once(f"corpus, {split}: {part}")
@@ -160,15 +163,16 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
 
 
 def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
-    """Yield lines if most rows of the model's word table stay untrained. rows: model.vocab_size;
-    advise: name the options that avoid it, which apply only if the run trains its own tokenizer.
+    """Yield warnings if many rows of the model's word table stay untrained.
+
+    rows: model.vocab_size. advise: name options that avoid this, which apply only if the run trains its own tokenizer.
     """
     entries, occurring = corpus.tokenizer.vocab_size, corpus.manifest.splits["train"].entries
     if entries < _FEW_ENTRIES * rows:
         options = f"--model.vocab_size={entries} --data.tokenizer.vocab_size={entries}"
         yield (
             f"model.vocab_size = {rows:,}, but the tokenizer has {entries:,} entries: the other rows of the word table "
-            "are never trained" + (f". A new run with {options} has none of them." if advise else "")
+            "are never trained" + (f". A new run with {options} avoids this." if advise else "")
         )
     if occurring is not None and occurring < _FEW_OCCURRING * entries:
         yield (
@@ -180,7 +184,7 @@ def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
 def _checked_devices(
     recipe: Recipe, run: RunDirectory, tell: Callable[[str], None], origin: Path | None = None
 ) -> jax.sharding.Mesh:
-    """Return the mesh once the config is checked against the run, before the corpus, which may take hours."""
+    """Check the config against run and devices before tokenising, which may take hours, and return the mesh."""
     for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
         tell(f"changed since the run started: {line}")
     mesh = job.make_mesh(recipe)
@@ -193,7 +197,10 @@ def _checked_devices(
 def _warm_start(
     run: RunDirectory, recipe: Pretrain, origin: Path | None, tell: Callable[[str], None]
 ) -> tuple[WarmStart | None, Tokenizer | None]:
-    """Return the warm start of a run without a checkpoint, and the tokenizer of a run with an origin."""
+    """Return the warm start of a run with an origin but no checkpoint, and the tokenizer of any run with an origin.
+
+    Each is None for other runs.
+    """
     if hosts.share("the newest checkpoint", run.latest) is not None:
         return None, None if origin is None else run.tokenizer()
     if origin is None:
@@ -209,7 +216,7 @@ def _warm_start(
 
 
 def _check_same_everywhere(record: dict[str, Any], label: str, path: Path) -> None:
-    """Raise UserError if this process finds other parameters in a model's directory than process 0."""
+    """Raise UserError if the model at `path` has other parameters in this process than in process 0."""
     digest = record["parameters_sha256"]
     first = hosts.share(label, lambda: digest)
     if digest != first:
@@ -224,7 +231,7 @@ def _batches(recipe: Recipe, run: RunDirectory, vocabulary: Tokenizer | None, op
 
 
 def _teacher(teacher_path: Path | None, run: RunDirectory) -> tuple[str, dict | None]:
-    """The teacher's path and its record in run.json, which a run without a checkpoint has not."""
+    """Return the teacher's path and its record in run.json, which is None for a run without a checkpoint."""
     record = None
     if run.latest() is not None:
         run.fetch()
@@ -237,7 +244,7 @@ def _teacher(teacher_path: Path | None, run: RunDirectory) -> tuple[str, dict | 
 
 
 def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) -> int | None:
-    """The step to stop after; raises UserError if the run is not at one of the stages."""
+    """Return the step to stop after, or None; raises UserError if the run's next stage is not in the range `stages`."""
     if stages is None:
         return None
     first, last = stages

@@ -1,4 +1,4 @@
-"""The config of a pretraining run, and the checks that need more than one of its tables."""
+"""The config of a pretraining run, and checks that span several of its tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,18 +18,18 @@ from bertzoo.train.stages import Stage
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrain:
-    """A pretraining run; a TOML file holds `seed` and one table for each other field."""
+    """The config of a pretraining run: a TOML file with `seed` and one table for each other field."""
 
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     model: Model  # the architecture and its sizes
     objective: Masked | Replaced = field(default_factory=Masked)  # the loss
     data: Data = field(default_factory=Data)  # the text and how it becomes rows
     optimizer: Optimizer  # the update rule and its learning rate
-    stages: tuple[Stage, ...]  # stretches of training, one after another; at least one
+    stages: tuple[Stage, ...]  # consecutive phases of training; at least one
     compute: Compute = field(default_factory=Compute)  # number format and memory
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
     run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
-    # The tables of a model directory's model.toml (runs/any_model.py), of which a config takes [model].
+    # Tables of a model directory's model.toml (runs/any_model.py); of such a file, a config reads only [model].
     EXTRACTS: ClassVar[frozenset[str]] = frozenset({"model", "head", "source"})
 
     def __post_init__(self):

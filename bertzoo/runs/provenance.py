@@ -1,4 +1,4 @@
-"""Where a run came from: `run.json` with its software, devices and corpus, and a copy of its tokenizer."""
+"""Record the provenance of a run: `run.json` with software, devices and corpus, and a copy of the tokenizer."""
 
 import hashlib
 import logging
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 RUN_JSON = "run.json"
-TOKENIZER = "tokenizer"  # the folder beside run.json, and the key in it that holds the hash of each of its files
+TOKENIZER = "tokenizer"  # a folder beside run.json, and the key in run.json that holds the folder's file hashes
 
 
 def write_run_json(directory: Path, record: dict[str, Any]) -> None:
@@ -32,7 +32,7 @@ def write_run_json(directory: Path, record: dict[str, Any]) -> None:
 def read_run_json(directory: Path, run: str) -> dict[str, Any]:
     """Return the contents of run.json, or {} before the run has begun; raises UserError if it is damaged.
 
-    run: what errors call the run.
+    run: the run's name in errors.
     """
     path = directory / RUN_JSON
     if not path.is_file():
@@ -47,7 +47,7 @@ def read_run_json(directory: Path, run: str) -> dict[str, Any]:
 
 
 def software() -> dict[str, str | None]:
-    """Return the versions of the software that trains, for run.json."""
+    """Return the versions of bertzoo (with its git commit), Python and libraries for run.json."""
     return {
         "bertzoo": __version__,
         "git": git_revision(),
@@ -96,7 +96,7 @@ def copy_tokenizer(corpus: "Corpus", directory: Path) -> dict[str, Any]:
 def read_tokenizer(directory: Path, record: dict[str, Any], run: str) -> "Tokenizer | None":
     """Return the run's copy of its tokenizer, or None without one; raises CorpusError if it is damaged.
 
-    record: the contents of run.json; run: what errors call the run.
+    record: the contents of run.json; run: the run's name in errors.
     """
     from bertzoo.data.tokenizers import tokenizer
 
@@ -113,10 +113,10 @@ def read_tokenizer(directory: Path, record: dict[str, Any], run: str) -> "Tokeni
 
 
 def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: str | None) -> "Corpus":
-    """Open the corpus of a run, copying one behind a URL.
+    """Open the corpus of a run; a corpus behind a URL is first copied to this machine.
 
-    Looks at `where` if given, else at the run's own folder `default`, else at the address in run.json (`record`).
-    Raises CorpusError if there is no corpus, or another one than run.json names.
+    Looks at `where` if set, else in the run's own folder `default`, else at the address in run.json (`record`).
+    Raises CorpusError if the corpus is missing or is not the one in run.json.
     """
     from bertzoo.data.corpus import manifest
     from bertzoo.data.corpus.reader import Corpus
@@ -143,7 +143,7 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
 
 
 def check_corpus(where: str, digest: str, record: dict[str, Any], run: str) -> None:
-    """Raise CorpusError unless the corpus at `where`, with hash `digest`, is the one in run.json, if that has one."""
+    """Raise CorpusError if the corpus at `where`, with hash `digest`, has another hash in run.json (`record`)."""
     expected = record.get("corpus_sha256", digest)
     if digest != expected:
         raise CorpusError(

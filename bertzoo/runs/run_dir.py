@@ -20,7 +20,7 @@ from bertzoo.train import hosts, restore
 from bertzoo.train.progress import JsonLines
 from bertzoo.train.stages import locate, stage_of
 
-# What a run with a checkpoint cannot change: the parameters' shapes, and the contents of the batch at step k.
+# Config keys that a run with a checkpoint cannot change: they set state shapes, objectives or the batch at step k.
 FIXED = (
     "from",
     "seed",
@@ -36,17 +36,17 @@ FIXED = (
     "transfer.kind",
 )
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions", "masking_share")
-ORIGINS = ("from", "teacher")  # keys of run.json: path and hash of the parameters of the models a run is made from
+ORIGINS = ("from", "teacher")  # keys of run.json for the models a run is made from: path and parameter hash
 CONFIG = "config.toml"
-_MARK = ".processes-"  # begins the names of files by which processes find out that they share a directory
+_MARK = ".processes-"  # prefix of files that prove to all processes that they share a directory
 _LEFTOVERS = (lock.NAME, "corpus", "plans")  # of a run that ended before it wrote its config
-_PATIENCE = 90  # seconds in which a network file system shows a new file, or releases a lost host's lock
+_PATIENCE = 90  # seconds until a network file system shows a new file or releases a lost host's lock
 
 
 class RunDirectory:
-    """Paths of a run, on disk or behind gs://; the directory need not exist yet.
+    """The directory of a run, on disk or behind gs://, which need not exist yet, and the paths in it.
 
-    For a run in a bucket `path` is a local copy of the small files (runs/bucket.py).
+    For a run in a bucket, `path` is a local directory with copies of the small files (runs/bucket.py).
     """
 
     def __init__(self, path: Path | str):
@@ -63,22 +63,22 @@ class RunDirectory:
 
     @property
     def path(self) -> Path:
-        """The directory of the small files."""
+        """Local directory of the small files, such as config and metrics."""
         return self._path if self.bucket is None else self.bucket.directory
 
     @property
     def config(self) -> Path:
-        """The resolved config, as TOML."""
+        """Path of the resolved config (TOML)."""
         return self.path / CONFIG
 
     @property
     def metrics(self) -> Path:
-        """Every metric and event of the run, a JSON object a line."""
+        """Path of the log of metrics and events, one JSON object per line."""
         return self.path / "metrics.jsonl"
 
     @property
     def tensorboard(self) -> Path:
-        """The metrics as TensorBoard event files."""
+        """Directory of the TensorBoard event files."""
         return self.path / "tensorboard"
 
     def fetch(self) -> None:
@@ -96,10 +96,10 @@ class RunDirectory:
         return config.load(recipe_class(self.config), [self.config])
 
     def changes(self, recipe: Recipe, origin: Path | None = None) -> list[str]:
-        """Return a line for each difference from the config that the run began with.
+        """Return a line for each difference between `recipe` and the run's saved config.
 
-        origin: the model that the run is to start from. Raises ConfigError if a run with a checkpoint differs in what
-        it cannot change.
+        origin: the model that the run is to start from. Raises ConfigError if a run with a checkpoint changes a key in
+        FIXED or rows already read.
         """
         if not self.config.exists():
             return []
@@ -113,7 +113,7 @@ class RunDirectory:
         return changed
 
     def record_changes(self, recipe: Recipe, step: int) -> None:
-        """Append an event to metrics.jsonl if a run that resumes at `step` has another config than before."""
+        """Append a "changed" event to metrics.jsonl if a run that resumes at `step` has a new config."""
         changes = config.difference(self.load(), recipe) if self.config.exists() else []
         if changes:
             log = JsonLines(self.metrics)
@@ -121,21 +121,21 @@ class RunDirectory:
             log.close()
 
     def latest(self) -> int | None:
-        """The step of the newest checkpoint, damaged or not."""
+        """Return the step of the newest checkpoint, damaged or not; None without checkpoints."""
         return max(restore.steps_in(self.checkpoints), default=None)
 
     def write_config(self, recipe: Any) -> None:
-        """Write the resolved config."""
+        """Write the resolved config, and upload it for a run in a bucket."""
         atomic.write_bytes(self.config, config.dump(recipe).encode())
         if self.bucket is not None:
             self.bucket.send()
 
     def provenance(self) -> dict[str, Any]:
-        """The contents of run.json, or {} before the run has begun."""
+        """Return the contents of run.json, or {} before the run has begun."""
         return provenance.read_run_json(self.path, self.name)
 
     def origin(self, key: str) -> dict[str, Any] | None:
-        """The record in run.json of the model that the run starts "from" or of its "teacher", or None."""
+        """Return the record under a key of run.json: "from" (the initial model) or "teacher"; None if absent."""
         return self.provenance().get(key)
 
     def write_provenance(
@@ -154,18 +154,18 @@ class RunDirectory:
             self.bucket.send()
 
     def tokenizer(self) -> Tokenizer:
-        """The run's copy of its tokenizer or, without a copy, the corpus's."""
+        """Return the tokenizer from the run's copy or, without a copy, from the corpus."""
         return provenance.read_tokenizer(self.path, self.provenance(), self.name) or self.open_corpus().tokenizer
 
     def open_corpus(self, where: str | None = None) -> Corpus:
         """Open the corpus that the run was trained on; where: its path or URL, if it has moved.
 
-        Raises CorpusError if it is missing or another one.
+        Raises CorpusError if it is missing or not the one in run.json.
         """
         return provenance.find_corpus(self.corpus, self.provenance(), self.name, where)
 
     def corpus_is_elsewhere(self) -> bool:
-        """Return whether run.json names a corpus other than the run's own, which is opened and never rebuilt."""
+        """Return whether run.json names a corpus outside the run's directory; such a corpus is never rebuilt."""
         own = str(self.corpus.resolve()) if isinstance(self.corpus, Path) else self.corpus
         record = self.provenance()
         return "corpus_sha256" in record and record["corpus"] != own
@@ -176,9 +176,9 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory against other processes; the lock ends with this one.
+        """Lock the directory against other processes; the lock also ends with this process.
 
-        If the body raises before it writes anything, the directory is as it was before.
+        If the body raises before it writes a file, the lock file and new directories are removed.
         """
         home = self.path if self.bucket is None else self.bucket.local  # a bucket has no locks
         if home.exists() and not home.is_dir():
@@ -192,13 +192,13 @@ class RunDirectory:
             self.bucket.check_vacant(_LEFTOVERS)
         absent = [path for path in (home, *home.parents) if not path.exists()]
         file = home / lock.NAME
-        # A process of a run of several that was lost may still be ending.
+        # In a run of several processes, a lost one may still be ending.
         with lock.hold(file, self.name, patience=1 if hosts.alone() else _PATIENCE):
             try:
                 yield
             except BaseException:
                 if [path.name for path in home.iterdir()] == [file.name]:
-                    file.unlink()  # while it is locked: whoever has opened it meanwhile finds that it is gone
+                    file.unlink()  # while it is locked: a process that has opened it meanwhile sees that it is gone
                     with suppress(OSError):  # another process may have begun here
                         for path in absent:
                             path.rmdir()
@@ -206,7 +206,7 @@ class RunDirectory:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the directory through process 0; raises UserError if another process sees another directory."""
+        """Lock the directory in process 0; raises UserError in a process that sees another directory."""
         with ExitStack() as stack:
 
             def hold() -> str:
@@ -239,15 +239,17 @@ class RunDirectory:
 
 
 def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
-    """Changes that would shift rows already read: of the batches of stages that have begun, and of the lengths of
-    stages before the current one.
+    """Return the config changes that would shift rows already read.
+
+    These are changes to the batches of stages that have begun, and to the lengths of stages before the newest. done:
+    number of steps done.
     """
     index, inside = locate(old.stages, done)
     begun, newest = index + bool(inside), stage_of(old.stages, done)
     if len(new.stages) < begun:
         return [f"{begun} stages have begun, but the config has {len(new.stages)}"]
 
-    def fixed(recipe: Recipe) -> dict[str, Any]:  # all stages of a transfer strategy have one place in the config
+    def fixed(recipe: Recipe) -> dict[str, Any]:  # all stages of a transfer strategy share one table of the config
         return {
             f"{recipe.where(i)}.{name}": value
             for i in range(begun)

@@ -1,4 +1,4 @@
-"""The objective, the optimiser and the learning rates of every stage of a recipe, and the teacher's modules."""
+"""Build the objective, optimiser and learning rates of each stage of a recipe, and the teacher's modules."""
 
 import dataclasses
 import functools
@@ -39,7 +39,7 @@ def build_setups(recipe: Recipe) -> tuple[StageSetup, ...]:
 
 
 def gradient_function(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
-    """Return the function (params, frozen, batch) -> gradients of a stage."""
+    """Return the function (params, frozen, batch) -> gradients that a stage computes."""
     setup = build_setups(recipe)[index]
 
     def function(params: Any, frozen: Any, batch: Any) -> Any:
@@ -51,8 +51,8 @@ def gradient_function(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], A
 def model_flops(recipe: Recipe, index: int) -> int:
     """Return the FLOPs of matrix products for one row of a stage, forward and backward, without recomputation.
 
-    The backward pass has two products for each of the forward pass, except in the teacher and below the first trained
-    parameter.
+    The backward pass has two matrix products for each one in the forward pass, except in the teacher and below the
+    first trained parameter.
     """
     recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
     objective, batch = build_setups(recipe)[index].objective, batch_shapes(recipe, index)
@@ -64,7 +64,7 @@ def model_flops(recipe: Recipe, index: int) -> int:
 
 @functools.lru_cache(maxsize=4)
 def teacher_of(recipe: Transfer) -> Teacher:
-    """Return the teacher's modules; raises ConfigError if distillation needs a masked language model it lacks."""
+    """Return the teacher's modules; raises ConfigError if the teacher lacks a masked language model to distil."""
     knowledge, generator = recipe.knowledge, None
     predicts = knowledge.ground_truth < 1 and bool(recipe.distillation or isinstance(recipe.transfer, Auxiliary))
     if isinstance(recipe.teacher_objective, Replaced) and predicts:
@@ -79,11 +79,14 @@ def teacher_of(recipe: Transfer) -> Teacher:
 
 
 def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> Any:
-    """Return shapes, dtypes and, on a mesh, shardings of the teacher's parameters; raises as `sharding.shardings`."""
+    """Return shapes, dtypes and, if there is a mesh, shardings of the teacher's parameters.
+
+    Raises as `sharding.shardings` does.
+    """
     boxed, dtype = teacher_of(recipe).shapes(), jnp.dtype(recipe.knowledge.dtype)
     if mesh is None:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), nn.meta.unbox(boxed))
-    # The prefix appears in errors: the student's parameters may have the same names.
+    # Errors show the prefix, because the student's parameters may have the same names.
     places = sharding.shardings({"teacher": boxed}, mesh, recipe.mesh.fallbacks)["teacher"]
     return jax.tree.map(
         lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place), nn.meta.unbox(boxed), places
@@ -92,7 +95,10 @@ def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> A
 
 @functools.lru_cache(maxsize=4)
 def copied_names(recipe: Transfer) -> tuple[str, ...]:
-    """Return the student's parameters outside its layers that the teacher has under the same name, shape and module."""
+    """Return the paths of parameters to copy from the teacher: outside layers, with equal path, shape and module class.
+
+    Empty unless knowledge.copy is set.
+    """
     if not recipe.knowledge.copy:
         return ()
     compute = dataclasses.replace(recipe.compute, vocab_multiple=1)
@@ -111,14 +117,14 @@ def copied_names(recipe: Transfer) -> tuple[str, ...]:
 
 
 def _owner(module: object, name: str) -> type:
-    """The class of the module that has a parameter: LayerNorm and NoNorm have the same names."""
+    """Return the class of the module that owns a parameter; LayerNorm and NoNorm have parameters of the same names."""
     for part in name.split("/")[:-1]:
         module = getattr(module, part)
     return type(module)
 
 
 class _TransferSetups:
-    """Builds the setups of one transfer."""
+    """Build the stage setups of one transfer."""
 
     def __init__(self, recipe: Transfer):
         self._recipe = recipe
@@ -148,7 +154,7 @@ class _TransferSetups:
         )
 
     def of_layers(self, index: int, layers: tuple[int, ...]) -> StageSetup:
-        """The setup of a strategy's stage that compares these layers of the student, counted from 1."""
+        """Return the setup of the strategy's stage `index`, which compares the student's `layers`, counted from 1."""
         recipe, count = self._recipe, self._recipe.model.layers
         auxiliary = isinstance(recipe.transfer, Auxiliary)
         lower_rate = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
@@ -161,13 +167,13 @@ class _TransferSetups:
             head, _, rest = name.partition("/")
             if head in ("encoder", PROJECTIONS) and rest.startswith("layers_"):
                 module = rest.split("/")[0]
-                if head == PROJECTIONS:  # one for each layer, even if the layers share parameters
+                if head == PROJECTIONS:  # each layer has a projection, even if the layers share parameters
                     return float(int(module.removeprefix("layers_")) + 1 in layers)
                 layer = self._names.index(module) + 1
                 if not single:
                     return 1.0
                 return 1.0 if layer == layers[0] else lower_rate * (layer < layers[0])
-            # Below the layers, what is copied from the teacher stays fixed; the rest is trained with the first layer.
+            # Below the layers, parameters copied from the teacher stay fixed; the others train with the first layer.
             if name in fixed or not name.startswith(BELOW_LAYERS):
                 return 0.0
             return 1.0 if index == 0 or not single else lower_rate
@@ -181,8 +187,9 @@ class _TransferSetups:
 
     @functools.cached_property
     def _fixed_below_layers(self) -> frozenset[str]:
-        """Parameters below the layers that a strategy does not train: the copied ones and, if only the norm is not
-        copied, the norm too. A NoNorm has no counterpart in the teacher and keeps γ = 1, β = 0 (as the authors' code).
+        """Paths of parameters below the layers that stay fixed: copied ones, and the embedding's norm if the rest is.
+
+        So a NoNorm, which has no counterpart in the teacher, keeps γ = 1 and β = 0 (as in the authors' code).
         """
         copied = frozenset(copied_names(self._recipe))
         before = {name for name in shapes_of(self._student) if name.startswith(BELOW_LAYERS)}

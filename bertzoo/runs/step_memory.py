@@ -1,4 +1,4 @@
-"""The memory of a stage's step, from shapes alone, and what to change when the devices have less."""
+"""Estimate the memory of a stage's step from shapes alone, and advise what to change if devices have less."""
 
 import bisect
 import dataclasses
@@ -21,7 +21,7 @@ from bertzoo.train import stages as staging
 from bertzoo.train import state as states
 from bertzoo.train.state import State
 
-# Compiled steps need 0.85 to 1.32 of the estimate on a CPU, and less on accelerators, whose compilers fuse more.
+# Compiled steps need 0.85 to 1.32 times the estimate on a CPU, and less on accelerators, whose compilers fuse more.
 _LEAST = {"cpu": 0.85}
 _LEAST_ELSEWHERE = 0.5
 _MOST = 1.35
@@ -29,9 +29,10 @@ _MOST = 1.35
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """Bytes of one device during a step. All are exact but `activations`: all values alive at once, nothing fused.
+    """Bytes that a step needs on one device.
 
-    gradients: float32; in microbatches, those of one microbatch and their sum.
+    All are exact but `activations`, the peak of live values if nothing were fused. gradients: in float32; with
+    microbatches, the gradients of one microbatch and their sum.
     """
 
     parameters: int
@@ -43,17 +44,17 @@ class StepMemory:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all fields."""
         return sum(dataclasses.astuple(self))
 
     @property
     def exact(self) -> int:
-        """Everything but the activations."""
+        """The total without activations."""
         return self.total - self.activations
 
     @property
     def ample(self) -> int:
-        """The total and a second copy of parameters and moments, for what only the compiler knows."""
+        """The total plus a second copy of parameters and optimiser state, a reserve for unknown compiler needs."""
         return self.total + self.parameters + self.optimizer
 
 
@@ -64,9 +65,9 @@ def step_memory(
     accumulate: int | None = None,
     gradients: core.Jaxpr | None = None,
 ) -> StepMemory:
-    """Return the memory of a stage's step in `accumulate` microbatches, by default the stage's.
+    """Return the memory of stage `index`'s step in `accumulate` microbatches, by default the stage's number of them.
 
-    gradients: the traced gradients for the rows that a device computes at once, if the caller has them.
+    gradients: the result of `trace_gradients` for one device's rows of a microbatch; computed if None.
     """
     stage, state = recipe.stages[index], state_shapes(recipe, index, mesh)
     rows, accumulate = stage.batch_size // sharding.row_shards(mesh), accumulate or stage.accumulate
@@ -92,7 +93,7 @@ def check_memory(
     """Raise OutOfMemory, with advice, if the largest step is certain not to fit the devices.
 
     Warns through `tell` about a step that may not fit; `compilation.check_fits` decides once it is compiled. where: the
-    config key of a stage, by default the recipe's.
+    config key of a stage for the advice, by default `recipe.where`.
     """
     index = max(range(len(recipe.stages)), key=lambda i: _tokens(recipe.stages[i]))
     memory, device = step_memory(recipe, index, mesh), compilation.device_memory()
@@ -113,9 +114,9 @@ def check_memory(
 def advice(
     recipe: Recipe, mesh: jax.sharding.Mesh, where: Callable[[int], str] | None = None
 ) -> Callable[[int, float], str]:
-    """Return a function (stage, share) -> options whose step needs at most that share of the present memory.
+    """Return a function (stage, share) -> sentence naming options that cut a step's memory to at most that share.
 
-    The options leave room for a compiler that needs more than the estimate.
+    The options leave room for a compiler that needs more than the estimate. where: as in `check_memory`.
     """
     shards = sharding.row_shards(mesh)
 
@@ -134,7 +135,7 @@ def advice(
         option = f"'--{table}.*.accumulate={n}'" if together else f"--{key}.accumulate={n}"
         smaller = stage.batch_size * stage.accumulate // n
         return (
-            f"Use {option}, which computes the same in {n} parts, or --{key}.batch_size={smaller}, which is another "
+            f"Use {option}, which computes the same in {n} parts, or --{key}.batch_size={smaller}, which changes the "
             "recipe."
         )
 
@@ -142,7 +143,7 @@ def advice(
 
 
 def state_shapes(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> State:
-    """Return shapes, dtypes and shardings of a stage's state; raises ConfigError as a run does."""
+    """Return shapes, dtypes and shardings of a stage's training state; raises ConfigError if the mesh does not fit."""
     setup, group = stage_setups.build_setups(recipe)[index], staging.schedule_group(recipe.stages, index)
     optimizer = setup.transformation(group.steps, group.learning_rate)
     return states.abstract(setup.objective, optimizer, mesh, recipe.mesh.fallbacks)
@@ -154,7 +155,7 @@ def teacher_shapes(recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
 
 
 def parameter_shapes(recipe: Recipe) -> Any:
-    """Return shapes and dtypes of the parameters."""
+    """Return shapes and dtypes of the trained model's parameters."""
     return nn.unbox(states.boxed_shapes(stage_setups.build_setups(recipe)[0].objective))
 
 
@@ -166,7 +167,7 @@ def trace_gradients(recipe: Recipe, index: int, rows: int) -> core.Jaxpr:
 
 
 def bytes_of(tree: Any, whole: bool = False) -> int:
-    """Return the bytes of all leaves on one device, or with `whole` over all devices."""
+    """Return the bytes of a tree's leaves: the part on one device, or all of them if `whole`."""
     total = 0
     for leaf in jax.tree.leaves(tree):
         place = None if whole else getattr(leaf, "sharding", None)
@@ -175,5 +176,5 @@ def bytes_of(tree: Any, whole: bool = False) -> int:
 
 
 def _tokens(stage: staging.Stage) -> int:
-    """Tokens that a step computes at once."""
+    """Return the number of tokens in one microbatch."""
     return stage.batch_size // stage.accumulate * stage.max_length

@@ -1,4 +1,4 @@
-"""The teacher of a transfer: its parameters on the devices, and those that the student starts with."""
+"""Read the teacher of a transfer: place its parameters on devices, and copy some to the student."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +28,9 @@ from bertzoo.train.state import name_of, named, shapes_of
 
 
 def read_teacher(path: Path, recipe: Transfer, mesh: jax.sharding.Mesh) -> WarmStart:
-    """Return what a student takes from the teacher at `path`; `frozen` holds the teacher's placed parameters.
+    """Return a student's warm start from the teacher at `path`; its `frozen` holds the teacher's parameters on devices.
 
-    Raises UserError if that is no model, is not the config's teacher, or lacks parameters that the transfer reads.
+    Raises UserError if `path` is not a model, is not the config's teacher, or lacks parameters that the transfer reads.
     """
     source = replace(any_model.read_model(path), origin=str(path))
     changed = check_same_model(source, recipe.teacher, "teacher")
@@ -48,7 +48,7 @@ def read_teacher(path: Path, recipe: Transfer, mesh: jax.sharding.Mesh) -> WarmS
 
 
 def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
-    """Raise ConfigError if a run was trained under another objective than the config says; only runs record theirs."""
+    """Raise ConfigError if a run has another objective than `recipe.teacher_objective`; other models record none."""
     if source.source.get("format") != "run":
         return
     configured: Any = recipe.teacher_objective
@@ -64,7 +64,7 @@ def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
 
 
 def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
-    """Place the parameters of the teacher's modules, cast and padded as the transfer computes with them."""
+    """Return the parameters of the teacher's modules on the mesh, cast and padded as the transfer reads them."""
     teacher, placed = stage_setups.teacher_of(recipe), stage_setups.teacher_shapes(recipe, mesh)
     unpadded = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
     shapes = nn.unbox(stage_setups.teacher_of(unpadded).shapes())
@@ -96,7 +96,7 @@ def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> An
 
 
 def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
-    """The generator beside a discriminator; raises ConfigError without one, or if its sizes differ."""
+    """Return a discriminator's generator; raises ConfigError without one, or if its sizes differ from the config."""
     configured: Any = recipe.teacher_objective
     if "masked" not in source.others:
         raise ConfigError(
@@ -115,9 +115,9 @@ def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
 
 
 def _copied(source: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The student's initial parameters that are the teacher's, padded, and lines for the user."""
+    """Return the parameters that the student copies from the teacher, padded, by path, and lines for the user."""
     shapes = shapes_of(stage_setups.build_setups(recipe)[-1].objective)
-    sentence = source.source.get("sentence", recipe.objective.sentence)  # unknown: taken to be the same
+    sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same
     copied = [
         name
         for name in stage_setups.copied_names(recipe)
@@ -133,5 +133,5 @@ def _copied(source: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray]
 
 
 def _owners(names: list[str]) -> str:
-    """The modules that parameters belong to, each once."""
+    """Return the paths of the modules that own parameters, each once, as text."""
     return ", ".join(dict.fromkeys(name.rsplit("/", 1)[0] for name in names))

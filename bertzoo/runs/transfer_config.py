@@ -25,7 +25,7 @@ def _warmup() -> Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyStages:
-    """The fields of every strategy: batch shapes, learning rate and schedule of its stages."""
+    """The fields that strategies share: batch shapes, learning rate and schedule of their stages."""
 
     steps: int  # optimiser steps of one stage
     batch_size: int  # rows of one step, over all devices and microbatches
@@ -38,21 +38,21 @@ class StrategyStages:
     schedule: Schedule = field(default_factory=_warmup)  # learning rate of each stage by step
 
     def __post_init__(self):
-        self.stage()  # raises ConfigError if the fields allow no stage
+        self.stage()  # raises ConfigError if the fields make no valid stage
 
     def stage(self) -> Stage:
-        """Return one stage, which starts with fresh moments."""
+        """Return the `Stage` with these fields, which starts with a fresh optimiser."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Stage) if hasattr(self, f.name)}
         return Stage(**fields, carry="params")
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
-        """Return for each stage the student's layers, counted from 1, that are compared with the teacher's."""
+        """Return for each stage the student's layers, counted from 1, that it compares with the teacher's."""
         return [tuple(range(1, layers + 1))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progressive(StrategyStages):
-    """One stage of `steps` for each layer of the student, from the first (PKT, §3.6)."""
+    """Progressive knowledge transfer (PKT, §3.6): one stage of `steps` for each student layer, from the first up."""
 
     kind: Literal["progressive"] = "progressive"
     lower_rate: float = 0.1  # factor of the learning rate for the layers below the current one; 0 freezes them
@@ -65,23 +65,23 @@ class Progressive(StrategyStages):
             )
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
-        """Return one layer for each stage."""
+        """Return the single student layer of each stage."""
         return [(layer,) for layer in range(1, layers + 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Joint(StrategyStages):
-    """One stage for all layers together (JKT, §3.6)."""
+    """Joint knowledge transfer (JKT, §3.6): one stage for all layers together."""
 
     kind: Literal["joint"] = "joint"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auxiliary(StrategyStages):
-    """One stage with a single loss: the transfer of all layers and the distillation (AKT, §3.6).
+    """Auxiliary knowledge transfer (AKT, §3.6): one stage whose loss sums the transfer of all layers and distillation.
 
-    Everything trains, nothing is copied from the teacher, and no stage follows. The schedule is the authors'
-    distillation's, 10 k of 500 k steps of warm-up, because this stage takes its place.
+    All parameters train, none are copied from the teacher by default, and no stage follows. The schedule is that of the
+    authors' distillation (10 k of 500 k steps of warm-up), which this stage replaces.
     """
 
     kind: Literal["auxiliary"] = "auxiliary"
@@ -100,20 +100,20 @@ Strategy = Progressive | Joint | Auxiliary | Nothing
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """A student that learns from a teacher; a TOML file holds `seed` and one table for each other field.
+    """The config of a student that learns from a teacher: a TOML file with `seed` and one table for each other field.
 
     Raises ConfigError if tables disagree.
     """
 
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     teacher: Model  # the teacher's architecture and sizes
-    teacher_objective: Masked | Replaced = field(default_factory=Masked)  # what the teacher was trained for
+    teacher_objective: Masked | Replaced = field(default_factory=Masked)  # the loss that the teacher was trained with
     model: Model  # the student's architecture and sizes
-    objective: Masked = field(default_factory=Masked)  # the student's loss beside the teacher's
+    objective: Masked = field(default_factory=Masked)  # the student's own loss on the text
     knowledge: Knowledge = field(default_factory=Knowledge)  # what the student learns from the teacher, and its weights
     transfer: Strategy  # the strategy that transfers layers
     data: Data = field(default_factory=Data)  # the text and how it becomes rows
-    optimizer: Optimizer  # the update rule; its schedule is that of the distillation
+    optimizer: Optimizer  # the update rule; its schedule applies to the distillation
     distillation: tuple[Stage, ...] = ()  # stages after the transfer; none under transfer.kind = "auxiliary"
     compute: Compute = field(default_factory=Compute)  # number format and memory
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
@@ -216,7 +216,7 @@ class Transfer:
         return "transfer" if after < 0 else f"distillation.{after}"
 
     def optimizer_of(self, index: int) -> Optimizer:
-        """Return the optimiser of a stage, with its schedule."""
+        """Return the optimiser of a stage, with the schedule of that stage."""
         if isinstance(self.transfer, Nothing) or index >= len(self.layer_groups):
             return self.optimizer
         return dataclasses.replace(self.optimizer, schedule=self.transfer.schedule)

@@ -1,6 +1,7 @@
-"""The start of a run: another model's parameters under the run's objective, and that model's tokenizer.
+"""Start a run from another model's parameters and tokenizer.
 
-The embedding and the encoder are taken whole; a head is taken if the objective has the same one, else it starts fresh.
+The embedding and the encoder are copied whole. A head is copied if the run's objective has the same one; otherwise it
+is drawn from the seed.
 """
 
 from collections import defaultdict
@@ -25,17 +26,17 @@ from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.state import shapes_of
 
 BACKBONE = ("embedding", "encoder")
-# Fields of a model config that change neither a parameter nor the output of a row without padding, except in training.
+# Fields of a model config that may differ: outside training, they change no output of a row without padding.
 FREE = ("dropout", "attention_dropout", "initializer_range", "mask_padding")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStart:
-    """What a new run takes from another model.
+    """Parameters and tokenizer that a new run takes from another model.
 
-    params: by path, the parameters that are not drawn from the seed. tokenizer: the corpus must have the same. record:
-    goes into run.json under `key`. report: lines for the user about what becomes of the source's parameters. frozen:
-    what the objective reads beside its parameters, such as a teacher's.
+    params: initial parameters by path; all others are drawn from the seed. tokenizer: the one that the corpus must
+    have. record: the entry `key` of run.json. report: lines that tell the user which parameters are copied. frozen:
+    parameters that the objective reads but does not train, such as a teacher's.
     """
 
     key: Literal["from", "teacher"] = "from"
@@ -48,9 +49,10 @@ class WarmStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """Modules (the first part of a parameter's path) of a source and a target.
+    """How modules of a source and a target model match; a module is the first part of a parameter's path.
 
-    taken: copied; fresh: drawn from the seed, with the reason; left: the source's without a place in the target.
+    taken: modules to copy. fresh: modules to draw from the seed, with the reason. left: source modules that the target
+    lacks.
     """
 
     taken: list[str] = field(default_factory=list)
@@ -58,7 +60,7 @@ class Match:
     left: list[str] = field(default_factory=list)
 
     def report(self, origin: str) -> list[str]:
-        """Lines for the user."""
+        """Return lines that tell the user which modules of `origin` are copied, fresh or left out."""
         lines = [f"taken from {origin}: {', '.join(self.taken)}"]
         if self.fresh:
             lines.append("starting fresh: " + ", ".join(f"{name} ({why})" for name, why in self.fresh.items()))
@@ -70,9 +72,9 @@ class Match:
 def load_recipe(
     files: Iterable[str | Path], overrides: Iterable[tuple[str, str]], origin: Path | None, run_dir: str | Path
 ) -> Pretrain:
-    """Load the config of a pretraining; with an origin, [model] is the origin's if no file has it.
+    """Load the config of a pretraining run; if no file has [model], the model at `origin` provides it.
 
-    A run with a checkpoint has its own. Raises UserError.
+    For a run with a checkpoint, the run's own config provides it instead. Raises UserError.
     """
     overrides = list(overrides)
 
@@ -97,8 +99,8 @@ def match_parameters(
 ) -> Match:
     """Match two sets of parameters (path -> anything with a shape) module by module.
 
-    A module is taken if both have the same parameters of the same shapes in it. fresh: modules never to take, with the
-    reason. Raises ConfigError if a module of the backbone cannot be taken.
+    A module is copied if both have the same parameters of the same shapes in it. fresh: modules never to copy, with the
+    reason. Raises ConfigError if the embedding or the encoder differs.
     """
     match, target_modules, source_modules = Match(), _modules(target), _modules(source)
     for module, names in target_modules.items():
@@ -126,13 +128,13 @@ def match_parameters(
 
 
 def read_warm_start(path: Path, recipe: Pretrain) -> WarmStart:
-    """Return what a run of `recipe` takes from the model at `path`; raises UserError if that does not fit."""
+    """Return the warm start of a run of `recipe` from the model at `path`; raises UserError if that does not fit."""
     source = replace(any_model.read_model(path), origin=str(path))
     changed = check_same_model(source, recipe.model, "model")
     tokenizer, unverified = match_tokenizer(source, recipe.data)
     arrays = source.params | source.generator
     shapes, padded = _shapes(recipe, replace(recipe.compute, vocab_multiple=1)), _shapes(recipe, recipe.compute)
-    sentence = source.source.get("sentence", recipe.objective.sentence)  # unknown: taken to be the same
+    sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same
     fresh = {"sentence_head": f"trained for {sentence}"} if sentence != recipe.objective.sentence else {}
     match = match_parameters(arrays, shapes, source.origin, fresh)
     return WarmStart(
@@ -155,7 +157,10 @@ def origin_record(source: Pretrained, path: Path) -> dict[str, Any]:
 
 
 def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
-    """Return a line about fields of the config's `table` that may differ and do; raises ConfigError for the others."""
+    """Raise ConfigError if the source's model config differs from `model`, except in FREE fields such as dropout.
+
+    table: name of `model` in errors. Returns a line about FREE fields that differ, or [].
+    """
     lines = [line.split(": ", 1) for line in config.difference(source.model, model)]
     both = {key: values.split(" -> ", 1) for key, values in lines}
     strict = [key for key in both if key.split(".")[-1] not in FREE]
@@ -167,7 +172,7 @@ def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
 
 
 def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str]]:
-    """Return the source's tokenizer and lines for the user; raises ConfigError if the config names another one."""
+    """Return the source's tokenizer, else the config's, and lines for the user; raises ConfigError if they differ."""
     own, configured, origin = source.tokenizer, data.tokenizer, source.origin
     if not configured.path:
         if own is None:
@@ -198,7 +203,7 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
 
 
 def pad_vocabulary(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Append zeros for the spare rows of a vocabulary."""
+    """Return the array padded with zeros to `shape`, for padding rows of the vocabulary."""
     return np.pad(array, [(0, after - before) for before, after in zip(array.shape, shape, strict=True)])
 
 
@@ -207,7 +212,7 @@ def _shapes(recipe: Pretrain, compute: Compute) -> dict[str, Any]:
 
 
 def _modules(names: Iterable[str]) -> dict[str, set[str]]:
-    """Paths of parameters by module."""
+    """Group parameter paths by module, the first part of a path."""
     modules = defaultdict(set)
     for name in sorted(names):
         modules[name.split("/")[0]].add(name)

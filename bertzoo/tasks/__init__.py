@@ -1,4 +1,4 @@
-"""Tasks with labels: files to examples, examples to encoded rows, predictions to scores. Without jax.
+"""Tasks: read examples from files, encode them as rows, and score predictions. Nothing here needs jax.
 
     task = GLUE["cola"]  # glue.py; or the user's own files, custom.py: CustomFiles(train="a.csv").task(directory)
     split = task.read("train", directory); split.examples, split.skipped  # task.py
@@ -17,6 +17,6 @@
     score_1(questions, predictions); save(directory, answered)  # squad_metric.py
 
 A batch has `input_ids, token_type_ids, attention_mask` (B,L) int32 and `row_weight` (B,) float32, 0 in rows that only
-fill the batch; with labels `label` (B,) int32 or float32, or for words (B,L) int32 and `label_weight` (B,L) float32;
-for windows `start`, `end` (B,) int32 and `answerable` (B,) float32.
+fill the batch. With labels, it has `label` (B,) int32 or float32; for words `label` (B,L) int32 and `label_weight`
+(B,L) float32; for windows `start`, `end` (B,) int32 and `answerable` (B,) float32.
 """

@@ -11,18 +11,19 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.tasks.paragraphs import Paragraphs, Window
 
 Output = Mapping[str, np.ndarray]
-NEVER = 1e6  # null odds if nothing can be answered; finite, since JSON has no infinity
+NEVER = 1e6  # null odds of a question without candidate answers; finite, since JSON has no infinity
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How answers are chosen; with `nulls` (SQuAD 2.0) none is given if the null odds exceed `threshold`.
+    """How answers are chosen. With `nulls` (SQuAD 2.0), a question gets no answer if its null odds exceed `threshold`.
 
-    The threshold is 0 in BERT's code, with logits of [CLS], and -2.75 in ELECTRA's, with its joint head.
+    BERT's null odds are the score of [CLS] minus the best answer's; its threshold is 0. ELECTRA's are the joint head's
+    score of "no answer"; its threshold is -2.75.
     """
 
-    candidates: int = 20  # starts per window, ends per window or start, answers per question
-    longest: int = 30  # pieces of an answer
+    candidates: int = 20  # most starts per window, ends per window or start, and answers per question
+    longest: int = 30  # pieces of an answer, at most
     nulls: bool = False
     threshold: float = 0.0
 
@@ -35,9 +36,9 @@ class Decoding:
 
 
 class Candidate(NamedTuple):
-    """A text, the scores of its start and end, whose sum ranks it, and its softmax share among the candidates.
+    """A possible answer: its text, the scores of start and end, whose sum ranks it, and its softmax probability.
 
-    at: its first character in the paragraph; None for no answer.
+    at: offset of its first character in the paragraph; None for "no answer".
     """
 
     text: str
@@ -48,8 +49,8 @@ class Candidate(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer to a question: `text`, empty for no answer, `best`, the best answer in any case, and the odds for no
-    answer (None unless decoded with nulls). The best candidates come first.
+    """The answer to a question. text: empty for no answer; best: the best answer, even if `text` is empty; null_odds:
+    odds of no answer, None without nulls; candidates: best first.
     """
 
     key: str
@@ -60,14 +61,14 @@ class Answered(NamedTuple):
 
     @property
     def given(self) -> Candidate | None:
-        """The candidate that is the answer, or None."""
+        """The candidate chosen as the answer, or None."""
         return next((candidate for candidate in self.candidates if candidate.text == self.text), None)
 
 
 class Pairs(NamedTuple):
-    """Possible answers (N,) in one row: positions of start and end, and their scores; `null` scores no answer.
+    """Possible answers in one row: positions and scores of start and end, each (N,). null: score of "no answer".
 
-    null_pair: its two logits, if no answer is ranked among the answers.
+    null_pair: the two logits that sum to `null`, by which "no answer" is ranked; None for a joint head.
     """
 
     row: int
@@ -82,9 +83,9 @@ class Pairs(NamedTuple):
 def decode(windows: Paragraphs, outputs: Sequence[Output], decoding: Decoding) -> list[Answered]:
     """The answers to all questions, in their order, from a model's output for every window.
 
-    An output has `start_logits` and `end_logits` (L,), or of a joint head `start_scores` and `starts` (K,),
-    `end_scores` and `ends` (K,M) given each start, and `null_score` (). A question without a row gets an empty answer.
-    Raises UserError if an output is not finite.
+    An output has `start_logits` and `end_logits` (L,). A joint head's has `starts` and `start_scores` (K,), `ends` and
+    `end_scores` (K,M) for each start, and `null_score` (). A question without a window gets an empty answer. Raises
+    UserError if an output is not finite.
     """
     if len(outputs) != len(windows.windows):
         raise ValueError(f"{len(outputs)} outputs for {len(windows.windows)} rows")
@@ -104,7 +105,7 @@ def decode(windows: Paragraphs, outputs: Sequence[Output], decoding: Decoding) -
 
 
 def _logits(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
-    """All pairs of the best starts and the best ends, outside of the padding."""
+    """The possible answers among all pairs of the best starts and the best ends."""
     start, end = (output[name][: window.length].astype(np.float64) for name in ("start_logits", "end_logits"))
     starts, ends = (np.argsort(-scores, kind="stable")[: decoding.candidates] for scores in (start, end))
     pairs = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
@@ -113,7 +114,7 @@ def _logits(row: int, window: Window, output: Output, decoding: Decoding) -> Pai
 
 
 def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
-    """The pairs of a joint head's beam search, whose score of no answer is one number."""
+    """The possible answers in a joint head's beams; its score of "no answer" is one number."""
     starts = output["starts"][: decoding.candidates]
     ends = output["ends"][: decoding.candidates, : decoding.candidates]
     scores = output["end_scores"][: decoding.candidates, : decoding.candidates].astype(np.float64)
@@ -132,7 +133,7 @@ def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pair
 
 
 def _possible(pairs: Pairs, window: Window, decoding: Decoding) -> Pairs:
-    """Candidate (start, end) pairs: inside the paragraph, short enough, start with its most context in this window."""
+    """Keep the pairs inside the paragraph that are short enough and whose start has its maximum context in `window`."""
     starts, ends = pairs.starts - window.context, pairs.ends - window.context
     inside = (starts >= 0) & (starts <= ends) & (ends < window.size) & (ends - starts < decoding.longest)
     inside[inside] = window.best[starts[inside]]
@@ -159,12 +160,12 @@ def _answer(key: str, several: list[Pairs], windows: Paragraphs, decoding: Decod
 
 
 def _null(several: list[Pairs]) -> Pairs:
-    """The row with the lowest score of no answer, the first of equals."""
+    """The row with the lowest score of "no answer", the first of equal ones."""
     return min(several, key=lambda pairs: pairs.null)
 
 
 def _ranked(several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> list[Candidate]:
-    """The best answers with distinct texts; with nulls no answer is among them, or follows them."""
+    """The best answers with distinct texts; with nulls and two null logits, "no answer" is always among them."""
     if not several:
         return []
     ranked: dict[str, tuple[float, float, int | None]] = {}

@@ -1,11 +1,11 @@
-"""The averages that papers print, by the scores that each paper includes; in points."""
+"""The average scores that papers print, in points; each paper averages its own choice of scores."""
 
 from collections.abc import Mapping
 
 from bertzoo.core.errors import UserError
 from bertzoo.tasks.task import Task
 
-WNLI = 65.1  # of the majority class on WNLI's test set, which SqueezeBERT and MobileBERT report
+WNLI = 65.1  # accuracy of the majority class on WNLI's test set, which SqueezeBERT and MobileBERT report
 _MNLI = ("mnli_matched/accuracy", "mnli_mismatched/accuracy")
 _QQP, _MRPC = (("qqp/accuracy", "qqp/f1"), ("mrpc/accuracy", "mrpc/f1"))
 _STSB = ("stsb/pearson", "stsb/spearman")
@@ -13,8 +13,8 @@ _ALONE = (("qnli/accuracy",), ("sst2/accuracy",), ("cola/matthews",), ("rte/accu
 _EIGHT = (_MNLI, _QQP, _MRPC, _STSB, *_ALONE)
 _NINE = (*_EIGHT, ("wnli/accuracy",))
 
-# Each average is the mean of the means of these scores. SqueezeBERT: Iandola et al. 2020, Appendix A, listings 1 and 2;
-# the second is the leaderboard's, and MobileBERT's too, although its columns are F1 and Spearman (Sun et al. 2020,
+# Each average is the mean of its groups' means. SqueezeBERT: Iandola et al. 2020, Appendix A, listings 1 and 2.
+# Listing 2 is the leaderboard's average, and MobileBERT's, whose columns are only F1 and Spearman (Sun et al. 2020,
 # Table 4). ConvBERT: Jiang et al. 2020, Tables 2 and 3. schuBERT: Khetan and Karnin 2020, recomputed from its tables.
 AVERAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "squeezebert_dev": _EIGHT,
@@ -44,9 +44,9 @@ def score_name(task: Task, split: str, metric: str) -> str:
 
 
 def average(name: str, scores: Mapping[str, float]) -> float:
-    """An average by name; WNLI's score defaults to the majority's.
+    """Compute an average by name; WNLI's score defaults to the majority class's.
 
-    scores: by `score_name`; SQuAD's are `squad1/f1` and so on. Raises UserError naming missing scores.
+    scores: points by name (`score_name`); SQuAD's are `squad1/f1` and so on. Raises UserError naming missing scores.
     """
     if name not in AVERAGES:
         raise UserError(f"the average {name!r} is unknown. Use one of {', '.join(AVERAGES)}.")

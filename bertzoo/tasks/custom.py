@@ -16,7 +16,7 @@ from bertzoo.tasks.readers import DataTable
 from bertzoo.tasks.task import Example, Kind, SplitExamples, Task
 
 _SPLITS = ("train", "dev", "test")
-_DIGITS = 100  # of a label that is sorted as an integer
+_DIGITS = 100  # most digits of a label that is sorted as an integer
 LABEL_FIELDS = ("text_a", "text_b", "label", "labels", "metrics")
 QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable")
 
@@ -25,7 +25,7 @@ QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable
 class CustomFiles:
     """The table [own]: the files of your task and what their columns hold."""
 
-    # label of a text or a pair, a number, a label for every word (tokens), or an answer inside a text (span)
+    # target: a label of a text or a pair, a number, a label for every word (tokens), or an answer in a text (span)
     kind: Kind = "classification"
     train: str = ""  # training file, relative to data_dir
     dev: str = ""  # development file; unset: none
@@ -34,8 +34,8 @@ class CustomFiles:
     text_b: str = ""  # column of the second text; unset: single texts
     label: str = "label"  # column of the label; for tokens one per word
     labels: tuple[str, ...] = ()  # all labels in the order of the logits; unset: those of train, sorted
-    metrics: tuple[str, ...] = ()  # scores to report; unset: the kind's first in metrics.py
-    header: bool = True  # without one the columns of .tsv and .csv are called 0, 1, and so on
+    metrics: tuple[str, ...] = ()  # scores to report; unset: accuracy, pearson (regression) or entity_f1 (tokens)
+    header: bool = True  # whether a .tsv or .csv begins with column names; if not, columns are called 0, 1, and so on
     question: str = "question"  # column of the question (span)
     context: str = "context"  # column of the text that holds the answer (span)
     answer: str = "answer"  # column of the answer, a text or a list of texts; the first is the target (span)
@@ -67,11 +67,11 @@ class CustomFiles:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The table without the names of files: what another file must hold."""
+        """The table [own] without file names: the columns and labels that another file must have."""
         return {name: value for name, value in plain(self).items() if name not in _SPLITS}
 
     def task(self, directory: Path | str) -> Task:
-        """The task of the files in a directory; reads the labels from train unless they are set. Raises UserError."""
+        """Return the task of the files in a directory; unless labels are set, train has them. Raises UserError."""
         if self.kind == "span":
             raise ConfigError(f"kind = {self.kind!r} has questions, not labels. Use a kind with labels.")
         labels = self.labels or (() if self.kind == "regression" else self._read_labels(directory))
@@ -94,7 +94,7 @@ class CustomFiles:
         )
 
     def open(self, split: str, directory: Path | str) -> DataTable:
-        """The file of a split; raises UserError if there is none."""
+        """Open the file of a split; raises UserError if there is none."""
         if not (name := getattr(self, split, "")):
             known = ", ".join(s for s in _SPLITS if getattr(self, s))
             raise UserError(
@@ -129,7 +129,7 @@ class CustomFiles:
         table = self.open(split, directory)
         columns = [self.text_a, *filter(None, [self.text_b])]
         texts = len(columns)
-        optional = split == "test"  # whose labels may be missing
+        optional = split == "test"  # a test set may lack labels
         if not optional or self.label in table.columns:
             columns.append(self.label)
         names = table.names.get(self.label, ())
@@ -164,7 +164,7 @@ class CustomFiles:
 
 
 def _has_header(file: str) -> bool:
-    """Whether a file is named that has column names, or fixed numbers, of its own."""
+    """Whether `file` is set and is no .tsv or .csv: other formats always name or number their columns."""
     return bool(file) and not file.endswith((".tsv", ".csv"))
 
 

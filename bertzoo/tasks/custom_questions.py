@@ -1,4 +1,4 @@
-"""The user's own questions: one table row each, with its paragraph and its answer, in the columns of [own]."""
+"""Read the user's own questions: a table row has a question, its paragraph and its answer, in columns of [own]."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from bertzoo.tasks.squad_tasks import QuestionSet, SpanTask, SplitName
 
 
 def question_task(own: CustomFiles) -> SpanTask:
-    """The task of the files and columns of [own]."""
+    """Return the task whose files and columns [own] names."""
 
     def read(split: SplitName, directory: Path | str) -> QuestionSet:
         return read_question_set(own, split, directory)
@@ -21,10 +21,10 @@ def question_task(own: CustomFiles) -> SpanTask:
 
 
 def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str) -> QuestionSet:
-    """The questions of a split; raises UserError naming file and line.
+    """Read the questions of a split; raises UserError naming file and line.
 
-    Without a column of starts an answer starts at its first occurrence; an answer that does not occur has no start,
-    and is scored but not trained on. Answers may be missing in a test set.
+    Without a column of starts, an answer starts at its first occurrence in the paragraph. One that does not occur there
+    has no start, and is scored but not trained on. A test set may lack answers.
     """
     table = own.open(split, directory)
     hidden = split == "test" and own.answer not in table.columns
@@ -50,7 +50,7 @@ def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str)
 
 
 def _answers(own: CustomFiles, row: dict[str, Any], context: str, place: str) -> tuple[Answer, ...]:
-    """The answers of a row: a text or a list of texts, with as many starts if there is a column of starts."""
+    """A row's answers. Its cell is a text or a list of texts; a column of starts must have as many starts."""
     texts = [fields.text(cell, place, own.answer) for cell in _as_list(row[own.answer])]
     if not any(text.strip() for text in texts):
         return ()

@@ -28,7 +28,7 @@ SUBJECTS = {
 
 
 def paragraphs(subject: str) -> list[str]:
-    """The paragraphs of a subject, once each, in the order of their hashes."""
+    """Return the distinct paragraphs of a subject, in the order of their hashes."""
     files = [path for module in SUBJECTS[subject] for path in (module.with_suffix(".py"), *module.rglob("*.py"))]
     texts = {text for path in files if path.is_file() and "tests" not in path.parts for text in module_paragraphs(path)}
     return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())

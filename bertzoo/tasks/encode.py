@@ -1,4 +1,4 @@
-"""Examples as rows of ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] (Devlin et al. 2019; run_classifier.py)."""
+"""Encode examples as rows of ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] (Devlin et al. 2019; run_classifier.py)."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -16,9 +16,9 @@ LEAST = 5  # [CLS], two [SEP] and a token of each text
 
 
 def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind, padding: int = 0) -> Rows:
-    """The rows of examples, cut to max_length; raises ConfigError if that leaves no room for two texts.
+    """Encode examples as rows, cut to max_length tokens; raises ConfigError if that leaves no room for two texts.
 
-    A second text without tokens counts as none, as in BERT's code. The rows have labels if every example has one.
+    A second text without tokens is left out, as in BERT's code. The rows have labels if every example has one.
     padding: as in Rows.
     """
     if max_length < LEAST:
@@ -68,7 +68,7 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -
 
 
 def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _Made:
-    """`_texts` for words, with the first token of each word; a word without tokens becomes [UNK]."""
+    """Encode examples with words, and mark each word's first token; a word without tokens becomes [UNK]."""
     words = sorted({word for example in examples for word in example.words or ()})
     unknown = np.array([tokenizer.specials.unk], np.int32)
     pieces = {w: p if len(p) else unknown for w, p in zip(words, _tokenised(tokenizer, words), strict=True)}
@@ -88,7 +88,7 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) 
 
 
 def _of_words(labels: Sequence[Label], first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """(T,): the label of each word at its first token, without the words that were cut off."""
+    """Return (T,): each word's label at its first token, else 0, without the words that were cut off."""
     ends = np.cumsum(lengths)
     kept = [int(first[end - length : end].sum()) for end, length in zip(ends, lengths, strict=True)]
     tags = np.zeros(len(first), np.int32)

@@ -1,4 +1,4 @@
-"""Checked values of table cells: text, label, number, words. Errors name the place and the column."""
+"""Check and convert table cells: text, label, number, words. Errors name the place and the column."""
 
 import math
 import numbers
@@ -7,11 +7,11 @@ from typing import Any
 
 from bertzoo.core.errors import UserError
 
-_GREATEST = 3.4e38  # of float32, in which numbers are learnt
+_GREATEST = 3.4e38  # about the largest float32, the type of numeric labels
 
 
 def text(cell: Any, place: str, column: str) -> str:
-    """The text of a cell, which may be empty; raises UserError for anything else."""
+    """Return a cell as text, which may be empty; raises UserError if it is not text."""
     if isinstance(cell, bytes):
         try:
             cell = cell.decode()
@@ -31,14 +31,14 @@ def text(cell: Any, place: str, column: str) -> str:
 
 
 def nonblank(cell: Any, place: str, column: str) -> str:
-    """The text of a cell; raises UserError if it is blank, too."""
+    """Return a cell as text; raises UserError if it is not text or is blank."""
     if not (value := text(cell, place, column)).strip():
         raise UserError(f"{place} has an empty text in the column {column!r}. Fill it or remove the row.")
     return value
 
 
 def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) -> str:
-    """The name of a label, for an integer the one in `names` if there are any; raises UserError if there is none."""
+    """The label in a cell as text; `names`, if any, translate integers. Raises UserError if there is no label."""
     integer = isinstance(cell, numbers.Integral) and not isinstance(cell, bool)
     # -1 stands for no label in Hugging Face's and TFDS's test splits.
     if cell is None or cell == "" or (integer and names and cell == -1):
@@ -70,7 +70,7 @@ def label_index(label: str, index: Mapping[str, int], place: str, column: str) -
 
 
 def number(cell: Any, place: str, column: str, limits: tuple[float, float] | None = None) -> float:
-    """A number that fits float32 and lies within limits; raises UserError."""
+    """Return a cell as a number; raises UserError unless it fits float32 and lies within `limits`."""
     if cell is None or cell == "":
         raise _missing(place, column)
     try:
@@ -89,7 +89,7 @@ def number(cell: Any, place: str, column: str, limits: tuple[float, float] | Non
 
 
 def listed(cell: Any, place: str, column: str) -> list[Any]:
-    """The items of a cell, a list or text separated by spaces; raises UserError if there are none."""
+    """The items of a cell: a list, or text separated by spaces. Raises UserError if there are none."""
     values = cell.split() if isinstance(cell, str) else cell
     if not isinstance(values, list | tuple) or not values:
         raise UserError(f"{place} has no words in the column {column!r}. Separate them by spaces, or use a list.")

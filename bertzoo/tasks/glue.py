@@ -1,8 +1,8 @@
 """GLUE (Wang et al. 2018): nine tasks and the diagnostic set, from GLUE's TSVs, Hugging Face's Parquet files or TFDS.
 
-The directory decides between the first two; `tfds:glue` names the last. Labels are matched by name, since the sources
-number them differently. Quotation marks in TSVs have no meaning. Malformed rows of train and dev are skipped and
-counted: ELECTRA's code skips rows that are too short, and cuts the text at the tab of rows that are too long.
+A directory's files decide between TSV and Parquet; `tfds:glue` selects TFDS. Labels are matched by name, since the
+sources number them differently. Quotation marks in TSVs have no meaning. Malformed rows of train and dev are skipped
+and counted. ELECTRA's code also skips rows with too few columns, but cuts the text at an extra tab.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ class _Columns(NamedTuple):
 
 @dataclass(frozen=True)
 class _Reader:
-    """`Task.read` of a layout."""
+    """Reads the splits of a GLUE task, as its `Task.read`."""
 
     layout: GlueLayout
 
@@ -40,7 +40,7 @@ class _Reader:
         hub = _Columns(layout.hub, "label" if labelled else None, "idx")
         if str(directory).startswith(tfds.PREFIX):
             read = self._read([readers.read_tfds(_dataset(layout, str(directory)), _hub_split(split))], hub)
-            # A prepared data set is shuffled; `idx` has the order of the files.
+            # A prepared data set is shuffled; `idx` restores the order of the files.
             return read._replace(examples=sorted(read.examples, key=lambda example: int(example.key)))
         files = _find(layout, split, on_disk(directory, "data_dir", "Copy the files to this machine."))
         if files[0].suffix == readers.PARQUET:
@@ -77,7 +77,7 @@ class _Reader:
         return SplitExamples(examples, dict(skipped))
 
     def _to_label(self, table: DataTable, column: str | None) -> Callable[[Any, str], Label]:
-        """A function from a cell and its place to its label."""
+        """Return a function (cell, place) -> label for a column; without a column, labels are None."""
         layout = self.layout
         if column is None:
             return lambda cell, place: None
@@ -99,7 +99,7 @@ def _hub_split(split: str) -> str:
 
 
 def _dataset(layout: GlueLayout, source: str) -> str:
-    """The data set of `tfds:glue`, `tfds:glue/cola` or `tfds:glue/cola:2.0.0`."""
+    """The TFDS data set of a task, as glue/cola, for `tfds:glue`, `tfds:glue/cola` or `tfds:glue/cola:2.0.0`."""
     builder, _, rest = source.removeprefix(tfds.PREFIX).partition("/")
     config = rest.partition(":")[0]
     if config not in ("", layout.name):
@@ -108,7 +108,7 @@ def _dataset(layout: GlueLayout, source: str) -> str:
 
 
 def _find(layout: GlueLayout, split: str, root: Path) -> list[Path]:
-    """The files of a split in `root` or its task's folder: one TSV, or one or more Parquet files."""
+    """Find the files of a split in `root` or in the task's folder inside it: one TSV, or one or more Parquet files."""
     inside = sorted(root.iterdir()) if root.is_dir() else []
     known = {name.casefold() for name in (*layout.folders, layout.name)}
     hub = _hub_split(split)

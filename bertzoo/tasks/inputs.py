@@ -1,4 +1,4 @@
-"""Texts to predict: from lines, from the command line, from a table."""
+"""Read texts to predict from lines, from the command line or from a table."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,14 @@ from bertzoo.tasks.task import Example
 
 
 class InputForm(NamedTuple):
-    """What a model reads: two texts, or a text's words, or one text."""
+    """The input of a model: two texts (`pair`), a text split into `words`, or one text."""
 
     pair: bool = False
     words: bool = False
 
 
 def from_lines(lines: Iterable[str], form: InputForm, name: str) -> list[Example]:
-    """One example a line, which may be empty; a tab separates the texts of a pair. Quotation marks have no meaning.
+    """An example per line, which may be empty; a tab separates a pair's texts. Quotation marks have no meaning.
 
     Raises UserError naming the line of a pair without exactly one tab.
     """
@@ -31,7 +31,7 @@ def from_lines(lines: Iterable[str], form: InputForm, name: str) -> list[Example
 
 
 def from_stdin(stream: Iterable[str], form: InputForm) -> list[Example]:
-    """`from_lines` of standard input; raises UserError if it is not UTF-8."""
+    """Read examples from standard input as `from_lines` does; raises UserError if it is not UTF-8."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale is
     try:
@@ -41,10 +41,10 @@ def from_stdin(stream: Iterable[str], form: InputForm) -> list[Example]:
 
 
 def from_texts(texts: Sequence[str], form: InputForm) -> list[Example]:
-    """One example per text, or per two texts of a pair; raises UserError for an odd number of these."""
+    """An example per text or, for pairs, per two texts; raises UserError if their number is odd."""
     step = 1 + form.pair
     if len(texts) % step:
-        raise UserError(f"{len(texts)} texts do not make pairs. Give the first, the second, and so on.")
+        raise UserError(f"{len(texts)} texts do not make pairs. Give an even number of texts.")
     return [_example(i // step, texts[i : i + step], form) for i in range(0, len(texts), step)]
 
 

@@ -1,4 +1,4 @@
-"""How GLUE's tasks lie in files (Wang et al. 2018): their columns, splits, labels and metrics."""
+"""The files of GLUE's tasks (Wang et al. 2018): their columns, splits, labels and metrics."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 BINARY = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")
 NLI = ("contradiction", "entailment", "neutral")  # BERT's and ELECTRA's order
-_HUB_NLI = ("entailment", "neutral", "contradiction")  # by the integers of Hugging Face and TFDS
+_HUB_NLI = ("entailment", "neutral", "contradiction")  # in the order of Hugging Face's and TFDS's integers
 _TWO = ("sentence1", "sentence2")
 _NLI_LABELS: dict[str, Any] = {"labels": NLI, "hub_names": _HUB_NLI, "hub_labels": _HUB_NLI}
 _ENTAILMENT_LABELS: dict[str, Any] = {"labels": ENTAILMENT, "hub_names": ENTAILMENT, "hub_labels": ENTAILMENT}
@@ -16,8 +16,8 @@ _ENTAILMENT_LABELS: dict[str, Any] = {"labels": ENTAILMENT, "hub_names": ENTAILM
 class GlueLayout:
     """A task's files and columns, in GLUE's TSVs and on the hub (Hugging Face and TFDS).
 
-    folders: names of GLUE's directory, in any case. tsv: text columns; tsv_test: those of test, if they differ.
-    hub_names: names of the hub's integers; hub_labels: GLUE's label for each of them.
+    folders: the task's folder in GLUE, in upper or lower case. tsv: text columns; tsv_test: those of test, if they
+    differ. hub: text columns on the hub; hub_names: class names of its integers; hub_labels: GLUE's label for each.
     """
 
     name: str
@@ -27,21 +27,21 @@ class GlueLayout:
     hub: tuple[str, ...] = _TWO
     tsv_label: str = "label"
     tsv_test: tuple[str, ...] = ()
-    tsv_key: str = "index"  # of a test file
+    tsv_key: str = "index"  # column of the row numbers in a test file
     width: int = 0  # number of columns of train and dev files without a header, else 0
-    files: tuple[str, ...] = ()  # other names of the only split's file
+    files: tuple[str, ...] = ()  # other file names of a task with one split
     labels: tuple[str, ...] = BINARY  # in the order of the logits
     hub_names: tuple[str, ...] = ()
     hub_labels: tuple[str, ...] = BINARY
     range: tuple[float, float] | None = None
-    symmetric: bool = False  # pairs that ELECTRA's code doubles
+    symmetric: bool = False  # ELECTRA's code trains on these pairs in both orders
     train: tuple[str, ...] = ("train",)
     dev: tuple[str, ...] = ("dev",)
     test: tuple[str, ...] = ("test",)
 
     @property
     def aliases(self) -> dict[str, str]:
-        """GLUE's label by the hub's name."""
+        """GLUE's labels by the hub's class names."""
         return dict(zip(self.hub_names, self.hub_labels, strict=True))
 
 

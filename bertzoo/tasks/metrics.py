@@ -16,14 +16,14 @@ Tags = Sequence[Sequence[str]]  # by example and word
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """The share of correct predictions."""
+    """The share of correct predictions, in points."""
     import sklearn.metrics
 
     return 100 * float(sklearn.metrics.accuracy_score(labels, predictions))
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """F1 of class 1 of two; 0 if it is never predicted correctly."""
+    """The F1 of class 1, of two classes; 0 if it is never predicted correctly."""
     return _f1(labels, predictions)
 
 
@@ -35,7 +35,7 @@ def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
 def _f1(true: Any, predicted: Any, **options: Any) -> float:
     import sklearn.metrics
 
-    options["zero_division"] = 0  # 0 if nothing is predicted or nothing is there
+    options["zero_division"] = 0  # F1 is 0 for a class that is neither predicted nor present
     return 100 * float(sklearn.metrics.f1_score(true, predicted, **options))
 
 
@@ -72,7 +72,7 @@ def mse(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def word_accuracy(predictions: Tags, labels: Tags) -> float:
-    """The share of words with the correct tag."""
+    """The share of words with the correct tag, in points."""
     correct = [p == t for ps, ts in zip(predictions, labels, strict=True) for p, t in zip(ps, ts, strict=True)]
     return 100 * sum(correct) / len(correct)
 
@@ -93,7 +93,7 @@ def entity_f1(predictions: Tags, labels: Tags) -> float:
 
 
 def entities(tags: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """(type, first word, last word) of every entity; a tag without a prefix counts as I-."""
+    """Yield (type, first word, last word) of every entity; a tag without a prefix counts as I-."""
     start, kind, before = 0, "", OUTSIDE
     for place, tag in enumerate([*tags, OUTSIDE]):
         prefix, name = _split_tag(tag)
@@ -112,7 +112,7 @@ def _split_tag(tag: str) -> tuple[str, str]:
     return (prefix, name) if dash and prefix in ("B", "I", "E", "S") else ("I", tag)
 
 
-# By kind of task; the first one is the default.
+# By kind of task, the metrics by name; the first one is the default.
 METRICS: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {"accuracy": accuracy, "f1": f1, "f1_macro": f1_macro, "matthews": matthews},
     "regression": {"pearson": pearson, "spearman": spearman, "mse": mse},
@@ -121,7 +121,7 @@ METRICS: dict[str, dict[str, Callable[..., float]]] = {
 
 
 def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
-    """The task's metrics by name, in points.
+    """Compute the task's metrics, by name and in points.
 
     predictions, labels: (N,) classes or numbers; for tags a sequence per example, -1 for a word that was cut off, which
     counts as wrong. Raises ValueError if they differ in length, are empty, or hold a number that is not finite.
@@ -130,7 +130,7 @@ def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
 
 
 def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions: Any, labels: Any) -> dict[str, float]:
-    """`score` with the metrics `names` of a kind of task; tags: the labels of words, in the order of the logits."""
+    """Compute the metrics `names` of a kind of task as in `score`; tags: labels of words, in the logits' order."""
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(f"{len(predictions)} predictions for {len(labels)} labels")
     if kind == "tokens":
@@ -152,5 +152,5 @@ def in_points(name: str) -> bool:
 
 
 def is_threshold(name: str) -> bool:
-    """Whether a figure is not a score but the null odds above which no answer is given."""
+    """Whether a figure is no score, but a threshold: the null odds above which no answer is given."""
     return name.endswith("_thresh")

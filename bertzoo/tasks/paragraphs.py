@@ -11,8 +11,8 @@ from bertzoo.tasks.squad import Question
 
 
 class Pieces(NamedTuple):
-    """A paragraph's n tokens: ids (n,), their offsets (n,2) in the text, and of w words the first token (w + 1,) and
-    the offsets (w,2).
+    """A paragraph's n tokens and w words. ids: (n,); offsets: (n,2), each token's start and end in the text; words:
+    (w + 1,), each word's first token, and n; places: (w,2), each word's start and end in the text.
     """
 
     ids: np.ndarray
@@ -22,10 +22,11 @@ class Pieces(NamedTuple):
 
 
 class Window(NamedTuple):
-    """One row: `size` tokens of the paragraph from `first` on, at the position `context`, and `[SEP]`.
+    """One row: the question, `size` tokens of the paragraph from token `first` on, and `[SEP]`.
 
-    question: index of the question; owners (n,): for every token of the paragraph the `number` of the window that gives
-    it the most context; start, end: the answer's first and last position, both 0 ([CLS]) if it is not inside.
+    question: its index; context: position of these tokens in the row; number: the window's number in its
+    paragraph; owners (n,): for every token of the paragraph, the `number` of the window with its maximum context;
+    start, end: the answer's first and last position, both 0 ([CLS]) if it is not inside.
     """
 
     question: int
@@ -44,24 +45,24 @@ class Window(NamedTuple):
 
     @property
     def best(self) -> np.ndarray:
-        """(size,) bool: tokens that no other window of the question gives more context."""
+        """(size,) bool: whether each token has its maximum context in this window."""
         return self.owners[self.first : self.first + self.size] == self.number
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Paragraphs:
-    """Questions, the windows of their paragraphs in the questions' order, and the tokens of every paragraph by text."""
+    """Questions, the windows of their paragraphs in the same order, and the tokens (`pieces`) of each paragraph."""
 
     questions: Sequence[Question]
     windows: list[Window]
     pieces: Mapping[str, Pieces]
 
     def text(self, row: int, start: int, end: int) -> str:
-        """The paragraph's text behind the positions `start` to `end` of a row."""
+        """The paragraph's text at the positions `start` to `end` (included) of a row."""
         return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
 
     def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """The offsets of that text in the paragraph."""
+        """The start and end, in the paragraph, of the text that `text` returns."""
         window = self.windows[row]
         context, shift = self.questions[window.question].context, window.first - window.context
         (first, _), (_, last) = self.pieces[context].offsets[[start + shift, end + shift]].tolist()
@@ -69,7 +70,10 @@ class Paragraphs:
 
 
 def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """(first token, number of tokens) of every window; each token of the paragraph is in at least one."""
+    """Return (first token, number of tokens) of each window over a paragraph.
+
+    pieces: tokens of the paragraph; room: most tokens of a window; stride: tokens between the starts of two windows.
+    """
     parts = []
     first = 0
     while first < pieces:
@@ -94,5 +98,5 @@ def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
 
 
 def _after_marks(text: str, end: int) -> int:
-    """The end after the combining marks from `end` on, which tokens leave out."""
+    """Move `end` past the combining marks that follow it, which tokens leave out."""
     return next((i for i in range(end, len(text)) if not unicodedata.combining(text[i])), len(text))

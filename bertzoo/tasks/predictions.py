@@ -1,4 +1,4 @@
-"""Predictions as records, one per example, and as JSONL, TSV or SQuAD's JSON."""
+"""Convert predictions to records, one per example, and records to JSONL, TSV or SQuAD's JSON."""
 
 import json
 import re
@@ -18,11 +18,11 @@ Records = Iterable[dict[str, Any]]
 def label_records(
     examples: Sequence[Example], labels: Sequence[str], values: Any, chances: Any, cut: Any
 ) -> Iterator[dict[str, Any]]:
-    """In the order of the examples: `index`, and `label`, `probability` and `probabilities`, or `number`, or `words`,
-    `tags` and `probabilities`; `cut` if the text was cut.
+    """Yield a record per example, in order, with `index`, and with `cut` if the text was cut. A class adds `label`,
+    `probability` and `probabilities`; a number adds `number`; words add `words`, `tags` and `probabilities`.
 
     values: label indices, or numbers without labels, or a tag's index per word, -1 (None in the record) if it was cut
-    off; chances: of every label, or of each word's tag; cut: whether each text was cut.
+    off; chances: probability of every label, or of each word's tag; cut: whether each text was cut.
     """
     for nth, example in enumerate(examples):
         record: dict[str, Any] = {"index": example.key}
@@ -42,8 +42,8 @@ def label_records(
 
 
 def answer_records(answered: Iterable[Answered]) -> Iterator[dict[str, Any]]:
-    """In the order of the questions: `index`, `answer`, its `start` and `end` in the text, its `probability` among the
-    candidates, and with nulls `null_odds`. Start, end and probability are None if they are unknown.
+    """Yield a record per question, in order: `index`, `answer`, its `start` and `end` in the text, its `probability`
+    among the candidates, and with nulls `null_odds`. Start, end and probability are None if they are unknown.
     """
     for answer in answered:
         chosen = answer.given
@@ -57,18 +57,18 @@ def answer_records(answered: Iterable[Answered]) -> Iterator[dict[str, Any]]:
 
 
 def squad_json(records: Records) -> Iterator[str]:
-    """SQuAD's JSON: the answers by the questions' ids."""
+    """Yield SQuAD's JSON: the answers by question id."""
     answers = {record["index"]: record["answer"] for record in records}
     yield json.dumps(answers, indent=1, ensure_ascii=False)
 
 
 def jsonl(records: Records) -> Iterator[str]:
-    """One JSON object a line."""
+    """Yield a line of JSON per record."""
     return (json.dumps(record, ensure_ascii=False) for record in records)
 
 
 def tsv(records: Records) -> Iterator[str]:
-    """Lines under a header: the columns that the records have; tabs and line breaks in cells become spaces."""
+    """Yield a header of the records' columns, and a line per record; tabs and line breaks in cells become spaces."""
     for nth, record in enumerate(records):
         columns = [name for name in _COLUMNS if name in record]
         if not nth:

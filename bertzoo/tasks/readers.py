@@ -1,4 +1,4 @@
-"""Tables: TSV, CSV, JSONL, Parquet, files of one word a line (CoNLL), and data sets of TFDS."""
+"""Read tables: TSV, CSV, JSONL, Parquet, files of one word a line (CoNLL), and data sets of TFDS."""
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class TableRow(NamedTuple):
-    """A row's number, from 1, and its cells; None if it is malformed, for the reason `why`."""
+    """A row's number, from 1, and its cells, which are None if it is malformed; `why` is the reason."""
 
     number: int
     cells: Sequence[Any] | None
@@ -31,10 +31,10 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True)
 class DataTable:
-    """Rows that are read on demand. names: the names of a column's integers, for columns that have them."""
+    """A table whose `rows(columns)` are read on demand. names: by column, the class names of its integers."""
 
     name: str
-    unit: str  # what messages call a row
+    unit: str  # word for a row in messages, such as line
     columns: tuple[str, ...]
     rows: Callable[[Sequence[str]], Iterator[TableRow]]
     names: dict[str, tuple[str, ...]]
@@ -47,21 +47,22 @@ class DataTable:
         return self.rows(columns)
 
     def valid_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
-        """(place, cells of the columns) of every row; raises UserError for a malformed one."""
+        """Yield (place, cells of the columns) of every row; raises UserError for a malformed one."""
         for row in self.select(columns):
             if row.cells is None:
                 raise UserError(f"{self.place(row.number)} has {row.why}. Correct or remove it.")
             yield self.place(row.number), row.cells
 
     def place(self, number: int) -> str:
-        """What messages call row `number`."""
+        """The name of row `number` for messages."""
         return f"{self.name} {self.unit} {number}"
 
 
 def read_table(name: Path | str, *, header: bool = True) -> DataTable:
     """Open a file by its suffix; raises UserError if it is missing, empty or not text.
 
-    Quotation marks have no meaning in a .tsv. header: without one the columns are called 0, 1, and so on.
+    Quotation marks have no meaning in a .tsv. header: the first line names the columns; else they are called 0, 1, and
+    so on.
     """
     path = on_disk(name, "the table", "Copy it to this machine and name the copy.")
     if path.is_dir():
@@ -94,7 +95,7 @@ def read_tfds(name: str, split: str) -> DataTable:
 
 
 def _plain(cell: Any) -> Any:
-    """A scalar of numpy's as Python's own."""
+    """Convert a NumPy scalar to Python's type."""
     return cell.item() if isinstance(cell, np.ndarray | np.generic) and cell.ndim == 0 else cell
 
 
@@ -105,7 +106,7 @@ def _first(path: Path, records: Iterator[T]) -> T:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The numbered lines without their ends; only "\\n" and "\\r\\n" end a line."""
+    """Yield (number, line without its end); only "\\n" and "\\r\\n" end a line."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -122,7 +123,7 @@ def _tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Records with the number of their first line; inside quotation marks they may span lines. [] for an empty line."""
+    """(number of the first line, cells) of each record; quoted cells may span lines; an empty line has no cells."""
     limit = csv.field_size_limit(_LONGEST)
     records, start = [], 1
     reader = csv.reader((line + "\n" for _, line in _lines(path)), strict=True)
@@ -149,7 +150,7 @@ def _delimited(path: Path, parse: Callable[[Path], Iterator[tuple[int, list[str]
         if header:
             next(record for record in records if record[1])
         for number, cells in records:
-            if not cells and width > 1:  # an empty line of a .csv; of one column it is an empty cell
+            if not cells and width > 1:  # an empty line of a .csv; with one column it is an empty cell
                 continue
             cells = cells or [""]
             if len(cells) == width:
@@ -219,7 +220,7 @@ def _parquet(path: Path) -> DataTable:
 
 
 def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
-    """The names of class columns' integers, which Hugging Face's `datasets` writes into a table's metadata."""
+    """Return by column the names of class integers, which Hugging Face's `datasets` writes into a table's metadata."""
     try:
         features = parse_json((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     except DocumentError as error:
@@ -229,9 +230,10 @@ def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, t
 
 
 def _words(path: Path) -> DataTable:
-    """Sentences between empty lines, one word a line; a row's cells are lists with one item per word.
+    """Open a file of one word a line. A row is a sentence, up to an empty line; its cells are lists, one item per word.
 
-    A row's number is that of its first line. Lines that begin with -DOCSTART- are skipped. The last column is also -1.
+    A row's number is that of its first line. Lines beginning with -DOCSTART- are skipped. "-1" also names the last
+    column.
     """
 
     def sentences() -> Iterator[tuple[int, list[list[str]]]]:

@@ -1,4 +1,4 @@
-"""Encoded rows, batches of them in a few lengths, and outputs back in the order of the examples."""
+"""Encoded rows: batch them in a few lengths, and restore outputs to the order of the examples."""
 
 import functools
 import hashlib
@@ -14,11 +14,11 @@ from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import Specials
 
 _ROWS, _BATCHES = 1, 2  # random streams
-MULTIPLE = 8  # lengths of batches are multiples of it, or the longest length
+MULTIPLE = 8  # lengths of batches are multiples of it, or max_length
 
 
 class Slot(NamedTuple):
-    """A batch to be made: its rows, at most as many as the batch size, and its length."""
+    """The plan of a batch: indices of its rows, at most as many as the batch size, and the length it is padded to."""
 
     rows: np.ndarray
     length: int
@@ -28,10 +28,10 @@ class Slot(NamedTuple):
 class Rows:
     """N rows with T tokens in all, concatenated.
 
-    ids: (T,) int32. lengths, middle: (N,), tokens of a row, and those before its second text; equal for single texts.
+    ids: (T,) int32. lengths: (N,), tokens of a row; middle: (N,), those before its second text, or all without one.
     cut: (N,) bool, whether texts are cut. label: (N,) int32 or float32, for words (T,) int32, or None. first: (T,)
-    bool, the first token of each word, and words: (N,) their number; None without words. padding: tokens that must
-    follow a row, up to max_length, so that a model that sees them computes the same in batches of any length.
+    bool, the first token of each word; words: (N,), number of words; both None without words. padding: least number of
+    padding tokens after a row, up to max_length. A model that sees them then computes the same in any batch.
     """
 
     keys: tuple[str, ...]
@@ -56,7 +56,7 @@ class Rows:
 
     @functools.cached_property
     def held(self) -> np.ndarray:
-        """(N,) the minimum length of a batch for each row."""
+        """(N,) the least length of a batch that may hold each row."""
         return np.minimum(self.lengths + self.padding, self.max_length)
 
     @property
@@ -66,10 +66,10 @@ class Rows:
         return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        """The batches of an epoch: every row once, in batches of `lengths`, at most one of them not full.
+        """Plan the batches of an epoch: every row once, in batches of `lengths`, at most one of them not full.
 
-        A pure function of its arguments. Without a seed rows are ordered by length. With one they are shuffled, each
-        row goes to the shortest length that holds it, the rest of a length to the next one, and batches are shuffled.
+        A pure function of its arguments. Without a seed, rows are ordered by length. With a seed, rows are shuffled and
+        go to the shortest length that holds them; rows left over go to the next length. Then batches are shuffled.
         """
         if len(self) and (longest := int(self.held.max())) > max(lengths):
             raise ValueError(f"a row of {longest} tokens does not fit the lengths {list(lengths)}")
@@ -119,11 +119,11 @@ class Rows:
     def batches(
         self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0
     ) -> Iterator[dict[str, np.ndarray]]:
-        """The batches of `plan`, one after another."""
+        """Yield the batches of `plan`."""
         return (self.batch(slot, batch_size) for slot in self.plan(batch_size, lengths, seed, epoch))
 
     def restore(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Outputs (B,...) of batches as (N,...) in the order of the examples; ValueError unless every row is there."""
+        """Return batches' outputs (B,...) as (N,...) in the examples' order; raises ValueError if a row is missing."""
         order = np.concatenate([slot.rows for slot in slots])
         if not np.array_equal(np.sort(order), np.arange(len(self))):
             raise ValueError(f"batches of {len(order)} rows do not hold each of the {len(self)} rows once")
@@ -131,7 +131,7 @@ class Rows:
         return found[np.argsort(order)]
 
     def restore_words(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """`restore` of (B,L) outputs by token, as one array of words per example; -1 for words that were cut off."""
+        """Restore (B,L) outputs by token to one array per example, by word; -1 for words that were cut off."""
         assert self.first is not None and self.words is not None
         longest = max(slot.length for slot in slots)
         restored = self.restore(slots, [np.pad(out, ((0, 0), (0, longest - out.shape[1]))) for out in outputs])
@@ -143,21 +143,21 @@ class Rows:
 
 
 def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple[int, ...]:
-    """At most `buckets` lengths of batches that hold all rows with the least padding.
+    """Return at most `buckets` lengths of batches that hold all rows with the least padding.
 
-    They are multiples of MULTIPLE, or max_length. One bucket means max_length, to which the reference codes pad.
+    Lengths are multiples of MULTIPLE, or max_length. One bucket means max_length, to which the papers' codes pad.
     """
     if buckets < 1:
-        raise ValueError(f"{buckets} buckets")
+        raise ValueError(f"buckets = {buckets} is less than 1")
     if buckets == 1:
         return (max_length,)
     held = np.minimum(-(-np.concatenate([part.held for part in rows]) // MULTIPLE) * MULTIPLE, max_length)
     sizes, counts = (found.tolist() for found in np.unique(held, return_counts=True))
-    shorter = [0, *itertools.accumulate(counts)]  # rows of the first n sizes
+    shorter = [0, *itertools.accumulate(counts)]  # by n, the number of rows of the first n sizes
 
     @functools.cache
     def best(upto: int, left: int) -> tuple[float, tuple[int, ...]]:
-        """The least number of tokens in rows of the first `upto` sizes padded to `left` lengths, and the lengths."""
+        """The fewest padded tokens of rows of the first `upto` sizes in `left` lengths, and these lengths."""
         if not upto or not left:
             return (0 if not upto else math.inf), ()
         below = ((best(start, left - 1), (shorter[upto] - shorter[start]) * sizes[upto - 1]) for start in range(upto))

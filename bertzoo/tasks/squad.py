@@ -17,7 +17,7 @@ _PARTS = {"train": "train", "dev": "validation"}  # Hugging Face's and TFDS's na
 
 
 class Answer(NamedTuple):
-    """A text, and its first character in the paragraph, or None if it is not in it."""
+    """An answer's text, and the offset of its first character in the paragraph, or None if it does not occur there."""
 
     text: str
     start: int | None
@@ -44,11 +44,11 @@ class Question(NamedTuple):
 
 
 def load_squad(source: Path | str, split: Literal["train", "dev"], version: Version) -> list[Question]:
-    """The questions of a split, in order, from a file, from a directory that holds it under its published name as JSON
-    or Parquet, or from `tfds:squad`.
+    """Load the questions of a split, in order.
 
-    Raises UserError if the file is missing (and says where to put it), is damaged (and names the place), or does not
-    match the version: 1.1 with an unanswerable question, or 2.0 without one.
+    source: a file, a directory that holds it under its published name as JSON or Parquet, or `tfds:squad`. Raises
+    UserError if the file is missing (and says where to put it), is damaged (and names the place), or does not match the
+    version: 1.1 with an unanswerable question, or 2.0 without one.
     """
     if str(source).startswith(tfds.PREFIX):
         origin, questions = source, _read_tfds(str(source), split)
@@ -66,7 +66,7 @@ def load_squad(source: Path | str, split: Literal["train", "dev"], version: Vers
 
 
 def read_questions(file: Path) -> list[Question]:
-    """The questions of one JSON or Parquet file; raises UserError as `load_squad` does."""
+    """Read the questions of a JSON or Parquet file; raises UserError if it is missing or damaged."""
     if file.suffix != readers.PARQUET:
         return check_questions(list(_read_json(file)), str(file))
     table = readers.read_table(file)
@@ -75,9 +75,9 @@ def read_questions(file: Path) -> list[Question]:
 
 
 def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
-    """The questions to keep and those to hold out, of about a `share` of the articles, chosen by their titles' hashes.
+    """The questions to keep and, from about a `share` of the articles, those to hold out.
 
-    Raises UserError if either is empty.
+    Articles are chosen by their titles' hashes. Raises UserError if either list is empty.
     """
     held = {article for article in {q.article for q in questions} if is_heldout(article, share)}
     parts = [q for q in questions if q.article not in held], [q for q in questions if q.article in held]
@@ -106,7 +106,7 @@ def _find(path: Path, split: str, version: str) -> Path:
 
 
 def check_questions(questions: list[Question], origin: str) -> list[Question]:
-    """The questions; raises UserError if there are none or two share an id."""
+    """Return the questions; raises UserError if there are none or two share an id."""
     if not questions:
         raise UserError(f"{origin} holds no question. Name another file.")
     places: dict[str, str] = {}
@@ -176,23 +176,23 @@ def _text(table: Any, field: str, place: str) -> str:
 
 
 def _read_tfds(source: str, split: str) -> list[Question]:
-    """The examples of `tfds:squad` (`squad/v2.0` for version 2.0), read by index and without TensorFlow."""
+    """Read the examples of `tfds:squad` (`squad/v2.0` for version 2.0) by index, without TensorFlow."""
     examples = tfds.open_split(source.removeprefix(tfds.PREFIX), _PARTS[split])
     return check_questions(list(_from_rows((_decoded(row) for row in examples), source)), source)
 
 
 def _decoded(value: Any) -> Any:
-    """TFDS's bytes and arrays as JSON's text and lists."""
+    """Convert TFDS's bytes and arrays to text and lists, as JSON has them."""
     if isinstance(value, dict):
         return {name: _decoded(inner) for name, inner in value.items()}
     if isinstance(value, bytes):
-        return value.decode(errors="surrogateescape")  # `_text` rejects it, with the row's number
+        return value.decode(errors="surrogateescape")  # `_text` rejects surrogates, with the row's number
     value = value.tolist() if hasattr(value, "tolist") else value
     return [_decoded(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _from_rows(rows: Iterable[Any], origin: str) -> Iterator[Question]:
-    """Questions from rows of Hugging Face's or TFDS's squad, whose answers are a table of two columns."""
+    """Yield questions from rows of Hugging Face's or TFDS's squad, whose answers are a table of two columns."""
     for number, row in enumerate(rows):
         place = f"{origin} row {number}"
         answers = row.get("answers") if isinstance(row, dict) else None

@@ -1,4 +1,4 @@
-"""Exact match and F1 in percent, as the official scripts of SQuAD 1.1 and 2.0 define and name them, and their files."""
+"""Exact match and F1 in percent, and prediction files, as the official scripts of SQuAD 1.1 and 2.0 define them."""
 
 import json
 import re
@@ -19,12 +19,12 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalize(text: str) -> str:
-    """Lower case, without ASCII punctuation and then without articles, single spaces."""
+    """Convert a text to lower case, remove ASCII punctuation and then articles, and leave single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact(predicted: str, gold: str) -> float:
-    """1 if both are equal after normalisation, else 0."""
+    """Return 1 if both texts are equal after normalisation, else 0."""
     return float(normalize(predicted) == normalize(gold))
 
 
@@ -39,12 +39,12 @@ def f1(predicted: str, gold: str) -> float:
 
 
 def f1_or_none(predicted: str, gold: str) -> float:
-    """`f1`, but 1 if neither text has a word."""
+    """Return `f1`, but 1 if neither text has a word."""
     return f1(predicted, gold) if normalize(predicted) or normalize(gold) else 1.0
 
 
 def score_1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """`exact_match` and `f1` of SQuAD 1.1: for each question the best over its answers, 0 without a prediction.
+    """Return `exact_match` and `f1` of SQuAD 1.1; a question counts its best-matching answer, 0 without a prediction.
 
     Raises UserError naming a question without an answer.
     """
@@ -67,10 +67,10 @@ def score_2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """`exact`, `f1` and `total` of SQuAD 2.0, of all questions and of those with (`HasAns_`) and without an answer
-    (`NoAns_`); with null odds also `best_exact` and `best_f1` at their best thresholds (`_thresh`).
+    """Return `exact`, `f1` and `total` of SQuAD 2.0 over all questions, and over those with (`HasAns_`) and without an
+    answer (`NoAns_`). With null odds, add `best_exact` and `best_f1` and their best thresholds (`_thresh`).
 
-    A prediction whose null odds exceed `threshold` counts as none. Raises UserError naming a question without a
+    A prediction whose null odds exceed `threshold` counts as "no answer". Raises UserError naming a question without a
     prediction.
     """
     odds = {question.key: 0.0 for question in questions} if null_odds is None else null_odds
@@ -119,8 +119,8 @@ def best_threshold(
 
 
 def save(directory: Path, answered: Iterable[Answered]) -> list[Path]:
-    """Write the files that the official scripts read, by question id: the answers, the null odds if they were decoded
-    with nulls, and the best candidates under the names of BERT's code. Returns the paths.
+    """Write the files that the official scripts read, by question id: the answers and, if decoded with nulls, the null
+    odds. Also write the best candidates, named as in BERT's code. Returns the paths.
     """
     answers = list(answered)
     tables: dict[str, Any] = {PREDICTIONS: {answer.key: answer.text for answer in answers}}
@@ -149,7 +149,7 @@ def _counted(questions: Sequence[Question]) -> Sequence[Question]:
 def _scores(
     questions: Sequence[Question], predictions: Mapping[str, str], metric: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """By question the best score over its answers that are not empty after normalisation; "" stands for no answer."""
+    """Return by question id the best score over the answers that are not empty after normalisation, or "" if none."""
     scores = {}
     for question in questions:
         golds = [answer.text for answer in question.answers if normalize(answer.text)] or [""]

@@ -27,20 +27,20 @@ class SquadOptions:
     stride: int = Windowing.stride  # tokens between the starts of two windows of a paragraph
     max_question: int = Windowing.max_question  # tokens of a question; further ones are dropped
     longest: int = Decoding.longest  # pieces of an answer, at most
-    candidates: int = Decoding.candidates  # starts per window, ends per window or start, and answers per question
-    joint: bool = False  # ELECTRA's head: the end given the start, and whether there is an answer
-    threshold: float | None = None  # null odds above which no answer is given; "none": the default of the head's code
+    candidates: int = Decoding.candidates  # most starts per window, ends per window or start, and answers per question
+    joint: bool = False  # use ELECTRA's head, which predicts the end given the start, and whether there is an answer
+    threshold: float | None = None  # null odds above which no answer is given; "none": 0, or -2.75 if joint
 
     def __post_init__(self) -> None:
         if not 0 <= self.heldout < 1:
             raise ConfigError(f"heldout = {self.heldout} is not at least 0 and below 1. Use a share in that range.")
 
     def windowing(self, max_length: int) -> Windowing:
-        """How paragraphs are cut into windows; raises ConfigError."""
+        """Return how paragraphs are cut into windows; raises ConfigError as `Windowing` does."""
         return Windowing(max_length=max_length, stride=self.stride, max_question=self.max_question)
 
     def decoding(self, nulls: bool) -> Decoding:
-        """How answers are chosen; raises ConfigError."""
+        """Return how answers are chosen; raises ConfigError as `Decoding` does."""
         usual = ELECTRA_THRESHOLD if self.joint else Decoding.threshold
         threshold = usual if self.threshold is None else self.threshold
         return Decoding(candidates=self.candidates, longest=self.longest, nulls=nulls, threshold=threshold)
@@ -58,7 +58,7 @@ class QuestionSet(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanTask:
-    """Questions whose answers are parts of paragraphs; `read(split, directory)` raises UserError as a Task's does.
+    """A task with questions whose answers are parts of paragraphs; `read` raises UserError as `Task.read` does.
 
     nulls: whether some have no answer (SQuAD 2.0). dev: whether there is a development file.
     """
@@ -69,7 +69,7 @@ class SpanTask:
     dev: bool = True
 
     def splits(self, directory: Path | str, heldout: float) -> tuple[QuestionSet, QuestionSet]:
-        """The training and the development questions; raises UserError if a split is missing or cannot be scored."""
+        """The training and development questions; raises UserError if one is missing or dev cannot be scored."""
         train = self.read("train", directory)
         if heldout:
             kept, held = squad.hold_out(train.questions, heldout)
@@ -80,31 +80,31 @@ class SpanTask:
         return train, dev
 
     def check(self, questions: Sequence[Question]) -> None:
-        """Raise UserError if a question cannot be scored."""
+        """Raise UserError if a question has no answer, unless the task has unanswerable ones."""
         if not self.nulls and (bare := next((q for q in questions if not q.answers), None)):
             raise UserError(f"{bare.place} has no answer, so predictions cannot be scored. Use a split with answers.")
 
     def split(self, split: SplitName, directory: Path | str, heldout: float) -> QuestionSet:
-        """The questions of one split; without `heldout` a single file counts as the whole development set."""
+        """A split's questions. With `heldout`, dev is a part of train; without, a single file is all of dev."""
         if heldout and split != "test":
             train, held = squad.hold_out(self.read("train", directory).questions, heldout)
             return QuestionSet(train if split == "train" else held)
         return self.read("train" if split == "dev" and _is_file(directory) else split, directory)
 
     def score(self, questions: Sequence[Question], answered: Sequence[Answered], threshold: float) -> dict[str, float]:
-        """`exact_match` and `f1`; with nulls `exact` and `f1` at the threshold, and the best of any threshold."""
+        """Return `exact_match` and `f1`; with nulls `exact` and `f1` at the threshold, and BEST over all thresholds."""
         return score_answers(self.nulls, questions, answered, threshold)
 
     @property
     def chosen_by(self) -> str:
-        """The score that chooses the best epoch."""
+        """The name of the score that chooses the best epoch."""
         return "best_f1" if self.nulls else "f1"
 
 
 def score_answers(
     nulls: bool, questions: Sequence[Question], answered: Sequence[Answered], threshold: float
 ) -> dict[str, float]:
-    """`SpanTask.score` of any questions."""
+    """Compute the scores of `SpanTask.score` without a task."""
     if not nulls:
         return score_1(questions, {answer.key: answer.text for answer in answered})
     odds = {answer.key: answer.null_odds or 0.0 for answer in answered}

@@ -13,7 +13,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.tasks.glue import GLUE
 
 HEADER = ("index", "prediction")
-# By the name of the predictions: the file, and the number of rows of the leaderboard's test set.
+# By test set: its file in the zip, and its number of rows on the leaderboard.
 FILES: dict[str, tuple[str, int]] = {
     "cola": ("CoLA.tsv", 1063),
     "sst2": ("SST-2.tsv", 1821),
@@ -28,7 +28,7 @@ FILES: dict[str, tuple[str, int]] = {
     "ax": ("AX.tsv", 1104),
 }
 Wnli = Literal["majority", "predicted"]
-_MAJORITY = GLUE["wnli"].labels.index("0")  # of WNLI's training and test set
+_MAJORITY = GLUE["wnli"].labels.index("0")  # most common label of WNLI's training and test sets
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # a zip's oldest date, so that equal predictions make equal files
 
 
@@ -39,10 +39,10 @@ def write_submission(
     wnli: Wnli = "majority",
     rows: Mapping[str, int] | None = None,
 ) -> None:
-    """Write the zip; raises UserError for missing files and rows, and for values that are not labels.
+    """Write the zip; raises UserError for missing test sets and rows, and for values that are not labels.
 
-    predictions: by name in FILES and by the example's key, the label's index or the number. wnli: "majority" predicts
-    WNLI's most common label, as papers do, and needs no predictions. rows: sizes of test sets that differ from FILES.
+    predictions: by name in FILES and example key, the label's index or the number. wnli: "majority" predicts WNLI's
+    most common label, as papers do, and needs no predictions. rows: by name, sizes of test sets that differ from FILES.
     """
     tables = dict(predictions)
     check_files(tables, wnli)
@@ -60,7 +60,7 @@ def write_submission(
 
 
 def check_files(names: Collection[str], wnli: Wnli) -> None:
-    """Raise UserError unless there are predictions for every file; WNLI's are optional under "majority"."""
+    """Raise UserError unless `names` has every test set of FILES; wnli is optional under "majority"."""
     if missing := [name for name in FILES if name not in names and not (name == "wnli" and wnli == "majority")]:
         raise UserError(f"the submission lacks predictions for {', '.join(missing)}. Fine-tune on these tasks too.")
     if unknown := sorted(set(names) - set(FILES)):
@@ -70,7 +70,7 @@ def check_files(names: Collection[str], wnli: Wnli) -> None:
 
 
 def check_rows(name: str, keys: Collection[str], rows: Mapping[str, int] | None = None) -> None:
-    """Raise UserError unless `keys` are "0", "1", … of all rows of a file; rows: as in `write_submission`."""
+    """Raise UserError unless `keys` are "0", "1", … of all rows of a test set; rows: as in `write_submission`."""
     count = _row_count(name, rows)
     expected, present = [str(index) for index in range(count)], set(keys)
     if twice := [key for key, times in Counter(list(keys)).items() if times > 1]:
@@ -94,7 +94,7 @@ def _row_count(name: str, rows: Mapping[str, int] | None) -> int:
 
 
 def _cell(name: str, key: str, value: int | float) -> str:
-    """A prediction as the leaderboard spells it."""
+    """Format a prediction as the leaderboard expects it."""
     task = GLUE[name.partition("_")[0]]
     if task.range:
         if not math.isfinite(value):

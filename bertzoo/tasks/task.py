@@ -15,7 +15,7 @@ class Example(NamedTuple):
     """One or two texts, or the words of one, and their label.
 
     key: the row's index, by which a submission names it; label: the index in the task's labels (for words, one each), a
-    number under regression, None if it is to be predicted.
+    number for a regression, or None if unknown.
     """
 
     key: str
@@ -26,12 +26,12 @@ class Example(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that are there."""
+        """The text or the two texts that are not empty."""
         return tuple(filter(None, (self.text_a, self.text_b)))
 
 
 class SplitExamples(NamedTuple):
-    """The examples of a split, and the number of malformed rows by reason, skipped as the reference codes skip them."""
+    """The examples of a split, and the number of malformed rows that were skipped, by reason."""
 
     examples: list[Example]
     skipped: dict[str, int]
@@ -39,11 +39,12 @@ class SplitExamples(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task by name; `read(split, directory)` raises UserError naming file and line, or where to put the file.
+    """A task with labels. `read(split, directory)` raises UserError naming file and line, or where to put the file.
 
     labels: in the order of the logits, as the leaderboard spells them; aliases: from other names to labels. metrics:
-    names in metrics.py. range: limits of a regression's labels, to which predictions are clipped. symmetric: whether
-    the order of a pair means nothing. train, dev, test: the names of the parts of each, empty if there are none.
+    names in metrics.py. pair: whether examples have two texts; symmetric: whether their order is irrelevant. range:
+    limits of a regression's labels, to which predictions are clipped. train, dev, test: the parts of each split, such
+    as dev_matched; empty without the split.
     """
 
     name: str
@@ -60,7 +61,7 @@ class Task:
     test: tuple[str, ...] = ("test",)
 
     def parts(self, split: str) -> tuple[str, ...]:
-        """The parts of train, dev or test, or `split` itself as a part; raises UserError if there are none."""
+        """The parts of train, dev or test; any other split is one part. Raises UserError if there are none."""
         parts = {"train": self.train, "dev": self.dev, "test": self.test}.get(split, (split,))
         if not parts:
             advice = " Name a file with --input." if self.name == "own" else ""

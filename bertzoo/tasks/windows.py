@@ -15,8 +15,8 @@ from bertzoo.tasks.paragraphs import Paragraphs, Pieces, Window, cut, max_contex
 from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.squad import Question
 
-_WORD = re.compile("[^ \t\r\n\u202f]+")  # everything but the reference's spaces
-_NOWHERE = (-1, -1)  # the tokens of no answer
+_WORD = re.compile("[^ \t\r\n\u202f]+")  # everything but the spaces of BERT's code
+_NOWHERE = (-1, -1)  # the first and last token of "no answer"
 _AT_ONCE = 4096  # texts per call of the tokenizer
 
 
@@ -42,7 +42,7 @@ class Windowing:
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows(Paragraphs):
     """The windows of questions, in the questions' order, and their Rows. skipped: number of questions without a window,
-    by reason. unknown: with labels, questions without a usable target, whose windows have weight 0.
+    by reason. unknown: indices of questions without a usable target, whose windows weigh 0; None without labels.
     """
 
     rows: Rows
@@ -57,12 +57,12 @@ class Windows(Paragraphs):
         return hashlib.sha256(json.dumps([self.rows.digest, known, spans]).encode()).hexdigest()
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        """`Rows.plan`."""
+        """Plan batches of windows as `Rows.plan` does."""
         return self.rows.plan(batch_size, lengths, seed, epoch)
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
-        """`Rows.batch`, and with labels `start`, `end` (B,) int32 and `answerable` (B,) float32, which refers to the
-        question, not to the window.
+        """Return `Rows.batch`, and with labels `start`, `end` (B,) int32 and `answerable` (B,) float32: whether the
+        question has an answer, in this window or another.
         """
         batch = self.rows.batch(slot, batch_size)
         if self.unknown is not None:
@@ -78,7 +78,7 @@ class Windows(Paragraphs):
     def restore(
         self, slots: Sequence[Slot], outputs: Sequence[Mapping[str, np.ndarray]]
     ) -> list[dict[str, np.ndarray]]:
-        """Outputs of batches as one per window, in order; ValueError unless every window is there."""
+        """Return batches' outputs as one dict per window, in order; raises ValueError if windows are missing."""
         places = self.rows.restore(slots, [np.arange(len(slot.rows)) for slot in slots])
         batches = self.rows.restore(slots, [np.full(len(slot.rows), i) for i, slot in enumerate(slots)])
         return [
@@ -95,8 +95,8 @@ def make_windows(
     every: bool = False,
     padding: int = 0,
 ) -> Windows:
-    """All windows of the questions. labels: with targets; questions without a usable one are skipped and counted, or
-    with `every` kept at weight 0. padding: as in Rows.
+    """Encode questions as windows. labels: add targets; questions without a usable target are skipped and counted, or
+    kept at weight 0 if `every`. padding: as in Rows.
 
     Raises UserError naming a question whose answer starts outside of the paragraph, or that has no answer and is not
     marked as impossible.
@@ -160,7 +160,7 @@ def _rows(
 def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
     """The first and the last token of a question's first answer, or the reason why it is no usable target.
 
-    As in the reference: the words that the answer touches, narrowed to exactly its tokens if these occur in them.
+    As in BERT's code, these are the words that the answer touches, or exactly its own tokens if they occur in them.
     """
     if question.impossible:
         return _NOWHERE
@@ -191,7 +191,7 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
 
 
 def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[int, int]:
-    """The first occurrence of the answer's tokens between `start` and `end`, or these if there is none."""
+    """The span of the answer's tokens between `start` and `end`, or `start` and `end` if they do not occur."""
     size = len(answer)
     if size:
         for first in start + np.flatnonzero(ids[start : end + 2 - size] == answer[0]):
@@ -201,7 +201,7 @@ def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[
 
 
 def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
-    """Every paragraph word by word, since BERT's ids depend on its own splitting at spaces."""
+    """Encode every paragraph word by word, since BERT's ids depend on its own splitting at spaces."""
     places = {text: [match.span() for match in _WORD.finditer(text)] for text in dict.fromkeys(contexts)}
     words = list(dict.fromkeys(text[a:b] for text, spans in places.items() for a, b in spans))
     known: dict[str, tuple[np.ndarray, np.ndarray]] = {}

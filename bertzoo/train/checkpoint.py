@@ -1,4 +1,4 @@
-"""Checkpoints: written in the background, complete or not at all, and verified before they are used."""
+"""Write checkpoints in the background, completely or not at all, and verify them before they are restored."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ from bertzoo.train.state import State
 
 _LOG = logging.getLogger(__name__)
 
-# Every failure reaches the caller as an exception; orbax would also log its traceback and warnings of its options.
+# Failures reach the caller as exceptions, so hide orbax's log of tracebacks and option warnings.
 logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
 
 
@@ -30,9 +30,9 @@ class Checkpoints:
     """Write and restore the checkpoints of a run: `<directory>/<step>/` and `<directory>/<step>.sha256.json`.
 
     Keeps the last `keep_last` and the `keep_best` with the lowest held-out loss. One run at a time may use a directory;
-    all its processes call every method together. The directory is on a file system that all see, or in a GCS bucket.
+    all its processes call every method together. They must share the directory's file system or GCS bucket.
 
-    before_save: called by the first process before every save; an error that it raises prevents the save.
+    before_save: called by process 0 before every save; an error that it raises prevents the save.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Checkpoints:
         return steps_in(self.directory)
 
     def latest(self) -> Path | None:
-        """Return the newest committed checkpoint, relative if the directory was, or None."""
+        """Return the path of the newest committed checkpoint, or None; it is relative if the directory's path is."""
         steps = self.steps()
         return self._named / str(steps[-1]) if steps else None
 
     def save(self, state: State, *, loss: float | None = None) -> None:
-        """Start a save and return once the state is copied, so that it may be donated; `loss` is the held-out loss.
+        """Start a save and return once the state is copied and may be donated; loss: the held-out loss.
 
         Raises CheckpointError if this or the previous save failed.
         """
@@ -130,9 +130,9 @@ class Checkpoints:
     def restore_latest(self, abstract: State | Callable[[int], State]) -> State | None:
         """Restore the newest undamaged checkpoint with the shardings of `abstract`; None if there are no checkpoints.
 
-        abstract: what `state.abstract` returns, or a function of the step, where states of other steps have other
-        moments. Damaged checkpoints are skipped: each is logged, naming its file, and renamed to damaged-<step>.
-        Raises CheckpointError if all are damaged, or if an undamaged one does not fit `abstract`.
+        abstract: the result of `state.abstract`, or a function from a step to it, if optimiser states differ by step.
+        Damaged checkpoints are skipped: each is logged with its damaged file and renamed to damaged-<step>. Raises
+        CheckpointError if all are damaged, or if an undamaged one does not fit `abstract`.
         """
         damage: dict[int, str] = {}
         for step in reversed(hosts.share("which checkpoints there are", self.steps)):
@@ -176,9 +176,9 @@ class Checkpoints:
             self._failure = error
 
     def _reopen(self) -> None:
-        """Open the directory again after a failed save, whose error orbax would raise at every later call.
+        """Reopen the directory after a failed save, as orbax would raise the error again at every later call.
 
-        With several processes nothing is opened, which would need all of them: they end with the failure.
+        A run of several processes, which would have to reopen it together, ends with the failure instead.
         """
         if not hosts.alone():
             return

@@ -15,19 +15,19 @@ from bertzoo.core.paths import cache_folder
 from bertzoo.train import hosts
 from bertzoo.train.objective import Batch
 
-_LARGEST_CACHE = 2**31  # bytes; the programs that were not used for longest are dropped first
-Advice = Callable[[int, float], str]  # (stage, share of today's memory to stay below) -> what the user can change
+_LARGEST_CACHE = 2**31  # bytes; the least recently used programs are dropped first
+Advice = Callable[[int, float], str]  # (stage, share of its present memory to stay below) -> advice for the user
 
 
 class DeviceMemory(NamedTuple):
-    """Bytes of one device. total: what a process can use of it; free: what is left now, on a CPU alone."""
+    """Memory of one device in bytes. total: usable by one process; free: available now, None unless on a CPU."""
 
     total: int
     free: int | None
 
     @property
     def usable(self) -> int:
-        """The bytes that a step can have now."""
+        """The bytes that a step can use now."""
         return self.total if self.free is None else min(self.total, self.free)
 
 
@@ -37,7 +37,7 @@ def device_memory() -> DeviceMemory:
         return DeviceMemory(int(limit), None)
     memory, devices = psutil.virtual_memory(), jax.local_device_count()
     total = memory.total
-    with suppress(OSError, ValueError):  # a container's own limit, which is "max" without one
+    with suppress(OSError, ValueError):  # a container's memory limit, where "max" means none
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return DeviceMemory(total // devices, min(memory.available, total) // devices)
 
@@ -70,7 +70,10 @@ class StepProgram:
 
 
 def check_fits(analysis: Any) -> int:
-    """Return the bytes of a compiled program on one device; raises OutOfMemory if the device has fewer."""
+    """Return the bytes that a compiled program needs on one device, 0 if unknown.
+
+    analysis: the program's `memory_analysis()`. Raises OutOfMemory if the device has fewer bytes.
+    """
     if analysis is None:  # some backends have none
         return 0
     beside = analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
@@ -84,7 +87,7 @@ def check_fits(analysis: Any) -> int:
 
 @contextmanager
 def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
-    """Raise OutOfMemory, with advice for the stage, where a step does not fit the device's memory."""
+    """Turn memory errors of a training step into OutOfMemory with advice; stage: returns the current stage's index."""
     try:
         yield
     except OutOfMemory as error:
@@ -98,10 +101,10 @@ def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
 
 
 def keep_programs() -> None:
-    """Keep compiled programs in the user's cache, so that a run that resumes does not compile its steps again.
+    """Cache compiled programs in the user's cache folder, so that a resumed run does not compile its steps again.
 
-    Nothing changes if JAX_COMPILATION_CACHE_DIR names a directory. A run of several processes keeps none, as each would
-    have to find the same programs.
+    Does nothing if JAX_COMPILATION_CACHE_DIR names a directory, or in a run of several processes, which would all have
+    to find the same programs.
     """
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if chosen or not hosts.alone():
@@ -115,7 +118,7 @@ def keep_programs() -> None:
 
 
 def _processor() -> str:
-    """A name for this machine's kind of processor: a program compiled for another one may not run here."""
+    """Return a name for this machine's processor type: a program compiled for another type may not run here."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     kind = [line for line in lines if line.startswith(("flags", "Features", "model name"))][:2]
     return hashlib.sha256("\n".join(kind).encode()).hexdigest()[:12]

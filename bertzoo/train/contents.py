@@ -1,4 +1,4 @@
-"""Contents of a checkpoint: its arrays' names, shapes, dtypes and shardings, read without their bytes or a device."""
+"""Read the names, shapes, dtypes and shardings of a checkpoint's arrays, without their data or a device."""
 
 import math
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ LOSS = "loss"  # the held-out figure that selects the best checkpoints
 
 @dataclass(frozen=True, kw_only=True)
 class StoredArray:
-    """One array on disk; split: for each dimension the mesh axes it was split over, such as "data,fsdp", or None.
+    """One array on disk; split: for each dimension the mesh axes that split it, such as "data,fsdp", or None.
 
-    `split` may leave out trailing dimensions that were whole.
+    `split` may leave out trailing dimensions that were not split.
     """
 
     shape: tuple[int, ...]
@@ -47,14 +47,15 @@ class Contents:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters, the vocabulary's spare rows included."""
+        """The number of parameters, including padding rows of the vocabulary."""
         return sum(math.prod(array.shape) for array in self.params.values())
 
 
 def read_contents(checkpoint: Path | str) -> Contents:
-    """Read everything but the arrays, and verify the checksums of what it reads; `manifest.verify` checks the arrays.
+    """Read a checkpoint's contents, without the arrays' data.
 
-    Raises CheckpointError naming the file if it is missing or damaged.
+    Verifies the checksums of all other files; `manifest.verify` checks the data too. Raises CheckpointError naming a
+    file that is missing or damaged.
     """
     checkpoint = place(checkpoint)
     if not checkpoint.is_dir():
@@ -96,8 +97,8 @@ def read_loss(checkpoint: Path) -> float | None:
 
 
 def _stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, StoredArray]:
-    """Return the arrays of an item by path, and append the mesh of each to `meshes`."""
-    handler = ocp.PyTreeCheckpointHandler(  # its defaults for both would ask jax for devices, which a run may be using
+    """Return the arrays of an item ("params" or "training") on disk by path; append the mesh of each to `meshes`."""
+    handler = ocp.PyTreeCheckpointHandler(  # the default options would ask jax for devices, which a run may be using
         multiprocessing_options=ocp.options.MultiprocessingOptions(primary_host=None), enable_pinned_host_transfer=False
     )
     arrays: dict[str, StoredArray] = {}
@@ -115,7 +116,7 @@ def _stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, Stored
 
 
 def _read_number(checkpoint: Path, name: str) -> int:
-    """Read a scalar of the item `training` with tensorstore, as orbax would restore it onto a device."""
+    """Read a scalar of the item `training` with tensorstore, because orbax would restore it onto a device."""
     item = checkpoint / "training"
     base = f"{item}/" if is_url(str(item)) else f"file://{item}/"
     kvstore = {"driver": "ocdbt", "base": base, "path": name.replace("/", ".") + "/"}

@@ -1,7 +1,7 @@
-"""The processes of one run, on one host or many: how they find one another, agree, and wait.
+"""Connect the processes of one run, on one host or many: discovery, exchange of values, and barriers.
 
 `jax.distributed` runs a coordination service in process 0. It aborts the other processes when one stops sending
-heartbeats; `bertzoo.train.supervisor` turns the abort into exit code 4. With one process nothing here acts.
+heartbeats; `bertzoo.train.supervisor` turns the abort into exit code 4. With one process, nothing is exchanged.
 """
 
 import contextlib
@@ -32,15 +32,16 @@ _SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID",
 _GKE = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 _BROKEN = ("Gloo", "gloo", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "connection", "heartbeat")
 _HOUR = 3600
-_numbers = itertools.count()  # of barriers and shares, which all processes reach in the same order
+_numbers = itertools.count()  # numbers for barriers and shares, which all processes reach in the same order
 _connected = threading.Event()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Address HOST:PORT of process 0, the number of processes, and the number of this one from 0; None: detect them.
+    """How the processes of a run connect; None: detect the value.
 
-    start_timeout: seconds for all to connect; heartbeat_timeout: seconds of silence until one counts as lost.
+    coordinator: HOST:PORT of process 0. processes: their number. process: index of this one, from 0. start_timeout:
+    seconds for all to connect. heartbeat_timeout: seconds without a heartbeat after which a process counts as lost.
     """
 
     coordinator: str | None = None
@@ -80,7 +81,7 @@ class Cluster:
     def detection(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """Return how processes find one another: "explicit" (--distributed.coordinator) or jax's name of the cluster.
 
-        None for a run of one process.
+        Returns None for a run of one process.
         """
         if self.coordinator is not None:
             return "explicit" if self.processes != 1 else None
@@ -99,7 +100,7 @@ class Cluster:
 def _is_tpu_vm() -> bool:
     if find_spec("libtpu") is None or "tpu" not in os.environ.get("JAX_PLATFORMS", "tpu"):
         return False
-    from jax._src.hardware_utils import num_available_tpu_chips_and_device_id  # knows Google's chips from other devices
+    from jax._src.hardware_utils import num_available_tpu_chips_and_device_id  # tells TPU chips from other devices
 
     return num_available_tpu_chips_and_device_id()[0] > 0
 
@@ -107,13 +108,13 @@ def _is_tpu_vm() -> bool:
 def connect(cluster: Cluster) -> None:
     """Connect to the other processes, if there are any; call it before any computation.
 
-    Raises HostLost if connecting fails, Stopped if a signal comes first, ConfigError if the coordinator's host name
-    stays unknown or process 0 has another number of processes. If one never comes, the coordination service aborts this
-    process after `start_timeout`.
+    Raises HostLost if connecting fails, and Stopped if a signal comes first. Raises ConfigError if the coordinator's
+    host name does not resolve, or if process 0 has another number of processes. If a process never connects, the
+    coordination service aborts this one after `start_timeout` seconds.
     """
     if (method := cluster.detection()) is None:
         return
-    # The service's own handler would take SIGTERM from the loop.
+    # The handler of jax's preemption service would keep SIGTERM from the training loop.
     jax.config.update("jax_enable_preemption_service", False)
     initialize = functools.partial(
         _initialize,
@@ -149,7 +150,7 @@ def connect(cluster: Cluster) -> None:
 
 
 def leave_together() -> None:
-    """Wait at most 5 s for every process to exit, and let process 0 do so last: its end aborts the others."""
+    """Wait at most 5 s until every process is ready to exit; process 0 exits last, as its end aborts the others."""
     if alone() or not _connected.is_set():
         return
     with contextlib.suppress(Exception):  # another one may be gone already
@@ -176,7 +177,10 @@ def _initialize(cluster: Cluster, method: str, **timeouts: Any) -> None:
 
 
 def _resolve(coordinator: str, timeout: float) -> None:
-    """Wait until the coordinator's host name resolves, which takes a while in a new cluster; jax reports no failure."""
+    """Wait until the coordinator's host name resolves, which takes a while in a new cluster.
+
+    Raises ConfigError after `timeout` seconds; jax would report no failure.
+    """
     host, _, port = coordinator.rpartition(":")
     end = time.monotonic() + timeout
     while True:
@@ -193,7 +197,7 @@ def _resolve(coordinator: str, timeout: float) -> None:
 
 
 def _in_thread(action: Callable[[], None]) -> None:
-    """Run an action that blocks in C++ in another thread, so that Python's main thread still handles signals."""
+    """Run an action, which blocks in C++ code, on another thread, so that the main thread still handles signals."""
     failures: list[BaseException] = []
 
     def act() -> None:
@@ -228,7 +232,10 @@ def is_first() -> bool:
 
 
 def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:
-    """Return every process's value, by process; raises HostLost if one sends nothing within `timeout` seconds."""
+    """Return the values of all processes, in order; raises HostLost if one sends nothing within `timeout` seconds.
+
+    topic: a name that is new in every call and equal in all processes.
+    """
     if alone():
         return [value]
     client, key = _state().client, f"bertzoo/{topic}"
@@ -237,12 +244,12 @@ def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:
 
 
 def barrier(topic: str, timeout: float = _HOUR) -> None:
-    """Wait for every process; raises HostLost if one does not come within `timeout` seconds."""
+    """Wait until every process calls this; raises HostLost if one does not within `timeout` seconds."""
     gather(f"{next(_numbers)}/{topic}", "here", timeout)
 
 
 def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Value:
-    """Run `action` in process 0 alone and return its JSON value in every process; an error of it is raised in all."""
+    """Run `action` in process 0 only and return its JSON result in every process; if it raises, every process does."""
     if alone():
         return action()
     key = f"{next(_numbers)}/{topic}"
@@ -263,7 +270,7 @@ def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Va
 
 
 def _receive(key: str, topic: str, timeout: float) -> str:
-    """Wait for the value of a key, a second at a time: Python handles signals in between."""
+    """Return the value of a key; waits in turns of one second, between which Python handles signals."""
     end = time.monotonic() + timeout
     while True:
         try:
@@ -292,7 +299,7 @@ def host_lost_errors() -> Iterator[None]:
 
 
 def is_broken_collective(error: BaseException) -> bool:
-    """Return whether jax raised `error` because a collective broke off; while it dispatches, that is a ValueError."""
+    """Return whether jax raised `error` because a collective broke off; during dispatch that may be a ValueError."""
     if alone() or not isinstance(error, jax.errors.JaxRuntimeError | ValueError):
         return False
     words = _BROKEN if isinstance(error, jax.errors.JaxRuntimeError) else ("Gloo",)
@@ -314,7 +321,7 @@ class Agreement:
     before, so that no process waits; with one process, it returns the request at once.
     """
 
-    _CODES = (None, NOTICE, signal.SIGHUP.name, signal.SIGINT.name, signal.SIGTERM.name)  # the last wins
+    _CODES = (None, NOTICE, signal.SIGHUP.name, signal.SIGINT.name, signal.SIGTERM.name)  # of several, the last wins
 
     def __init__(self):
         self._pending: jax.Array | None = None

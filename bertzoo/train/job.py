@@ -1,4 +1,4 @@
-"""A training job: everything the loop needs from its caller, and what is built from it."""
+"""A training job: everything that the loop needs from its caller, and the objects built from it."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from bertzoo.train.stages import Stage
 from bertzoo.train.state import State
 from bertzoo.train.step import Batch, HostBatch, make_train_step
 
-SHOWN_RECORDS = 4  # of a batch, in an error message
+SHOWN_RECORDS = 4  # records of a batch that an error message lists
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class RunSettings:
     evaluate_rows: int = 1024  # rows of the held-out part that an evaluation reads
     save_every: int = 500  # steps between two checkpoints; 0: only at the end of a stage
     keep_last: int = 3  # newest checkpoints that stay
-    keep_best: int = 1  # checkpoints with the lowest held-out loss that stay, too
+    keep_best: int = 1  # checkpoints with the lowest held-out loss that also stay
 
     def __post_init__(self):
         for name in ("log_every", "evaluate_rows", "keep_last"):
@@ -62,16 +62,16 @@ class Job:
     batches(stage, row): this process's part of the stage's batches, from the one that starts at `row` to the end.
     heldout(stage): this process's part of the batches to evaluate on.
     length(batch): tokens in a row, if that may be less than the stage's max_length.
-    flops_per_example(stage, batch): model operations of one row, forward and backward.
-    frozen: what objectives read and training neither changes nor saves, such as a teacher.
+    flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
+    frozen: parameters that objectives read but training neither changes nor saves, such as a teacher's.
     describe(stage, row, rows): a description of each record of the batch that starts at `row`.
     initial: initial parameters by path for a run without a checkpoint; the others are drawn from the seed.
     until: the step after which to pause, or None.
-    measure(step, params): figures, with a `loss`, that replace the held-out means; taken at the end of every epoch.
-    enough(step): whether to finish after a step, before the last one.
+    measure(step, params): metrics, including `loss`, that replace the held-out means at every evaluation.
+    enough(step): whether to finish early, after this step.
     followed: whether another run follows, so that a signal at the last step still stops the program.
     programs: compiled steps by stage, shared by jobs that differ only in seed and batches.
-    memory_advice(stage, share): what to change so that a step needs at most that share of the memory that it needs now.
+    memory_advice(stage, share): advice that cuts a step's memory to at most that share of its present size.
 
     Raises ConfigError if the stages contradict one another or a batch does not divide over the mesh.
     """
@@ -117,18 +117,18 @@ class Job:
         return self.setups[index].transformation(group.steps, group.learning_rate)
 
     def learning_rate(self, index: int) -> Callable[[int], jax.Array]:
-        """Return the function from steps done in the run to the learning rate of the last update, in a stage."""
+        """Return a stage's function from the number of steps done in the run to the last step's learning rate."""
         group = staging.schedule_group(self.stages, index)
         rate = optim.schedule_of(self.setups[index].optimizer, group.steps, group.learning_rate)
         return lambda done: rate(done - 1 - group.start)
 
     def abstract(self, index: int) -> State:
-        """Return the shapes and shardings of the state in a stage; only what it trains has moments."""
+        """Return shapes and shardings of the state in a stage; only parameters that the stage trains have moments."""
         objective = self.setups[index].objective
         return states.abstract(objective, self.transformation(index), self.mesh, self.fallbacks)
 
     def train_step(self, index: int) -> StepProgram:
-        """Return the step of a stage."""
+        """Return the training step of a stage, which is built only once."""
         if index not in self.programs:
             step = make_train_step(
                 self.setups[index].trained,
@@ -169,7 +169,7 @@ class Job:
         return dataclasses.replace(state, opt_state=opt_state, position=position)
 
     def selects_best(self, index: int) -> bool:
-        """Return whether the best checkpoints are selected by a stage's held-out loss: it has the last objective."""
+        """Return whether a stage's held-out loss may select the best checkpoints: it has the last stage's objective."""
         return self.setups[index].objective == self.setups[-1].objective
 
     def describe_batch(self, step: int, row: int) -> list[str]:
@@ -179,7 +179,7 @@ class Job:
         return self.describe(index, row, rows) if self.describe else [f"rows {row} to {row + rows - 1}"]
 
     def non_finite(self, step: int, records: Sequence[str]) -> NonFinite:
-        """Build the error of a step whose numbers, on the batch with these records, are not finite."""
+        """Build the error for a step whose loss, gradient or update is not finite; records: lines about its batch."""
         index, _ = staging.locate(self.stages, step - 1)
         more = len(records) - SHOWN_RECORDS
         rest = f"; {more:,} more rows, listed in metrics.jsonl" if more > 0 else ""
@@ -190,7 +190,7 @@ class Job:
         )
 
     def non_finite_heldout(self, step: int) -> NonFinite:
-        """Build the error of a held-out loss after `step` that is not finite."""
+        """Build the error for a held-out loss that is not finite after `step`."""
         return NonFinite(
             f"the held-out loss after step {step} is not finite. {self._last_checkpoint()} Lower the learning rate "
             "or warm up longer."
@@ -207,7 +207,7 @@ class Job:
         return f"The last good checkpoint is {latest}." if latest else "There is no checkpoint yet."
 
     def stopped(self, step: int, signal: str) -> Stopped:
-        """Build the error of a run that a signal stopped after `step`; raises CheckpointError if the save failed."""
+        """Build the error for a run that a signal stopped after `step`; raises CheckpointError if the save failed."""
         if self.checkpoints is None:
             return Stopped(
                 f"stopped by {signal} after step {step}. Nothing was saved, because this run keeps no checkpoints."

@@ -1,4 +1,4 @@
-"""The one loop: stages of steps, with evaluation, checkpoints and signals in a fixed order."""
+"""The training loop: stages of steps, with evaluation, checkpoints and signals in a fixed order."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -18,10 +18,10 @@ __all__ = ["Job", "RunSettings", "run"]
 
 
 def run(job: Job) -> State:
-    """Train from the newest checkpoint, or from the start, to the job's end.
+    """Train from the newest checkpoint, or from the start, to the job's end, and return the final state.
 
-    Raises NonFinite; Stopped after SIGTERM, SIGINT, SIGHUP or a maintenance notice, once the state is saved;
-    OutOfMemory; CheckpointError; ConfigError.
+    Raises NonFinite, OutOfMemory, CheckpointError and ConfigError. After SIGTERM, SIGINT, SIGHUP or a maintenance
+    notice, saves the state and raises Stopped.
     """
     record, measure, agreed = Recorder(job), _evaluation(job), Agreement()
     state, resumed = job.initial_state()
@@ -93,7 +93,7 @@ def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
 
 
 def _evaluation(job: Job) -> Callable[[int, int, Any], dict[str, float]]:
-    """Return the function (stage, step, params) -> held-out means, or the job's own measure."""
+    """Return the function (stage, step, params) -> held-out means, or metrics of the job's own `measure`."""
     # Stages with one objective share one program.
     step_of = functools.cache(lambda index: make_eval_step(job.setups[index].objective))
     first = [[setup.objective for setup in job.setups].index(setup.objective) for setup in job.setups]

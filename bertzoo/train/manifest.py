@@ -44,9 +44,9 @@ def seal(checkpoint: Path) -> None:
 
 
 def verify(checkpoint: Path, *, arrays: bool = True) -> bool:
-    """Compare a checkpoint with its manifest; return False if there is none: the run was killed before writing it.
+    """Verify a checkpoint against its manifest; return False if the run was killed before it wrote the manifest.
 
-    arrays: whether to read the arrays' bytes too, and not only check that their files exist.
+    arrays: also verify the bytes of array files; if False, only check that these files exist.
     Raises CheckpointError naming the first file that is missing or changed, or an unreadable manifest.
     """
     path = path_of(checkpoint)

@@ -55,14 +55,14 @@ class Totals:
                 totals[name] = totals.get(name, np.zeros(2)) + np.array(pair, np.float64)
 
     def means(self) -> dict[str, float]:
-        """Return `loss` (the sum of the terms), `<term>_loss`, and the metrics, without those of weight 0."""
+        """Return means: `<term>_loss`, their sum `loss`, and every metric; leaves out those of weight 0."""
         losses = {f"{name}_loss": total / weight for name, (total, weight) in self.terms.items() if weight}
         metrics = {name: total / weight for name, (total, weight) in self.metrics.items() if weight}
         return {name: float(x) for name, x in {"loss": sum(losses.values()), **losses, **metrics}.items()}
 
 
 class Throughput(NamedTuple):
-    """Steps, tokens and model operations per second."""
+    """Steps, tokens and model FLOPs per second."""
 
     steps: float
     tokens: float
@@ -71,7 +71,7 @@ class Throughput(NamedTuple):
 
 @dataclasses.dataclass(kw_only=True)
 class Meter:
-    """Count steps, their work and their seconds between two readings, without compilation."""
+    """Count steps, tokens, FLOPs and seconds between two calls of `throughput`, without compilation."""
 
     steps: int = 0
     tokens: int = 0
@@ -80,7 +80,7 @@ class Meter:
     last: float | None = None  # None: the next step is not timed, because it compiles
 
     def step(self, tokens: int, flops: float) -> None:
-        """Count a step on `tokens` tokens, of `flops` operations, that has just finished."""
+        """Count a step of `tokens` tokens and `flops` FLOPs that has just finished."""
         now = time.perf_counter()
         if self.last is not None:
             self.steps += 1

@@ -1,4 +1,4 @@
-"""Google Compute Engine's notice that this machine is about to be stopped, which comes before any signal."""
+"""Watch for Google Compute Engine's notice that this machine will stop soon, which comes before any signal."""
 
 import contextlib
 import http.client
@@ -26,7 +26,7 @@ def metadata_server() -> str | None:
 
 
 def stop_notices(server: str) -> set[str]:
-    """Return the metadata keys that announce a stop; none if the server does not answer."""
+    """Return the metadata keys that announce a stop, or an empty set if the server does not answer."""
     notices = set()
     for key, value in _STOPPING.items():
         request = urllib.request.Request(
@@ -39,9 +39,9 @@ def stop_notices(server: str) -> set[str]:
 
 
 class MaintenanceWatch:
-    """A context that calls `request_stop` once when the machine is about to be stopped; idle on other machines.
+    """A context that calls `request_stop` once if the machine will stop soon; idle outside Google Compute Engine.
 
-    A maintenance event stays set for up to an hour: one that was set at the start has stopped an earlier run already.
+    Ignores a maintenance event that is set at the start: it stays set for up to an hour and has stopped an earlier run.
     """
 
     def __init__(self, request_stop: Callable[[str], None], interval: float = 5):

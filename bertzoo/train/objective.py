@@ -13,8 +13,8 @@ Metrics = dict[str, tuple[jax.Array, jax.Array]]
 class Objective(Protocol):
     """A loss Σ sums[term] / weights[term].
 
-    The weights depend on the batch alone, so that sums add over microbatches and devices. Both are therefore exact,
-    except for random draws (dropout, replacements), which depend on the microbatch.
+    The weights depend on the batch alone, so sums add up over microbatches and devices. Splitting a batch is therefore
+    exact, except for random draws (dropout, replacements), which depend on the microbatch.
     """
 
     def init(self, key: jax.Array) -> Params:
@@ -28,6 +28,6 @@ class Objective(Protocol):
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         """Return loss terms summed over the batch, and metrics as (sum, weight).
 
-        Without a key there is no dropout, and what is sampled depends on the row alone.
+        Without a key there is no dropout, and samples depend on their row alone.
         """
         ...

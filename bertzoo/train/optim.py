@@ -21,13 +21,13 @@ EXCLUDED_NAMES = frozenset({"bias", "scale"})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Adaptive:
-    """Fields of every optimiser."""
+    """Fields that all optimisers share."""
 
     learning_rate: float  # peak of the schedule
     beta1: float = 0.9  # decay of the first moment
     beta2: float = 0.999  # decay of the second moment
     epsilon: float = 1e-6  # number added to the root of the second moment
-    weight_decay: float = 0.01  # factor of the decay; biases and norms have none
+    weight_decay: float = 0.01  # factor of weight decay; biases and norms are not decayed
     clip_norm: float = 1.0  # limit of the gradient's global norm; 0 disables clipping
     schedule: Schedule = dataclasses.field(default_factory=Schedule)  # the learning rate by step
 
@@ -52,7 +52,8 @@ class Lamb(_Adaptive):
     """
 
     kind: Literal["lamb"] = "lamb"
-    # google: no bias correction, biases and norms without trust ratio; nvidia: bias correction; optax: both
+    # google: no bias correction, no trust ratio for biases and norms; nvidia: the same with bias correction;
+    # optax: bias correction, and a trust ratio for every tensor
     variant: Literal["google", "nvidia", "optax"] = "google"
 
     def __post_init__(self):
@@ -82,13 +83,13 @@ class BertAdam(_Adaptive):
 class Muon(_Adaptive):
     """Muon (Jordan et al. 2024) for the matrices of the encoder, AdamW for all other parameters.
 
-    The root mean square of a matrix's update is about `update_rms`, as AdamW's, so that learning rate and decay serve
-    both (Liu et al. 2025, §2.2). beta1, beta2, epsilon: AdamW's. The groups of a kernel are matrices of their own.
+    A matrix's update has a root mean square of about `update_rms`, like AdamW's, so both share learning rate and decay
+    (Liu et al. 2025, §2.2). beta1, beta2 and epsilon belong to AdamW. Each group of a grouped kernel is its own matrix.
     """
 
     kind: Literal["muon"] = "muon"
     momentum: float = 0.95  # decay of the matrices' momentum
-    nesterov: bool = True  # look one step ahead with the momentum
+    nesterov: bool = True  # use Nesterov momentum
     iterations: int = 5  # iterations of Newton-Schulz
     update_rms: float = 0.2  # root mean square of a matrix's update before the learning rate
 
@@ -113,7 +114,7 @@ class MomentsState(NamedTuple):
 
 
 def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.GradientTransformation:
-    """Adam without bias correction, m/(√v + epsilon), for which `optax.scale_by_adam` has no switch."""
+    """Build Adam without bias correction, m/(√v + epsilon), which `optax.scale_by_adam` does not offer."""
 
     def init(params):
         return MomentsState(optax.tree.zeros_like(params), optax.tree.zeros_like(params))
@@ -127,7 +128,7 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
 
 
 def excluded(params: Any) -> Any:
-    """Mark biases and norms, by leaf name: no decay and, in Google's and NVIDIA's LAMB, no trust ratio."""
+    """Return a tree with True for biases and norms: no decay and, in Google's and NVIDIA's LAMB, no trust ratio."""
     return jax.tree.map_with_path(lambda path, _: leaf_name(path) in EXCLUDED_NAMES, params)
 
 
@@ -136,7 +137,7 @@ def _included(params: Any) -> Any:
 
 
 def per_tensor(config: Optimizer) -> optax.GradientTransformation:
-    """Build the part of the update that uses one tensor at a time: moments, decay, trust ratio; its sign is +."""
+    """Build the per-tensor part of the update (moments, decay, trust ratio), before the factor −learning rate."""
     moments = (config.beta1, config.beta2, config.epsilon)
     decay = optax.masked(optax.add_decayed_weights(config.weight_decay), _included)
     match config:
@@ -145,14 +146,14 @@ def per_tensor(config: Optimizer) -> optax.GradientTransformation:
         case Lamb():
             adam = optax.scale_by_adam if config.variant == "nvidia" else scale_by_moments
             return optax.chain(adam(*moments), decay, optax.masked(optax.scale_by_trust_ratio(), _included))
-        case AdamW() | Muon():  # of Muon all but the matrices
+        case AdamW() | Muon():  # for Muon, all parameters but its matrices
             return optax.chain(optax.scale_by_adam(*moments), decay)
         case BertAdam():
             return optax.chain(scale_by_moments(*moments), decay)
 
 
 def _muon(config: Muon, matrices: Mapping[str, Matrix]) -> optax.GradientTransformation:
-    """Build Muon's update of kernels whose matrices are known by path; its sign is +."""
+    """Build Muon's update of the kernels whose paths are in `matrices`, before the factor −learning rate."""
 
     @optax.stateless
     def orthogonal(updates: Any, params: Any) -> Any:
@@ -168,7 +169,7 @@ def orthogonalise(update: jax.Array, matrix: Matrix, config: Muon) -> jax.Array:
     inputs = math.prod(update.shape[-matrix.inputs - matrix.outputs : -matrix.outputs])
     x_NIGO = update.reshape(-1, inputs, matrix.groups, outputs)
     axes = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=3)
-    # Without momentum it only orthogonalises: the momentum has the kernel's shape, to be split and saved like it.
+    # beta=0 only orthogonalises: `_muon` keeps the momentum, in the kernel's shape, to be sharded and saved like it.
     muon = optax.contrib.scale_by_muon(
         ns_steps=config.iterations, beta=0.0, nesterov=False, weight_dimension_numbers=axes
     )
@@ -196,16 +197,16 @@ def build(
 ) -> optax.GradientTransformation:
     """Compose the whole optimiser: clip by the global norm, update per tensor, scale by the schedule.
 
-    Its state has one leaf per parameter in the parameter's shape. stack: changes compile time, not results (see
-    `stacking`); None stacks if the default backend is a TPU. rates: factor of the learning rate by a parameter's path;
-    a parameter with factor 0 does not change, has no state and counts in no norm. matrices: those of the kernels by
-    path, which Muon needs. Raises ConfigError as the schedule does.
+    Moments have the parameters' shapes. stack: changes compile time, not results (see `stacking`); None stacks if the
+    default backend is a TPU. rates: factor of the learning rate by a parameter's path; a parameter with factor 0 does
+    not change, has no state and counts in no norm. matrices: the matrices of kernels by path, for Muon. Raises
+    ConfigError as `schedule.build` does.
     """
     stack = jax.default_backend() == "tpu" if stack is None else stack
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
     update = stacked(per_tensor(config)) if stack else per_tensor(config)
     if isinstance(config, Muon):
-        # Embeddings, heads, biases and norms are AdamW's.
+        # AdamW updates embeddings, heads, biases and norms.
         chosen = {name: matrix for name, matrix in (matrices or {}).items() if "encoder" in name.split("/")}
         if not chosen:
             raise ValueError("Muon needs the matrices of an encoder's kernels (`state.matrices_of`)")
@@ -239,8 +240,8 @@ def _bias_count(path: tuple, _: Any) -> bool:
 def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any:
     """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised one.
 
-    "moments": mu and nu, Muon's trace, and the count of their bias correction if there is one; the schedule's count
-    restarts. "all": the old state, so that the schedule continues. "params": the new state.
+    "moments": keep mu, nu, Muon's trace and any count for bias correction, but restart the schedule. "all": return the
+    old state, so that the schedule continues. "params": return the new state.
     """
     if parts == "all":
         return old

@@ -1,4 +1,4 @@
-"""Reporters of a run's records: metrics.jsonl, TensorBoard, and a line for people."""
+"""Reporters of a run's records: metrics.jsonl, TensorBoard and the console."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ Record = dict[str, Any]
 
 
 class Reporter(Protocol):
-    """Takes the records of metrics.jsonl (docs/formats.md) one at a time."""
+    """A callable that takes a run's records (docs/formats.md) one at a time."""
 
     def __call__(self, record: Record) -> None: ...
 
@@ -38,7 +38,7 @@ class JsonLines:
             self._file.flush()
         except OSError as error:  # the error of a full disk has no file name
             error.filename = self._file.name
-            with contextlib.suppress(OSError):  # closing writes the rest again
+            with contextlib.suppress(OSError):  # closing tries to write the rest again
                 self._file.close()
             raise
 
@@ -53,7 +53,7 @@ def _ends_line(path: Path) -> bool:
 
 
 class TensorBoard:
-    """Write every figure as a scalar named split/figure, e.g. train/loss."""
+    """Write every number in a record as a TensorBoard scalar named split/key, such as train/loss."""
 
     def __init__(self, directory: Path | str):
         self._directory = str(directory)
@@ -75,7 +75,7 @@ class TensorBoard:
 
 
 def quantity(value: float) -> str:
-    """Format a number with three digits and a prefix: 1234567 -> 1.23M."""
+    """Format a number with three significant digits and a unit prefix: 1234567 -> 1.23M."""
     for scale, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= scale:
             return f"{value / scale:.3g}{letter}"
@@ -100,7 +100,7 @@ def figures_line(record: Record, stages: Sequence[Stage]) -> str:
     parts += [
         f"{name.removesuffix('_accuracy')} acc {record[name]:.3f}" for name in record if name.endswith("accuracy")
     ]
-    # The prune vectors' shares of their first values, and the sizes' shares if they were pruned now.
+    # For pruning: means of the prune vectors, which start at 1, and shares of elements that a cut now would keep.
     for ending, label in (("left", "vectors at"), ("stays", "would keep")):
         names = [name for name in record if name.endswith(f"_{ending}")]
         if names:
@@ -146,7 +146,7 @@ def event_line(record: Record) -> str:
 
 
 class Console:
-    """A live line on a terminal, with held-out figures and events above it; elsewhere a plain line for each record."""
+    """Show a live line on a terminal, with held-out metrics and events above it; elsewhere print a line per record."""
 
     def __init__(self, stages: Sequence[Stage], stream: TextIO | None = None):
         self._stages = stages

@@ -12,8 +12,8 @@ from bertzoo.train.job import Job
 from bertzoo.train.stages import locate, start_of
 from bertzoo.train.step import Batch
 
-_WATCH_SHARE = 0.05  # of the time, at most, for a stage's `watch`
-_FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # these are logged too
+_WATCH_SHARE = 0.05  # largest share of the time that a stage's `watch` may take
+_FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # these are logged too, beside every `log_every` steps
 
 
 class Recorder:
@@ -23,7 +23,7 @@ class Recorder:
         self._job = job
         self._peak = metrics.peak_flops(jax.devices()[0].device_kind)
         self._pending: tuple[int, int, dict[str, Any], tuple[int, float], dict[str, float]] | None = None
-        self._flops: dict[int, float] = {}  # of a row, by its length, in this stage
+        self._flops: dict[int, float] = {}  # FLOPs of a row in this stage, by row length
         self._totals = metrics.Totals()
         self._meter = metrics.Meter()
         self._started = time.perf_counter()
@@ -31,7 +31,7 @@ class Recorder:
         self._stage = 0
 
     def enter_stage(self, index: int, fresh: bool) -> None:
-        """Start a stage, or resume in the middle of one: its first step of each length compiles and is not timed."""
+        """Enter a stage at its start (`fresh`) or in its middle; its first step of each row length is not timed."""
         stage, name = self._job.stages[index], self._job.setups[index].name
         if name and fresh:  # only stages that differ in more than their sizes have names
             sizes = {"steps": stage.steps, "batch_size": stage.batch_size, "max_length": stage.max_length}
@@ -42,11 +42,11 @@ class Recorder:
 
     @property
     def stage(self) -> int:
-        """The stage entered last, 0 before any."""
+        """Index of the stage entered last; 0 before any."""
         return self._stage
 
     def compiled(self, step: int, batch: Batch, compile_step: Callable[[], int]) -> None:
-        """Compile the program of the batch of `step` and record when it begins, what it took and the bytes it needs."""
+        """Compile the program for the batch of `step`; record the start, then the seconds and the memory in bytes."""
         shape = {"rows": self._job.stages[self._stage].batch_size, "length": self._length(batch)}
         self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
         start = time.perf_counter()
@@ -88,7 +88,7 @@ class Recorder:
             self._emit(self._train_record(step, float(report["gradient_norm"])) | figures)
 
     def heldout(self, step: int, means: dict[str, float]) -> float:
-        """Record the held-out figures after `step` and return the loss; raises NonFinite if that is not finite."""
+        """Record the held-out metrics after `step` and return the loss; raises NonFinite if the loss is not finite."""
         if not math.isfinite(means["loss"]):
             error = self._job.non_finite_heldout(step)
             self.event("non_finite", step, message=str(error))
@@ -108,7 +108,7 @@ class Recorder:
         return locate(self._job.stages, max(step - 1, 0))[0]
 
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """Compute the figures of a stage's `watch` for a record, unless that would take too much time; not timed."""
+        """Return metrics of the parameters from a stage's `watch`, or {} if no record is due or time is short."""
         watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
         if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):
             return {}

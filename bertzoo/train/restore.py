@@ -18,7 +18,7 @@ from bertzoo.core.paths import is_url, place
 from bertzoo.train import contents, hosts, manifest
 from bertzoo.train.state import State, named
 
-_COMMITTED = "commit_success.txt"  # orbax's own
+_COMMITTED = "commit_success.txt"  # orbax's marker of a complete checkpoint
 _ENVIRONMENT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM)  # they do not mean damage
 _restores = itertools.count()
 
@@ -133,7 +133,7 @@ def restore_params(
 
 
 def _verify(checkpoint: Path) -> bool | str:
-    """Return whether a checkpoint has a manifest, or the sentence that says how it differs from it."""
+    """Return whether a checkpoint has a manifest, or a sentence on how the checkpoint differs from its manifest."""
     try:
         return manifest.verify(checkpoint)
     except CheckpointError as error:
@@ -141,7 +141,7 @@ def _verify(checkpoint: Path) -> bool | str:
 
 
 def _failure_of_any(failure: CheckpointError | None) -> CheckpointError | None:
-    """Return the failure of any process, so that all raise the same one; damage counts last."""
+    """Return one failure for all processes to raise, or None; damage counts only if no process failed otherwise."""
     message = None if failure is None else [isinstance(failure, DamagedCheckpoint), str(failure)]
     messages = hosts.gather(f"restoring {next(_restores)}", json.dumps(message))
     failures = sorted(filter(None, (parse_json(message, object) for message in messages)))

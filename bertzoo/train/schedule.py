@@ -1,4 +1,4 @@
-"""Learning-rate schedules: warm-up, then polynomial decay at once or, as in MiniCPM, after a stable phase."""
+"""Learning-rate schedules: warm-up, then polynomial decay, either at once or (as in MiniCPM) after a stable phase."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from bertzoo.core.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The learning rate as a function of the step, as a factor of the peak.
+    """The learning rate at each step, as a factor of the peak.
 
-    With p = step/steps and w the warm-up's length in steps, the recipes are
+    With p = step/steps and w the warm-up's length in steps, known recipes are
     BERT      step/w, then 1-p (it jumps down at w)              the defaults and `warmup_steps`
     ELECTRA   (1-p)·min(1, step/w) (no jump)                     `warmup="multiply"`
     NVIDIA    step/w, then (1-p)^0.5 (it jumps down at w)        `kind="polynomial"`, `power=0.5`, `warmup_share`
@@ -26,11 +26,11 @@ class Schedule:
     """
 
     kind: Literal["linear", "polynomial", "constant", "wsd"] = "linear"  # the decay after the warm-up
-    warmup_steps: int = 0  # length of the warm-up in steps; excludes warmup_share
+    warmup_steps: int = 0  # length of the warm-up in steps; use this or warmup_share, not both
     warmup_share: float = 0.0  # length of the warm-up as a share of the schedule's steps, not rounded to whole steps
-    # During warm-up: step/w alone, step/w times the decay, or the lesser of step/w and the decay.
+    # factor in a warm-up of w steps: step/w (replace), step/w · decay (multiply), lesser of step/w and decay (least)
     warmup: Literal["replace", "multiply", "least"] = "replace"
-    decay_from: Literal["start", "warmup"] = "start"  # where p is 0: at step 0, or at the end of the warm-up
+    decay_from: Literal["start", "warmup"] = "start"  # where the decay starts: at step 0 or at the end of the warm-up
     power: float = 1.0  # exponent of the polynomial decay
     end_factor: float = 0.0  # factor of the peak at the last step
     decay_share: float | None = None  # share of the steps, at the end, in which wsd decays; "none": 0.2
@@ -79,7 +79,7 @@ class Schedule:
 def build(config: Schedule, peak: float, steps: int) -> Callable[[jax.typing.ArrayLike], jax.Array]:
     """Return the function step -> learning rate (float32) of a schedule over `steps` steps; step 0 is the first update.
 
-    Raises ConfigError if the warm-up, or it and the decay of wsd, are longer than the run.
+    Raises ConfigError if the warm-up, or warm-up plus decay of wsd, is longer than `steps`.
     """
     if config.warmup_steps > steps:
         raise ConfigError(

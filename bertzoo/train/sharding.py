@@ -46,10 +46,10 @@ Fallback = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fallbacks:
-    """What to split instead of a dimension that its mesh axis does not divide, in order of preference.
+    """Dimensions to split instead of one that its mesh axis does not divide, in order of preference.
 
-    For every logical name that the table splits: names of other dimensions of the same parameter, or "replicate" to
-    keep the parameter whole on every device. Without a fallback, such a dimension raises an error.
+    Each field is a logical axis name that RULES splits. Its values name other dimensions of the same parameter, or
+    "replicate" to keep the parameter whole on every device. Without a fallback, such a dimension raises ConfigError.
     """
 
     vocab: tuple[Fallback, ...] = ()  # what to split instead of the vocabulary
@@ -77,10 +77,10 @@ NO_FALLBACKS = Fallbacks()
 class Mesh:
     """Sizes of the mesh axes; -1 (at most once) takes the remaining devices."""
 
-    data: int = -1  # devices over which rows are split; each holds all parameters
+    data: int = -1  # replicas of the parameters, over which rows are split
     fsdp: int = 1  # devices over which rows and parameters are split
     tensor: int = 1  # devices that share each layer's matrix products
-    # what to split instead of a dimension that its axis does not divide
+    # what to split instead of a dimension that its mesh axis does not divide
     fallbacks: Fallbacks = dataclasses.field(default_factory=Fallbacks)
 
     @property
@@ -129,10 +129,10 @@ def place(
     mesh: jax.sharding.Mesh,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> Placement:
-    """Translate a parameter's logical axis names; mesh axes of size 1 are left out.
+    """Return a parameter's placement from its logical axis names; mesh axes of size 1 are left out.
 
-    Raises ValueError for unknown names or a wrong number of them (a mistake in a module), ConfigError if the mesh would
-    split two dimensions over one axis, or a dimension unevenly without a fallback that fits.
+    Raises ValueError for unknown names or a wrong number of them (a mistake in a module). Raises ConfigError if the
+    mesh would split two dimensions over one axis, or a dimension unevenly without a fallback that fits.
     """
     if len(logical) != len(shape):
         raise ValueError(f"parameter {name} of shape {tuple(shape)} has {len(logical)} logical names: {tuple(logical)}")
@@ -213,7 +213,7 @@ def shardings(
     mesh: jax.sharding.Mesh,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> Any:
-    """Return the sharding of every parameter; as `placements`."""
+    """Return the NamedSharding of every parameter; arguments and errors are those of `placements`."""
     return jax.tree.map(
         lambda placed: NamedSharding(mesh, placed.spec),
         placements(boxed, mesh, fallbacks),
@@ -222,10 +222,10 @@ def shardings(
 
 
 def as_used(params: Any, places: Any) -> Any:
-    """Return the parameters gathered over fsdp before products read them, if every axis of the mesh splits.
+    """Gather parameters that are split over fsdp, before a layer reads them, if all mesh axes have several devices.
 
-    Without this, XLA (jax 0.10.2) gathers the tokens instead when they are fewer than a parameter's rows, and returns
-    them in another order: the gradients are wrong without any error (tests/runs/test_devices.py).
+    Without this, XLA (jax 0.10.2) gathers the tokens instead if they are fewer than a parameter's rows, and returns
+    them in another order. The gradients are then wrong without any error (tests/runs/test_devices.py).
     """
 
     def one(leaf: jax.Array, place: jax.sharding.Sharding) -> jax.Array:
@@ -249,18 +249,18 @@ def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
 
 
 def row_shards(mesh: jax.sharding.Mesh) -> int:
-    """Return the number of parts of a batch."""
+    """Return the number of parts into which a mesh splits the rows of a batch."""
     return math.prod(mesh.shape[axis] for axis in ROWS)
 
 
 def own_shards(mesh: jax.sharding.Mesh) -> list[int]:
-    """Return the indices of the parts that this process's devices hold, in order."""
+    """Return the indices of a batch's parts (`row_shards`) that this process's devices hold, in order."""
     shards, process = mesh.devices.reshape(row_shards(mesh), -1), jax.process_index()
     return [i for i, devices in enumerate(shards) if any(device.process_index == process for device in devices)]
 
 
 def own_rows(batch_size: int, mesh: jax.sharding.Mesh) -> np.ndarray:
-    """Return the row numbers of a batch that this process holds and builds, in order."""
+    """Return the indices of a batch's rows that this process builds and holds, in order."""
     return np.arange(batch_size).reshape(row_shards(mesh), -1)[own_shards(mesh)].reshape(-1)
 
 

@@ -9,7 +9,7 @@ import time
 from types import FrameType
 from typing import Any
 
-_ECHO = 1.0  # seconds in which a signal is a repeat: Slurm signals a process and its parent, which forwards it
+_ECHO = 1.0  # seconds in which a second signal is a copy: Slurm signals a process and its parent, which forwards it
 
 
 def stop_signals() -> list[signal.Signals]:
@@ -19,29 +19,29 @@ def stop_signals() -> list[signal.Signals]:
 
 
 def leave_closed_terminal() -> None:
-    """Redirect standard output and error to /dev/null if their terminal is gone: any line would raise OSError.
+    """Redirect standard output and error to /dev/null if their terminal is gone, as writing would raise OSError.
 
-    A terminal that still exists, as after `kill -HUP`, keeps its lines.
+    A terminal that still exists, as after `kill -HUP`, keeps the output.
     """
     for number in (1, 2):
         try:
             termios.tcgetattr(number)
         except termios.error as error:
-            if error.args[0] == errno.EIO:  # files and pipes have ENOTTY
+            if error.args[0] == errno.EIO:  # files and pipes raise ENOTTY
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, number)
                 os.close(null)
 
 
 class StopRequest:
-    """A context that stores the first signal's name in `name` instead of dying; a later second one kills as usual.
+    """A context that stores the first stop signal's name in `name`; a second one, more than 1 s later, kills as usual.
 
-    In another thread than the main one, which alone receives signals, it stores nothing.
+    Outside the main thread, which alone receives signals, it handles none.
     """
 
     def __init__(self):
         self.name: str | None = None
-        self._time: float | None = None  # of the first signal
+        self._time: float | None = None  # time of the first signal
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -53,7 +53,7 @@ class StopRequest:
         self._restore()
 
     def request(self, name: str) -> None:
-        """Request a stop without a signal; a first real signal still only requests one."""
+        """Request a stop without a signal; the first real signal afterwards still does not kill."""
         self.name = self.name or name
 
     def _handle(self, number: int, _: FrameType | None) -> None:

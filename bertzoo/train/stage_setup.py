@@ -13,17 +13,17 @@ from bertzoo.train.optim import Optimizer
 from bertzoo.train.state import matrices_of, name_of
 
 RateFactor = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0 freezes it
-Monitor = Callable[[Any], dict[str, float]]  # parameters -> figures; may differ between processes
-UpdateRule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation]  # takes the schedule
+Monitor = Callable[[Any], dict[str, float]]  # parameters -> metrics; may differ between processes
+UpdateRule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation]  # schedule -> optimiser
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageSetup:
     """A stage's loss, its optimiser with the schedule, and the rate factor of each parameter.
 
-    rates: factor of the learning rate by a parameter's path; a frozen one has no gradient and no moments. None: all
-    train at the full rate. rule: replaces the optimiser's update under its schedule. watch: figures of the parameters
-    for every training record. name: for people. All stages of a run have the same parameters.
+    rates: factor of the learning rate by a parameter's path; 0 means no gradient and no moments. None: all train at the
+    full rate. rule: replaces the optimiser's update, under its schedule. watch: metrics of the parameters for training
+    records. name: the stage's name in messages. All stages of a run have the same parameters.
     """
 
     objective: Objective
@@ -44,7 +44,7 @@ class StageSetup:
 
     @property
     def trained(self) -> Objective:
-        """The objective without gradients of frozen parameters, so that none is computed."""
+        """The objective with gradients of frozen parameters stopped, so that none are computed."""
         return self.objective if self.rates is None else _WithFrozen(self.objective, self.rates)
 
 

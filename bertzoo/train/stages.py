@@ -1,4 +1,4 @@
-"""Stages of a run: steps, batch size, row length, and what each takes over from the one before."""
+"""Stages of a run: steps, batch size, row length, and what each stage keeps from the one before."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -9,9 +9,9 @@ from bertzoo.core.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One stretch of training with a fixed batch shape.
+    """One phase of training with a fixed batch shape.
 
-    With carry = "all" one schedule spans both stages (BERT's 90 % at 128 and 10 % at 512).
+    With carry = "all", the stage and the one before share a schedule (BERT: 90 % of steps at 128 tokens, 10 % at 512).
     """
 
     steps: int  # optimiser steps
@@ -19,12 +19,12 @@ class Stage:
     max_length: int  # tokens in a row
     max_predictions: int = 20  # masked positions in a row
     # predicted share of a row's tokens, or [first, last] for a linear change over the stage; "none":
-    # data.masking.share, as in held-out evaluation always
+    # data.masking.share, which held-out evaluation always uses
     masking_share: float | tuple[float, ...] | None = None
     learning_rate: float | None = None  # peak of its schedule; "none": the optimiser's
     accumulate: int = 1  # microbatches a step is cut into
-    # kept from the stage before, beside the parameters: the optimiser's moments with a new schedule; "all" also
-    # continues the schedule; "params" starts with a fresh optimiser
+    # what to keep from the stage before, beside the parameters: "moments" keeps the optimiser's moments under a new
+    # schedule; "all" also continues the schedule; "params" starts with a fresh optimiser
     carry: Literal["moments", "all", "params"] = "moments"
 
     def __post_init__(self):
@@ -46,7 +46,7 @@ class Stage:
             raise ConfigError(f"learning_rate={self.learning_rate} is negative or not finite. Use 0 or more.")
         if self.steps * self.batch_size >= 2**31:
             raise ConfigError(
-                f"steps={self.steps} of batch_size={self.batch_size} exceed the 2^31 rows of a data position. "
+                f"steps={self.steps} of batch_size={self.batch_size} exceed the limit of 2^31 rows in a stage. "
                 'Split the stage in two, the second with carry="all".'
             )
 
@@ -73,7 +73,7 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """Stages under one schedule: the step it starts after, its length in steps, its peak (None: the optimiser's)."""
+    """The schedule of one or more stages: steps before its start, its length in steps, its peak (None: the default)."""
 
     start: int
     steps: int

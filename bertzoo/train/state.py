@@ -19,13 +19,13 @@ from bertzoo.train.sharding import NO_FALLBACKS, Fallbacks
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """A pytree; the randomness of step k is fold_in(key, k)."""
+    """The training state, a pytree; step k draws random numbers with fold_in(key, k)."""
 
     step: jax.Array  # () int32, steps done
     params: Any
     opt_state: Any
     key: jax.Array  # (2,) uint32, raw key data: the same for the whole run
-    position: dict[str, jax.Array]  # {"stage", "row"} () int32: rows of the stage consumed so far
+    position: dict[str, jax.Array]  # {"stage", "row"}, each () int32: the stage, and its rows consumed so far
 
 
 def _init(
@@ -58,7 +58,7 @@ def named(params: Any) -> dict[str, Any]:
 def boxed_shapes(objective: Any) -> Any:
     """Return the shapes and dtypes of an objective's parameters, boxed with their logical axis names.
 
-    Cached: a start needs them several times, and a deep model takes seconds.
+    Cached, because starting a run needs them several times and tracing a deep model takes seconds.
     """
     return init_shapes(objective.init, jax.random.key(0))
 
@@ -69,7 +69,7 @@ def shapes_of(objective: Any) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def matrices_of(objective: Any) -> dict[str, Matrix]:
-    """Return the matrices in the kernels of an objective's parameters, by path."""
+    """Return by path, for the kernels of an objective's parameters, which axes form matrices."""
     boxes = jax.tree.leaves_with_path(boxed_shapes(objective), is_leaf=lambda leaf: isinstance(leaf, Kernel))
     return {name_of(path): box.matrix for path, box in boxes if isinstance(box, Kernel) and box.matrix}
 
@@ -92,7 +92,7 @@ def abstract(
 ) -> State:
     """Return the shapes, dtypes and shardings of a state, without computing it; raises as `sharding.place` does.
 
-    Moments are split like their parameters; everything else is replicated.
+    Moments are sharded like their parameters; everything else is replicated.
     """
     boxed = boxed_shapes(objective)
     placed = sharding.shardings(boxed, mesh, fallbacks)
@@ -120,7 +120,7 @@ def abstract(
 
 
 def _is_masked(leaf: Any) -> bool:
-    """Return whether a leaf takes the place of the moments of a frozen parameter."""
+    """Return whether a leaf is optax's placeholder for the moments of a frozen parameter."""
     return isinstance(leaf, optax.MaskedNode)
 
 
@@ -139,8 +139,8 @@ def fresh(
 ) -> State:
     """Return the initial state of a run: parameters drawn from the seed, each device computing its own part.
 
-    initial: parameters by path that replace drawn ones; the others do not depend on it.
-    Raises ValueError if one has a name or a shape that the model does not have.
+    initial: arrays by path that replace drawn parameters, without any effect on the others.
+    Raises ValueError if one has a path or a shape that the model does not have.
     """
     shapes = abstract(objective, optimizer, mesh, fallbacks)
     params, placed = named(shapes.params), {}

@@ -44,7 +44,7 @@ def gradients(
 ) -> tuple[Any, Sums, Metrics]:
     """Return the gradient of the batch's loss Σ sums/weights, the sums and the metrics, over `accumulate` microbatches.
 
-    The weights are those of the whole batch, so microbatches change only rounding. Microbatch i uses the key
+    weights: those of the whole batch, so microbatches change only rounding and random draws. Microbatch i uses the key
     fold_in(key, i). `places`, `frozen_places`: the shardings of the parameters and of `frozen`, if they have any.
     """
 
@@ -73,10 +73,10 @@ def gradients(
 
 
 def _size(updates: Any, params: Any) -> jax.Array:
-    """Return a number that is finite if the update is, from the update or the new parameters, whichever is cheaper.
+    """Return a norm that is finite if the update is: on a CPU that of the new parameters, elsewhere that of the update.
 
-    On a CPU the updates would be written out only for this (a fifth of AdamW's time on BERT-base); with the parameters,
-    libtpu uses up to a fifth more memory for a small batch.
+    On a CPU, updates would be written to memory only for this (a fifth of AdamW's time on BERT-base). With the
+    parameters, libtpu uses up to a fifth more memory for a small batch.
     """
     return jax.lax.platform_dependent(
         updates, params, cpu=lambda _, new: optax.tree.norm(new), default=lambda change, _: optax.tree.norm(change)
@@ -91,11 +91,11 @@ def make_train_step(
     shardings: Any = None,
     frozen_shardings: Any = None,
 ) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
-    """Compile (state, frozen, batch) -> (state, report); the old state is donated.
+    """Return the jitted function (state, frozen, batch) -> (state, report); the old state is donated.
 
     report: `terms` {name: (sum, weight)} with quotients that sum to the loss, `metrics` {name: (sum, weight)},
     `gradient_norm` before clipping, and `finite`: whether loss, gradient and update are finite numbers.
-    `shardings`: the state's, by default those it has; `frozen_shardings`: those of `frozen`.
+    `shardings`: those of the state, by default chosen by jax; `frozen_shardings`: those of `frozen`.
     """
     places = None if shardings is None else shardings.params
 
@@ -129,7 +129,10 @@ def make_train_step(
 
 
 def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str, Any]]:
-    """Compile (params, frozen, batch) -> {"terms", "metrics"} of (sum, weight), dropout off."""
+    """Return the jitted function (params, frozen, batch) -> {"terms": …, "metrics": …}, without dropout.
+
+    Both map names to (sum, weight).
+    """
 
     def eval_step(params: Any, frozen: Any, batch: Batch):
         sums, metrics = objective(params, frozen, batch, None)
@@ -145,7 +148,7 @@ def put_batch(batch: HostBatch, mesh: jax.sharding.Mesh) -> Batch:
     places, own = sharding.batch_sharding(mesh), sharding.own_shards(mesh)
 
     def put(local: np.ndarray) -> jax.Array:
-        rows = len(local) // len(own)  # of one shard
+        rows = len(local) // len(own)  # rows of one shard
         shape = (rows * sharding.row_shards(mesh), *local.shape[1:])
 
         def part(index: Any) -> np.ndarray:
@@ -164,7 +167,7 @@ def evaluate(
     batches: Iterable[HostBatch],
     mesh: jax.sharding.Mesh,
 ) -> dict[str, float]:
-    """Return the means over all batches together (`metrics.Totals.means`), so that a batch counts by its weights."""
+    """Return the loss and metrics over all batches, each as total sum / total weight (`metrics.Totals.means`)."""
     totals = Totals()
     for batch in batches:
         totals.add(eval_step(params, frozen, put_batch(batch, mesh)))

@@ -1,10 +1,10 @@
-"""Run one process of several as a child, so that losing another host ends it with exit code 4 and a sentence.
+"""Run one process of several as a child, so that the loss of another host ends it with exit code 4 and a message.
 
-JAX's coordination service ends a process that has lost another by SIGABRT from a C++ thread: no Python runs, and the
-client's Python callback for it crashes (std::bad_cast). Measured with jax 0.10.2, two CPU processes and a heartbeat
-timeout of 20 s, while the survivor computed, waited for a key or sat in a collective: SIGKILL of process 0 aborted
-process 1 after 0.1 s; SIGKILL of process 1, or SIGSTOP of either, aborted the other after 18 to 19 s. Only a parent
-can turn that abort into an exit code.
+If a process is lost, JAX's coordination service aborts the others by SIGABRT from a C++ thread. No Python code runs
+then, and the client's Python callback for it crashes (std::bad_cast). Only a parent can turn the abort into an exit
+code. Measured with jax 0.10.2, two CPU processes and a heartbeat timeout of 20 s: SIGKILL of process 0 aborted process
+1 after 0.1 s. SIGKILL of process 1, or SIGSTOP of either, aborted the other after 18 to 19 s. It made no difference
+whether the survivor computed, waited for a key or sat in a collective.
 """
 
 import os
@@ -38,8 +38,8 @@ def is_child() -> bool:
 def supervise(argv: Sequence[str], name: str) -> int:
     """Run `bertzoo argv` as a child, forward SIGTERM, SIGINT and SIGHUP, and return its exit code.
 
-    name: this process, in words. If a signal ended the child, raises Stopped where one had been forwarded, and HostLost
-    otherwise.
+    name: this process's name in messages. If a signal ended the child, raises Stopped if one had been forwarded, else
+    HostLost.
     """
     children: list[subprocess.Popen] = []
     forwarded: list[int] = []
@@ -76,7 +76,7 @@ def supervise(argv: Sequence[str], name: str) -> int:
 
 
 def exit_child(code: int) -> NoReturn:
-    """Exit with a code that is not 0, without jax's shutdown: that would wait for the other processes, then abort."""
+    """Exit with a nonzero code and skip jax's shutdown, which would wait for the other processes, then abort."""
     from bertzoo.train import hosts
 
     hosts.leave_together()

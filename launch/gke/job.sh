@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# A run of bertzoo on TPU slices of a GKE cluster, as a JobSet that restarts after a preemption.
+# Runs bertzoo on TPU slices of a GKE cluster, as a JobSet that restarts after a preemption.
 #
 #   launch/gke/job.sh ACTION --name=NAME [options] [-- [pretrain|transfer|prune] CONFIG --run_dir=PATH [--a.b=value …]]
 #
-#   apply    start the run, or leave it alone where it is running or done; restart a failed one with this command
+#   apply    start the run, unless it is running or done; restart a failed run with the arguments given now
 #   show     print the manifest that apply would use
-#   status   the JobSet and its pods
-#   logs     follow the first host of the first slice
-#   delete   stop the run (its pods save first) and remove it; what it has written stays
+#   status   show the JobSet and its pods
+#   logs     follow the log of the first host of the first slice
+#   delete   stop the run (its pods save first) and remove it; the files that it has written stay
 #
 # apply and show: --tpu=v4|v5e|v5p|v6e|tpu7x, --topology=4x4 (2x2x1 …, of one slice), --image=IMAGE, --slices=1, --spot,
-#   --restarts=100, --grace=120 (seconds to save in), --chips-per-host=N (where the machine type has not the usual number),
+#   --restarts=100, --grace=120 (seconds for saving), --chips-per-host=N (if the machine type has an unusual number),
 #   --bucket=BUCKET (a Cloud Storage bucket, mounted at /bucket), --service-account=default.
-# Everywhere: --context=CONTEXT and --namespace=NAMESPACE of kubectl, and --dry-run, which prints the commands and runs none.
-# PATH must be seen by every host. docs/howto/gke.md walks through it, and says how the node pools are made.
+# All actions: --context=CONTEXT and --namespace=NAMESPACE of kubectl, and --dry-run, which prints the commands and runs none.
+# PATH must be visible to every host. docs/howto/gke.md shows every step, and how to create the node pools.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../common.sh"
@@ -50,7 +50,7 @@ done
 [[ -n $name ]] || die "--name=NAME is missing: what is the run called?"
 kubectl=(kubectl "${where[@]}")
 
-# A JSON string, which is a YAML string too; control characters other than these have no business in an argument.
+# Print a JSON string, which is a YAML string too; it rejects all control characters but newline and tab.
 json() {
   local text=$1
   text=${text//\\/\\\\}
@@ -62,7 +62,7 @@ json() {
 }
 json_list() {
   local list="" word
-  # Kubernetes replaces $(NAME) in arguments, and makes one $ of two.
+  # Kubernetes replaces $(NAME) in arguments, and $$ by $.
   for word in "$@"; do list+="${list:+, }$(json "${word//\$/\$\$}")" || exit; done
   printf '[%s]' "$list"
 }
@@ -76,7 +76,7 @@ cubes() { # cubes TOPOLOGY LARGEST: is it a slice of whole cubes of 4x4x4 chips?
 # Labels: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
 describe_slice() { # sets accelerator, chips and hosts
   local slices usual=4 all=1 size flat="1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16" solid="2x2x1, 2x2x2, 2x2x4, 2x4x4" largest=0
-  case $tpu in # the slices as bertzoo/planning/chips.py has them; those made of cubes have a largest one
+  case $tpu in # slices as in bertzoo/planning/chips.py; those made of cubes have at most `largest` chips
     v4) accelerator=tpu-v4-podslice slices=$solid largest=4096 ;;
     v5e) accelerator=tpu-v5-lite-podslice slices=$flat ;;
     v5p) accelerator=tpu-v5p-slice slices=$solid largest=6144 ;;
@@ -128,8 +128,8 @@ manifest() {
   fill VOLUMES "[$volumes]"
   fill VERB "${run[0]}"
   fill IMAGE "$(json "$image")"
-  fill WORDS "$(json "$words" | sed 's/@/\\u0040/g')" # so that nothing in it is filled
-  fill RUN "$arguments" # last: whatever it holds stays as it is
+  fill WORDS "$(json "$words" | sed 's/@/\\u0040/g')" # so that nothing in it is replaced
+  fill RUN "$arguments" # last, so that nothing in it is replaced
   printf '%s\n' "$text"
 }
 
@@ -146,13 +146,13 @@ if [[ $action == show ]]; then
 fi
 need kubectl "install it and connect it to the cluster: gcloud container clusters get-credentials"
 
-# Sets `state`: ABSENT, RUNNING, Completed or Failed; and `there`, the words of the run that it is of.
+# Set `state` to ABSENT, RUNNING, Completed or Failed, and `there` to the arguments of the JobSet's run.
 state=ABSENT there=""
 ask() {
   local answer
   answer=$("${kubectl[@]}" get jobsets --field-selector="metadata.name=$name" \
     -o 'jsonpath={range .items[*]}{.metadata.name}={.status.terminalState}={.metadata.annotations.bertzoo/run}{end}') ||
-    fail "the cluster does not say what JobSets it has; it must be reachable, and have JobSet: https://jobset.sigs.k8s.io/docs/installation"
+    fail "kubectl cannot list the JobSets; the cluster must be reachable and have JobSet installed: https://jobset.sigs.k8s.io/docs/installation"
   [[ -n $answer ]] || { state=ABSENT && return; }
   answer=${answer#"$name="}
   state=${answer%%=*} there=${answer#*=}
@@ -164,9 +164,9 @@ case $action in
   apply)
     if ! "$dry_run"; then
       ask
-      # What has failed may have failed because of its words: there the corrected ones take its place.
+      # A run may have failed because of its arguments, so a failed run may be replaced by one with other arguments.
       if [[ $state != ABSENT && $state != Failed && $there != "$words" ]]; then
-        die "$name is another run (bertzoo $there), $([[ $state == Completed ]] && echo "which is done" || echo "which is still running"); give this one a --name of its own, or delete that one first"
+        die "$name is another run (bertzoo $there), $([[ $state == Completed ]] && echo "which is done" || echo "which is still running"); give this run another --name, or delete that run first"
       fi
       case $state in
         ABSENT) ;;

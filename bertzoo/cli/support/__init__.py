@@ -1,1 +1,1 @@
-"""What several verbs share: options, the printing of answers and tables."""
+"""Options and output that several verbs share."""

@@ -1,4 +1,4 @@
-"""`evaluate` and `predict` for a fine-tuned model or an exported file, and their flags."""
+"""Run `evaluate` and `predict` for a fine-tuned model or an exported file; declare their flags."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bertzoo.tasks.squad import Question
     from bertzoo.tasks.task import Example
 
-_SHOWN = 60  # characters of a text beside its prediction
+_SHOWN = 60  # characters of a text that stands beside its prediction
 Counts = list[tuple[int, str]]
 
 
@@ -27,7 +27,10 @@ def flags(parser: Parser) -> argparse._ArgumentGroup:
     group.add_argument("--data_dir", metavar="DIR", help="the directory of the task's files (default: as in training)")
     group.add_argument("--seed", type=_whole, metavar="N", help="the seed of a run (default: the best)")
     group.add_argument(
-        "--batch_size", type=_whole, metavar="B", help="rows at a time; results stay equal (default: as in training)"
+        "--batch_size",
+        type=_whole,
+        metavar="B",
+        help="rows per batch; does not change results (default: as in training)",
     )
     group.add_argument(
         "--python", type=Path, metavar="FILE", help="for a .pte file: a Python that has executorch (default: this one)"
@@ -42,14 +45,14 @@ def _whole(text: str) -> int:
 
 
 def reject_flags(args: argparse.Namespace, names: Iterable[str], model: str) -> None:
-    """Raise UserError for flags (not None or False) that do not apply to a `model` such as args.run."""
+    """Raise UserError if one of the flags `names` is set. model: the kind of model that args.run is."""
     for name in names:
         if (value := getattr(args, name)) is not None and value is not False:  # 0 is a value
             raise UserError(f"--{name} does not apply to {args.run}, which is {model}. Leave it out.")
 
 
 def evaluate_model(args: argparse.Namespace) -> int:
-    """Print the scores of a split."""
+    """Score a split, print the scores and return the exit code."""
     from bertzoo.export.file_model import open_task_model
     from bertzoo.finetuning.evaluate import evaluate_split
     from bertzoo.finetuning.predict_answers import QuestionModel
@@ -81,7 +84,7 @@ def evaluate_model(args: argparse.Namespace) -> int:
 
 
 def output_suffix(args: argparse.Namespace) -> str:
-    """The format of the predictions, empty for a person; raises UserError if --output cannot be written."""
+    """Return the predictions' format, as ".jsonl", or "" for readable lines; raises UserError for a bad --output."""
     from bertzoo.tasks import predictions
 
     if not args.output:
@@ -92,7 +95,7 @@ def output_suffix(args: argparse.Namespace) -> str:
 
 
 def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffix: str) -> int:
-    """Write the prediction for every text, in the order of the texts; suffix: from `output_suffix`."""
+    """Write the predictions in the order of the texts, and return the exit code. suffix: from `output_suffix`."""
     from bertzoo.finetuning.predict_answers import QuestionModel
     from bertzoo.finetuning.task_kind import warn_unknown
     from bertzoo.tasks import predictions
@@ -119,7 +122,7 @@ def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffi
 
 
 def _output_folder(name: str) -> Path:
-    """The directory of --output, checked before anything is computed."""
+    """Return the directory of --output; raises UserError if it is not writable."""
     from bertzoo.core.paths import on_disk
 
     folder = on_disk(name, "--output", "Name a directory on this machine.")
@@ -140,13 +143,13 @@ def _check_apart(args: argparse.Namespace, model: "LabelModel | QuestionModel") 
         files |= {directory, *((directory / name).resolve() for name in (own.train, own.dev, own.test) if name)}
     if output in files:
         raise UserError(f"--output={args.output} is an input. Name another file.")
-    # The user's own files are known by name; GLUE's and SQuAD's directories hold nothing else.
+    # Files of the task `own` are named above; every file in a directory of GLUE or SQuAD belongs to the task.
     if args.split and model.recipe.task != "own" and output.exists() and output.parent == directory:
         raise UserError(f"--output={args.output} is in the task's directory {directory}. Name another file.")
 
 
 def _label(args: argparse.Namespace, model: "LabelModel") -> tuple[Sequence["Example"], Iterable[dict], Counts]:
-    """The texts, the records of their labels, and how many are cut or empty."""
+    """Label the texts; return them, the records of their labels, and how many are cut or empty."""
     from bertzoo.tasks.predictions import label_records
 
     if args.task:
@@ -161,7 +164,7 @@ def _label(args: argparse.Namespace, model: "LabelModel") -> tuple[Sequence["Exa
 
 
 def _answer(args: argparse.Namespace, model: "QuestionModel") -> tuple[Sequence["Question"], Iterable[dict], Counts]:
-    """The questions, the records of their answers, and how many are cut, empty or without an answer."""
+    """Answer the questions; return them, their answers' records, and how many are cut, empty or without an answer."""
     from bertzoo.tasks.predictions import answer_records
 
     if args.task:
@@ -179,7 +182,10 @@ def _answer(args: argparse.Namespace, model: "QuestionModel") -> tuple[Sequence[
 
 
 def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
-    """Raise UserError unless the texts have one source, or if flags need another; texts: flags that hold them."""
+    """Raise UserError if the texts have two sources or a flag does not fit their source.
+
+    texts: the arguments that hold the texts, or empty. tabular: whether --input is a table.
+    """
     sources = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + [texts] * bool(texts)
     if len(sources) > 1:
         raise UserError(f"{' and '.join(sources)} both name the texts. Keep one.")
@@ -191,7 +197,7 @@ def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
 
 
 def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["Example"]:
-    """The texts of the command line, a split, a table or standard input."""
+    """Read the texts from the command line, a split, a table or standard input."""
     from bertzoo.finetuning.evaluate import check_files, read_split
     from bertzoo.tasks import inputs
 
@@ -223,7 +229,7 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
 
 
 def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequence["Question"]:
-    """The questions of the command line, a split, a file or standard input."""
+    """Read the questions from the command line, a split, a file or standard input."""
     from bertzoo.finetuning.evaluate import check_files, to_questions
     from bertzoo.tasks import inputs, squad
 
@@ -258,7 +264,7 @@ def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequenc
 
 
 def _shown(text: Any, record: dict[str, Any]) -> str:
-    """A prediction and its text for a person."""
+    """Format a prediction and its text as a readable line."""
     if "tags" in record:
         return " ".join(f"{word}/{tag or '-'}" for word, tag in zip(record["words"], record["tags"], strict=True))
     if "answer" in record:

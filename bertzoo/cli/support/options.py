@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
     """A verb's argument parser: raises UserError instead of exiting, and takes no abbreviations.
 
     Its description is the verb's docstring: a summary in one line, paragraphs, and "examples:" with indented commands.
-    keys: what `--TABLE.KEY=VALUE` sets, empty if the verb has no such options.
+    keys: the help text of `--TABLE.KEY=VALUE`, empty if the verb has no such options.
     """
 
     def __init__(self, *, keys: str = "", **options) -> None:
@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         return next(titled, None) or self.add_argument_group(title)
 
     def complete(self) -> None:
-        """Declare the options of every verb, which its help shows last, and set the usage line."""
+        """Declare --help and --debug, which every verb has, and set the usage line."""
         group = self.group("general")
         group.add_argument("-h", "--help", action="help", help="show this help")
         group.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -70,11 +70,11 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
 
-_USAGES = {None: "{}", "+": "{} …", "*": "[{} …]", "?": "[{}]"}  # of a positional argument, by its number of values
+_USAGES = {None: "{}", "+": "{} …", "*": "[{} …]", "?": "[{}]"}  # of a positional argument, by nargs
 
 
 def _usage(action: argparse.Action) -> str:
-    """The word of an argument in the usage line, empty for an option that may be left out."""
+    """Return an argument's word in the usage line, empty for an option that is not required."""
     if not action.option_strings:
         name = action.metavar if isinstance(action.metavar, str) else "|".join(action.choices or [action.dest])
         return _USAGES[action.nargs if isinstance(action.nargs, str) else None].format(name)
@@ -82,7 +82,7 @@ def _usage(action: argparse.Action) -> str:
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Fills paragraphs, keeps indented lines, and shows the default of every option that has one."""
+    """Wraps paragraphs, keeps indented lines, and shows the default of every option that has one."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26, width=min(shutil.get_terminal_size().columns, 100))
@@ -113,7 +113,7 @@ def say(message: str) -> None:
 
 
 def config_files(parser: Parser) -> None:
-    """Declare the positional CONFIG, `args.files`."""
+    """Declare the positional argument CONFIG, stored as `args.files`."""
     parser.group("input").add_argument(
         "files",
         nargs="+",
@@ -123,22 +123,22 @@ def config_files(parser: Parser) -> None:
 
 
 def run_dir_option(parser: Parser, text: str) -> None:
-    """Declare --run_dir."""
+    """Declare --run_dir, with the help `text`."""
     parser.group("output").add_argument("--run_dir", required=True, metavar="RUN", help=text)
 
 
 def json_option(parser: Parser, text: str = "print one JSON document on standard output") -> None:
-    """Declare --json."""
+    """Declare --json, with the help `text`."""
     parser.group("output").add_argument("--json", action="store_true", help=text)
 
 
 def workers_option(parser: Parser) -> None:
-    """Declare --workers."""
+    """Declare --workers, the processes that tokenise."""
     _count_option(parser, "--workers", "processes that tokenise; 0: one per core")
 
 
 def batch_workers_option(parser: Parser) -> None:
-    """Declare --batch_workers."""
+    """Declare --batch_workers, the processes that build batches."""
     _count_option(parser, "--batch_workers", "processes that build batches; 0: a thread of this process")
 
 
@@ -203,14 +203,14 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
 
 
 def check_file(name: Path | str, flag: str) -> None:
-    """Raise UserError if `written` could not write this file in the end."""
+    """Raise UserError if `name` is a directory or its folder is not writable."""
     if Path(name).is_dir():
         raise UserError(f"{flag}={name} is a directory. Name a file.")
     check_folder(Path(name).parent, flag)
 
 
 def check_folder(folder: Path, flag: str) -> None:
-    """Raise UserError if a directory is missing or takes no file; creates and removes one."""
+    """Raise UserError if no temporary file can be created in a directory."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return
@@ -220,7 +220,7 @@ def check_folder(folder: Path, flag: str) -> None:
 
 @contextmanager
 def written(name: str | None) -> Iterator[TextIO]:
-    """Yield standard output, or a file that appears only when it is complete."""
+    """Yield standard output or, with a name, a file that appears only when it is complete."""
     if not name:
         yield sys.stdout
         return

@@ -1,4 +1,4 @@
-"""Checks and runs of the points of `sweep`, each a `bertzoo finetune` process."""
+"""Check and run the points of `sweep`; each point is a `bertzoo finetune` process."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """The type of a flag with names between commas."""
+    """Parse the comma-separated names of a flag."""
     return tuple(name.strip() for name in text.split(","))
 
 
 def parse_count(text: str) -> int:
-    """The type of a flag with a number of at least 1."""
+    """Parse the number of a flag; raises UserError unless it is at least 1."""
     if text.isdecimal() and int(text):
         return int(text)
     raise UserError(
@@ -28,7 +28,7 @@ def parse_count(text: str) -> int:
 
 
 def task_options(parser: Parser, tasks: str, unit: str) -> None:
-    """Declare --tasks, explained by `tasks`, --processes and --list for the `unit` of a sweep."""
+    """Declare --tasks, --processes and --list. tasks: the help of --tasks. unit: what the command runs, "points"."""
     group = parser.group(unit)
     group.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help=tasks)
     group.add_argument(
@@ -38,7 +38,7 @@ def task_options(parser: Parser, tasks: str, unit: str) -> None:
 
 
 def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
-    """The verb, the arguments and the config of a point, as `bertzoo finetune` parses them; raises as it does."""
+    """Parse a point's options as `bertzoo finetune` does; return the verb's module, the arguments and the config."""
     from bertzoo.cli import main as cli
     from bertzoo.core import config
 
@@ -49,14 +49,14 @@ def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
 
 
 def check_options(record: "Record") -> list[Any]:
-    """The configs of all points; raises as `bertzoo finetune` would for the options of any."""
+    """Return the configs of all points; raise the error of `bertzoo finetune` if the options of one are wrong."""
     return [_parsed(record, point)[2] for point in record.points]
 
 
 def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
-    """Every point with its config and its task; raises as `bertzoo finetune` would if these do not fit.
+    """Yield points with their config and task; raises the error of `bertzoo finetune` if these do not fit.
 
-    Custom tasks of the same files, which are read for their labels, come once.
+    Of points with the same custom task only the first is yielded, because its files are read for their labels.
     """
     seen = set()
     for point in record.points:
@@ -69,9 +69,9 @@ def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
 
 
 def check_inputs(record: "Record") -> None:
-    """Raise UserError if the files of a task, each read once, are missing or wrong, or options do not fit."""
+    """Raise UserError if a point's options do not fit, or an unfinished point's task files are missing or wrong."""
     seen = set()
-    for point, recipe, task in list(tasks(record)):  # the options of every point first
+    for point, recipe, task in list(tasks(record)):  # `list` checks the options of every point first
         with suppress(UserError):  # damaged results are computed again
             record.look(point)
         key = (task.name, recipe.data_dir, recipe.own, recipe.squad.heldout)
@@ -81,7 +81,7 @@ def check_inputs(record: "Record") -> None:
 
 
 def check_models(record: "Record") -> None:
-    """Raise as `bertzoo finetune` would if the model or the teacher of an unfinished point is missing or unfit."""
+    """Raise the error of `bertzoo finetune` if an unfinished point's model or teacher is missing or unfit."""
     seen = set()
     for point in record.points:
         if point.name not in record.finished:
@@ -90,7 +90,10 @@ def check_models(record: "Record") -> None:
 
 
 def run_points(record: "Record", environments: Sequence[dict[str, str]]) -> None:
-    """Run every unfinished point, one per environment at a time; raises Stopped after a signal."""
+    """Run each unfinished point; raises Stopped after a signal.
+
+    environments: the environment variables of each process; as many points run at once.
+    """
     from bertzoo.finetuning.sweep import queue
 
     waiting = []

@@ -85,9 +85,9 @@ def main(
     train: Callable[[argparse.Namespace, Any], str],
     late: bool = False,
 ) -> int:
-    """Train to the end, as one process or one of several; `train` returns the closing line.
+    """Train to the end, as the only process or one of several; `train` returns the closing line.
 
-    load: returns the config, if `late` only after the processes have connected, as one that reads a model must.
+    load: returns the config. late: call it only after the processes have connected, as needed if it reads a model.
     """
     from bertzoo.core import config as loader
     from bertzoo.train import hosts

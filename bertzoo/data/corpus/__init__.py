@@ -1,1 +1,1 @@
-"""A tokenised corpus on disk or in a bucket: how it is made, its shards and manifest, how it is read."""
+"""Write and read tokenised corpora, on disk or in a bucket: shards of tokens, indexes and a manifest."""

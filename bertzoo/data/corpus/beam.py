@@ -1,7 +1,7 @@
-"""Tokenisation as an Apache Beam pipeline, for corpora that would take one machine too long.
+"""Tokenise with an Apache Beam pipeline, for corpora that would take one machine too long.
 
-The files equal those of `tokenize` byte for byte: a piece's number is its place in the source, counted over the earlier
-readings, and of equal documents the one with the smallest (reading, piece, position) stays.
+The files equal those of `tokenize` byte for byte. Pieces are numbered in the order of the source, over all readings
+(passes over a file). Of equal documents, only the one with the smallest (reading, piece, position) stays.
 """
 
 import re
@@ -24,7 +24,7 @@ _TOTAL = "total"  # file with the number of pieces
 
 
 def build_pipeline(runner: str, options: Sequence[str] = ()) -> Any:
-    """An empty pipeline for `run_pipeline`; options: the runner's own, as on a command line.
+    """Return an empty pipeline for `run_pipeline`; options: the runner's command-line options.
 
     Raises CorpusError without Apache Beam, ConfigError for an unknown runner or option.
     """
@@ -84,7 +84,7 @@ def run_pipeline(data: Data, destination: Path, pipeline: Any) -> int:
 
 
 def _original_error(error: Exception) -> Exception:
-    """The CorpusError raised within the pipeline; Beam adds a remark to it or passes it as a traceback's text."""
+    """Return the CorpusError that Beam reworded or embedded in a traceback; if there is none, `error` itself."""
     text = f"CorpusError: {error}" if isinstance(error, CorpusError) else str(error)
     match = re.search(r"CorpusError: (.*?)(?: \[while running '[^']*'\]|\n|$)", text)
     return CorpusError(match[1]) if match else error
@@ -100,7 +100,7 @@ def _count_one(placed: tuple[Place, Piece]) -> tuple[int, int]:
 
 
 def _first(counts: dict[int, int]) -> dict[int, int]:
-    """The number of every reading's first piece; key -1 holds the total."""
+    """Return the number of every reading's first piece, by reading; key -1 holds the number of pieces."""
     numbers = sorted(counts)
     ends = np.cumsum([counts[number] for number in numbers]).tolist()
     return {**dict(zip(numbers, [0, *ends], strict=False)), -1: ends[-1] if ends else 0}
@@ -113,7 +113,10 @@ def _keys(placed: tuple[Place, Piece]) -> Iterator[tuple[tuple[int, int], tuple[
 
 
 def _all_but_first(equal: tuple[Any, Iterable[tuple[Place, int]]]) -> Iterator[tuple[Place, int]]:
-    """All but the smallest address of equal documents, streamed: boilerplate may occur a million times."""
+    """Yield all but the smallest (place, position) of equal documents.
+
+    Streams them, because boilerplate may occur a million times.
+    """
     addresses = iter(equal[1])
     first = next(addresses)
     for address in addresses:

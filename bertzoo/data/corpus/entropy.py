@@ -9,10 +9,10 @@ from bertzoo.data.corpus.reader import Corpus, Split
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramEntropy:
-    """Nats per held-out token; special tokens do not count."""
+    """Unigram baselines in nats per held-out token; special tokens do not count."""
 
     entropy: float  # of the held-out distribution itself: a lower bound for any fixed distribution
-    cross_entropy: float  # of the training distribution with add-one smoothing, on the held-out part
+    cross_entropy: float  # of the add-one smoothed training distribution on the held-out tokens
 
 
 def unigram_entropy(corpus: Corpus) -> UnigramEntropy:

@@ -19,8 +19,8 @@ from bertzoo.data.tokenizers import tokenizer
 
 FORMAT = 1
 NAME = "manifest.json"
-SETTINGS = "settings.json"  # what the corpus is made from; written first
-_UNHASHED = ("hash", "usage")  # so that a corpus keeps its hash when the figures are added
+SETTINGS = "settings.json"  # file with the settings of the corpus; written first
+_UNHASHED = ("hash", "usage")  # left out of the hash, so that adding `usage` to an old corpus keeps it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +30,15 @@ class SplitRecord:
     documents: int
     sentences: int
     tokens: int
-    unknown: int | None = None  # tokens that are [UNK]
-    entries: int | None = None  # of the vocabulary that occur
+    unknown: int | None = None  # number of [UNK] tokens
+    entries: int | None = None  # number of vocabulary entries that occur
     sentence_index: FileRecord
     document_index: FileRecord
     shards: tuple[ShardRecord, ...]
 
     @property
     def counts(self) -> dict[str, int]:
-        """Documents, sentences, tokens and, where they were counted, [UNK] and entries in use, for JSON."""
+        """Numbers of documents, sentences, tokens and, if counted, [UNK] and vocabulary entries in use, for JSON."""
         usage = {"unknown": self.unknown, "entries": self.entries}
         counts = {"documents": self.documents, "sentences": self.sentences, "tokens": self.tokens}
         return counts | {name: count for name, count in usage.items() if count is not None}
@@ -50,7 +50,7 @@ class SplitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The manifest of a corpus; `raw` is all of it as plain data."""
+    """The manifest of a corpus; `raw` is the whole manifest as parsed JSON."""
 
     hash: str
     settings: dict[str, Any]
@@ -61,7 +61,7 @@ class Manifest:
 
     @property
     def unknown_share(self) -> float | None:
-        """The share of [UNK] among all tokens; None for a corpus of an earlier version, which did not count them."""
+        """The share of [UNK] among all tokens; None in corpora of an earlier version, which did not count it."""
         splits = self.splits.values()
         counts = [split.unknown for split in splits if split.unknown is not None]
         return sum(counts) / sum(split.tokens for split in splits) if len(counts) == len(splits) else None
@@ -85,7 +85,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def parse_manifest(data: bytes, path: str) -> Manifest:
-    """The manifest in the bytes of the file `path`; raises CorpusError naming the file and what is wrong with it."""
+    """Parse and check `data`, the bytes of a manifest; raises CorpusError naming `path` and what is wrong."""
     try:
         raw = parse_json(data)
         if (version := raw["settings"]["format"]) != FORMAT:
@@ -132,7 +132,7 @@ def _hash(raw: dict[str, Any]) -> str:
 
 
 def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
-    """Raise CorpusError unless `data`, the settings.json of the corpus at `place`, holds our settings."""
+    """Raise CorpusError unless `data`, the settings.json of the corpus at `place`, equals `ours`."""
     try:
         different = differences(ours, parse_json(data))
     except (ValueError, AttributeError) as error:
@@ -142,7 +142,7 @@ def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
 
 
 def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
-    """One line for every setting in which two corpora differ."""
+    """Return one line for every setting in which two corpora differ."""
     flat_ours, flat_theirs = _flatten(ours), _flatten(theirs)
     return [
         f"{name} is {flat_theirs.get(name)!r} there and {flat_ours.get(name)!r} here"
@@ -184,7 +184,7 @@ def write_manifest(
             )
         splits[split] = _join_split(destination, pieces, split, indexes, sidecars)
         files = [pieces / f"{index:05d}.{split}.entries.npy" for index in indexes]
-        if all(file.is_file() for file in files):  # an earlier version left none
+        if all(file.is_file() for file in files):  # earlier versions wrote none
             counts = np.zeros(vocabulary.vocab_size, np.int64)
             for file in files:
                 counts += np.load(file)
@@ -198,7 +198,7 @@ def write_manifest(
 
 
 def _count_part(part: MixturePart, index: int, sidecars: list[dict[str, Any]]) -> dict[str, Any]:
-    """Documents and tokens of one part of a mixture, repetitions included."""
+    """Return source, weight, documents and tokens of one part of a mixture; repetitions count again."""
     pieces = [sidecar for sidecar in sidecars if sidecar["part"] == index]
     tokens = sum(shards["tokens"] for piece in pieces for shards in piece["shards"].values())
     documents = sum(piece["documents"] for piece in pieces)
@@ -208,7 +208,7 @@ def _count_part(part: MixturePart, index: int, sidecars: list[dict[str, Any]]) -
 def _join_split(
     destination: Path, pieces: Path, split: str, indexes: list[int], sidecars: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Write the two indexes of a split; returns its entry in the manifest."""
+    """Write the sentence and document indexes of a split; returns the split's entry in the manifest."""
     shards = [sidecars[index]["shards"][split] for index in indexes]
 
     def arrays(name: str) -> Iterator[np.ndarray]:
@@ -221,7 +221,7 @@ def _join_split(
     dtype = np.dtype(np.uint16 if longest < 1 << 16 else np.int32)
     _save(sentence_path, dtype, sentences, arrays("sentences"))
     _save(document_path, np.dtype(np.int64), documents + 1, _first_sentences(arrays("documents")))
-    histogram: Counter[int] = Counter()  # documents by the largest power of two that is not above their sentences
+    histogram: Counter[int] = Counter()  # documents by number of sentences, rounded down to a power of two
     for counts in arrays("documents"):
         histogram.update((2 ** np.floor(np.log2(counts)).astype(np.int64)).tolist())
     return {
@@ -239,7 +239,7 @@ def _join_split(
 
 
 def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """The index of every document's first sentence, and the end, from the documents' numbers of sentences."""
+    """Convert the number of sentences per document to the index of each document's first sentence, and the end."""
     total = 0
     yield np.zeros(1, np.int64)
     for part in counts:
@@ -249,7 +249,7 @@ def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
-    """Write an array part by part; a memory-mapped one would stay in memory until it is flushed."""
+    """Write a .npy file part by part; a memory-mapped array would stay in memory until it is flushed."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)

@@ -28,17 +28,17 @@ _ENCODE_TOGETHER = 2048  # sentences
 
 @dataclass
 class _SplitPart:
-    """One split's share of a piece."""
+    """The part of a piece that belongs to one split."""
 
     tokens: list[np.ndarray] = field(default_factory=list)
-    sentences: list[int] = field(default_factory=list)  # tokens of each
-    documents: list[int] = field(default_factory=list)  # sentences of each
+    sentences: list[int] = field(default_factory=list)  # tokens of each sentence
+    documents: list[int] = field(default_factory=list)  # sentences of each document
 
 
 def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
     """Write a piece's shards and indexes, then the sidecar that marks it as finished.
 
-    repeated: positions of the documents that equal an earlier one of the corpus, which are dropped.
+    repeated: positions of documents to drop, because an equal one comes earlier in the corpus.
     """
     directory = destination / "tokenizer"
     encoder = _load_tokenizer(directory, tokenizer.fingerprint(directory))
@@ -71,7 +71,7 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
 
 
 def is_finished(destination: Path, piece: Piece) -> bool:
-    """Whether an earlier run wrote the piece; raises CorpusError if it wrote another text."""
+    """Return whether an earlier run wrote the piece; raises CorpusError if the text has changed since."""
     sidecar = destination / PIECES / f"{piece.index:05d}.json"
     if not sidecar.exists():
         return False
@@ -84,7 +84,7 @@ def is_finished(destination: Path, piece: Piece) -> bool:
 
 
 def split_sentences(document: str, data: Data) -> list[str]:
-    """The sentences of a document with one paragraph (or, if sentences = "lines", one sentence) per line."""
+    """Return the sentences of a document whose lines are paragraphs (or, if sentences = "lines", sentences)."""
     lines = document.split("\n")
     if data.sentences == "split":
         lines = [sentence for line in lines for sentence in segment(data.language, line)]
@@ -101,7 +101,7 @@ def _cut(sentence: str) -> Iterator[str]:
 
 
 def _encode(documents: Iterator[str], data: Data, encoder: Tokenizer) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Documents with the ids of their sentences, encoded many at once."""
+    """Yield each document with the token ids of its sentences; encodes many sentences at once."""
     waiting: list[tuple[str, list[str]]] = []
     count = 0
     for document in documents:
@@ -131,7 +131,7 @@ def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, desti
     tokens = np.concatenate(part.tokens).astype(shard.token_dtype(vocab_size))
     path = destination / f"{split}-{index:05d}.array_record"
     shard.write_shard(path, tokens)
-    entries = np.bincount(tokens, minlength=vocab_size)  # occurrences of each
+    entries = np.bincount(tokens, minlength=vocab_size)  # occurrences of each vocabulary entry
     for name, counts in (("sentences", part.sentences), ("documents", part.documents), ("entries", entries)):
         buffer = io.BytesIO()
         np.save(buffer, np.array(counts, np.int32))
@@ -141,5 +141,5 @@ def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, desti
 
 @functools.lru_cache(maxsize=1)
 def _load_tokenizer(directory: Path, fingerprint: str) -> Tokenizer:
-    """The tokenizer of a corpus; the fingerprint is part of the key, so that a new vocabulary is read again."""
+    """Load a corpus's tokenizer; `fingerprint` is part of the cache key, so that a new vocabulary is read again."""
     return tokenizer.load(directory)

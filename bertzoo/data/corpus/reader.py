@@ -16,9 +16,10 @@ Split = Literal["train", "heldout"]
 
 
 class SplitIndex:
-    """Documents and sentences of one split, as addresses in its flat stream of tokens.
+    """Index of the sentences and documents of one split, which is stored as one flat stream of tokens.
 
-    sentences: (S,) tokens of each sentence. documents: (D + 1,) first sentence of each document, and the end.
+    sentences: (S,) number of tokens of each sentence. documents: (D + 1,) index of each document's first sentence,
+    and S.
     """
 
     def __init__(self, directory: Path, record: SplitRecord):
@@ -28,7 +29,7 @@ class SplitIndex:
 
     @functools.cached_property
     def offsets(self) -> np.ndarray:
-        """(S + 1,) int64: the address of every sentence's first token, and the end."""
+        """Index of every sentence's first token in the stream, and the stream's end: (S + 1,) int64."""
         offsets = np.zeros(len(self.sentences) + 1, np.int64)
         np.cumsum(self.sentences, out=offsets[1:])
         return offsets
@@ -73,13 +74,13 @@ class Corpus:
         return self._splits[split]
 
     def unknown_share(self) -> float:
-        """The share of [UNK] among all tokens or, if the manifest lacks it, among the first tokens of training."""
+        """Return the share of [UNK] among all tokens or, if the manifest lacks it, among the first training tokens."""
         if (share := self.manifest.unknown_share) is not None:
             return share
         return float(np.mean(next(self.stream("train")) == self.tokenizer.specials.unk))
 
     def tokens(self, split: Split, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """(N, max(lengths)) int32: the tokens at the addresses [start, start + length), zeros behind them.
+        """Return the tokens at [start, start + length) of the split's stream, padded with 0: (N, max(lengths)) int32.
 
         Each range must lie within one shard, as every document does. Raises CorpusError if a shard cannot be read.
         """
@@ -101,7 +102,7 @@ class Corpus:
         return np.where(inside, flat[np.where(inside, begin[:, None] + columns, 0)], 0).astype(np.int32)
 
     def stream(self, split: Split, blocks_at_once: int = 4096) -> Iterator[np.ndarray]:
-        """All tokens of a split in order, a few million at a time."""
+        """Yield all tokens of a split in order, a few million at a time."""
         blocks = self._blocks[split]
         for shard, (low, high) in enumerate(zip(blocks.first_block[:-1], blocks.first_block[1:], strict=True)):
             left = int(np.diff(blocks.first_token)[shard])

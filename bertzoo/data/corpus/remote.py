@@ -1,7 +1,7 @@
-"""A tokenised corpus behind a URL: read through one copy per machine, written through a local directory.
+"""Read a tokenised corpus behind a URL through one copy per machine, or write one through a local directory.
 
-ArrayRecord and memory maps need files on disk, so every host copies the whole corpus to the user's cache, in a
-directory named by the manifest's hash that all its processes share.
+ArrayRecord and memory maps need files on disk, so every host copies the whole corpus to the user's cache. The
+host's processes share that directory, which is named by the manifest's hash.
 """
 
 import glob
@@ -27,7 +27,7 @@ _TRANSFERS = 8  # files copied at once
 
 
 def is_corpus(url: str) -> bool:
-    """Whether a URL names a tokenised corpus; raises CorpusError if it is unfinished or cannot be read."""
+    """Return whether a URL names a tokenised corpus; raises CorpusError if it is unfinished or cannot be read."""
     if "," in url or glob.has_magic(url) or SourceFile(url).is_text:
         return False
     folder = RemoteFolder.at(url)
@@ -50,7 +50,7 @@ def _read_manifest(folder: RemoteFolder) -> Manifest:
 
 
 def open_remote_corpus(url: str, tell: Tell) -> Corpus:
-    """Open this machine's copy of the corpus behind a URL, after making or repairing it.
+    """Open this machine's copy of the corpus behind a URL; makes or repairs the copy if necessary.
 
     Raises CorpusError if the corpus is damaged or cannot be read, OSError if the disk has no room for the copy.
     """
@@ -101,7 +101,7 @@ def _tokenizer_files(manifest: Manifest) -> list[str]:
 
 
 def _transfer(copy: Callable[[T], None], items: Iterable[T]) -> None:
-    """Copy several items at once; after a failure, start no more and raise it."""
+    """Call `copy` for several items at once; after a failure, start no more and raise it."""
     with ThreadPoolExecutor(_TRANSFERS) as pool:
         try:
             for _ in pool.map(copy, items):
@@ -130,7 +130,7 @@ def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
 
 
 def upload(corpus: Corpus, folder: RemoteFolder, tell: Tell) -> None:
-    """Copy a local corpus into a folder, its manifest last."""
+    """Copy a local corpus into a remote folder, its manifest last."""
     records = corpus.manifest.files
     size = sum(record.bytes for record in records)
     tell(f"uploading to {folder.url}: {len(records):,} files, {size / 1e6:,.1f} MB")

@@ -20,7 +20,7 @@ _OPTIONS = "group_size:1,zstd:1"  # one record per chunk, so that a random read 
 # The library reads a list with a pool of threads, which is slower for short lists. On one core: 35,000 blocks/s for
 # lists of 50, 65,000 one by one, 85,000 for lists of 300.
 _SHORT_LIST = 200
-_OTHER_FILES = 512  # reserve for the rest of a run, such as checkpoints
+_OTHER_FILES = 512  # open files reserved for the rest of a run, such as checkpoints
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
@@ -37,7 +37,7 @@ class FileRecord:
             raise ValueError(f"{self.file!r} is not the name of a file")
 
     def matches(self, directory: Path) -> bool:
-        """Whether the file is there with this size and hash."""
+        """Return whether the file is there with this size and hash."""
         path = directory / self.file
         return path.is_file() and path.stat().st_size == self.bytes and sha256(path) == self.sha256
 
@@ -62,7 +62,7 @@ class ShardRecord(FileRecord):
 
 
 def sha256(path: Path) -> str:
-    """The hex digest of a file."""
+    """The SHA-256 of a file in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -73,7 +73,7 @@ def describe_file(path: Path) -> dict[str, str | int]:
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Two little-endian bytes per token if they suffice, else four."""
+    """Return the type of token ids in shards: two little-endian bytes if they suffice, else four."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
@@ -93,7 +93,7 @@ def write_shard(path: Path, tokens: np.ndarray) -> None:
 
 
 def _allow_open_files(needed: int, directory: Path) -> None:
-    """Raise the limit of open files, since every shard stays open; raises CorpusError beyond the hard limit."""
+    """Raise the limit of open files, because shards stay open; raises CorpusError beyond the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
         raise CorpusError(
@@ -116,7 +116,7 @@ class Blocks:
         _allow_open_files(len(shards) + _OTHER_FILES, directory)
 
     def read(self, blocks: np.ndarray) -> np.ndarray:
-        """The tokens (len(blocks), BLOCK) of sorted, distinct blocks, zeros behind the end of a shard."""
+        """Return the tokens of sorted, distinct blocks, (len(blocks), BLOCK), with zeros past the end of a shard."""
         result = np.zeros((len(blocks), BLOCK), self._dtype)
         edges = np.searchsorted(blocks, self.first_block)
         for shard in np.flatnonzero(np.diff(edges)):

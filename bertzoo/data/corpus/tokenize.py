@@ -1,8 +1,7 @@
 """Turn a source of text into a tokenised corpus: shards of tokens, a flat index of sentences, and a manifest.
 
-The source is cut into pieces in a fixed order; a piece is one unit of work and becomes at most one shard of each split,
-so the result does not depend on the number of workers. A finished piece leaves a sidecar, from which a killed run
-resumes.
+The source is cut into pieces in a fixed order. A piece is one unit of work and becomes at most one shard of each split,
+so the result does not depend on the number of workers. A killed run resumes after the pieces that have a sidecar file.
 """
 
 import hashlib
@@ -33,7 +32,7 @@ from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, check_unknown, vocabulary_file
 
 Progress = Callable[[int, int], None]  # pieces finished, bytes of text read
-_SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # at most, the characters from each document
+_SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # at most; characters are per document
 
 
 def write_corpus(
@@ -48,7 +47,7 @@ def write_corpus(
 ) -> Manifest:
     """Write the corpus of `data.source` to a directory (a path) or a URL (a string), as `bertzoo tokenize` does.
 
-    Raises UserError for options that exclude each other, and as `tokenize` does.
+    Raises UserError for options that exclude each other, and the errors of `tokenize`.
     """
     if runner and workers:
         raise UserError(f"--workers={workers} and --runner={runner} exclude each other. Leave one out.")
@@ -86,13 +85,13 @@ def tokenize(
     runner: str = "",
     runner_options: Sequence[str] = (),
 ) -> Corpus:
-    """Write, complete or just open the tokenised corpus of `data.source` at `destination`.
+    """Tokenise `data.source` into a corpus at `destination`; resumes an unfinished corpus, and opens a complete one.
 
     workers: processes, 0 for one per core. vocabulary: used if the config has no tokenizer path, instead of training
     one. runner: an Apache Beam runner, with its options, that does the work instead of the processes.
 
-    Raises ConfigError for a source beside a mixture, CorpusError if the source is unusable, the vocabulary has no
-    entries for its words, or the destination holds another corpus.
+    Raises ConfigError for a source beside a mixture; CorpusError if the source is unusable, too many tokens of its
+    first documents are [UNK], or the destination holds another corpus.
     """
     if data.mixture and data.source != MIXTURE:
         raise ConfigError(
@@ -131,7 +130,7 @@ def tokenize_to_url(
     vocabulary: Tokenizer | None = None,
     tell: remote.Tell,
 ) -> Manifest:
-    """Write, complete or just find the tokenised corpus of `data.source` behind a URL.
+    """Tokenise `data.source` into a corpus behind a URL; resumes an unfinished corpus, and keeps a complete one.
 
     The corpus is made in this machine's cache, where it stays until the upload is complete. Raises CorpusError as
     `tokenize` does and, before any work, if the URL cannot be written.
@@ -150,7 +149,7 @@ def tokenize_to_url(
 
 
 def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
-    """Raise CorpusError if the source cannot be read, or if [UNK] abounds where its documents begin."""
+    """Raise CorpusError if the source cannot be read, or too many tokens of its first documents are [UNK]."""
     check_sources(data.parts, data.heldout)
     inherited = vocabulary is not None
     vocabulary = tokenizer.build(data.tokenizer, lambda: iter(())) if data.tokenizer.path else vocabulary
@@ -168,7 +167,7 @@ def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
 
 
 def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str, object]:
-    """Everything that the bytes of the corpus depend on, as plain data."""
+    """Return all settings that the bytes of the corpus depend on, as plain data."""
     settings = {name: value for name, value in asdict(data).items() if name not in ("packing", "masking", "mixture")}
     if data.mixture:
         settings["mixture"] = [asdict(part) for part in data.mixture]
@@ -185,14 +184,14 @@ def _claim(destination: Path, settings: dict[str, object]) -> None:
     path = destination / SETTINGS
     if path.exists():
         check_same_settings(settings, path.read_bytes(), str(destination))
-    elif any(entry.name != f"{SETTINGS}.tmp" for entry in destination.iterdir()):  # a killed first write leaves that
+    elif any(entry.name != f"{SETTINGS}.tmp" for entry in destination.iterdir()):  # left by a killed first write
         raise CorpusError(f"{destination} is not empty and holds no tokenised corpus. Choose another destination.")
     else:
         atomic.write_json(path, settings)
 
 
 def _training_texts(data: Data) -> Iterator[str]:
-    """The beginning of every part of a mixture, TRAIN_BYTES in all."""
+    """Yield the first training documents of each part of a mixture, an equal share of TRAIN_BYTES from each."""
     for part in data.parts:
         size = 0
         for document in _training_documents(replace(part, weight=min(1.0, part.weight)), data.heldout):
@@ -210,9 +209,9 @@ def _training_documents(part: MixturePart, heldout: float) -> Iterator[str]:
 
 
 def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Progress | None) -> int:
-    """Pass unfinished pieces to the workers, a bounded number at a time; returns the number of pieces."""
+    """Tokenise the unfinished pieces in `workers` processes, few at a time; returns the number of all pieces."""
     count = size = 0
-    # By repetition of the source, since a repetition duplicates the earlier ones on purpose.
+    # One set for each repetition of the source, since repetitions duplicate documents on purpose.
     seen: defaultdict[int, SeenDocuments] = defaultdict(SeenDocuments)
     with worker_pool(workers) as submit:
         pending: deque[Future[None]] = deque()

@@ -18,7 +18,7 @@ Submit = Callable[..., Future[Any]]
 
 @contextlib.contextmanager
 def worker_pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
-    """Yield `submit(function, *args)`; a single worker is this process itself, unless `apart` is set.
+    """Yield `submit(function, *args)`, which returns a Future; one worker is this process unless `apart` is set.
 
     Raises CorpusError if a worker is killed.
     """

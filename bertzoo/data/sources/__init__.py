@@ -1,1 +1,1 @@
-"""Documents from text files, Parquet, TensorFlow Datasets and installed packages, and mixtures of them."""
+"""Read documents from text files, Parquet, TensorFlow Datasets and installed packages, and mixtures of them."""

@@ -1,8 +1,8 @@
 """English prose that every machine with this package has: the documentation inside the Python installation.
 
 The source is `pydoc_data.topics` and the docstrings over 80 characters of the standard library and of the installed
-numeric packages, read with `ast`: nothing is imported or downloaded. One module (or topic) is one document, with one
-paragraph per line.
+numeric packages. They are read with `ast`: nothing is imported or downloaded. One module (or topic) is one document,
+with one paragraph per line.
 
 `paragraphs` cuts text at blank lines and at changes of indentation and removes reStructuredText marks. A paragraph
 stays if it has at least six words, starts with a capital or a quote, ends like a sentence and is 97 % letters, spaces
@@ -53,7 +53,7 @@ def documents() -> tuple[str, ...]:
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """The paragraphs of a docstring that read like prose, without markup, one line each."""
+    """Yield the paragraphs of a docstring that read like prose, without markup, one line each."""
     for _, lines in itertools.groupby(text.expandtabs().splitlines(), key=_indentation):
         paragraph = " ".join(line.strip() for line in lines)
         if paragraph.count(" ") < FEWEST_WORDS - 1:
@@ -66,12 +66,12 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def module_paragraphs(path: Path) -> list[str]:
-    """The prose of a Python file's docstrings, a paragraph each."""
+    """Return the paragraphs of prose in a Python file's docstrings."""
     return [paragraph for text in _docstrings(path) for paragraph in paragraphs(text)]
 
 
 def _indentation(line: str) -> int:
-    """The indentation of a line, or -1 for a blank line or a heading's underline, which separate paragraphs."""
+    """Return the indentation of a line, or -1 for a blank line or a heading's underline (they end a paragraph)."""
     return len(line) - len(line.lstrip()) if any(map(str.isalnum, line)) else -1
 
 

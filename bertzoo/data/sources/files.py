@@ -1,4 +1,4 @@
-"""The files that a source names: paths, directories and globs on this machine's disk or behind a URL."""
+"""Find the files that a source names: paths, directories and globs on this machine's disk or behind a URL."""
 
 import contextlib
 import glob
@@ -43,17 +43,17 @@ class SourceFile:
 
     @property
     def kind(self) -> str:
-        """The suffix before that of the compression, such as `.jsonl`."""
+        """The suffix, such as `.jsonl`, without that of the compression."""
         return PurePosixPath(self.name.removesuffix(self.compression)).suffix
 
     @property
     def is_text(self) -> bool:
-        """Whether the name ends like that of a file of text."""
+        """Whether the suffix is that of a text, JSON-lines or Parquet file."""
         return self.kind in PLAIN or self.name.endswith(PARQUET)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """The file's bytes, seekable; raises OSError for a local file, CorpusError for a remote one."""
+        """Open the file as a seekable stream; raises OSError for a local file, CorpusError for a remote one."""
         if self.system is None:
             with open(self.address, "rb") as file:
                 yield file
@@ -63,7 +63,7 @@ class SourceFile:
 
 
 def find_files(name: str) -> list[SourceFile]:
-    """The files of a path, directory, glob or URL, sorted.
+    """Return the files of a path, directory, glob or URL, sorted.
 
     Raises CorpusError if there are none, or if a remote place cannot be listed.
     """
@@ -108,7 +108,7 @@ def _remote_files(name: str) -> list[SourceFile] | None:
 
 
 def _text_files(name: str, files: list[SourceFile]) -> list[SourceFile]:
-    """The files of a directory that hold text by their names; raises CorpusError if there are none."""
+    """Return those of `files` that have a text suffix and are not hidden; raises CorpusError if none has."""
     text = [file for file in files if file.is_text and file.name[0] != "."]
     if not text:
         raise CorpusError(

@@ -10,7 +10,10 @@ MIXTURE = "mixture"  # data.source of a mixture
 
 @dataclass(frozen=True, kw_only=True)
 class MixturePart:
-    """One source of a mixture; a weight below 1 chooses by the hash of the text, and takes held-out documents once."""
+    """One source of a mixture.
+
+    A fraction of a weight selects documents by a hash of their text. Passes after the first skip held-out documents.
+    """
 
     source: str  # paths, directories, globs or a data set, as in data.source
     text_field: str = ""  # field of its records that holds the text; empty: data.text_field
@@ -28,7 +31,7 @@ class MixturePart:
 
     @property
     def shares(self) -> list[float]:
-        """The share of the documents that each pass over the source takes, such as [1, 1, 0.5]."""
+        """The share of the documents that each pass over the source takes: [1, 1, 0.5] for weight 2.5."""
         return [min(1.0, self.weight - done) for done in range(math.ceil(self.weight))]
 
 

@@ -6,12 +6,12 @@ from bertzoo.core.errors import CorpusError
 from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.sources.text import record_document
 
-_ROWS = 64  # decoded at once
+_ROWS = 64  # rows decoded at once
 _BUFFER = 1 << 20  # bytes read ahead per column; the default loads a whole row group
 
 
 def documents(file: SourceFile, text_field: str) -> Iterator[str]:
-    """The texts of one column; raises CorpusError without pyarrow, or naming the file and row that holds no text."""
+    """Yield the texts of one column; raises CorpusError without pyarrow, or naming the file and a row without text."""
     try:
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]

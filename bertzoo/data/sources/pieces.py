@@ -1,8 +1,8 @@
-"""Cut sources into pieces: files, data sets or the prose in the Python installation, named by one string.
+"""Cut sources into pieces. A source is a string that names files, data sets or the Python installation's prose.
 
 Text files hold one paragraph (or sentence) per line and a blank line between documents; `.jsonl` files hold one
-document per line, `.parquet` files one per row. The first two may be compressed (.gz, .xz, .zst). Everything streams:
-memory is bounded by one piece.
+document per line, `.parquet` files one per row. Text and `.jsonl` files may be compressed (.gz, .xz, .zst). Everything
+streams: memory is bounded by one piece.
 """
 
 import functools
@@ -30,8 +30,8 @@ class Origin:
 class Reading:
     """One pass over an origin.
 
-    part: index in the mixture. repetition: number of earlier passes. share: of the documents, chosen by their hashes.
-    heldout: share of the documents that only the first pass reads.
+    part: index in the mixture. repetition: number of earlier passes. share: share of the documents to read, chosen by
+    hash. heldout: share of the documents that only the first pass reads.
     """
 
     origin: Origin
@@ -41,7 +41,7 @@ class Reading:
     heldout: float
 
     def takes(self, document: str) -> bool:
-        """Whether this pass reads the document, by its hash."""
+        """Return whether this pass reads the document, based on its hash."""
         if self.repetition and is_heldout(document, self.heldout):
             return False
         return self.share >= 1 or is_chosen(document, self.share)
@@ -78,7 +78,7 @@ class Reading:
 class Piece:
     """Consecutive documents of one origin, one paragraph (or sentence) per line: the unit of work of tokenisation.
 
-    left_out: documents up to the last one that the weight leaves out.
+    left_out: documents that the weight left out since the piece before; 0 in repetitions.
     """
 
     index: int
@@ -95,7 +95,7 @@ class Piece:
 
 
 def readings(parts: Sequence[MixturePart], heldout: float) -> list[Reading]:
-    """Every pass over every origin of the parts, in the order of the corpus.
+    """Return every pass over every origin of the parts, in the order of the corpus.
 
     Raises CorpusError for a source that is missing or empty.
     """
@@ -127,7 +127,7 @@ def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int
 
 
 def origins(source: str, text_field: str) -> list[Origin]:
-    """The origins that a source names, in reading order; raises CorpusError if there are none."""
+    """Return the origins that a source names, in reading order; raises CorpusError if there are none."""
     names = [part.strip() for part in source.split(",")]
     if not all(names):
         raise CorpusError(

@@ -18,7 +18,7 @@ _DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError, EO
 
 
 def text_documents(file: SourceFile) -> Iterator[str]:
-    """The documents between blank lines; raises CorpusError naming the line that is too long or not text."""
+    """Yield documents, which blank lines separate; raises CorpusError naming a line that is too long or not text."""
     document: list[str] = []
     size = start = 0
     for number, line in _lines(file):
@@ -39,7 +39,7 @@ def text_documents(file: SourceFile) -> Iterator[str]:
 
 
 def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
-    """The text field of one JSON object per line; raises CorpusError naming the line without one."""
+    """Yield the text field of the JSON object on each line; raises CorpusError naming a line without it."""
     for number, line in _lines(file):
         if not line:
             continue
@@ -59,13 +59,13 @@ def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
 
 
 def _check_first_line(file: SourceFile, number: int, record: object) -> None:
-    """Raise CorpusError for a .json file without one object per line, as C4's have and most others do not."""
+    """Raise CorpusError if a .json file's first line is not an object; C4's .json files have one on each line."""
     if file.kind == ".json" and number == 1 and not isinstance(record, dict):
         raise CorpusError(f"{file} has no JSON object on its first line. Write one object per line.")
 
 
 def record_document(text: str, place: str) -> str:
-    """A record's text with one paragraph per line; raises CorpusError naming the place of half a surrogate pair."""
+    """Return a record's text with one paragraph per line; raises CorpusError if it has half a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -76,7 +76,7 @@ def record_document(text: str, place: str) -> str:
 
 
 def _lines(file: SourceFile) -> Iterator[tuple[int, str]]:
-    """Numbers and stripped lines of a file; a blank line is an empty string."""
+    """Yield the number and the stripped text of each line; a blank line is an empty string."""
     number, carry = 0, b""
     for chunk in _chunks(file):
         if b"\0" in chunk:

@@ -9,12 +9,12 @@ from bertzoo.data.sources.text import record_document
 
 PREFIX = "tfds:"
 SPLIT = "train"
-ROWS = 1 << 17  # examples of one range
+ROWS = 1 << 17  # examples in one range
 
 
 @dataclass(frozen=True)
 class Range:
-    """Consecutive examples of a data set, read as a file of other sources is."""
+    """Consecutive examples of a data set, treated like a file of text."""
 
     dataset: str
     text_field: str
@@ -23,11 +23,11 @@ class Range:
 
     @property
     def name(self) -> str:
-        """The range as messages show it."""
+        """The range's name in messages."""
         return f"{PREFIX}{self.dataset}[{self.start}:{self.stop}]"
 
     def documents(self) -> Iterator[str]:
-        """The texts of one feature; raises CorpusError naming an example without text."""
+        """Yield the texts of one feature; raises CorpusError naming an example without text."""
         examples = open_split(self.dataset)
         for index in range(self.start, self.stop):
             place, example = f"{PREFIX}{self.dataset}[{index}]", examples[index]
@@ -47,7 +47,7 @@ class Range:
 
 
 def ranges(dataset: str, text_field: str) -> list[Range]:
-    """The training split of `NAME[/CONFIG][:VERSION]` in ranges of ROWS; raises CorpusError as `open_split` does."""
+    """Cut the training split of `NAME[/CONFIG][:VERSION]` into ranges of ROWS; raises the errors of `open_split`."""
     count = len(open_split(dataset))
     if not count:
         raise CorpusError(f"{PREFIX}{dataset} holds no example of the split {SPLIT}. Prepare a data set that has it.")
@@ -55,7 +55,7 @@ def ranges(dataset: str, text_field: str) -> list[Range]:
 
 
 def open_split(dataset: str, split: str = SPLIT) -> Any:
-    """The examples of a split, by index.
+    """Return the examples of a split, as a sequence.
 
     Raises CorpusError without TensorFlow Datasets, or if the data set is not prepared on this machine.
     """

@@ -1,1 +1,1 @@
-"""WordPiece and SentencePiece tokenizers: training, encoding, files."""
+"""Train, save, load and compare WordPiece and SentencePiece tokenizers."""

@@ -1,4 +1,4 @@
-"""ALBERT's SentencePiece (Lan et al. 2020; google-research/albert tokenization.py), through `sentencepiece`."""
+"""ALBERT's SentencePiece (Lan et al. 2020; google-research/albert tokenization.py), built on `sentencepiece`."""
 
 import io
 import unicodedata
@@ -42,7 +42,7 @@ class SentencePiece:
 
     @property
     def normalization(self) -> dict[str, bool]:
-        """The options that change text before it is cut into pieces."""
+        """Options that change text before it is cut into pieces."""
         return {"lowercase": self.lowercase, "strip_accents": self.strip_accents}
 
     def load(self) -> "SentencePieceTokenizer":
@@ -50,7 +50,7 @@ class SentencePiece:
         return SentencePieceTokenizer(self, vocabulary_file(self.path).read_bytes(), self.path)
 
     def train(self, texts: Callable[[], Iterator[str]]) -> "SentencePieceTokenizer":
-        """Learn a model from texts, the same for the same texts: <pad> <unk> [CLS] [SEP] [MASK] first."""
+        """Train a model on texts, deterministically; its first pieces are <pad> <unk> [CLS] [SEP] [MASK]."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -66,7 +66,7 @@ class SentencePiece:
                 eos_id=-1,
                 control_symbols=[SPECIALS[name][0] for name in ("cls", "sep", "mask")],
                 character_coverage=0.9995,
-                num_threads=1,  # the result depends on it
+                num_threads=1,  # the result depends on this number
                 max_sentence_length=1 << 16,
                 minloglevel=2,
             )
@@ -78,14 +78,14 @@ class SentencePiece:
         return SentencePieceTokenizer(self, model.getvalue(), "trained on the source")
 
     def normalize(self, text: str) -> str:
-        """Unify quotation marks and, as the options say, remove case and accents (preprocess_text)."""
+        """Unify quotation marks and, if the options say so, remove case and accents (ALBERT's preprocess_text)."""
         text = text.replace("``", '"').replace("''", '"')
         if self.strip_accents:
             text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
         return text.lower() if self.lowercase else text
 
     def source_spans(self, text: str) -> list[tuple[int, int]]:
-        """The span in `text` of every character of `normalize(text)`."""
+        """Return the span in `text`, (start, end), of every character of `normalize(text)`."""
         spans: list[tuple[int, int]] = []
         start = 0
         while start < len(text):
@@ -96,7 +96,7 @@ class SentencePiece:
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """SentencePiece over a serialised model; raises CorpusError if it is damaged."""
+    """Tokenizer of a serialised SentencePiece model; creating one raises CorpusError if the model is damaged."""
 
     file, spellings = "spiece.model", SPECIALS
 
@@ -129,7 +129,7 @@ class SentencePieceTokenizer(Tokenizer):
         ]
 
     def _offsets(self, pieces: Any, text: str, sources: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-        """The ids and offsets of the pieces of a normalised text; sources: the span of each of its characters."""
+        """Return ids and source offsets of a normalised text's pieces; sources: source span of a character."""
         characters = np.cumsum([0, *(len(character.encode()) for character in text)])  # the library counts bytes
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
@@ -150,7 +150,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [part for index in ids for part in self._apart.get(index, (index,))]
 
     def _cut(self, piece: str) -> list[int]:
-        """The ids for a piece such as "▁19,": those of its number, and the comma."""
+        """Return the ids that replace a piece such as "▁19,": the ids of the number, then of the comma."""
         pieces = self._processor.encode(piece[:-1].replace(_SPACE, ""), out_type=str)
         if not piece.startswith(_SPACE):  # the library adds one to every text
             pieces[0] = pieces[0].removeprefix(_SPACE)
@@ -161,10 +161,10 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def _source_offsets(offsets: list[tuple[int, int]], sources: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Offsets in the text, from offsets in the normalised text.
+    """Convert offsets in the normalised text to offsets in the text.
 
-    A piece that only marks the beginning of a word stands before its word. The library assigns a character that becomes
-    several pieces, such as a ligature, to the last of them.
+    A piece that only marks the beginning of a word gets an empty span before the word. The library assigns a character
+    that becomes several pieces, such as a ligature, to the last of them.
     """
     length = sources[-1][1] if sources else 0
     starts = [first for first, _ in sources] + [length]
@@ -173,5 +173,5 @@ def _source_offsets(offsets: list[tuple[int, int]], sources: list[tuple[int, int
 
 
 def ends_in_number_and_comma(piece: str) -> bool:
-    """Whether ALBERT's code cuts this piece in two."""
+    """Return whether a piece ends in a digit and a comma, where ALBERT's code cuts it in two."""
     return piece[-1:] == "," and piece[-2:-1].isdigit()

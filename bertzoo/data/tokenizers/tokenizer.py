@@ -19,7 +19,7 @@ _KINDS = {
     "wordpiece": (WordPiece, WordPieceTokenizer.file),
     "sentencepiece": (SentencePiece, SentencePieceTokenizer.file),
 }
-ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # of any kind
+ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # of all kinds of tokenizer
 
 
 def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPieceTokenizer | SentencePieceTokenizer:
@@ -41,7 +41,7 @@ def _first_texts(texts: Iterator[str]) -> Iterator[str]:
 
 
 def save(tokenizer: Tokenizer, config: TokenizerConfig, directory: Path) -> None:
-    """Write a tokenizer and its options; settings.json is last."""
+    """Write a tokenizer and its options; settings.json is written last."""
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(directory)
     atomic.write_json(directory / "settings.json", asdict(replace(config, path="")))
@@ -74,7 +74,7 @@ def label(tokenizer: Tokenizer) -> str:
 
 
 def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
-    """How two configs differ in kind or normalisation, in words; None if they agree."""
+    """Describe how two configs differ in kind or normalisation; None if they agree."""
     if ours.kind != theirs.kind:
         return f"kind is {theirs.kind} there and {ours.kind} here"
     pairs = zip(ours.normalization.items(), theirs.normalization.values(), strict=True)
@@ -82,7 +82,7 @@ def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
 
 
 def difference(ours: Tokenizer, theirs: Tokenizer) -> str | None:
-    """How two tokenizers differ, in words; None if they give every text the same ids."""
+    """Describe how two tokenizers differ; None if they give every text the same ids."""
     if (different := unlike(ours.config, theirs.config)) is not None:
         return different
     here, there = ([t.token(i) for i in range(t.vocab_size)] for t in (ours, theirs))
@@ -95,7 +95,7 @@ def difference(ours: Tokenizer, theirs: Tokenizer) -> str | None:
 
 
 def fingerprint(directory: Path) -> str:
-    """The sha256 of a saved tokenizer: its vocabulary and its options."""
+    """The SHA-256 of a saved tokenizer: of its vocabulary and options."""
     digest = hashlib.sha256()
     for path in sorted(directory.iterdir()):
         if path.name in ALL_FILES:

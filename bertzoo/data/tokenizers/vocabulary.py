@@ -1,4 +1,4 @@
-"""The interface of every tokenizer, and the checks of its vocabulary."""
+"""The base class of tokenizers, and checks of their vocabularies."""
 
 import re
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.paths import on_disk
 
-UNKNOWN_WARNING, UNKNOWN_ERROR = 0.01, 0.2  # shares of [UNK] among tokens
+UNKNOWN_WARNING, UNKNOWN_ERROR = 0.01, 0.2  # shares of [UNK] among tokens that warn and raise
 TRAIN_BYTES = 256 << 20  # a vocabulary is trained on at most this much text, the first of the source
 
 
@@ -31,12 +31,12 @@ class Specials:
 class Tokenizer(ABC):
     """A trained or loaded tokenizer over a list of entries, where an entry's id is its index.
 
-    config: the WordPiece or SentencePiece that made it; its path and vocab_size may be those of another. contents: the
+    config: the WordPiece or SentencePiece config; its path and vocab_size may be another tokenizer's. contents: the
     bytes of the vocabulary file. continuation: (V,) bool, True if an entry continues the word before it.
     """
 
     file: ClassVar[str]  # name of the vocabulary file
-    spellings: ClassVar[Mapping[str, Sequence[str]]]  # of the special tokens, by their fields in Specials
+    spellings: ClassVar[Mapping[str, Sequence[str]]]  # possible spellings of each field of Specials
 
     def __init__(self, config: Any, entries: list[str], contents: bytes, origin: str):
         """Raise CorpusError if the vocabulary is larger than the config allows or lacks a special token."""
@@ -66,19 +66,19 @@ class Tokenizer(ABC):
         return self._entries[index]
 
     def unknown_share(self, texts: Sequence[str]) -> float:
-        """The share of [UNK] among the tokens of texts, 0 without a token."""
+        """Return the share of [UNK] among the tokens of texts; 0 if there are no tokens."""
         ids = np.concatenate([np.zeros(0, np.int32), *self.encode_batch(texts)])
         return float(np.mean(ids == self.specials.unk)) if len(ids) else 0.0
 
     def save(self, directory: Path) -> None:
-        """Write the vocabulary file."""
+        """Write the vocabulary file into a directory."""
         atomic.write_bytes(directory / self.file, self.contents)
 
     def encode_batch(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:
-        """The int32 ids (n,) of every text; nothing is put around it.
+        """Return the int32 ids (n,) of every text, without adding special tokens.
 
-        A special token's name in a text, such as "[MASK]", is text like any other and is spelt out, unless `specials`
-        makes it the token's id. Never set that for text that you did not write. Raises UserError for a single text.
+        A special token's name in a text, such as "[MASK]", is tokenised like other text; with `specials`, it becomes
+        the token's id. Never set `specials` for text that you did not write. Raises UserError for a single text.
         """
         if isinstance(texts, str):
             raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
@@ -94,20 +94,20 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The int32 ids (n,) of every text, all of it spelt out."""
+        """Return the int32 ids (n,) of every text; names of special tokens are tokenised like other text."""
 
     @abstractmethod
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For every text the ids as from `encode_batch`, and offsets (n,2) int32: first and past the last character."""
+        """Return each text's ids, and the start and end of each token in the text as character offsets (n,2) int32."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text; special tokens stay visible."""
+        """Return ids as readable text; special tokens stay visible."""
 
     @staticmethod
     @abstractmethod
     def _continues(entry: str) -> bool:
-        """Whether an entry continues the word before it."""
+        """Return whether an entry continues the word before it."""
 
 
 def describe_unknown(share: float, place: str) -> str:
@@ -116,9 +116,9 @@ def describe_unknown(share: float, place: str) -> str:
 
 
 def check_unknown(share: float, place: str, tell: Callable[[str], None], inherited: bool = False) -> None:
-    """Warn if a text has more than 1 % of [UNK]; raise CorpusError above 20 %.
+    """Warn through `tell` if more than 1 % of the tokens are [UNK]; raise CorpusError above 20 %.
 
-    inherited: the vocabulary is another model's, and no option of this run replaces it.
+    inherited: whether the vocabulary is another model's, which no option of this run replaces.
     """
     if share > UNKNOWN_ERROR:
         mend = (
@@ -141,7 +141,7 @@ def check_size(size: int, limit: int, origin: str) -> None:
 
 
 def vocabulary_file(path: str) -> Path:
-    """The path of a vocabulary file; raises CorpusError if it does not exist."""
+    """Return the path of a vocabulary file; raises CorpusError unless it is an existing file."""
     file = on_disk(path, "the vocabulary file", "Copy it to this machine and name the copy.")
     if file.is_dir():
         names = sorted(entry.name for entry in file.iterdir() if entry.suffix in (".txt", ".model")) or ["vocab.txt"]

@@ -1,4 +1,4 @@
-"""BERT's WordPiece (Devlin et al. 2019; google-research/bert tokenization.py), through `tokenizers`."""
+"""BERT's WordPiece (Devlin et al. 2019; google-research/bert tokenization.py), built on `tokenizers`."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ class WordPiece:
     path: str = ""  # a vocab.txt; empty: train on the source
     vocab_size: int = 30522  # entries of a trained vocabulary; a loaded one has at most these
     lowercase: bool = True  # lower-case the text
-    strip_accents: bool | None = None  # remove accents; "none": as lowercase
+    strip_accents: bool | None = None  # remove accents; "none": the value of lowercase
     split_cjk: bool = True  # make each Chinese character a word
 
     def __post_init__(self) -> None:
@@ -36,7 +36,7 @@ class WordPiece:
 
     @property
     def normalization(self) -> dict[str, bool]:
-        """The options that change text before it is cut into entries."""
+        """Options that change text before it is cut into entries."""
         strip = self.lowercase if self.strip_accents is None else self.strip_accents
         return {"lowercase": self.lowercase, "strip_accents": strip, "split_cjk": self.split_cjk}
 
@@ -51,10 +51,10 @@ class WordPiece:
         return WordPieceTokenizer(self, [entry.rstrip("\r") for entry in entries], self.path)
 
     def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
-        """Learn a vocabulary from texts, the same for the same texts: [PAD] [UNK] [CLS] [SEP] [MASK] first.
+        """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
 
-        The library numbers the characters inside words by a hash table whose order differs between runs and decides
-        between equal counts. So a first pass finds those characters, and a second learns with their order fixed.
+        The library numbers the characters inside words by a hash table, whose order differs between runs and breaks
+        ties between equal counts. So a first pass finds those characters, and a second trains with their order fixed.
         """
         parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
         try:
@@ -77,7 +77,7 @@ class WordPiece:
 
 
 class WordPieceTokenizer(Tokenizer):
-    """WordPiece over a list of entries; raises CorpusError for an entry that occurs twice."""
+    """WordPiece tokenizer of a list of entries; creating one raises CorpusError if an entry occurs twice."""
 
     file, spellings = "vocab.txt", SPECIALS
 

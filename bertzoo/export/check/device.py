@@ -1,7 +1,7 @@
 """Pack test inputs for a phone as raw bytes and check its outputs; launch/phone.sh moves the files.
 
-A LiteRT file's JSON lists its ports in order; golden.json and, for classifiers and regressions, exam.json stand beside
-the file.
+A LiteRT file's JSON lists its ports (inputs and outputs) in order; its companion folder has golden.json and, for
+classifiers and regressions, exam.json.
 """
 
 import math
@@ -22,9 +22,9 @@ from bertzoo.tasks import metrics
 
 
 class DeviceLimits(NamedTuple):
-    """How far a file's outputs on a device may be from those here.
+    """How much a file's outputs on a phone may differ from its outputs on this machine.
 
-    error: as a share of an output's largest value. cosine: at least. points: that a score of the task may be lower.
+    error: largest, as a share of an output's largest value. cosine: smallest. points: largest loss of a score.
     """
 
     error: float
@@ -32,8 +32,8 @@ class DeviceLimits(NamedTuple):
     points: float
 
 
-# LiteRT's own kernels (XNNPACK, built-in, reference) differ by up to a third of these on one machine (docs/phone.md):
-# float32 by the order of sums, int8 by rounding steps, which every layer amplifies.
+# LiteRT's own kernels (XNNPACK, built-in, reference) differ by up to a third of these limits on one machine
+# (docs/phone.md): float32 by the order of sums, int8 by rounding steps, which every layer amplifies.
 LIMITS = {
     "fp32": DeviceLimits(1e-4, 0.99999, 0.5),
     "fp16": DeviceLimits(1e-4, 0.99999, 0.5),
@@ -41,26 +41,26 @@ LIMITS = {
     "int8-dynamic": DeviceLimits(0.2, 0.99, 2.5),
     "int8-static": DeviceLimits(0.6, 0.9, 5.0),
 }
-FLOAT16 = DeviceLimits(2e-2, 0.9995, 1.0)  # at least this for delegates that compute in float16
-_CHANCE = 2  # examples that may differ, whatever their number
+FLOAT16 = DeviceLimits(2e-2, 0.9995, 1.0)  # for delegates in float16, unless LIMITS are looser
+_CHANCE = 2  # examples that a score may lose beyond its points
 _WITHOUT_EXAM = ("token_classification", "span", "joint_span")
 
 
 @dataclass(frozen=True)
 class FileCompanions:
-    """What stands beside a file: its JSON, its golden rows, and its task's examples or None."""
+    """Contents of a file's companions: its JSON, golden.json, and exam.json or None."""
 
     description: dict[str, Any]
     golden: list[dict[str, Any]]
     exam: dict[str, Any] | None
 
     def rows(self, examples: int | None) -> list[dict[str, Any]]:
-        """The golden rows, then at most `examples` of the task's."""
+        """Return the golden rows, then at most `examples` rows of the exam; None for all."""
         return [*self.golden, *(self.exam["rows"][:examples] if self.exam else [])]
 
 
 def read_companions(file: Path) -> FileCompanions:
-    """Read what stands beside a LiteRT file; raises UserError if something is missing or belongs to another file."""
+    """Read a LiteRT file's companions; raises UserError if one is missing, damaged or belongs to another file."""
     path, folder = (file.with_name(name) for name in companions(file))
     if (description := read_metadata(file)) is None:
         raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.")
@@ -96,10 +96,10 @@ def _read_json(path: Path, kind: type) -> Any:
 
 
 def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, int]:
-    """Write a phone's inputs to a new folder; return the numbers of golden rows and of the task's rows.
+    """Write test inputs for a phone to a new folder; return the numbers of golden rows and of exam rows.
 
-    `signatures` and `rows/list` name signatures, inputs and shapes as benchmark_model takes them; `rows/NUMBER/INPUT`
-    and `timed/SIGNATURE/INPUT` are raw int32, little-endian. At most `examples` of the task's rows are packed.
+    `signatures` and `rows/list` hold signatures, inputs and shapes in the syntax of LiteRT's benchmark_model.
+    `rows/NUMBER/INPUT` and `timed/SIGNATURE/INPUT` are raw little-endian int32. examples: maximum of exam rows.
     """
     beside = read_companions(file)
     if folder.exists():
@@ -137,7 +137,7 @@ def _write_row(folder: Path, row: dict[str, Any]) -> None:
 
 
 def count_packed(file: Path, folder: Path) -> int:
-    """The number of the task's rows in a folder that `pack` made of the file; raises UserError if it is none."""
+    """Count the exam rows in a folder that `pack` wrote for a file; raises UserError for any other folder."""
     try:
         lines = (folder / "rows" / "list").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -152,14 +152,14 @@ def count_packed(file: Path, folder: Path) -> int:
 def judge(
     file: Path, computed: Path, examples: int | None = None, limit: float | None = None, float16: bool = False
 ) -> dict[str, Any]:
-    """Compare a phone's outputs in the folder `computed` with those of the file here.
+    """Compare a phone's outputs in the folder `computed` with the file's outputs on this machine.
 
-    Limits: LIMITS of the file's precision, and no stricter than FLOAT16 if the phone computed in `float16`; `limit`
-    replaces the largest error. examples: number of the task's rows that were packed.
+    examples: number of exam rows that were packed. limit: replaces the error of LIMITS. float16: the phone computed in
+    float16, so limits are at least as loose as FLOAT16.
 
     Returns {"rows": number of golden rows, "limits", "golden": {output: figures}, "exam": the scores or None, "wrong":
-    a sentence for each exceeded limit, "right": True if none is}. Raises UserError if an output is missing or has
-    another size.
+    a sentence for each exceeded limit, "right": True if "wrong" is empty}. Raises UserError if an output is missing or
+    has another size.
     """
     beside = read_companions(file)
     ports, limits = beside.description["ports"], LIMITS[beside.description["precision"]]
@@ -190,7 +190,7 @@ def judge(
 
 
 def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str, np.ndarray]:
-    """A row's outputs, which benchmark_model writes to one file, one behind another."""
+    """Read a row's outputs by name; benchmark_model writes them to one file, one after another."""
     path = folder / f"{number:05}"
     try:
         content = path.read_bytes()
@@ -213,7 +213,7 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
 
 
 def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """(name, the phone's values, the file's here); golden.json has only the likeliest values of a large output."""
+    """Yield (output, phone's values, expected values); of a large output golden.json has only the largest values."""
     joint = "starts" in expected
     if joint:
         outputs, expected = _same_starts(outputs, expected)
@@ -228,21 +228,21 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
 
 
 def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Align a joint head's ends by start, since the order of starts may differ."""
+    """Align the end logits of a joint head by start, since phone and file may order starts differently."""
     if np.array_equal(outputs["starts"], expected["starts"]):
         return outputs, expected
-    if isinstance(expected["end_logits"], dict):  # only the likeliest values are recorded, without an order
+    if isinstance(expected["end_logits"], dict):  # golden.json has only the largest values, which cannot be reordered
         return outputs, {name: values for name, values in expected.items() if name not in ("starts", "end_logits")}
     rows = {name: array[None] for name, array in outputs.items()}
     try:
         theirs, ours = verify.align_starts(rows, {name: np.asarray(values) for name, values in expected.items()})
-    except ExportFailed:  # no start is the same
+    except ExportFailed:  # phone and file share no start
         return {name: np.full(array.shape, np.nan) for name, array in outputs.items()}, expected
     return {name: array[0] for name, array in theirs.items()}, dict(ours)
 
 
 def _figures(actual: np.ndarray, expected: np.ndarray) -> dict[str, float]:
-    """Figures of one output over all rows; the error is infinite and the cosine 0 if a value is not finite."""
+    """Compute the errors of one output over all rows; infinite error and cosine 0 if a value is not finite."""
     error, norms = float(np.abs(actual - expected).max()), np.linalg.norm(actual) * np.linalg.norm(expected)
     finite = bool(np.isfinite(actual).all())
     return {
@@ -262,7 +262,7 @@ def _beyond_limits(figures: dict[str, dict[str, float]], limits: DeviceLimits) -
 
 
 def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray]]) -> dict[str, Any] | None:
-    """The task's scores of the phone, NaN if an output is not finite, and of the file here; None without examples."""
+    """Score the outputs of the phone (NaN if one is not finite) and of this machine on exam.json; None without rows."""
     if exam is None or not outputs:
         return None
     rows = exam["rows"][: len(outputs)]

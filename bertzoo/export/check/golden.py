@@ -1,4 +1,4 @@
-"""Rows that an app is tested with: texts, their ids, and the outputs of the file and of the model."""
+"""Rows for testing an app: texts, their ids, and the outputs of the file and of the model."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -16,14 +16,14 @@ from bertzoo.models.tasks import JointSpanFinder, SpanFinder
 
 QUESTION = "Why?"
 TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), (QUESTION, "No."))
-_LEAST = 3  # rows of every length
-_LARGEST = 4096  # values; golden.json keeps the likeliest of a larger output
+_LEAST = 3  # rows for every length
+_LARGEST = 4096  # values; of a larger output golden.json keeps the five largest
 
 
 def golden_rows(
     run: FileRuntime, reference: TrainingGraph, tokenizer: Tokenizer, lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """For every text of `place_texts` its signature, inputs, and outputs of the file and (`expected`) of the model."""
+    """Return each text of `place_texts` with its signature, inputs, the file's outputs and the model's (`expected`)."""
     model = jax.jit(lambda graph, row: graph(**row))
     rows, questions = [], isinstance(reference.model, (SpanFinder, JointSpanFinder))
     for texts, length in place_texts(tokenizer, lengths, questions):
@@ -44,9 +44,9 @@ def golden_rows(
 def place_texts(
     tokenizer: Tokenizer, lengths: Sequence[int], questions: bool = False
 ) -> list[tuple[tuple[str, ...], int]]:
-    """Texts, each with the shortest length that holds it, then texts that fill each length, at least _LEAST of it.
+    """Return (texts, length) pairs: TEXTS at the shortest length that holds them, then texts that fill a length.
 
-    questions: all texts follow a question.
+    Every length gets a filling text, and more until it has _LEAST rows. questions: put a question before single texts.
     """
     placed = []
     for texts in TEXTS:
@@ -61,7 +61,7 @@ def place_texts(
 
 
 def _fill_length(tokenizer: Tokenizer, length: int, questions: bool) -> Iterator[tuple[str, ...]]:
-    """As many words of TEXT as the length holds, each time from another sentence; the second is a pair."""
+    """Yield texts of as many words as fit the length, each from another sentence of TEXT on; the second is a pair."""
     for start in range(len(TEXT)):
         words = " ".join([*TEXT[start:], *TEXT[:start]]).split()
         words *= 1 + length // len(words)
@@ -80,7 +80,7 @@ def _count(tokenizer: Tokenizer, texts: Sequence[str]) -> int:
 def pad_row(
     reference: TrainingGraph, tokenizer: Tokenizer, ids: np.ndarray, types: np.ndarray, length: int
 ) -> dict[str, np.ndarray]:
-    """A row's inputs, (L,) each; a masked head predicts the first token after [CLS]."""
+    """Return the inputs, (L,) each, of a row padded to `length`; a masked head predicts the token after [CLS]."""
     row = {
         "input_ids": np.pad(ids, (0, length - len(ids)), constant_values=tokenizer.specials.pad),
         "token_type_ids": np.pad(types, (0, length - len(ids))),
@@ -93,7 +93,7 @@ def pad_row(
 def calibration_rows(
     reference: TrainingGraph, tokenizer: Tokenizer, texts: Sequence[str], length: int
 ) -> list[dict[str, np.ndarray]]:
-    """A row of (1,L) arrays for each text, truncated to the length; a tab separates the two texts of a pair."""
+    """Return inputs (1,L) for each text, truncated or padded to the length; a tab separates the texts of a pair."""
     rows = []
     for text in texts:
         ids, types = encode_texts(tokenizer, tuple(text.split("\t")))
@@ -104,7 +104,7 @@ def calibration_rows(
 
 
 def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and token types (T,) of [CLS] A [SEP], or of [CLS] A [SEP] B [SEP]."""
+    """Return ids and token types, (T,) each, of [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
     cls, sep = tokenizer.specials.cls, tokenizer.specials.sep
     first, *second = (ids.tolist() for ids in tokenizer.encode_batch(texts))
     segments = [[cls, *first, sep], *([*ids, sep] for ids in second)]
@@ -113,7 +113,7 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray
 
 
 def _as_json(output: np.ndarray) -> Any:
-    """Return all values; for a large output, the five largest with flat positions."""
+    """Return all values of an output; for a large one, the five largest with their flat indices."""
     if output.size <= _LARGEST:
         return output.tolist()
     flat = output.reshape(-1)

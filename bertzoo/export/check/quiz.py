@@ -1,4 +1,4 @@
-"""The examples to score a file and its model on: the development set of the task that the model was fine-tuned for."""
+"""Choose examples to score a file and its model on, from the development set of the model's task."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,11 +19,11 @@ TASK_HEADS = ("sequence_classification", "token_classification", "span", "joint_
 def build_quiz(
     source: Path, pretrained: Pretrained, longest: int, examples: int | None, tell: Callable[[str], None]
 ) -> Quiz | None:
-    """Examples of the first development set of the model's task, evenly drawn; None if it was not fine-tuned.
+    """Draw evenly spaced examples from the first development set of the model's task; None if it cannot be scored.
 
-    pretrained: the model as it is exported, which may treat padding otherwise than `source`. longest: tokens of the
-    file's longest row. examples: how many; 0 for all, None for the default. Raises UserError if examples are asked for
-    and there are none.
+    pretrained: the exported model, which may treat padding differently from `source`. longest: tokens of the file's
+    longest row. examples: how many; 0 for all, None for the default. Raises UserError, instead of returning None, if
+    `examples` is set.
     """
     if not saved_model.is_finetuned(source) or pretrained.head.kind not in TASK_HEADS:
         if examples is not None:
@@ -91,7 +91,7 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
 
 
 def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
-    """The model with windows of at most `longest` tokens; raises UserError if a question leaves no room in them."""
+    """Return the model with windows of at most `longest` tokens; raises UserError if questions leave no room."""
     options = model.recipe.squad
     room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
     if room < 1:
@@ -105,6 +105,6 @@ def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
 
 
 def draw_evenly(examples: Sequence[Any], most: int) -> list[Any]:
-    """Up to `most` examples at equal distances; 0 takes all."""
+    """Return at most `most` evenly spaced examples; 0 returns all."""
     count = min(most or len(examples), len(examples))
     return [examples[index * len(examples) // count] for index in range(count)]

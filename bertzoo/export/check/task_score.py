@@ -22,9 +22,9 @@ Outputs = Sequence[Mapping[str, np.ndarray]]  # one mapping per row; arrays have
 
 
 class Quiz(Protocol):
-    """Labelled examples of a split of a task, as rows, and how outputs become predictions and scores.
+    """Labelled examples of a task's split, and functions that turn outputs into predictions and scores.
 
-    share: number of examples, and how many the split has.
+    share: the number of examples here and in the whole split.
     """
 
     @property
@@ -42,7 +42,7 @@ class Quiz(Protocol):
 def score_file(
     run: FileRuntime, reference: TrainingGraph, quiz: Quiz, lengths: Sequence[int]
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The scores of the file and of the model in points, and for labels the exam that a device can be given.
+    """Return the scores of the file and of the model, and the content of exam.json (None for tags and questions).
 
     Every row runs at the shortest length that holds it.
     """
@@ -67,7 +67,10 @@ def score_file(
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Examples with classes, tags or numbers. whole: how many the split has. scale: a number per unit of the output."""
+    """A quiz whose labels are classes, tags or numbers.
+
+    whole: number of examples in the split. scale: factor from a regression's output to its number.
+    """
 
     task: Task
     split: str
@@ -85,14 +88,14 @@ class Labels:
         return len(self.examples), self.whole
 
     def predict(self, slots: Sequence[Slot], outputs: Outputs) -> Any:
-        """The logits (N,C) in the order of the examples, or for each example the tags of its words."""
+        """Return the logits (N,C) in the examples' order or, for a tagging task, each example's word tags."""
         logits = [output["logits"] for output in outputs]
         if self.task.kind == "tokens":
             return self.rows.restore_words(slots, [array.argmax(-1) for array in logits])
         return self.rows.restore(slots, logits)
 
     def scores(self, predictions: Any) -> dict[str, float]:
-        """The task's metrics."""
+        """Compute the task's metrics."""
         if self.task.kind == "regression":
             predictions = predictions[:, 0] * self.scale
         elif self.task.kind != "tokens":
@@ -100,7 +103,7 @@ class Labels:
         return metrics.score(self.task, predictions, [example.label for example in self.examples])
 
     def exam(self, slots: Sequence[Slot], inputs: Outputs, logits: np.ndarray) -> dict[str, Any]:
-        """What exam.json holds: for each example its signature, inputs, label and the file's logits."""
+        """Return the content of exam.json: for each example its signature, inputs, label and the file's logits."""
         rows: list[dict[str, Any]] = [{} for _ in slots]
         for slot, row in zip(slots, inputs, strict=True):
             arrays = {name: array[0].tolist() for name, array in row.items()}
@@ -112,7 +115,7 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """Questions with their answers, in windows. whole: how many the split has."""
+    """A quiz of questions on texts in windows. whole: number of questions in the split."""
 
     task: SpanTask
     split: str
@@ -129,16 +132,16 @@ class Questions:
         return len(self.rows.questions), self.whole
 
     def predict(self, slots: Sequence[Slot], outputs: Outputs) -> list[Answered]:
-        """The decoded answers; a joint head's candidates are searched for first."""
+        """Decode the answers from the outputs of all windows."""
         return decode(self.rows, self.rows.restore(slots, decodable(outputs)), self.decoding)
 
     def scores(self, predictions: list[Answered]) -> dict[str, float]:
-        """SQuAD's official metrics."""
+        """Compute SQuAD's official metrics."""
         return self.task.score(self.rows.questions, predictions, self.decoding.threshold)
 
 
 def decodable(outputs: Outputs) -> list[dict[str, np.ndarray]]:
-    """Outputs of rows as `tasks.answers.decode` takes them: those of a joint head become its candidates."""
+    """Convert outputs to the form that `tasks.answers.decode` takes: a joint head's become candidate answers."""
     return [_joint_candidates(output) if "null_logit" in output else dict(output) for output in outputs]
 
 

@@ -1,4 +1,4 @@
-"""Compare what a written file computes with its model, on sentences of every length."""
+"""Compare a written file's outputs with its model's, on rows of every length."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +31,7 @@ TEXT = (
 
 
 class Limit(NamedTuple):
-    """How far a file may be from its model: error as a share of an output's largest value, and at least this cosine."""
+    """Largest error of a file's output, as a share of its largest value, and smallest cosine to the model's."""
 
     error: float
     cosine: float
@@ -44,10 +44,10 @@ LIMITS: dict[Precision, Limit] = {
     "int8-static": Limit(1.0, 0.9),
     "int8-weight": Limit(0.5, 0.98),
 }
-# Points that a file's score may be below its model's, beside EXAMPLES examples' worth, which are many points of a few.
+# Points by which a file's score may be below its model's, plus EXAMPLES examples, which weigh more on a small set.
 LOST: dict[Precision, float] = {"fp32": 0.5, "fp16": 0.5, "int8-dynamic": 2.0, "int8-static": 5.0, "int8-weight": 2.0}
 EXAMPLES = 3
-SHARES = (1.0, 0.75, 0.5, 0.25)  # of a length that the rows fill
+SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a row that tokens fill; the rest is padding
 
 
 def verify_outputs(
@@ -57,9 +57,9 @@ def verify_outputs(
     lengths: Sequence[int],
     precision: Precision,
 ) -> dict[str, Any]:
-    """By signature, the length, the number of rows and each output's errors, on TEXT or, without tokenizer, random ids.
+    """Compare a file with its model; return, by signature, the length, the number of rows and each output's errors.
 
-    Raises ExportFailed if an output of the model or the file is not finite, or the file's is beyond its limit.
+    Rows are TEXT or, without tokenizer, random ids. Raises ExportFailed if an output is not finite or beyond LIMITS.
     """
     import jax
 
@@ -77,18 +77,19 @@ def verify_outputs(
 
 
 def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
-    """Raise ExportFailed if a score of the file, in points, is lower than its model's by more than LOST allows."""
+    """Raise ExportFailed if a score of the file, in points, is lower than its model's by more than the limit."""
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():
         if in_points(metric) and not points >= scores["model"][metric] - room:  # NaN fails, too
             raise ExportFailed(
-                f"the file is not the model: {metric} of {scores['task']} is {points:.2f} on {scores['examples']:,} "
-                f"examples, where the model has {scores['model'][metric]:.2f} (at most {room:.2f} points less)"
+                f"the file differs from the model: {metric} of {scores['task']} is {points:.2f} on "
+                f"{scores['examples']:,} examples, where the model has {scores['model'][metric]:.2f} (at most "
+                f"{room:.2f} points less)"
             )
 
 
 def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
-    """Rows of (1,L) int32 inputs that fill SHARES of the length, two of them as pairs; random ids without tokenizer."""
+    """Make rows of (1,L) int32 inputs: texts and pairs in turn, or random ids, that fill SHARES of the length."""
     rows = []
     for index, share in enumerate(SHARES):
         count = max(3, round(share * length))
@@ -121,9 +122,10 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
 
 
 def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Align a joint head's outputs by start, since their order may differ, and drop excluded positions.
+    """Align a joint head's outputs by start, since their order may differ, and set excluded positions to 0.
 
-    Outputs of other heads stay as they are. Raises ExportFailed if no start is the same.
+    theirs: the file's; ours: the model's. Other heads' outputs are returned unchanged. Raises ExportFailed if they
+    share no start.
     """
     if "starts" not in ours:
         return theirs, ours
@@ -141,9 +143,9 @@ def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
 
 
 def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both with 0 where the model excludes an answer: those logits are a thousand lower and would hide other errors.
+    """Set both arrays to 0 where the model excludes an answer, because logits near -1,000 would hide other errors.
 
-    Where only the model excludes a position, the file is off by that thousand.
+    If the file does not exclude such a position, its value becomes 1,000, which counts as an error.
     """
     from bertzoo.nn.heads import EXCLUDED
 
@@ -153,7 +155,7 @@ def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray,
 
 
 def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[str, float | bool]:
-    """Errors of one output over all rows; raises ExportFailed if a shape differs."""
+    """Compute the errors of one output over all rows; raises ExportFailed if a shape differs."""
     if [array.shape for array in theirs] != [array.shape for array in ours]:
         raise ExportFailed(f"the file gives {theirs[0].shape} where the model gives {ours[0].shape}")
     actual, expected = (np.concatenate([x.astype(np.float64).reshape(-1) for x in rows]) for rows in (theirs, ours))
@@ -175,6 +177,6 @@ def _check_errors(output: str, errors: dict[str, Any], limit: Limit) -> None:
     share = errors["max_error"] / errors["largest"] if errors["largest"] else errors["max_error"]
     if not (share <= limit.error and errors["cosine"] >= limit.cosine):
         raise ExportFailed(
-            f"the file is not the model: {output} is off by {share:.2g} of its largest value (at most "
+            f"the file differs from the model: {output} is off by {share:.2g} of its largest value (at most "
             f"{limit.error:g}), cosine {errors['cosine']:.6f} (at least {limit.cosine:g})"
         )

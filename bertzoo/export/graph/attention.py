@@ -1,4 +1,4 @@
-"""Attention of the export graph: projections, heads that attend, heads that convolve."""
+"""Attention of the export graph: projections, attention heads and ConvBERT's convolution heads."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from bertzoo.export.graph.layers import Array, Map
 
 
 class Projection(struct.PyTreeNode):
-    """The map that makes `name` (query, key, value, convolved or gate) of the input that `reads` names."""
+    """A map from the input `reads` (see Attention) to the result `name`: query, key, value, convolved or gate."""
 
-    map: Any  # an affine or grouped map, or their split
+    map: Any  # Affine, GroupedAffine or SideBySide
     name: str = struct.field(pytree_node=False)
     reads: str = struct.field(pytree_node=False)
 
 
 def split_heads(x_LO: jax.Array, heads: int) -> jax.Array:
-    """(L,H·K) -> (H,L,K)."""
+    """Split the columns into heads: (L,H·K) -> (H,L,K)."""
     return x_LO.reshape(len(x_LO), heads, -1).transpose(1, 0, 2)
 
 
 def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
-    """(L,C) -> (R,C): a convolution of each channel, zero-padded; the first `rows` of its outputs."""
+    """Convolve each channel with zero padding, (L,C) -> (R,C); compute only the first R = `rows` outputs."""
     window, channels = kernel_WC.shape
     return jax.lax.conv_general_dilated(
         _padded(x_LC, window, rows)[None, None],
@@ -36,13 +36,13 @@ def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
 
 
 def _padded(x: jax.Array, window: int, rows: int) -> jax.Array:
-    """The part of x inside windows around its first `rows`, with zeros before the first and after the last."""
+    """Return the rows of x that windows around its first `rows` rows cover, with zeros beyond both ends of x."""
     behind = rows + window // 2 - len(x)
     return jnp.pad(x, ((window // 2, max(0, behind)), *[(0, 0)] * (x.ndim - 1)))[: rows + window - 1]
 
 
 class SeparableMap(struct.PyTreeNode):
-    """(L,D) -> (R,H·K): pointwise(depthwise(x))."""
+    """Depth-wise separable convolution, (L,D) -> (R,H·K): pointwise(depthwise(x)) at the first R tokens."""
 
     depthwise: Array
     pointwise: Map
@@ -52,7 +52,10 @@ class SeparableMap(struct.PyTreeNode):
 
 
 class Dynamic(struct.PyTreeNode):
-    """Values convolved with kernels from the span around a token or, without a span key, from the gated value."""
+    """ConvBERT's convolution heads.
+
+    A token's kernel is computed from the span around it or, without a span key, from its gated value.
+    """
 
     span_key: SeparableMap | None
     generator: Map
@@ -60,7 +63,7 @@ class Dynamic(struct.PyTreeNode):
     mask_padding: bool = struct.field(pytree_node=False)
 
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """(R,H,J) from the projections `convolved`, `query` and, without a span key, `gate`."""
+        """Return (R,H,J), computed from the projections `convolved`, `query` and, without a span key, `gate`."""
         rows, value_LC = len(projected["query"]), projected["convolved"]
         if self.span_key is None:
             value_LC = value_LC * jax.nn.sigmoid(projected["gate"])
@@ -75,7 +78,7 @@ class Dynamic(struct.PyTreeNode):
 
 
 class Fixed(struct.PyTreeNode):
-    """A depth-wise separable convolution, the same at every token."""
+    """Convolution heads whose depth-wise separable kernel is the same at every token."""
 
     separable: SeparableMap
     mask_padding: bool = struct.field(pytree_node=False)
@@ -85,7 +88,7 @@ class Fixed(struct.PyTreeNode):
         return self.separable.depthwise.shape[0]
 
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """(R,H,J) of the input; `query` has R rows."""
+        """Return (R,H,J), x convolved at its first R tokens; `query` has R rows."""
         rows = len(projected["query"])
         return self.separable(_zeroed(x_LD, mask_L, self.mask_padding), rows).reshape(rows, heads, -1)
 
@@ -95,10 +98,10 @@ def _zeroed(x_LC: jax.Array, mask_L: jax.Array, mask_padding: bool) -> jax.Array
 
 
 class Attention(struct.PyTreeNode):
-    """(L,D) source and values' source -> (R,D): output(softmax(scale · qkᵀ + masked) · v, convolved heads).
+    """Map source_LD and values_LI to (R,D): output([softmax(scale · qkᵀ + masked) · v, convolved heads]).
 
-    output: None returns the heads. scale: 1 if the query's map includes it. Projections read `source`; `values`, the
-    values' source; `first`, the first R rows of the source; or `near`, the source inside windows around those.
+    output: None returns the heads. scale: 1 if the query's map includes it. A projection reads "source", "values",
+    "first" (the first R rows of the source) or "near" (the source inside windows around those rows).
     """
 
     projections: tuple[Projection, ...]
@@ -131,7 +134,7 @@ class Attention(struct.PyTreeNode):
 
 
 class AttentionSideBySide(struct.PyTreeNode):
-    """Attention in parts, each on its share of the columns; `output` reads the heads of all."""
+    """Attention split into parts, each of which reads an equal share of the columns; `output` maps all parts' heads."""
 
     parts: tuple[Any, ...]
     output: Map

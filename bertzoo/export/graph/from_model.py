@@ -1,4 +1,4 @@
-"""Build the export graph of a Linen model; raises TypeError for modules that the graph has no part for."""
+"""Build the export graph of a Linen model; raises TypeError for modules without a counterpart in it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ MEAN = heads.MeanEmbedding()
 
 
 def build_graph(model: Any, params: Params, pooling: Any = MEAN) -> Graph:
-    """The graph of a model with its head, or else with `pooling`; its parameters are numpy arrays."""
+    """Build the graph of a model, with numpy parameters. pooling: the head for a model without one."""
     layers: dict[str, Any] = {}
     for name, layer in zip(names(model.encoder.layers), model.encoder.layers, strict=True):
         if name not in layers:

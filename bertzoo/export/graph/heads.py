@@ -1,6 +1,6 @@
-"""Heads of the export graph: last states (R,D), pooler, mask, word table and inputs -> outputs by name.
+"""Heads of the export graph, which map the last layer's states (R,D) to outputs by name.
 
-more_inputs: inputs besides ids and mask. reads_first: whether a head reads only the first token's state.
+more_inputs: names of inputs besides ids and mask. reads_first: whether a head reads only the first token's state.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,12 +20,15 @@ Inputs = Mapping[str, jax.Array]
 
 
 class Logits(struct.PyTreeNode):
-    """`logits`: output(activation(dense(x))), or output(x): (C) of the pooled token, (L,C) of all, or (L) of all."""
+    """Head with the output `logits`: output(activation(dense(x))), or output(x).
+
+    of: "first" for logits (C) of the pooled first token, "tokens" for (L,C), "token" for (L), one logit per token.
+    """
 
     dense: Affine | None
     output: Affine
     activation: Callable | None = struct.field(pytree_node=False)
-    of: str = struct.field(pytree_node=False)  # "first", "tokens", or "token" for a single logit of each
+    of: str = struct.field(pytree_node=False)
 
     more_inputs: ClassVar[tuple[str, ...]] = ()
 
@@ -44,7 +47,7 @@ class Logits(struct.PyTreeNode):
 
 
 class SpanLogits(struct.PyTreeNode):
-    """`start_logits` and `end_logits` (L)."""
+    """Head with the outputs `start_logits` and `end_logits`, (L) each."""
 
     output: Affine
 
@@ -74,7 +77,10 @@ class Pair(struct.PyTreeNode):
 
 
 class JointSpanLogits(struct.PyTreeNode):
-    """`start_logits` (L), `starts` (K), `end_logits` (K,L) of each, `null_logit` (1), as nn.JointSpanHead."""
+    """ELECTRA's question-answering head, as nn.JointSpanHead.
+
+    Outputs: `start_logits` (L), the K likeliest `starts` (K), `end_logits` (K,L) given each start, `null_logit` (1).
+    """
 
     start: Affine
     end: Pair
@@ -100,12 +106,15 @@ class JointSpanLogits(struct.PyTreeNode):
 
 
 class MaskedLogits(struct.PyTreeNode):
-    """`masked_logits` (P,V) at `masked_positions`, tied to the word table; `sentence_logits` (2) with that head."""
+    """Masked-language-model head, tied to the word table.
+
+    Outputs: `masked_logits` (P,V) at `masked_positions` and, with `sentence`, `sentence_logits` (2).
+    """
 
     dense: Affine
     norm: Map
     bias: Array
-    extra: Array | None  # (D-E,V), for the columns beyond the table's width
+    extra: Array | None  # (D-E,V), for the columns beyond the word table's width E
     sentence: Affine | None
     activation: Callable = struct.field(pytree_node=False)
 
@@ -127,7 +136,7 @@ class MaskedLogits(struct.PyTreeNode):
 
 
 class MeanEmbedding(struct.PyTreeNode):
-    """`embedding` (D): the mean of the states of all tokens except padding."""
+    """Head with the output `embedding` (D), the mean of the states of all tokens except padding."""
 
     more_inputs: ClassVar[tuple[str, ...]] = ()
     reads_first: ClassVar[bool] = False
@@ -139,7 +148,7 @@ class MeanEmbedding(struct.PyTreeNode):
 
 
 class FirstEmbedding(struct.PyTreeNode):
-    """`embedding` (D): the pooled first token."""
+    """Head with the output `embedding` (D), the pooled state of the first token."""
 
     more_inputs: ClassVar[tuple[str, ...]] = ()
     reads_first: ClassVar[bool] = True
@@ -151,7 +160,7 @@ class FirstEmbedding(struct.PyTreeNode):
 
 
 def _rows(x_LD: jax.Array, places_P: jax.Array) -> jax.Array:
-    """(P,D): the rows at these places, by a product with a one-hot matrix, which every runtime supports."""
+    """Gather the rows (P,D) at `places_P` by a product with a one-hot matrix, which every runtime supports."""
     chosen_PL = (places_P[:, None] == jnp.arange(len(x_LD))[None]).astype(x_LD.dtype)
     return chosen_PL @ x_LD
 

@@ -1,6 +1,6 @@
-"""Maps and norms of the export graph, for one sentence; dimension letters as in nn/__init__.py.
+"""Layers of the export graph, without a batch axis; nn/__init__.py defines the dimension letters.
 
-A part is a pytree of float32 arrays with a pure call, so a rewrite is a function from parts to parts.
+Every layer is a pytree of float32 arrays with a pure `__call__`, so a rewrite of the graph maps pytrees to pytrees.
 """
 
 from collections.abc import Callable
@@ -11,29 +11,29 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-Array = Any  # of numpy while the graph is rewritten, of JAX while it is traced
+Array = Any  # a numpy array while the graph is rewritten, a JAX array while it is traced
 
 
 class Map(Protocol):
-    """(L,I) -> (L,O)."""
+    """A layer that maps (L,I) to (L,O)."""
 
     def __call__(self, x: jax.Array) -> jax.Array: ...
 
 
 def _composite(function: Callable, name: str, **attributes: Any) -> Callable:
-    """A function under a name that converters replace by an operator of their own."""
+    """Wrap a function as the JAX composite `name`, which converters replace by a single operator."""
     named = jax.lax.composite(lambda *arguments, **_: function(*arguments), name=name)
     return lambda *arguments: named(*arguments, **attributes)
 
 
-# Without the names, one erf gelu becomes about 40 LiteRT operators, and the quantiser skips look-ups.
+# Without composites, one erf gelu becomes about 40 LiteRT operators, and the quantiser skips embedding look-ups.
 gelu = _composite(lambda x: 0.5 * x * (1 + jax.lax.erf(x * 0.5**0.5)), "aten.gelu.default", approximate="none")
 gelu_tanh = _composite(lambda x: jax.nn.gelu(x, approximate=True), "aten.gelu.default", approximate="tanh")
 lookup = _composite(lambda ids_L, table_VE: table_VE[ids_L], "odml.embedding_lookup")
 
 
 class Affine(struct.PyTreeNode):
-    """(..., I) -> (..., O): x · kernel (I,O) + bias (O)."""
+    """Dense layer (..., I) -> (..., O): x · kernel (I,O) + bias (O)."""
 
     kernel: Array
     bias: Array
@@ -44,14 +44,17 @@ class Affine(struct.PyTreeNode):
 
 
 class GroupedAffine(struct.PyTreeNode):
-    """(L,I) -> (L,O): output columns [g·O/G, (g+1)·O/G) read input columns [g·I/G, (g+1)·I/G); kernel (I/G,O)."""
+    """Dense layer in G groups, (L,I) -> (L,O), kernel (I/G,O).
+
+    Group g maps input columns [g·I/G, (g+1)·I/G) to output columns [g·O/G, (g+1)·O/G).
+    """
 
     kernel: Array
     bias: Array
     groups: int = struct.field(pytree_node=False)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        image = x[None, None]  # runtimes group only two-dimensional convolutions
+        image = x[None, None]  # runtimes support groups only in two-dimensional convolutions
         y = jax.lax.conv_general_dilated(
             image,
             self.kernel[None, None],
@@ -64,7 +67,7 @@ class GroupedAffine(struct.PyTreeNode):
 
 
 class SideBySide(struct.PyTreeNode):
-    """(L,I) -> (L,O): every part maps its share of the columns; their outputs are concatenated."""
+    """Map (L,I) to (L,O): split the columns equally among the parts and concatenate the parts' outputs."""
 
     parts: tuple[Map, ...]
 
@@ -74,18 +77,18 @@ class SideBySide(struct.PyTreeNode):
 
 
 def float32(x: Any) -> np.ndarray:
-    """The float64 result of a rewrite as float32."""
+    """Convert an array, such as a rewrite's float64 result, to contiguous float32."""
     return np.ascontiguousarray(x, np.float32)
 
 
 def scaled(part: Any, factor: Any, shift: Any = 0.0) -> Any:
-    """An affine map whose output is multiplied by `factor` and then shifted by `shift`, each (O) or a number."""
+    """Return an affine map whose output is that of `part` times `factor` plus `shift`, each (O) or a number."""
     factor = np.asarray(factor, np.float64)
     return part.replace(kernel=float32(part.kernel * factor), bias=float32(part.bias * factor + shift))
 
 
 class GraphLayerNorm(struct.PyTreeNode):
-    """(..., D) -> (..., D), as nn.LayerNorm."""
+    """Layer normalisation over the last axis, (..., D) -> (..., D), as in nn.LayerNorm."""
 
     scale: Array
     bias: Array
@@ -97,12 +100,12 @@ class GraphLayerNorm(struct.PyTreeNode):
         return centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale + self.bias
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """norm(residual + update)."""
+        """Return norm(x + update)."""
         return self(x + update)
 
 
 class GraphNoNorm(struct.PyTreeNode):
-    """(..., D) -> (..., D): x · scale + bias."""
+    """MobileBERT's NoNorm, (..., D) -> (..., D): x · scale + bias."""
 
     scale: Array
     bias: Array
@@ -111,22 +114,22 @@ class GraphNoNorm(struct.PyTreeNode):
         return x * self.scale + self.bias
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """norm(residual + update)."""
+        """Return norm(x + update)."""
         return self(x + update)
 
 
 class ScaledResidual(struct.PyTreeNode):
-    """A NoNorm whose scale and bias are folded into the update: x · scale + update."""
+    """Residual connection x · scale + update, whose update includes the rest of a NoNorm."""
 
     scale: Array
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """scale · residual + update."""
+        """Return x · scale + update."""
         return x * self.scale + update
 
 
 class Narrow(struct.PyTreeNode):
-    """(L,D) -> (L,I): norm(dense(x))."""
+    """MobileBERT's bottleneck, (L,D) -> (L,I): norm(dense(x))."""
 
     dense: Map
     norm: Map
@@ -136,7 +139,7 @@ class Narrow(struct.PyTreeNode):
 
 
 class GraphFeedForward(struct.PyTreeNode):
-    """(L,D) -> (L,D): output(activation(intermediate(x)))."""
+    """Feed-forward network, (L,D) -> (L,D): output(activation(intermediate(x)))."""
 
     intermediate: Map
     output: Map

@@ -1,4 +1,4 @@
-"""The export graph: embedding, layers and head of one sentence."""
+"""The export graph, without a batch axis: embedding, layers and head."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from bertzoo.nn.attention import MASKED_SCORE
 
 
 class GraphTrigram(struct.PyTreeNode):
-    """(L,E) -> (L,D): a dense map of the next token, the token and the previous one; kernel (3·E,D)."""
+    """MobileBERT's trigram embedding, (L,E) -> (L,D): a dense map of [next, this, previous token], kernel (3·E,D)."""
 
     dense: Affine
     mask_padding: bool = struct.field(pytree_node=False)
@@ -26,7 +26,10 @@ class GraphTrigram(struct.PyTreeNode):
 
 
 class GraphEmbedding(struct.PyTreeNode):
-    """(L) ids, token types and mask -> (L,E). Tables (V,E), (P,E) and (T,E) or None."""
+    """Sum of word, position and token-type embeddings: ids, types and mask, each (L), -> (L,E).
+
+    transformation: maps the word embeddings to (L,D); position and token-type tables and the result are then D wide.
+    """
 
     word: Array
     position: Array
@@ -45,7 +48,7 @@ class GraphEmbedding(struct.PyTreeNode):
 
 
 class GraphLayer(struct.PyTreeNode):
-    """(L,D) -> (R,D), as nn.Layer. first: compute only the first token (R = 1) instead of all (R = L)."""
+    """Transformer layer as nn.Layer, (L,D) -> (R,D). first: compute only the first token (R = 1), not all (R = L)."""
 
     attention: Attention
     attention_norm: Any
@@ -61,10 +64,10 @@ class GraphLayer(struct.PyTreeNode):
 
 
 class GraphBottleneckLayer(struct.PyTreeNode):
-    """(L,D) -> (R,D), as nn.BottleneckLayer.
+    """MobileBERT layer as nn.BottleneckLayer, (L,D) -> (R,D), with R as in GraphLayer.
 
-    shared: the bottleneck that queries and keys read, while values read the stream. Without it all three read the
-    stream, or with `inside` the layer's bottleneck.
+    shared: the bottleneck that queries and keys read, while values read the layer's input. Without it, queries, keys
+    and values read the layer's input or, with `inside`, the `bottleneck`.
     """
 
     bottleneck: Map
@@ -91,9 +94,9 @@ class GraphBottleneckLayer(struct.PyTreeNode):
 
 
 class Graph(struct.PyTreeNode):
-    """A model with its head on one sentence; a call returns the outputs by name.
+    """A model with its head for one sentence; a call returns the outputs by name.
 
-    pooler: None if the first token's state itself is the pooled one.
+    projection: from the embedding's to the layers' width. pooler: None if heads read the first state unpooled.
     """
 
     embedding: GraphEmbedding
@@ -104,7 +107,7 @@ class Graph(struct.PyTreeNode):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the inputs, each (L) int32, except `masked_positions` (P)."""
+        """Names of the inputs, int32 arrays of shape (L), or (P) for `masked_positions`."""
         more = self.head.more_inputs
         types = () if self.embedding.token_type is None and TYPES not in more else (TYPES,)
         return ("input_ids", *types, "attention_mask", *(name for name in more if name != TYPES))
@@ -120,5 +123,5 @@ class Graph(struct.PyTreeNode):
         return self.head(x_LD, self._pooled, mask_L, self.embedding.word, inputs)
 
     def _pooled(self, x_LD: jax.Array) -> jax.Array:
-        """(1,D)."""
+        """Return the pooled state of the first token, (1,D)."""
         return x_LD[:1] if self.pooler is None else jnp.tanh(self.pooler(x_LD[:1]))

@@ -1,4 +1,4 @@
-"""The training graph with the inputs and outputs of the export graph: the reference that exports are compared with."""
+"""A Linen model with the inputs and outputs of its export graph; exported files are compared with it."""
 
 from typing import Any
 
@@ -15,7 +15,10 @@ from bertzoo.nn import Table
 
 
 class TrainingGraph(struct.PyTreeNode):
-    """A Linen model on one sentence; a call returns the same outputs, by name, as the graph of from_model.py."""
+    """A Linen model on one sentence; a call returns the same outputs by name as the export graph.
+
+    pooling: MeanEmbedding or FirstEmbedding, for a model without a head.
+    """
 
     params: Any
     pooling: Any
@@ -23,7 +26,7 @@ class TrainingGraph(struct.PyTreeNode):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the inputs, each (L) int32, except `masked_positions` (P)."""
+        """Names of the inputs, int32 arrays of shape (L), or (P) for `masked_positions`."""
         has_types = isinstance(self.model.embedding.token_type, Table) or isinstance(self.model, JointSpanFinder)
         types = ("token_type_ids",) if has_types else ()
         positions = ("masked_positions",) if isinstance(self.model, Pretraining) else ()
@@ -51,6 +54,6 @@ class TrainingGraph(struct.PyTreeNode):
 
 
 def training_graph(pretrained: Pretrained, pooling: Any = FirstEmbedding()) -> TrainingGraph:  # noqa: B008 (frozen)
-    """The training graph of a model with numpy parameters. pooling: of a model without a head."""
+    """Return the training graph of a model, with numpy parameters. pooling: for a model without a head."""
     module, params = pretrained.module()
     return TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=pooling, model=module)

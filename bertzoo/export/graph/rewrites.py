@@ -1,4 +1,4 @@
-"""Rewrites of the export graph to equal graphs with fewer or cheaper operations."""
+"""Rewrite the export graph to equivalent graphs with fewer or cheaper operations."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -14,9 +14,9 @@ from bertzoo.export.graph.reference import TrainingGraph
 
 
 def optimised(graph: Graph) -> Graph:
-    """Apply all rewrites, in an order in which each finds its patterns.
+    """Apply all rewrites, in an order in which none hides a pattern from a later one.
 
-    Merging the projections of one input is not among them: it changed times by a factor of 0.96 to 1.02.
+    No rewrite merges query, key and value projections: that changed run times only by a factor of 0.96 to 1.02.
     """
     for rewrite in OPTIMISING:
         graph = rewrite(graph)
@@ -24,12 +24,15 @@ def optimised(graph: Graph) -> Graph:
 
 
 def phone_graph(reference: TrainingGraph) -> Graph:
-    """The export graph of a training graph, with all rewrites."""
+    """Build the export graph of a training graph and apply all rewrites."""
     return optimised(build_graph(reference.model, reference.params, reference.pooling))
 
 
 def fold_scale(graph: Graph) -> Graph:
-    """Fold 1/√K into the query's map; divide a span key that multiplies the query by it."""
+    """Fold the attention scale 1/√K into the query's map.
+
+    ConvBERT's span key multiplies the query, so its map is divided by the scale.
+    """
 
     def folded(attention: Attention) -> Attention:
         scale, convolution = attention.scale, attention.convolution
@@ -49,7 +52,7 @@ def fold_scale(graph: Graph) -> Graph:
 def fold_no_norm(graph: Graph) -> Graph:
     """Fold each NoNorm into the dense map or the embedding tables before it.
 
-    Behind a residual it is folded into the update, and the residual keeps the scale.
+    A NoNorm after a residual sum is folded into the update, and its scale still multiplies the residual.
     """
     embedding = graph.embedding
     if isinstance(embedding.norm, layers.GraphNoNorm):
@@ -97,7 +100,7 @@ def _fold_layer(layer: GraphLayer | GraphBottleneckLayer) -> GraphLayer | GraphB
 
 
 def _fold_update(part: Any, norm: Any) -> tuple[Any, Any]:
-    """An attention or a feed-forward with the norm's scale and bias in its output, and the rest of the norm."""
+    """Fold a NoNorm into the output map of an attention or feed-forward; return both, the norm as a ScaledResidual."""
     if not isinstance(norm, layers.GraphNoNorm):
         return part, norm
     output = layers.scaled(part.output, norm.scale, norm.bias)
@@ -111,9 +114,9 @@ def _fold_narrow(part: Any) -> Any:
 
 
 def first_token(graph: Graph) -> Graph:
-    """If the head reads only the first token, compute the last layer's queries, output and feed-forward for it alone.
+    """Restrict the last layer to the first token if the head reads no other token.
 
-    Keys and values are still those of all tokens.
+    Its queries, output and feed-forward are then computed for the first token only, its keys and values for all tokens.
     """
     if not graph.head.reads_first:
         return graph
@@ -125,10 +128,10 @@ def first_token(graph: Graph) -> Graph:
 
 
 def keep_groups_apart(graph: Graph) -> Graph:
-    """Split every grouped map into dense ones.
+    """Split every grouped map into one dense map per group.
 
-    A feed-forward of two maps with equal groups is split as a whole, and so is an attention whose groups hold whole
-    heads; this saves the concatenations in between.
+    A feed-forward whose two maps have equally many groups is split as a whole, which saves a concatenation. So is an
+    attention whose groups hold whole heads.
     """
 
     def apart(part: Any) -> Any:
@@ -157,7 +160,7 @@ def _dense(part: Any) -> tuple[layers.Affine, ...]:
 
 
 def _groups_of_heads(part: Attention) -> int:
-    """The number of groups of all projections if each group holds whole heads, or else 1."""
+    """Return how many groups of whole heads an attention can be split into, or 1 if it cannot be split."""
     groups = {one.map.groups for one in part.projections}
     alone = part.convolution is None and len(groups) == 1 and part.heads % max(groups) == 0
     return groups.pop() if alone else 1
@@ -186,7 +189,7 @@ def _feed_forward_apart(part: layers.GraphFeedForward) -> Any:
 
 
 def _each_layer(graph: Graph, function: Callable[[Any], Any]) -> Graph:
-    """The graph with `function` applied to every layer; a shared layer (ALBERT's) is mapped once."""
+    """Apply `function` to every layer of the graph; layers with shared parameters (ALBERT) are mapped once."""
     mapped: dict[int, Any] = {}
     for layer in graph.layers:
         if id(layer) not in mapped:

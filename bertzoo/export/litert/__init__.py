@@ -1,1 +1,1 @@
-"""LiteRT files: conversion in a process of its own, the interpreter, quantisation."""
+"""LiteRT files: conversion in a separate process, the interpreter, quantisation."""

@@ -8,9 +8,9 @@ _ALIGNED = 16
 
 
 def share_scales(content: bytes) -> bytes:
-    """A quantised file whose signatures share the scales of shared weights, with biases of one axis.
+    """Return a quantised file that stores the scales of shared weights once, with one-dimensional biases.
 
-    The quantiser repeats scales per signature: five lengths of MobileBERT take 0.35 of float32, and 0.29 shared.
+    The quantiser repeats scales per signature: MobileBERT with five takes 0.35 of its float32 size, 0.29 if they share.
     """
     from litert_converter import schema_py_generated as schema
 
@@ -32,7 +32,7 @@ def share_scales(content: bytes) -> bytes:
             once.place = None
         return _packed(model)
 
-    end = -(-len(packed()) // _ALIGNED) * _ALIGNED  # offsets have a fixed width, so new ones do not move anything
+    end = -(-len(packed()) // _ALIGNED) * _ALIGNED  # offsets have a fixed width: new ones move no bytes
     for buffer in outside:
         buffer.offset += end - begin
     head = packed()
@@ -48,7 +48,7 @@ def _packed(model: Any) -> bytes:
 
 
 def _flatten(model: Any) -> int:
-    """Reshape biases that the converter left as (1,N) to (N), the axis of their N scales; return how many."""
+    """Reshape biases from (1,N) to (N), the axis of their N scales, and return how many were reshaped."""
     count = 0
     for graph in model.subgraphs:
         for tensor in graph.tensors:
@@ -62,7 +62,7 @@ def _flatten(model: Any) -> int:
 
 
 class _Once:
-    """A quantisation table that is packed once and then referred to."""
+    """A quantisation table that the flatbuffer stores once and then references."""
 
     def __init__(self, table: Any):
         self.table, self.place = table, None
@@ -72,14 +72,14 @@ class _Once:
             *(None if array is None else bytes(memoryview(array)) for array in arrays),
         )
 
-    def Pack(self, builder: Any) -> int:  # the name that flatbuffers calls
+    def Pack(self, builder: Any) -> int:  # flatbuffers calls it by this name
         if self.place is None:
             self.place = self.table.Pack(builder)
         return self.place
 
 
 def operators(content: bytes) -> dict[str, int]:
-    """How many of each operator the first signature's graph has, the most frequent first."""
+    """Count the operators of a file's first graph by name, the most frequent first."""
     from litert_converter import schema_py_generated as schema
 
     model: Any = schema.Model.GetRootAs(content)
@@ -91,7 +91,7 @@ def operators(content: bytes) -> dict[str, int]:
 
 
 def ports(content: bytes) -> dict[str, dict[str, list[tuple[str, str, list[int]]]]]:
-    """By signature its `inputs` and `outputs` in the order of its graph: name, type and shape of each."""
+    """Return the `inputs` and `outputs` of each signature, in the graph's order, as (name, type, shape)."""
     from litert_converter import schema_py_generated as schema
 
     model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))

@@ -1,7 +1,8 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false, reportAttributeAccessIssue=false
-"""LiteRT's converter in a process of its own, which it can crash; needs no bertzoo.
+"""Run LiteRT's converter in a separate process, because it can crash; needs no bertzoo.
 
-python litert_process.py    pickled (modules, arrays) on stdin -> pickled {"file": bytes} or {"error": text} on stdout
+`python litert_process.py` reads pickled (modules, arrays) from stdin and writes a pickled {"file": bytes} or
+{"error": text} to stdout.
 """
 
 import os
@@ -14,7 +15,7 @@ import numpy as np
 
 
 class SignatureModule(NamedTuple):
-    """A signature as StableHLO; its public function has its name and takes first the arrays, then the inputs."""
+    """A signature as StableHLO text, whose public function is called `name` and takes the arrays, then the inputs."""
 
     name: str
     text: str
@@ -23,7 +24,7 @@ class SignatureModule(NamedTuple):
 
 
 def convert(modules: Sequence[Sequence[Any]], arrays: Sequence[np.ndarray]) -> bytes:
-    """A LiteRT file with a signature for each module, over one copy of the arrays."""
+    """Convert modules to a LiteRT file with a signature each; the signatures share one copy of the arrays."""
     from litert_converter import converter_api_ext as api
     from litert_converter.mlir import ir, passmanager
 
@@ -40,7 +41,7 @@ def convert(modules: Sequence[Sequence[Any]], arrays: Sequence[np.ndarray]) -> b
 
 
 class _Constants:
-    """Attributes of arrays, one for each array, shared by all lengths."""
+    """A cache that converts each array to an MLIR attribute once, for all signatures."""
 
     def __init__(self):
         self._attributes: dict[int, Any] = {}
@@ -54,7 +55,7 @@ class _Constants:
 
 
 def _module(source: SignatureModule, arrays: Sequence[np.ndarray], constants: Callable) -> Any:
-    """Parse a module and make the arrays constants of its public function."""
+    """Parse a module and replace its public function's array arguments by constants."""
     from litert_converter import converter_api_ext as api
     from litert_converter.mlir import ir
     from litert_converter.mlir.dialects import stablehlo
@@ -62,7 +63,7 @@ def _module(source: SignatureModule, arrays: Sequence[np.ndarray], constants: Ca
     module = ir.Module.parse(source.text)
     (main,) = (one for one in module.body.operations if one.attributes["sym_name"].value == source.name)
     block = main.regions[0].blocks[0]
-    # Constants in the text would be parsed for every length, at twice their size each time.
+    # Constants in the text would be parsed again for every signature, at twice their size.
     with ir.InsertionPoint.at_block_begin(block):
         for place, array in enumerate(arrays):
             block.arguments[place].replace_all_uses_with(stablehlo.ConstantOp(constants(array)).result)
@@ -77,9 +78,9 @@ def _module(source: SignatureModule, arrays: Sequence[np.ndarray], constants: Ca
 
 
 def main() -> None:
-    """Answer the request on stdin."""
+    """Read the request from stdin, convert, and write the answer to stdout."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # the converter prints, too
+    os.dup2(2, 1)  # the converter prints to stdout, too
     modules, arrays = pickle.load(sys.stdin.buffer)
     try:
         answer: dict[str, Any] = {"file": convert(modules, arrays)}

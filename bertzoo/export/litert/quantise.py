@@ -11,15 +11,15 @@ from bertzoo.export.litert import flatbuffer
 from bertzoo.export.litert.write import announce_delegate
 from bertzoo.export.options import Precision
 
-Calibration = Mapping[str, Sequence[Mapping[str, np.ndarray]]]  # rows by signature
+Calibration = Mapping[str, Sequence[Mapping[str, np.ndarray]]]  # rows of inputs, by signature
 
 
 def quantised(content: bytes, precision: Precision, calibration: Calibration | None = None) -> bytes:
-    """The file with weights in float16, or in int8 with a scale per channel.
+    """Quantise a float32 file: weights become float16, or int8 with a scale per channel.
 
-    int8-dynamic quantises activations as they come; int8-static uses a scale per activation from the rows of
-    `calibration`; int8-weight dequantises weights before use. int8-static leaves all but dense layers in float32: a
-    mask of -30,000 and a score do not fit on one scale of 255 steps.
+    int8-dynamic scales activations at run time; int8-static takes their scales from the rows of `calibration`;
+    int8-weight dequantises weights before use. int8-static quantises only dense layers and embedding tables: attention
+    scores and a mask of -30,000 do not fit on one scale of 255 steps.
 
     Raises ExportFailed if the quantiser does not take the file.
     """

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false, reportAttributeAccessIssue=false
-"""Convert a graph at several lengths to one LiteRT file, a signature each over one set of weights; run such files.
+"""Convert a graph to a LiteRT file with a signature per length, which share the weights; run LiteRT files.
 
 Only this module, litert_process.py, quantise.py and flatbuffer.py import LiteRT's packages.
 """
@@ -26,14 +26,14 @@ from bertzoo.export.failure import ExportFailed, check_installed
 if TYPE_CHECKING:  # running a file needs no jax, whose import takes a second
     import jax
 
-# Without these, the packages print their instruction sets and rounding modes.
+# Without these variables, LiteRT's packages print instruction sets and rounding modes.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 PACKAGES = ("litert_converter", "ai_edge_litert", "litert_quantizer")
 CONVERTER = Path(__file__).with_name("litert_process.py")
 # An interpreter prints this once per process when it creates the delegate; no setting silences it.
 ANNOUNCEMENT = b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU."
-POSITIONS = 1  # of masked_positions: one blank at a time
+POSITIONS = 1  # length of masked_positions: a file predicts one blank at a time
 
 
 def check_packages() -> None:
@@ -42,12 +42,12 @@ def check_packages() -> None:
 
 
 def signature(length: int) -> str:
-    """The name of the signature of a length."""
+    """Return the name of the signature for rows of `length` tokens."""
     return f"length_{length}"
 
 
 def row_shapes(graph: Any, length: int) -> "dict[str, jax.ShapeDtypeStruct]":
-    """The inputs of a graph for one row of a length, without the first axis of 1 that files have."""
+    """Shapes of a graph's inputs for one row of `length` tokens, without the batch axis of 1 that files have."""
     import jax
 
     sizes = {"masked_positions": POSITIONS}
@@ -55,7 +55,7 @@ def row_shapes(graph: Any, length: int) -> "dict[str, jax.ShapeDtypeStruct]":
 
 
 def convert(graph: Any, lengths: Sequence[int]) -> bytes:
-    """A LiteRT file in float32; raises ExportFailed if the converter does not take the graph, or crashes."""
+    """Convert a graph to a float32 LiteRT file; raises ExportFailed if the converter rejects it or crashes."""
     import jax
 
     leaves, structure = jax.tree.flatten(graph)
@@ -76,7 +76,10 @@ def convert(graph: Any, lengths: Sequence[int]) -> bytes:
 
 
 def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[str, str, list[str], list[str]]:
-    """The signature's name, StableHLO whose other symbols end in the length, names of inputs and outputs."""
+    """Return a signature's name, StableHLO text, input names and output names.
+
+    All other symbols in the text end in the length.
+    """
     import jax
 
     inputs = row_shapes(jax.tree.unflatten(structure, arrays), length)
@@ -100,7 +103,10 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
 
 @functools.cache
 def announce_delegate() -> None:
-    """Create the delegate for a file of one operator and drop its announcement, so that errors of real files show."""
+    """Trigger and discard the announcement of XNNPACK's delegate, which LiteRT prints once per process.
+
+    It runs a file of one operator, so that errors of real files stay visible.
+    """
     if sys.stderr is None:
         return
     sys.stderr.flush()
@@ -121,7 +127,7 @@ def announce_delegate() -> None:
 
 
 def _run_one_operator() -> None:
-    """Run the absolute value of one number in an interpreter."""
+    """Load a file with the single operator ABS into an interpreter, which creates the delegate."""
     import flatbuffers
     from ai_edge_litert import interpreter
     from ai_edge_litert import schema_py_generated as schema
@@ -135,12 +141,12 @@ def _run_one_operator() -> None:
     model = types.ModelT(version=3, subgraphs=[graph], buffers=[types.BufferT()], operatorCodes=[code])
     builder = flatbuffers.Builder(0)
     builder.Finish(model.Pack(builder), b"TFL3")
-    with contextlib.suppress(ValueError, RuntimeError):  # then real files raise, too
+    with contextlib.suppress(ValueError, RuntimeError):  # a real file then raises, too
         interpreter.Interpreter(model_content=bytes(builder.Output()), num_threads=1).allocate_tensors()
 
 
 class Interpreter:
-    """A LiteRT file in LiteRT's interpreter: (signature, inputs by name) -> outputs by name."""
+    """LiteRT's interpreter of a file; a call maps a signature and inputs by name to outputs by name."""
 
     def __init__(self, content: bytes, threads: int = 1):
         from ai_edge_litert import interpreter
@@ -155,7 +161,7 @@ class Interpreter:
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the file's signatures."""
         return tuple(self._interpreter.get_signature_list())
 
     def __call__(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -168,9 +174,9 @@ class Interpreter:
             raise ExportFailed(f"LiteRT's interpreter cannot run {name} of the file: {reason[:300]}") from error
 
     def delegated(self) -> dict[str, Any]:
-        """Count the parts and, by operator, the nodes of the first graph that XNNPACK runs.
+        """Count the parts that XNNPACK runs of the file's first graph, and the nodes inside them by operator.
 
-        A node belongs to a part if it lies between the part's inputs and outputs.
+        A node is inside a part if it lies between the part's inputs and outputs.
         """
         nodes = self._interpreter._get_ops_details()
         producers = {tensor: node for node in nodes if node["op_name"] != "DELEGATE" for tensor in node["outputs"]}

@@ -17,13 +17,13 @@ from bertzoo.core.errors import UserError
 from bertzoo.export.runtimes import parse_answer, start_process
 
 PACKAGES = ("torch", "executorch", "safetensors")
-GROUPED = "apart"  # the fastest of phone_module.GROUPED (benchmarks/phone/grouped_maps.py)
+GROUPED = "apart"  # the fastest entry of phone_module.GROUPED (benchmarks/phone/grouped_maps.py)
 ADVICE = "`make .venv-executorch/stamp` in the checkout builds one: --python=.venv-executorch/bin/python."
 _MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if u.find_spec(p) is None))"
 
 
 def check_python(python: Path, subject: str = "--to=executorch") -> None:
-    """Raise UserError, with the subject of its sentence, unless `python` is a Python with executorch and its needs."""
+    """Raise UserError unless `python` runs and has PACKAGES. subject: what needs them, such as an option."""
     try:
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         with start_python(["-c", _MISSING, *PACKAGES], python, text=True, **pipes) as process:
@@ -43,9 +43,9 @@ def check_python(python: Path, subject: str = "--to=executorch") -> None:
 def write_pte(
     python: Path, pretrained: Pretrained, rows: Mapping[str, np.ndarray], pooling: str, file: Path
 ) -> dict[str, Any]:
-    """Write a file for rows of the shape of `rows`; return how many nodes XNNPACK runs, and which it leaves.
+    """Write a .pte file for inputs shaped like `rows`; return counts of the nodes that XNNPACK runs and leaves.
 
-    Raises ExportFailed if ExecuTorch does not take the model.
+    Raises ExportFailed if ExecuTorch rejects the model.
     """
     with tempfile.TemporaryDirectory(prefix=".bertzoo.", dir=file.parent) as name:
         pytorch.write_pytorch(pretrained, Path(name))

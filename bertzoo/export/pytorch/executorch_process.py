@@ -1,10 +1,10 @@
 # pyright: reportMissingImports=false
 """Write and run ExecuTorch files, in a Python that has executorch and safetensors; needs no bertzoo.
 
-    python executorch_process.py make         a request on stdin (a line of JSON) -> a file; a line that describes it
-    python executorch_process.py run FILE N   a line once it is loaded, then for each line of stdin one with its outputs
+    python executorch_process.py make         read a request, write its file, print a description
+    python executorch_process.py run FILE N   load FILE with N threads and print {}; then print outputs for each row
 
-An error is a line with `error` alone.
+Requests and rows are lines of JSON on stdin; answers are lines of JSON on stdout. An error is {"error": text}.
 """
 
 import json
@@ -14,12 +14,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-OUTPUTS = "output_names"  # a method of the file: outputs and inputs themselves have no names
+OUTPUTS = "output_names"  # method that returns the outputs' names, since a .pte file does not store them
 INPUTS = "input_names"
 
 
 def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Write request["file"] from request["directory"], which --to=pytorch wrote, for inputs like request["rows"]."""
+    """Write request["file"] and return its counts of nodes.
+
+    directory: a model from --to=pytorch. rows: example inputs. pooling, grouped: as in phone_module.Phone.
+    """
     sys.path.insert(0, request["directory"])
     import modeling_bertzoo
     import torch
@@ -30,7 +33,7 @@ def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
 
     rows = {name: torch.tensor(row, dtype=torch.int32) for name, row in request["rows"].items()}
     model = modeling_bertzoo.load(request["directory"])
-    # XNNPACK has only the gelu of the error function, and would replace this one by it.
+    # XNNPACK has only the erf gelu and would replace the tanh gelu by it.
     spell_out(model, modeling_bertzoo.FUNCTIONS["gelu_tanh"])
     module = phone(model, tuple(rows), request["pooling"], request["grouped"])
     names = list(module(*rows.values()))
@@ -49,7 +52,7 @@ def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class OpenProgram(NamedTuple):
-    """A loaded file: names of its inputs and outputs, and its method, which takes and returns them in order."""
+    """A loaded file: names of its inputs and outputs, and the method that takes and returns tensors in that order."""
 
     inputs: list[str]
     outputs: list[str]
@@ -57,7 +60,7 @@ class OpenProgram(NamedTuple):
 
 
 def open_program(file: str, threads: int) -> OpenProgram:
-    """Load a file."""
+    """Load a .pte file, to be run with `threads` threads."""
     from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
     from executorch.runtime import Runtime
 
@@ -68,7 +71,7 @@ def open_program(file: str, threads: int) -> OpenProgram:
 
 
 def run_file(file: str, threads: int, answer: Callable[[Mapping[str, Any]], None]) -> None:
-    """Answer rows, each a line of inputs by name, until stdin ends."""
+    """Call answer({}) once the file is loaded, then answer({"outputs": …}) for each line of stdin."""
     import torch
 
     inputs, outputs, method = open_program(file, threads)
@@ -82,7 +85,7 @@ def run_file(file: str, threads: int, answer: Callable[[Mapping[str, Any]], None
 
 
 def main(task: str, *words: str) -> int:
-    """Do the task; libraries print to stderr."""
+    """Run the task, `make` or `run`; libraries print to stderr."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

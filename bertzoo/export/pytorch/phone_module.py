@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
-"""A model of modeling_bertzoo.py as an app runs it: a row of one sentence in, its head's outputs by name.
+"""A PyTorch model (modeling_bertzoo.py) as an app runs it: maps one row of inputs to its head's outputs by name.
 
-Needs only torch, as it also runs without bertzoo. Names and shapes are those of export.graph.reference: L length, P
-predictions, D width; the first axis, the batch, is 1.
+Needs only torch, as it also runs without bertzoo. Names and shapes are those of export.graph.reference, after a batch
+axis of 1: L length, P predictions, D width.
 """
 
 import math
@@ -18,7 +18,7 @@ Outputs = dict[str, Tensor]
 
 
 class Linear(nn.Module):
-    """A Dense part with its kernel in the layout of `linear`."""
+    """A Dense layer of modeling_bertzoo.py with its kernel in the layout of `functional.linear`."""
 
     def __init__(self, dense: Any) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Linear(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A Grouped part with its kernel in the layout of `conv1d`."""
+    """A Grouped layer of modeling_bertzoo.py with its kernel in the layout of `functional.conv1d`."""
 
     def __init__(self, part: Any) -> None:
         super().__init__()
@@ -46,12 +46,12 @@ class Convolution(nn.Module):
 
 
 def is_pointwise(part: Any) -> bool:
-    """Whether a Grouped part maps each position by itself."""
+    """Return whether a Grouped layer maps each position independently."""
     return part.kernel.shape[0] == part.stride == 1 and not part.padding
 
 
 class Apart(nn.Module):
-    """A pointwise Grouped part as a dense map for each group, with their outputs concatenated."""
+    """A pointwise Grouped layer, computed as one dense map per group and a concatenation of the outputs."""
 
     def __init__(self, part: Any) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Apart(nn.Module):
 
 
 class Batched(nn.Module):
-    """A pointwise Grouped part as one product, batched by groups."""
+    """A pointwise Grouped layer, computed as one matrix product batched over the groups."""
 
     def __init__(self, part: Any) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Batched(nn.Module):
 
 
 class Neighbours(nn.Module):
-    """A Trigram part with its kernel in the layout of `linear`."""
+    """A Trigram layer of modeling_bertzoo.py with its kernel in the layout of `functional.linear`."""
 
     def __init__(self, part: Any) -> None:
         super().__init__()
@@ -97,13 +97,13 @@ class Neighbours(nn.Module):
         return functional.linear(torch.cat([padded[:, 2:], x, padded[:, :-2]], -1), self.weight, self.bias)
 
 
-# Ways to compute a grouped map; torch_files.py and executorch.py choose the fastest of their formats.
+# Ways to compute a grouped map; torch_files.py and executorch.py choose the fastest for their formats.
 GROUPED: dict[str, Callable[[Any], nn.Module]] = {"convolution": Convolution, "apart": Apart, "batched": Batched}
 _LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Trigram": Neighbours}
 
 
 def lay_out(module: nn.Module, grouped: str) -> None:
-    """Store the kernels of a module in the layouts that runtimes multiply by, so that no call transposes them."""
+    """Replace a module's layers by layers that store their kernels transposed. grouped: a key of GROUPED."""
     for name, part in module.named_children():
         kind = type(part).__name__
         if kind == "Grouped":
@@ -119,7 +119,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 def spell_out(module: nn.Module, named: Callable) -> None:
-    """Replace the function `named` in a module's parts by `gelu_tanh`, in plain operators."""
+    """Replace the activation `named` throughout a module by `gelu_tanh`, which has only basic operators."""
     for part in module.modules():
         for name, value in list(vars(part).items()):
             if value is named:
@@ -127,7 +127,7 @@ def spell_out(module: nn.Module, named: Callable) -> None:
 
 
 class Phone(nn.Module):
-    """A model with its head, or else with `pooling`, "mean" or "first". grouped: one of GROUPED."""
+    """A model with its head. pooling: "mean" or "first", for a model without a head. grouped: a key of GROUPED."""
 
     def __init__(self, model: Any, pooling: str, grouped: str) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Phone(nn.Module):
         self.model, self.outputs = model, HEADS.get(type(model).__name__, POOLINGS[pooling])
 
     def run(self, inputs: Inputs) -> Outputs:
-        """Inputs (1,L) int32, and `masked_positions` (1,P), -> outputs by name."""
+        """Map int32 inputs, (1,L) or (1,P) for `masked_positions`, to outputs by name."""
         mask = inputs["attention_mask"]
         types = inputs.get("token_type_ids", torch.zeros_like(mask))
         hidden_states, _ = self.model.encoder(self.model.embedding(inputs["input_ids"], types, mask), mask)
@@ -170,7 +170,7 @@ class PhoneTypedBlanks(Phone):
         return self.run({**inputs, "masked_positions": masked_positions})
 
 
-# Formats name their inputs after arguments.
+# Exporters name a file's inputs after the arguments of `forward`.
 _BY_INPUTS = {
     ("input_ids", "attention_mask"): PhoneIds,
     ("input_ids", "token_type_ids", "attention_mask"): PhoneTypes,
@@ -180,7 +180,7 @@ _BY_INPUTS = {
 
 
 def phone(model: nn.Module, inputs: tuple[str, ...], pooling: str, grouped: str) -> Phone:
-    """A module of these inputs, for inference; the model's parts move into it."""
+    """Wrap a model, which changes in place, for inference with exactly these inputs."""
     return _BY_INPUTS[inputs](model, pooling, grouped).eval().requires_grad_(False)
 
 
@@ -200,7 +200,7 @@ def _joint_spans(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outpu
 
 
 def _masked(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
-    """Only at the masked positions."""
+    """Return the logits of masked positions only, and of the sentence head."""
     rows = x.index_select(1, inputs["masked_positions"][0])
     logits = {"masked_logits": model.masked_head(rows, model.embedding.word.embedding)}
     return logits if model.sentence_head is None else {**logits, "sentence_logits": model.sentence_head(pooled)}

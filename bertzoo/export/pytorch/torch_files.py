@@ -13,18 +13,18 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.export.failure import tool_errors
 
 DIMENSION = "length"
-# The fastest of phone_module.GROUPED in each format (benchmarks/phone/grouped_maps.py).
+# The fastest entry of phone_module.GROUPED for each format (benchmarks/phone/grouped_maps.py).
 GROUPED = {"torch-export": "apart", "torchscript": "apart", "onnx": "apart"}
 Rows = Mapping[str, np.ndarray]
 
-Operators = dict[str, int]  # how many of each a file has, the most frequent first
+Operators = dict[str, int]  # count of each operator, the most frequent first
 
 
 def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
-    """A .pt2 file, for torch.export.load, and its operators.
+    """Return the bytes of a .pt2 file, for torch.export.load, and its operators.
 
-    rows: an example of the inputs. lengths: one, or the shortest and the longest that the file takes. Raises
-    ExportFailed if torch does not take the model.
+    rows: example inputs. lengths: one, or the shortest and the longest that the file accepts. Raises ExportFailed if
+    torch rejects the model.
     """
     import torch
 
@@ -35,9 +35,9 @@ def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequ
 
 
 def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes, Operators]:
-    """A .pt file, for torch.jit.load, and its operators: a frozen trace, which takes rows of any length.
+    """Return the bytes of a .pt file, for torch.jit.load, and its operators.
 
-    Raises ExportFailed if torch does not take the model.
+    The file is a frozen trace and accepts rows of any length. Raises ExportFailed if torch rejects the model.
     """
     import torch
 
@@ -51,9 +51,9 @@ def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes
 
 
 def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
-    """An .onnx file, lengths as in `torch_export`, and its operators.
+    """Return the bytes of an .onnx file and its operators; arguments are as in `torch_export`.
 
-    Raises ExportFailed if the exporter does not take the model.
+    Raises ExportFailed if the exporter rejects the model.
     """
     import torch
 
@@ -71,7 +71,7 @@ def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int
 def _module(pretrained: Pretrained, rows: Rows, pooling: str, grouped: str) -> Any:
     import torch
 
-    from bertzoo.conversion import modeling_bertzoo  # these import torch
+    from bertzoo.conversion import modeling_bertzoo  # these modules import torch
     from bertzoo.export.pytorch import phone_module
 
     description = pytorch.describe_module(pretrained.module()[0])
@@ -86,7 +86,7 @@ def _tensors(rows: Rows) -> dict[str, Any]:
 
 
 def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
-    """The dynamic axes of the inputs: the length is the second axis of all but `masked_positions`."""
+    """Return the dynamic axes of the inputs: the second of all but `masked_positions`. None for a single length."""
     import torch
 
     if len(lengths) == 1:
@@ -106,7 +106,7 @@ def _program(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence
 
 
 def _without_sources(content: io.BytesIO) -> bytes:
-    """A TorchScript file without its debug tables, which name paths on this machine."""
+    """Return a TorchScript file without its debug tables, which name paths on this machine."""
     import torch
 
     content.seek(0)
@@ -127,7 +127,7 @@ def _counted(operators: Iterable[str]) -> Operators:
 
 
 def _rename(model: Any, outputs: Sequence[str]) -> Operators:
-    """Give an ONNX model's outputs their names and all other values unique ones; drop metadata; count operators."""
+    """Rename an ONNX model's outputs to `outputs` and intermediate values uniquely, drop metadata, count operators."""
     for place, node in enumerate(model.graph):
         node.name = f"node_{place}"
         node.metadata_props.clear()

@@ -7,7 +7,7 @@ ACCURACY, BOTH, CORRELATIONS = ("accuracy",), ("accuracy", "f1"), ("pearson", "s
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """metric: its name in published.csv. task, split, scores: the column is the mean of these scores of a run."""
+    """A column of a table: the mean of a run's `scores` on a split of a task. metric: its name in published.csv."""
 
     name: str
     metric: str
@@ -18,8 +18,8 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperTable:
-    """tables, sections: of the paper, whose rows are quoted. average: its name in published.csv, empty if the paper has
-    none; convention: its name in tasks/averages.py.
+    """The layout of a paper's table. tables: numbers of the quoted tables; sections: prefix of the quoted sections.
+    average: the name of its average in published.csv, or empty; convention: its name in tasks/averages.py.
     """
 
     title: str
@@ -32,7 +32,10 @@ class PaperTable:
 
 
 def _glue(part: str, *columns: tuple[str, str, tuple[str, ...]]) -> tuple[Column, ...]:
-    """Columns from names, metrics and scores; a metric starts with its task and ends with m or mm for MNLI's splits."""
+    """Return columns for the dev or test sets (`part`) from tuples (name, metric, scores).
+
+    A metric starts with its task and ends with m or mm for MNLI's splits.
+    """
     result = []
     for name, metric, scores in columns:
         task = metric.split("_")[0]
@@ -91,7 +94,7 @@ _MOBILEBERT = (
 def _glue_table(
     part: str, paper: str, number: str, columns: tuple, convention: str, note: str = "", sections: str = ""
 ) -> PaperTable:
-    """A table of GLUE's development (`dev`) or test sets, with an average."""
+    """The layout of a table of GLUE's development (`dev`) or test sets, with an average."""
     return PaperTable(
         title=f"GLUE, {'development' if part == 'dev' else 'test'} sets ({paper}, Table {number}{note})",
         paper=paper,
@@ -103,7 +106,7 @@ def _glue_table(
     )
 
 
-# By the value of --table; the default is the first one with a column for a run.
+# Layouts by the value of --table; the default is the first one with a column for any of the runs.
 PAPER_TABLES = {
     "squeezebert_dev": _glue_table("dev", "SqueezeBERT", "2", _SQUEEZEBERT, "squeezebert_dev"),
     "squeezebert_test": _glue_table(

@@ -1,6 +1,7 @@
 """The numbers that the papers print: scores on GLUE and SQuAD, latencies.
 
-`published.csv` was transcribed from the papers' tables, value by value; `note` marks doubtful print or scans.
+`published.csv` was transcribed from the papers' tables, value by value; `note` marks values whose print or scan is
+doubtful.
 """
 
 import csv
@@ -39,7 +40,7 @@ class PaperRow(NamedTuple):
 
 @functools.cache
 def paper_values() -> tuple[PaperValue, ...]:
-    """All values, in the order of the papers' tables."""
+    """Return all values of published.csv, in the order of the papers' tables."""
     with FILE.open(encoding="utf-8", newline="") as file:
         head, *lines = csv.reader(file)
     if tuple(head) != PaperValue._fields:

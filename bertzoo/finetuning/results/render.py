@@ -1,4 +1,4 @@
-"""A table as Markdown, LaTeX, CSV or JSON."""
+"""Format a ResultTable as Markdown, LaTeX, CSV or JSON."""
 
 import csv
 import io
@@ -18,13 +18,13 @@ LEGEND = (
 
 
 def markdown(table: ResultTable) -> str:
-    """A heading, the table, its legend and its notes."""
+    """Format a table as Markdown with a heading, a legend and notes."""
     notes = "\n".join(f"- {line}" for line in [LEGEND, *table.notes])
     return "\n\n".join([f"## {table.layout.title}", markdown_table(*_texts(table)), notes])
 
 
 def latex(table: ResultTable) -> str:
-    """A `tabular` that needs no package, after its title and notes as comments."""
+    """Format a table as a LaTeX `tabular` that needs no package; comments before it hold title and notes."""
     head, lines = _texts(table)
     rows = [" & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in row) + r" \\" for row in (head, *lines)]
     comments = [f"% {line}" for line in (table.layout.title, LEGEND, *table.notes)]
@@ -33,7 +33,7 @@ def latex(table: ResultTable) -> str:
 
 
 def comma_separated(table: ResultTable) -> str:
-    """One line per number: model, origin, source, parameters, column, value, lowest, highest, seeds."""
+    """Format a table as CSV, a number per line: model, origin, source, parameters, column, value, low, high, seeds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["model", "origin", "source", "parameters_m", "column", "value", "low", "high", "seeds"])
@@ -45,7 +45,7 @@ def comma_separated(table: ResultTable) -> str:
 
 
 def to_json(table: ResultTable) -> str:
-    """A JSON object of title, columns, rows and notes; a cell has value, text, low, high and seeds."""
+    """Format a table as JSON with title, columns, rows and notes; a cell has value, text, low, high and seeds."""
     rows = [{**asdict(row), "cells": {name: asdict(cell) for name, cell in row.cells.items()}} for row in table.rows]
     columns = [column.name for column in table.layout.columns]
     whole = {"title": table.layout.title, "columns": columns, "rows": rows, "notes": list(table.notes)}
@@ -61,7 +61,7 @@ FORMATS: dict[str, Callable[[ResultTable], str]] = {
 
 
 def _texts(table: ResultTable) -> tuple[list[str], list[list[str]]]:
-    """The headings and the rows' texts."""
+    """The column headings, and the texts of each row's cells."""
     names = [column.name for column in table.layout.columns]
     head = ["model", "", "parameters (M)", *names, *(["average"] if table.layout.average else [])]
     lines = []
@@ -73,7 +73,7 @@ def _texts(table: ResultTable) -> tuple[list[str], list[list[str]]]:
 
 
 def _numbers(row: ResultRow) -> Sequence[tuple[str, Cell]]:
-    """The cells by column name, with the average."""
+    """Return (column name, cell) for each cell of a row and its average."""
     return [*row.cells.items(), *([("average", row.average)] if row.average else [])]
 
 

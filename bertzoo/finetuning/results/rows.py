@@ -1,4 +1,4 @@
-"""Runs, submissions and printed values as the rows of one table."""
+"""Build a table in a paper's layout from runs, submissions and printed values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ MEASURED, SUBMITTED, QUOTED = "measured here", "by the leaderboard", "quoted"
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A number in points and its text; for several seeds the median, with the lowest and the highest."""
+    """A number in points and its text; for several seeds the median, with the lowest and the highest value."""
 
     value: float
     text: str
@@ -29,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultRow:
-    """cells: by column name. source: a path, or a table of a paper."""
+    """A model's row. origin: MEASURED, SUBMITTED or QUOTED; source: a path, or a table of a paper; cells: by column."""
 
     model: str
     origin: str
@@ -49,7 +49,7 @@ class ResultTable:
 
 
 def own_layout(runs: Iterable[FinishedRun]) -> PaperTable:
-    """A table of the runs on the user's own files, with a column per split and metric and without printed rows."""
+    """A layout for runs on the user's own files: a column per split and metric, and no quoted rows."""
     medians = [run.median for run in runs if run.task == OWN]
     names = dict.fromkeys((split, metric) for scores in medians for split, named in scores.items() for metric in named)
     columns = [
@@ -59,10 +59,10 @@ def own_layout(runs: Iterable[FinishedRun]) -> PaperTable:
 
 
 def build_table(layout: PaperTable, runs: Iterable[FinishedRun], submitted: Iterable[Submitted] = ()) -> ResultTable:
-    """The paper's rows, one row per group of runs with the same model and place, and one row per submission.
+    """Return a table: the paper's rows, a row per group of runs of one model in one directory, and one per submission.
 
-    Each cell of a group shows its task's run with the best score. Runs of tasks without a column are left out. Each run
-    on the user's own files is a group, as two of them may be two tasks.
+    For each task, a group's cells show the run with the best score. Runs of tasks without a column are left out. Each
+    run on the user's own files is a group, since two may be different tasks.
     """
     groups: dict[tuple[Path, str, str], dict[str, list[FinishedRun]]] = {}
     for run in runs:
@@ -112,7 +112,7 @@ def _quoted(layout: PaperTable, row: published.PaperRow) -> ResultRow:
 
 
 def _measured(layout: PaperTable, best: Mapping[str, FinishedRun]) -> tuple[ResultRow, list[str]]:
-    """A row of runs by task, and its caveats."""
+    """A row for a group's best run of each task, and its caveats."""
     first = next(iter(best.values()))
     source = f"{_place(first)}, from {first.origin}"
     cells = _cells(layout, best)
@@ -134,7 +134,7 @@ def _place(run: FinishedRun) -> Path:
 
 
 def _cells(layout: PaperTable, sources: Mapping[str, FinishedRun | Submitted]) -> dict[str, Cell]:
-    """The cells by column name, from a source per task."""
+    """Return cells by column name, from a run or submission per task."""
     columns = [column for column in layout.columns if column.task in sources]
     return {column.name: cell for column in columns if (cell := _cell(column, sources[column.task]))}
 
@@ -142,7 +142,7 @@ def _cells(layout: PaperTable, sources: Mapping[str, FinishedRun | Submitted]) -
 def _average(
     layout: PaperTable, scores: Mapping[str, Scores], cells: Mapping[str, Cell], name: str
 ) -> tuple[Cell | None, list[str]]:
-    """The average of scores by task, if the paper has one, and its caveats."""
+    """The average of scores by task, if the paper has one, and caveats that start with `name`."""
     if not layout.average:
         return None, []
     part = layout.columns[-1].split.split("_")[0]
@@ -165,7 +165,7 @@ def _average(
 
 
 def _cell(column: Column, source: FinishedRun | Submitted) -> Cell | None:
-    """A run's or a submission's cell; None without its scores."""
+    """A column's cell for a run or submission; None if it lacks the column's scores."""
     if isinstance(source, Submitted):
         value = _mean(column, source.scores.get(column.task, {}))
         return None if value is None else Cell(value=value, text=f"{value:.1f}")
@@ -186,7 +186,7 @@ def _mean(column: Column, scores: Scores) -> float | None:
 
 
 def _notes(run: FinishedRun, alternatives: int) -> list[str]:
-    """The caveats of a run's numbers."""
+    """The caveats of a run that is the best of `alternatives` runs."""
     notes = []
     if alternatives > 1:
         notes.append(f"{run.task}: {run.path}, the best of {alternatives} runs by its score")

@@ -23,8 +23,8 @@ Scores = Mapping[str, Mapping[str, float]]  # by split and metric, in points
 class FinishedRun:
     """A finished run. origin: the model at the start of its chain of fine-tunings; place: the searched directory.
 
-    seeds: the scores of each seed's chosen epoch; median: of these, over the seeds; chosen_scores, epochs: of each
-    seed's chosen epoch; collapsed: number of seeds that predict the same for every example.
+    seeds: all scores of each seed's chosen epoch; median: their medians over the seeds. chosen_scores, epochs: the
+    `score` and the number of each chosen epoch. collapsed: number of seeds that predict the same for every example.
     """
 
     path: Path
@@ -47,8 +47,9 @@ class FinishedRun:
 
 
 def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
-    """The finished runs in directories, each a run or a tree of runs, sorted by path, and one error message for each
-    damaged or unfinished run. Raises UserError for a name that is not a directory or holds no run.
+    """The finished runs in directories, sorted by path, and an error for each unfinished or damaged run.
+
+    names: directories that are or hold runs. Raises UserError for a name that is not a directory or holds no run.
     """
     runs: dict[Path, FinishedRun] = {}
     errors: dict[Path, str] = {}
@@ -78,12 +79,12 @@ def _find_runs(directory: Path) -> Iterable[Path]:
 def _is_finetuning(config: Path) -> bool:
     try:
         return "task" in read_toml(config)
-    except (OSError, ValueError):  # not a config of ours
+    except (OSError, ValueError):  # not a config of bertzoo
         return False
 
 
 def read_run(path: Path, place: Path) -> FinishedRun:
-    """The run at `path`; raises UserError if it is unfinished or damaged."""
+    """Read the run at `path`; raises UserError if it is unfinished or damaged."""
     file = path / RESULTS
     if not file.is_file():
         raise UserError(f"{path} is unfinished: it has no {RESULTS} yet. Run the same command again to resume it.")
@@ -116,7 +117,7 @@ def read_run(path: Path, place: Path) -> FinishedRun:
 
 
 def _check_median(run: FinishedRun, file: Path) -> None:
-    """Raise UserError unless every seed has the scores of the median, and the median is theirs."""
+    """Raise UserError unless all seeds have the scores that `median` has, and it is their median."""
     damaged = f"{file} is damaged: "
     if not run.seeds:
         raise UserError(f"{damaged}it has no seeds. Run the same bertzoo finetune again.")
@@ -161,7 +162,7 @@ def _scores(table: Any) -> Scores:
 
 
 def _origin(path: Path, results: Mapping[str, Any], depth: int = 8) -> str:
-    """The model that the run started from or, if that is a fine-tuning run, the one that this started from."""
+    """Return the model that the run started from, traced back through at most `depth` earlier fine-tuning runs."""
     facts = path / "run.json"
     source = str(results["from"])
     if facts.is_file():

@@ -1,4 +1,4 @@
-"""The leaderboard's scores of a submission, which its author has copied into a table."""
+"""Read the leaderboard's scores of a submission from the user's table."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ KNOWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """model: its name in the table; scores: by task, in points."""
+    """The leaderboard's scores of a submission. model: name for its row; scores: by task, in points."""
 
     path: Path
     model: str

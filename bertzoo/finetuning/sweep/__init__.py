@@ -1,4 +1,4 @@
-"""Sweeps: fine-tune tasks at every point of a grid, each a run of its own.
+"""Run many fine-tunings: a sweep over all points of a grid.
 
 grid.load_sweep(name, overrides, tasks) -> Sweep;  Sweep.points(random, seed)
 slots.device_environments(processes): one environment per process;  queue.run_processes: all points in these

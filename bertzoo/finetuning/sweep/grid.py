@@ -1,4 +1,4 @@
-"""Read the grid of a sweep from TOML, and list its points or a random part of them; KEYS are those of the file."""
+"""Read the grid of a sweep from TOML, and list all or some random points; KEYS describes the keys of the file."""
 
 import hashlib
 import json
@@ -12,8 +12,8 @@ from typing import Any
 from bertzoo.core import config, schema
 from bertzoo.core.errors import ConfigError
 
-VERSION = 1  # of sweep.json
-FOLDER = "sweeps"  # in the shipped configs
+VERSION = 1  # format of sweep.json
+FOLDER = "sweeps"  # folder of sweeps in the shipped configs
 KEYS = {
     "sweep.base": "name or file of the config of every run, such as finetune; required",
     "sweep.tasks": "list of the tasks; required",
@@ -29,7 +29,7 @@ Lists = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPoint:
-    """A run of a sweep. settings: of the grid; options: all, including `settings`; base: its config."""
+    """A run of a sweep. settings: its options from the grid; options: all, `settings` included; base: its config."""
 
     base: str
     task: str
@@ -44,12 +44,12 @@ class SweepPoint:
     @property
     def without_teacher(self) -> bool:
         """Whether alpha = 1, so that a teacher would not contribute to the loss."""
-        with suppress(ValueError):  # the run itself rejects what is not a number
+        with suppress(ValueError):  # the run itself rejects a text that is not a number
             return float(self.options.get("alpha", "nan")) == 1
         return False
 
     def arguments(self, run_dir: Path | str) -> list[str]:
-        """The command line of its run, without --teacher if that does not contribute."""
+        """The arguments of `bertzoo` for this run, without --teacher if that does not contribute."""
         options = dict(self.options)
         if self.without_teacher:
             options.pop("teacher", None)
@@ -57,13 +57,13 @@ class SweepPoint:
         return ["finetune", self.base, f"--task={self.task}", f"--run_dir={run_dir}", *flags]
 
     def described(self) -> str:
-        """Its settings for a person."""
+        """Return the settings as text for the console."""
         return " ".join(f"{key}={value}" for key, value in self.settings.items())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """options: the same at all points; grids: the grid of each task, in the order of the runs."""
+    """A sweep. base: config of every run; options: the same at all points; grids: by task, values by option."""
 
     base: str
     options: Options
@@ -75,9 +75,10 @@ class Sweep:
         return {"version": VERSION, "base": self.base, "base_sha256": base, "options": dict(self.options)}
 
     def points(self, random: int = 0, seed: int = 0) -> list[SweepPoint]:
-        """All points, task by task; the last option of a grid changes fastest.
+        """Return all points, task by task; the last option of a grid changes fastest.
 
-        random: only this many of each task, drawn by the seed; a larger number includes the points of a smaller one.
+        random: number of points to draw for each task, by the seed; 0: all. A larger number includes the points of a
+        smaller one.
         """
         points = []
         for task, grid in self.grids.items():
@@ -96,10 +97,10 @@ def _digest(*parts: Any) -> str:
 
 
 def load_sweep(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Sweep:
-    """A sweep from a file or by the name of a shipped one; raises ConfigError.
+    """Load a sweep from a file, or a shipped one by name; raises ConfigError.
 
-    overrides: options of all points, which replace lists of the grid, or `tasks.NAME.option` of one task. tasks: only
-    these.
+    overrides: (key, value) pairs, which replace lists of the grid; a key is an option for all points, or
+    `tasks.NAME.option` for one task. tasks: the tasks to keep; empty: all.
     """
     path = config.find(name, FOLDER)
     try:
@@ -157,14 +158,14 @@ def _lists(where: str, table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def check_table(where: str, value: Any) -> Mapping[str, Any]:
-    """The value; raises ConfigError unless it is a table."""
+    """Return `value`; raises ConfigError, which names `where`, unless it is a table."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} = {schema.show(value)} is not a table. Write it as [{where}].")
     return value
 
 
 def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested tables, with dotted keys."""
+    """Yield (dotted key, value) for the values of nested tables."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from flatten(value, schema.join(path, key))
@@ -173,13 +174,13 @@ def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 def check_settable(where: str, key: str, more: Sequence[str] = ()) -> None:
-    """Raise ConfigError for an option that is set for every run anyway."""
+    """Raise ConfigError for an option that the sweep itself sets for every run."""
     if key in OWN or key in more:
         raise ConfigError(f"{where} cannot be set, because the sweep sets it for every run. Remove it.")
 
 
 def to_text(where: str, value: Any) -> str:
-    """A value as a command line has it; raises ConfigError for other than text, numbers, booleans or lists."""
+    """Format a value for a command line; raises ConfigError unless it is text, a number, a boolean or a list."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
@@ -193,7 +194,7 @@ def to_text(where: str, value: Any) -> str:
 
 def _override(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
     options, grids = dict(sweep.options), {task: dict(grid) for task, grid in sweep.grids.items()}
-    for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("tasks.")):  # those of one task last
+    for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("tasks.")):  # one task's last
         if not key.startswith("tasks."):
             check_settable(f"--{key}", key)
             options[key] = value

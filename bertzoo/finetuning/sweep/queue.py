@@ -1,4 +1,4 @@
-"""Run points as processes, several side by side, and report how each ended."""
+"""Run the points of a sweep as processes, several side by side, and report how each ended."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from bertzoo.core.errors import Stopped
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
 COMMAND = ("-m", "bertzoo")
-_POLL = 0.1  # seconds between two looks at the processes
+_POLL = 0.1  # seconds between two checks of the processes
 Item = TypeVar("Item")
 
 
@@ -61,7 +61,7 @@ def run_processes(
     waiting = list(jobs)
     running: dict[int, tuple[ProcessJob[Item], subprocess.Popen, float]] = {}
     signals: list[int] = []
-    rounds = 0  # of signals sent to the processes
+    rounds = 0  # how often signals were sent to the processes
 
     def record(number: int, _: FrameType | None) -> None:
         leave_closed_terminal()
@@ -88,7 +88,7 @@ def run_processes(
                         _unfinished(job.output).replace(job.output)
                     ended(job.item, replace(_exit(process.returncode, job.log), seconds=time.monotonic() - began))
     finally:
-        for _, process, _ in running.values():  # left over if `ended` has raised
+        for _, process, _ in running.values():  # still running only if `ended` has raised
             process.terminate()
             process.wait()
         for number, handler in usual.items():
@@ -106,7 +106,7 @@ def _start(job: ProcessJob, environment: Mapping[str, str]) -> subprocess.Popen:
             job.output.parent.mkdir(parents=True, exist_ok=True)
             output = files.enter_context(_unfinished(job.output).open("w", encoding="utf-8"))
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": log}
-        options["start_new_session"] = True  # so that Ctrl-C reaches it only from here
+        options["start_new_session"] = True  # so that Ctrl-C reaches it only through this process
         if job.launcher:
             return subprocess.Popen([*job.launcher, *job.arguments], env={**os.environ, **environment}, **options)
         return start_python([*COMMAND, *job.arguments], environment=environment, **options)

@@ -1,4 +1,4 @@
-"""The directory of a sweep: its identity, the run of every point, one table, and the best of each task."""
+"""The directory of a sweep: its settings, the run of every point, a table, and each task's best point."""
 
 import csv
 import io
@@ -19,12 +19,12 @@ POINTS, BEST, IDENTITY = "points", "best", "sweep.json"  # folders of runs and o
 
 
 class Record:
-    """A directory, which need not exist yet; points are identified by their names."""
+    """The directory of a sweep, which need not exist yet, and the states of its points by name."""
 
     def __init__(self, name: str, points: Sequence[SweepPoint]):
         self.path = on_disk(name, "the run directory", "Name a local or mounted directory.")
         self.points = points
-        self.states: dict[str, tuple[str, str]] = {}  # of unfinished points: failed or stopped, and the error
+        self.states: dict[str, tuple[str, str]] = {}  # by unfinished point: failed or stopped, and the error
         self.finished: dict[str, FinishedRun] = {}
         self.table = self.path / "sweep.csv"
 
@@ -33,18 +33,18 @@ class Record:
         return self.path / POINTS / point.name
 
     def log(self, point: SweepPoint) -> Path:
-        """The log of a point's run; not in its directory, which a pattern may name."""
+        """The log of a point's run, outside of the runs' folder: file patterns for runs must not match logs."""
         return self.path / "logs" / f"{point.name}.log"
 
     def look(self, point: SweepPoint) -> bool:
-        """Whether a point is finished; raises UserError if its results are damaged."""
+        """Read a point's results if it is finished; return whether it is. Raises UserError if they are damaged."""
         path = self.run_dir(point)
         if (path / runs.RESULTS).is_file():
             self.finished[point.name] = runs.read_run(path, self.path)
         return point.name in self.finished
 
     def best(self, task: str) -> SweepPoint | None:
-        """The finished point of a task with the best score, the first of equals, or None."""
+        """The finished point of a task with the best score, the first of equal ones, or None."""
         finished = [point for point in self.points if point.task == task and point.name in self.finished]
         return max(finished, key=lambda point: self.finished[point.name].score, default=None)
 
@@ -60,7 +60,7 @@ class Record:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory, since two sweeps in it would run each point twice. The lock ends with the process."""
+        """Lock the directory, since two sweeps in it would run each point twice. The lock ends with the process."""
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"--run_dir={self.path} is a file. Name a directory.")
         if self.path.exists():
@@ -71,7 +71,7 @@ class Record:
             yield
 
     def claim(self, identity: dict[str, Any]) -> None:
-        """Write the identity; raises ConfigError if the directory holds another one. The grid may gain points."""
+        """Write settings that must not change (`identity`); raises ConfigError if the directory holds different ones."""
         file = self.path / IDENTITY
         if file.is_file():
             config.reject(str(self.path), config.difference(_read_identity(file), identity))
@@ -80,7 +80,7 @@ class Record:
         atomic.write_json(file, identity, indent=2)
 
     def write(self) -> None:
-        """Write the table, one line per point."""
+        """Write the table as CSV, one line per point."""
         text = io.StringIO()
         lines = [self._line(point) for point in self.points]
         last = ("run", "error")
@@ -91,7 +91,7 @@ class Record:
         atomic.write_bytes(self.table, text.getvalue().encode())
 
     def lines(self) -> Iterator[str]:
-        """The table for a person: the score, the settings and the run of every point."""
+        """Yield the table for the console: score, settings and run of every point."""
         settings = dict.fromkeys(key for point in self.points for key in point.settings)
         columns = ["task", "state", "score", "low", "high", *settings, "run"]
         rows = [columns]

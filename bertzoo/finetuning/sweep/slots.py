@@ -18,9 +18,10 @@ Environment = dict[str, str]
 
 
 def device_environments(processes: int | None) -> list[Environment]:
-    """The variables of each process: one process per device, one on a CPU, or `processes` many.
+    """Return the environment variables of each process.
 
-    Raises UserError if there are fewer devices than processes.
+    processes: their number; None: one per device, or one on a CPU. Raises UserError if there are fewer devices than
+    processes.
     """
     platform, count = count_devices()
     if platform == "cpu":
@@ -39,7 +40,7 @@ def device_environments(processes: int | None) -> list[Environment]:
 
 
 def count_devices() -> tuple[str, int]:
-    """The platform and its number of devices, for a TPU of chips.
+    """The platform and its number of devices, or of chips for a TPU.
 
     A separate process counts them, since a device in use is not free for another process.
     """
@@ -53,7 +54,7 @@ def count_devices() -> tuple[str, int]:
 
 
 def _visible(variable: str, number: int) -> str:
-    """Device `number` among those that `variable` gives to this process."""
+    """The id of device `number` among the devices that `variable` allows this process."""
     visible = os.environ.get(variable, "")
     return visible.split(",")[number] if visible else str(number)
 
@@ -63,5 +64,5 @@ def _card(number: int) -> Environment:
 
 
 def _chip(number: int) -> Environment:
-    bounds = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}  # each is a slice of its own
+    bounds = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}  # each chip is a slice of its own
     return {"TPU_VISIBLE_CHIPS": _visible("TPU_VISIBLE_CHIPS", number), **bounds}

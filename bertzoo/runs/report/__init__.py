@@ -1,1 +1,1 @@
-"""A finished run as tables and pictures: metrics, curves, pruning cuts, attention maps, the curve on record."""
+"""Report a run as tables and pictures: metrics, curves, pruning cuts, attention maps and comparison with a record."""

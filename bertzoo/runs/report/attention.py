@@ -1,7 +1,7 @@
-"""Attention maps of models on rows of text, the divergence between two models' heads, and averages.
+"""Compute models' attention maps on rows of text, divergences between two models' heads, and average maps.
 
-A map covers one row without its padding, so each query's probabilities sum to 1. G teacher heads, H student heads, L
-queries, M keys.
+A map covers one row without its padding, so each query's probabilities sum to 1. Axes: G teacher heads, H student
+heads, L queries, M keys.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class UnpaddedRow(NamedTuple):
 
 
 def unmasked(batch: Mapping[str, np.ndarray]) -> list[UnpaddedRow]:
-    """The rows of a masked batch with the original ids put back."""
+    """Return the rows of a masked batch, without padding and with the original ids restored."""
     rows = []
     for index, length in enumerate(batch["attention_mask"].sum(axis=1)):
         ids = batch["input_ids"][index].copy()
@@ -38,9 +38,10 @@ def unmasked(batch: Mapping[str, np.ndarray]) -> list[UnpaddedRow]:
 def attentions(
     pretrained: Pretrained, rows: Sequence[UnpaddedRow], layers: Sequence[int]
 ) -> Iterator[list[np.ndarray]]:
-    """For every row the maps (H,L,M) of the layers, numbered from 1, without dropout, one row in memory at a time.
+    """Yield for every row its attention maps, an array (H,L,M) for each of `layers` (counted from 1), without dropout.
 
-    Raises UserError if the model has no such layer, no heads in it, too few positions or too few token types.
+    Memory holds the maps of one row at a time. Raises UserError if the model has no such layer, no heads in it, too few
+    positions or too few token types.
     """
     model, origin = pretrained.model, pretrained.origin
     for layer in layers:
@@ -77,7 +78,7 @@ def attentions(
 
 
 def divergences(teacher_GLM: np.ndarray, student_HLM: np.ndarray) -> np.ndarray:
-    """(G,H): KL(teacher's head || student's head) = Σ_M t·log(t/s) in nats, summed over the queries of one row.
+    """Return (G,H): KL(teacher's head || student's head) = Σ_M t·log(t/s) in nats, summed over one row's queries.
 
     Probabilities that float32 rounded to 0 count as the smallest positive float32.
     """
@@ -93,9 +94,9 @@ def _normalised(array: np.ndarray) -> np.ndarray:
 
 
 def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) -> list[np.ndarray]:
-    """Return for each layer the divergences (G,H) of its heads, averaged over all queries (MobileBERT, Appendix C).
+    """Return for each pair of layers the mean divergence (G,H) of heads over all queries (MobileBERT, Appendix C).
 
-    pairs: for every row, the attention maps of the teacher's layers and those of the student's.
+    pairs: for every row, the attention maps of the teacher's layers and of the student's layers.
     """
     sums: list[np.ndarray] = []
     queries = 0
@@ -107,10 +108,10 @@ def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) 
 
 
 class Matching(NamedTuple):
-    """Heads of a teacher's and a student's layer, one to one, numbered from 0.
+    """A one-to-one matching of the heads of a teacher's and a student's layer, counted from 0.
 
-    divergence_GH: of all pairs, in nats. pairs: (teacher, student), in the teacher's order. left: the teacher's and the
-    student's heads without a match.
+    divergence_GH: divergence of every pair of heads, in nats. pairs: matched (teacher's head, student's head), in the
+    teacher's order. left: unmatched heads of the teacher and of the student.
     """
 
     divergence_GH: np.ndarray
@@ -124,7 +125,7 @@ class Matching(NamedTuple):
 
 
 def match(divergence_GH: np.ndarray) -> Matching:
-    """The matching with the smallest sum of divergences."""
+    """Return the matching with the smallest sum of divergences."""
     from scipy.optimize import linear_sum_assignment
 
     matched = [array.tolist() for array in linear_sum_assignment(divergence_GH)]
@@ -134,9 +135,9 @@ def match(divergence_GH: np.ndarray) -> Matching:
 
 
 def average(maps: Iterable[Sequence[np.ndarray]]) -> np.ndarray:
-    """(L,M): mean over all heads, layers and rows (ConvBERT, Fig. 2); each position averages the rows that reach it.
+    """Return the mean map (L,M) over all heads, layers and rows (ConvBERT, Fig. 2).
 
-    maps: for every row those of its layers.
+    Each position averages the rows that reach it. maps: for every row, the maps of its layers.
     """
     total, count = np.zeros((0, 0)), np.zeros((0, 0))
     for layers in maps:
@@ -149,7 +150,7 @@ def average(maps: Iterable[Sequence[np.ndarray]]) -> np.ndarray:
 
 
 def nearby(map_LM: np.ndarray, distance: int) -> float:
-    """Share of the attention within `distance` tokens of the query, averaged over the queries."""
+    """Return the share of attention within `distance` tokens of the query, averaged over queries."""
     places = np.arange(len(map_LM))
     near_LM = abs(places[:, None] - places) <= distance
     return float((map_LM * near_LM).sum() / map_LM.sum())

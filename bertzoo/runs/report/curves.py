@@ -17,9 +17,9 @@ TRAIN, HELDOUT = "#8fb3d9", "#c4452d"
 
 
 def draw_curves(run: RunRecord) -> list[Path]:
-    """Write `loss.png`, `accuracy.png` if accuracies were logged (with any ROC AUC), and `layers.png` for a pruning.
+    """Draw the run's losses, its accuracies and ROC AUC if logged, and the layer sizes of a pruning run.
 
-    Returns their paths, in the run directory.
+    Writes `loss.png`, `accuracy.png` and `layers.png` into the run directory; returns their paths.
     """
     written = []
     for name, kinds in (("loss", ("loss",)), ("accuracy", ("accuracy", "auc"))):

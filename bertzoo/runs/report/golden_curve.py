@@ -1,7 +1,7 @@
 """Compare the held-out losses of a run of a shipped config with recorded ones.
 
-`configs/curves/NAME.toml` is the record of the shipped config NAME: `corpus_sha256`, the hash of its tokenised corpus;
-`tolerance`, in nats; `points`, each a `step` and held-out losses in nats after it.
+`configs/curves/NAME.toml` is the record of the shipped config NAME. It has `corpus_sha256`, the hash of the tokenised
+corpus; `tolerance`, in nats; and `points`, each a `step` and the held-out losses after it, in nats.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,13 +13,13 @@ from bertzoo.core.errors import UserError
 from bertzoo.runs.report.page import RunRecord, title
 
 FOLDER = "curves"
-# Keys that change losses only by rounding; and the text, which the hash of the corpus identifies.
+# Keys that change losses only by rounding, and keys of the text, which the hash of the corpus identifies.
 FREE = ("run.log_every", "run.evaluate_every", "run.save_every", "run.keep_", "mesh.", "data.source", "data.mixture")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossPoint:
-    """One loss of a run and the recorded one, in nats."""
+    """A held-out loss of a run after a step, and the recorded loss (`expected`), in nats."""
 
     step: int
     name: str
@@ -28,7 +28,7 @@ class LossPoint:
 
     @property
     def off(self) -> float:
-        """Nats between the two; infinite for NaN."""
+        """Absolute difference of the two losses in nats; infinite for NaN."""
         difference = abs(self.loss - self.expected)
         return difference if difference == difference else float("inf")
 
@@ -38,9 +38,9 @@ class LossPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The points that run and record share, in order of steps.
+    """A run's losses beside the recorded ones at the steps that both have, in order.
 
-    tolerance: in nats; recorded: how many points the record has.
+    name: the shipped config. tolerance: in nats. recorded: number of recorded losses.
     """
 
     name: str
@@ -80,8 +80,8 @@ def compare_with_golden_curve(
 ) -> Comparison:
     """Compare a run with the record of its config.
 
-    shipped: resolved configs by name; recorded: records by name. Raises UserError if the run has no such config, was
-    trained on another corpus, or has not reached a recorded point.
+    shipped: resolved configs by name. recorded: records by name. Raises UserError if the run has none of these configs,
+    was trained on another corpus, or has not reached a recorded step.
     """
     apart = {name: differences(table, run.config) for name, table in shipped.items()}
     name = min(apart, key=lambda name: len(apart[name]))

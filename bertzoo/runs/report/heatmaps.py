@@ -1,4 +1,4 @@
-"""Attention maps as heat maps in one PNG file, all on one colour scale."""
+"""Draw attention maps as heat maps in one PNG file, all on one colour scale."""
 
 import warnings
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ DPI = 120
 LARGEST = 32_000  # pixels a side
 COLOURS = "YlGnBu"
 PEAKS = 0.005  # share of the values beyond the scale: rare peaks would make everything else one colour
-# Inches: a map's side, that of a single map, per labelled token; a character of a token; a title with its gap.
+# Inches: side of a map, side of a single map, side per labelled token, character of a token, title with its gap.
 SIDE, ALONE, TOKEN, LETTER, TITLE = 1.7, 4.5, 0.105, 0.053, 0.35
 
 
@@ -37,7 +37,7 @@ class Strip(NamedTuple):
 
 
 def draw(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | None, path: Path) -> None:
-    """Write `figure` as a PNG file; raises UserError if the picture would be too large."""
+    """Draw the strips with `figure` and write a PNG file; raises UserError if the picture would be too large."""
     page = figure(blocks, title, tokens)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # the font draws a box for scripts it lacks
@@ -45,10 +45,10 @@ def draw(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | 
 
 
 def figure(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | None) -> "Figure":
-    """The strips from top to bottom; the strips of a block wrap at the same columns.
+    """Return a figure of all strips from top to bottom; the strips of a block wrap at the same columns.
 
-    tokens: labels of the positions, which are numbered without them or if there are more than LABELLED.
-    Raises UserError if the picture would be larger than LARGEST pixels.
+    tokens: labels of the positions, which have numbers instead if it is None or has more than LABELLED entries.
+    Raises UserError if a side of the picture would be larger than LARGEST pixels.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -95,7 +95,7 @@ def figure(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] 
 
 
 def wrap(block: Sequence[Strip]) -> list[Strip]:
-    """The strips of a block in pieces of at most COLUMNS maps, of equal length as far as possible."""
+    """Split the strips of a block into pieces of at most COLUMNS maps, of nearly equal length."""
     longest = max(len(strip.panels) for strip in block)
     width = -(-longest // -(-longest // COLUMNS))
     starts = range(0, longest, width)

@@ -34,7 +34,7 @@ ABSENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """A run's `metrics.jsonl`: the lines that count, in order of steps, and the events in order of time."""
+    """A run's `metrics.jsonl`: train and held-out lines by step, without superseded ones, and events by time."""
 
     train: list[Line]
     heldout: list[Line]
@@ -46,7 +46,7 @@ class History:
 class RunRecord:
     """A run directory: its history, its resolved config and its run.json.
 
-    since: the step at which the last part of a pruning began; best figures before it belong to a larger model.
+    since: the step at which the last part of a pruning run began; metrics before it belong to a larger model.
     """
 
     directory: Path
@@ -56,7 +56,7 @@ class RunRecord:
     provenance: Mapping[str, Any]
 
     def boundaries(self) -> list[int]:
-        """Return the steps at which the next stage began."""
+        """Return the steps after which the second and later stages began."""
         ends = accumulate(stage["steps"] for stage in self.stages()[:-1])
         return [end for end in ends if end <= self.history.train[-1]["step"]]
 
@@ -69,7 +69,7 @@ class RunRecord:
 
 
 def read_run(directory: str | Path) -> RunRecord:
-    """Read a run directory; raises UserError if it is not one or has no metrics yet."""
+    """Read the directory of a run or a pruning run; raises UserError if it is neither or has no metrics yet."""
     directory = run_directory(directory)
     if parts := prune_layout.parts(directory):
         return _read_pruning(directory, parts)
@@ -88,7 +88,7 @@ def read_run(directory: str | Path) -> RunRecord:
 
 
 def _read_pruning(directory: Path, parts: list[Path]) -> RunRecord:
-    """A pruning run: the histories of its parts joined, with their steps and stages counted on."""
+    """Read a pruning run: join the histories of its parts, and number steps and stages across parts."""
     train, heldout, events, torn, done, number = [], [], [], False, 0, 0
     begun = [0]  # the step at which each part began
     for part in parts:
@@ -116,7 +116,7 @@ def _later(steps: int, stages: int, line: Line) -> Line:
 
 
 def read_history(path: Path) -> History:
-    """Read `metrics.jsonl`; the last line of a step counts, and a resume removes the steps after its own.
+    """Read `metrics.jsonl`, keeping the last line for each step; a resume after step k discards earlier lines beyond k.
 
     Raises UserError naming a line that is not a JSON object, or if no step has been logged.
     """
@@ -152,13 +152,13 @@ def _read_lines(path: Path) -> History:
 
 
 def series(lines: Iterable[Line], key: str) -> tuple[list[int], list[float]]:
-    """Return the steps and values of `key` in the lines that have a finite one."""
+    """Return the steps and values of `key` from the lines where the value is finite."""
     finite = [line for line in lines if line.get(key) is not None and isfinite(line[key])]
     return [line["step"] for line in finite], [line[key] for line in finite]
 
 
 def metric_names(history: History) -> list[str]:
-    """Return the keys of all lines."""
+    """Return all keys of the train and held-out lines, each once."""
     return list(dict.fromkeys(key for line in [*history.train, *history.heldout] for key in line))
 
 
@@ -181,18 +181,18 @@ def title(key: str, among: Iterable[str] = ()) -> str:
 
 
 def why_absent(key: str, line: Line) -> str | None:
-    """Return why a line has its term's loss but not `key`, or None if nothing is missing."""
+    """Return why a line lacks the metric `key` although it has the loss of the same term; otherwise None."""
     return ABSENT.get(key) if key not in line and f"{key.split('_')[0]}_loss" in line else None
 
 
 def best(lines: Iterable[Line], key: str) -> tuple[int, float] | None:
-    """Return the step and value of the lowest loss, or of the highest other metric, or None."""
+    """Return (step, value) of the best line: the lowest loss or the highest other metric; None without values."""
     pairs = zip(*series(lines, key), strict=True)
     return (min if key.endswith("loss") else max)(pairs, key=lambda pair: pair[1], default=None)
 
 
 def page(run: RunRecord) -> str:
-    """Return the Markdown page: config and provenance, metrics, events, speed, pictures."""
+    """Return the report of a run as Markdown: config and provenance, metrics, events, speed, pictures."""
     parts = [f"# {run.directory.resolve().name}", _setup(run), _figures(run), _events(run.history), _speed(run)]
     parts += (
         ["![loss](loss.png)", "![accuracy](accuracy.png)"] if keys(run.history, "accuracy") else ["![loss](loss.png)"]
@@ -237,7 +237,7 @@ def _last(lines: list[Line], key: str) -> str:
     steps, values = series(lines, key)
     if not values:
         return ""
-    # An earlier stage may have had a metric that the last one has not.
+    # An earlier stage may have had a metric that the last one lacks.
     return show(key, values[-1]) + ("" if key in lines[-1] else f" at step {steps[-1]}")
 
 
@@ -253,12 +253,12 @@ def _events(history: History) -> str:
 
 
 def _changes(event: Line) -> list[str]:
-    """The keys of the config that a resumed run changed, as one text; [] for any other event."""
+    """Return the config changes of a "changed" event as a list of one text; [] for other events."""
     return [", ".join(event["changes"])] if "changes" in event else []
 
 
 def _speed(run: RunRecord) -> str:
-    """Medians over the logged intervals: a compilation disturbs them less than means."""
+    """Return the section with each stage's median speed; a compilation disturbs medians less than means."""
     columns = {
         "examples_per_second": "examples/s",
         "tokens_per_second": "tokens/s",
@@ -318,7 +318,7 @@ def sketch(history: History, width: int = 78, height: int = 16) -> str:
 
 
 def _heldout_lines(history: History, rows: int = 8) -> str:
-    """At most `rows` held-out lines, evenly spread, the last among them."""
+    """Format at most `rows` held-out lines, evenly spread and including the last."""
     chosen = [key for kind in ("loss", "accuracy", "auc") for key in keys(history, kind)]
     lines = history.heldout
     picked = [

@@ -36,7 +36,7 @@ def read_cuts(run: Path) -> list[Cut]:
 
 
 def table(cuts: Sequence[Cut]) -> str:
-    """Return a Markdown table of what is left after every iteration, in total and in every dimension."""
+    """Return a Markdown table of the sizes that remain after every iteration, in total and by dimension."""
     letters = [letter for letter in NAMES if any(_sizes(cut["sizes"]["after"], letter) for cut in cuts)]
 
     def amount(value: float) -> str:
@@ -52,7 +52,7 @@ def table(cuts: Sequence[Cut]) -> str:
 
 
 def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
-    """Draw layer sizes before and after (Khetan and Karnin 2020, Fig. 3 to 6) and the widths by iteration."""
+    """Draw layer sizes after every cut (Khetan and Karnin 2020, Fig. 3 to 6) and widths by iteration; return `path`."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -86,7 +86,10 @@ def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
 
 
 def _sizes(sizes: Mapping[str, int], letter: str) -> dict[float, int]:
-    """The sizes of a dimension by layer, from 1; several of one layer have fractions; 0 is outside the layers."""
+    """Return the sizes of a dimension by layer, from 1; key 0 is outside the layers.
+
+    If layer n has several feed-forward networks, network i has the key n + i/10.
+    """
     by_layer: dict[float, int] = {}
     for name, size in sizes.items():
         if name.rpartition("/")[2] != letter:
