@@ -32,8 +32,9 @@ BELOW = {
     "pruning": LOW | {"runs"},
     "planning": LOW | {"runs"},
     "benchmarking": LOW | {"runs", "finetuning", "pruning", "export"},
+    "pipeline": LOW | {"runs", "export", "finetuning", "pruning"},
     "api": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking"},
-    "cli": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking"},
+    "cli": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking", "pipeline"},
 }
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # Rooms and modules that must not import jax, not even inside a function.

@@ -6,17 +6,17 @@ fifth of them, chosen by hash, is the development set.
 
 import csv
 import hashlib
-import importlib.util
 import platform
 import sysconfig
-from importlib.metadata import version
 from pathlib import Path
+
+import numpy
 
 from bertzoo.core import atomic, lock
 from bertzoo.core.paths import cache_folder
 from bertzoo.data.sources.embedded import module_paragraphs
 
-LIBRARY, NUMPY = Path(sysconfig.get_path("stdlib")), Path(importlib.util.find_spec("numpy").origin).parent
+LIBRARY, NUMPY = Path(sysconfig.get_path("stdlib")), Path(numpy.__file__).parent
 ARRAYS = "_core/fromnumeric _core/function_base _core/numeric fft lib linalg ma random"
 TEXT = "argparse codecs csv difflib email gettext html json pprint re shlex string textwrap tokenize"
 FILES = "_pyio bz2 fileinput filecmp glob gzip mailbox os pathlib posixpath shutil tarfile tempfile zipfile"
@@ -35,23 +35,26 @@ def paragraphs(subject: str) -> list[str]:
 
 
 def labelled_set() -> Path:
-    """The directory of train.csv and dev.csv, with the columns text and label; the first call writes them."""
-    name = (
-        f"{platform.python_version()}-{version('numpy')}-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]}"
-    )
+    """Return the directory in the user's cache that holds train.csv and dev.csv; the first call writes them."""
+    revision = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+    name = f"{platform.python_version()}-{numpy.__version__}-{revision}"
     directory = cache_folder("labels") / name
     with lock.wait_for(directory):
         if not directory.exists():
             with atomic.new_directory(directory) as temporary:
-                _write(temporary)
+                write(temporary)
     return directory
 
 
-def _write(directory: Path) -> None:
+def write(directory: Path) -> dict[str, int]:
+    """Write train.csv and dev.csv, with the columns text and label, and return the number of rows of each."""
     texts = {subject: paragraphs(subject) for subject in SUBJECTS}
     count = min(map(len, texts.values()))
     parts = {"train.csv": slice(count // 5, count), "dev.csv": slice(0, count // 5)}
+    counts = {}
     for name, part in parts.items():
         rows = [(text, subject) for subject, all_texts in texts.items() for text in all_texts[part]]
         with (directory / name).open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *rows])
+        counts[name] = len(rows)
+    return counts

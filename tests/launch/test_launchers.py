@@ -57,7 +57,7 @@ def test_help_names_every_option(cloud: Cloud, script: str) -> None:
     assert options > {"--dry-run"} and missing <= {"--help"}
 
 
-@pytest.mark.parametrize("verb", ["chain", "finetune", "pretrian"])
+@pytest.mark.parametrize("verb", ["pipeline", "finetune", "pretrian"])
 @pytest.mark.parametrize("script", LAUNCHERS)
 def test_no_launcher_takes_another_verb_for_a_config(cloud: Cloud, script: str, verb: str) -> None:
     options = {

@@ -71,7 +71,7 @@ class Record:
             yield
 
     def claim(self, identity: dict[str, Any]) -> None:
-        """Write settings that must not change (`identity`); raises ConfigError if the directory holds different ones."""
+        """Write settings that must not change; raises ConfigError if the directory holds different ones."""
         file = self.path / IDENTITY
         if file.is_file():
             config.reject(str(self.path), config.difference(_read_identity(file), identity))
