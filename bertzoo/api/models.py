@@ -8,6 +8,7 @@ from bertzoo.api.arguments import (
     Config,
     Say,
     config_files,
+    location,
     on_disk,
     reject,
     resolve,
@@ -168,8 +169,8 @@ def convert(
     for name in ("calibration", "python"):
         if options.get(name) is not None:
             options[name] = Path(options[name])
-    paths = on_disk(source, "source"), on_disk(destination, "destination")
-    return convert(*paths, ExportOptions(to=to, **options), tell or silent, memory_of_file).description
+    source, destination = location(source, "source"), on_disk(destination, "destination")
+    return convert(source, destination, ExportOptions(to=to, **options), tell or silent, memory_of_file).description
 
 
 def plan(

@@ -17,7 +17,6 @@ examples:
 import argparse
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.support.options import Parser, run_dir_option, say
@@ -31,6 +30,7 @@ from bertzoo.cli.support.points import (
 from bertzoo.core.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
+    from bertzoo.core.paths import Location
     from bertzoo.finetuning.sweep.chain import Chain
     from bertzoo.finetuning.sweep.record import Record
 
@@ -82,7 +82,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     return report_outcomes(record)
 
 
-def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, Path]:
+def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, "Location"]:
     """Return the models' paths by name; raises UserError for one that is missing, without path, or not in the chain."""
     from bertzoo.cli.support.training import model_path
     from bertzoo.core.schema import nearest

@@ -12,6 +12,7 @@ from typing import Any
 
 from bertzoo.core import config, schema
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.paths import Location, resolve_name
 from bertzoo.finetuning.sweep.grid import VERSION, Options, SweepPoint, check_settable, check_table, flatten, to_text
 
 LINKS = ("from", "teacher")
@@ -60,17 +61,17 @@ class Chain:
         """The runs that must finish before `link` starts."""
         return [name for name in link.links.values() if name not in self.models]
 
-    def identity(self, paths: Mapping[str, Path]) -> dict[str, Any]:
+    def identity(self, paths: Mapping[str, Location]) -> dict[str, Any]:
         """Return the settings that a resumed chain must not change."""
         base = hashlib.sha256(config.find(self.base).read_bytes()).hexdigest()
         runs = {
             link.name: {"base_sha256": base, **link.options}
-            | {key: str(paths[name].resolve()) if name in paths else name for key, name in link.links.items()}
+            | {key: resolve_name(paths[name]) if name in paths else name for key, name in link.links.items()}
             for link in self.links
         }
         return {"version": VERSION, "runs": runs}
 
-    def placed(self, paths: Mapping[str, Path], folder: Path) -> list[Link]:
+    def placed(self, paths: Mapping[str, Location], folder: Path) -> list[Link]:
         """Return the runs with the paths of their models and teachers as options; runs are inside `folder`."""
         known = {**paths, **{link.name: folder / link.name for link in self.links}}
         return [
