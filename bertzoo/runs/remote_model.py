@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from bertzoo.conversion import huggingface, tensorflow1, tensors, variables
+from bertzoo.conversion import huggingface, tensorflow1, variables
 from bertzoo.conversion.tokenizers import VOCABULARY
 from bertzoo.core import atomic, lock, paths
 from bertzoo.core.documents import parse_json, read_json
@@ -63,9 +63,9 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
     parent, _, name = url.rpartition("/")
     if name.isdecimal() and parent.endswith(f"/{_CHECKPOINTS}"):
         folder = RemoteFolder.at(parent.removesuffix(f"/{_CHECKPOINTS}"))
-        tree, inside = _select(folder.list_tree(), name), f"{_CHECKPOINTS}/{name}"
-        if CONFIG in tree and any(path.startswith(f"{inside}/") for path in tree):
-            return folder, inside, tree
+        tree = folder.list_tree()
+        if CONFIG in tree and _is_complete(tree, name):
+            return folder, f"{_CHECKPOINTS}/{name}", _select(tree, name)
         raise UserError(f"{url} is not a complete checkpoint of a run. Name the run or another of its checkpoints.")
     folder = RemoteFolder.at(url)
     tree = folder.list_tree()
@@ -81,19 +81,19 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
     raise UserError(f"{url} {state if tree else 'does not exist'}. Name one that holds a model.")
 
 
+def _is_complete(tree: Tree, step: str) -> bool:
+    """Whether a checkpoint has orbax's mark or, copied from a disk, its manifest."""
+    return bool({f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}", f"{_CHECKPOINTS}/{step}/{restore.COMMITTED}"} & tree.keys())
+
+
 def _is_index(path: str) -> bool:
     return "/" not in path and path.endswith(variables.INDEX)
 
 
 def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
     """Return the newest complete checkpoint's step, and the best seed of a fine-tuning run; None if there is none."""
-    marks = {path.split("/")[1] for path in tree if path.startswith(f"{_CHECKPOINTS}/") and path.count("/") > 1}
-    complete = [
-        step
-        for step in marks
-        if step.isdecimal()
-        and {f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}", f"{_CHECKPOINTS}/{step}/{restore.COMMITTED}"} & tree.keys()
-    ]
+    steps = {path.split("/")[1] for path in tree if path.startswith(f"{_CHECKPOINTS}/") and path.count("/") > 1}
+    complete = [step for step in steps if step.isdecimal() and _is_complete(tree, step)]
     best = None
     if MODEL not in tree and RESULTS in tree:
         with suppress(ValueError, KeyError, TypeError):  # the reader of the copy says that it is damaged
@@ -106,13 +106,13 @@ def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
     folders = [f"{TOKENIZER}/", f"{prune_layout.MODEL}/"]
     folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"seed-{best}/model/"] * (best is not None)
     training = f"{_CHECKPOINTS}/{step}/{restore.TRAINING}/"
-    whole = tensors.SAFE in tree  # then the same weights as a pickle are not read
+    safe = any(path.endswith(".safetensors") for path in tree)  # then no reader opens the same weights as a pickle
     return {
         path: state
         for path, state in tree.items()
         if path == f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}"
         or (path.startswith(tuple(folders)) and not path.startswith(training))
-        or ("/" not in path and not path.endswith(_UNREAD) and not (whole and path.endswith(".bin")))
+        or ("/" not in path and not path.endswith(_UNREAD) and not (safe and path.endswith(".bin")))
     }
 
 
@@ -130,8 +130,12 @@ def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell)
         tell(f"{url} is unchanged; using its copy in {files}")
         return
     (home / _RECORD).unlink(missing_ok=True)
-    for path in [path for path in files.rglob("*") if path.is_file() and str(path.relative_to(files)) not in same]:
-        path.unlink()  # first, so that no copy that is interrupted mixes two models
+    # First, so that no interrupted copy mixes two models. An empty directory could pass for a newer checkpoint.
+    for path in sorted(files.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+        elif path.is_file() and str(path.relative_to(files)) not in same:
+            path.unlink()
     try:
         files.mkdir(parents=True, exist_ok=True)
         missing = tree.keys() - same

@@ -12,6 +12,7 @@ from messages import mentioning, mentions
 
 import bertzoo
 from bertzoo.cli.main import main
+from bertzoo.conversion import tensorflow1
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import remote
 from bertzoo.core.errors import UserError
@@ -102,6 +103,17 @@ def test_a_checkpoint_without_its_end_is_passed_over(folder, bucket):
     assert any_model.read_model(f"{URL}/run").source["step"] == 8
 
 
+@pytest.mark.parametrize("name", ["tf", "tf/model.ckpt-5"])
+def test_a_tensorflow_checkpoint_is_copied_with_its_config_and_vocabulary(name, bucket):
+    files = ["bert_config.json", "vocab.txt", "model.ckpt-5.index", "model.ckpt-5.data-00000-of-00001"]
+    for file in (*files, "model.ckpt-5.meta", "eval/events", "graph.txt"):
+        bucket.pipe(f"/bucket/models/tf/{file}", file.encode())
+    with remote_model.local_copy(f"{URL}/{name}", print) as copy:
+        there = {path.name for path in copy.directory.rglob("*") if path.is_file()}
+        assert tensorflow1.find_checkpoint(copy.path) == copy.directory / "model.ckpt-5"
+    assert set(files) <= there <= {*files, "graph.txt", "model.ckpt-5.meta"}
+
+
 def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(folder, bucket, opened):
     upload(bucket, folder, "run")
     for path in bucket.find("/bucket/models/run/checkpoints"):
@@ -117,7 +129,12 @@ def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(folder, buc
     assert same(any_model.read_model(f"{URL}/run", lines.append), any_model.read_model(folder / "run"))
     assert mentions(lines[2], f"{URL}/run", "copying") and opened
     (home,) = copies()
-    assert [path.name for path in (home / "files" / "checkpoints").iterdir() if path.is_dir() and any(path.iterdir())]
+    kept = {"10", "10.sha256.json"}
+    assert {path.name for path in (home / "files" / "checkpoints").iterdir()} == kept
+    for path in bucket.find("/bucket/models/run/checkpoints"):  # the run is begun anew, and is behind
+        if "/10" in path:
+            bucket.rm(path)
+    assert any_model.read_model(f"{URL}/run").source["step"] == 8
 
 
 def test_a_file_of_the_same_size_that_changed_is_noticed_and_the_others_are_reused(folder, bucket, opened):
