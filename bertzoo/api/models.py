@@ -29,8 +29,8 @@ class Loaded(NamedTuple):
 
 
 def load(path: Path | str) -> Loaded:
-    """Load the model at `path`: a run or one of its checkpoints, a model directory, a Hugging Face directory, or an
-    original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
+    """Load the model at a path or URL: a run or one of its checkpoints, a model directory, a Hugging Face directory, or
+    an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
 
     The model takes ids, token types and the mask, each (B,L). A masked language model takes the positions to predict as
     a fourth array (B,P) and returns `masked_logits` (B,P,V); any other head returns `logits`. Raises UserError where an
