@@ -46,7 +46,8 @@ def seal(checkpoint: Path) -> None:
 def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) -> bool:
     """Verify a checkpoint against its manifest; return False if the run was killed before it wrote the manifest.
 
-    arrays: also verify the bytes of array files; if False, only check that these files exist.
+    arrays: also verify the bytes of array files; if False, only check that these files exist. unread: an item of the
+    checkpoint to leave out.
     Raises CheckpointError naming the first file that is missing or changed, or an unreadable manifest.
     """
     path = path_of(checkpoint)
