@@ -93,8 +93,8 @@ def test_settings_that_are_wrong_are_errors(tiny_config: str, tmp_path: Path) ->
 def test_a_conversion_that_cannot_be(to: str, options: dict, named: tuple, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=mentioning(*named)):
         bertzoo.convert(tmp_path, tmp_path / "other", to=to, **options)
-    with pytest.raises(UserError, match=mentioning("gs://", "source")):
-        bertzoo.convert("gs://bucket/run", tmp_path / "other", to="bertzoo")
+    with pytest.raises(UserError, match=mentioning("gs:/bucket/run", "source", "URL")):
+        bertzoo.convert(Path("gs://bucket/run"), tmp_path / "other", to="bertzoo")
 
 
 def test_a_fine_tuned_model_scores_and_predicts(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -62,5 +62,18 @@ def on_disk(name: Path | str | None, argument: str) -> Path | None:
     return None if name is None else paths.on_disk(name, f"{argument} =", "Copy it to this machine and name the copy.")
 
 
+@overload
+def location(name: None, argument: str) -> None: ...
+@overload
+def location(name: Path | str, argument: str) -> Path | str: ...
+@overload
+def location(name: Path | str | None, argument: str) -> Path | str | None: ...
+def location(name: Path | str | None, argument: str) -> Path | str | None:
+    """Return a path on this machine or a URL; raises UserError for a URL that pathlib has mangled."""
+    from bertzoo.core import paths
+
+    return None if name is None else paths.location(name, f"{argument} =", "Pass a URL as text, not as a Path.")
+
+
 def silent(line: str) -> None:
     pass

@@ -8,6 +8,7 @@ from bertzoo.api.arguments import (
     Config,
     Say,
     config_files,
+    location,
     on_disk,
     reject,
     resolve,
@@ -28,8 +29,8 @@ class Loaded(NamedTuple):
 
 
 def load(path: Path | str) -> Loaded:
-    """Load the model at `path`: a run or one of its checkpoints, a model directory, a Hugging Face directory, or an
-    original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
+    """Load the model at a path or URL: a run or one of its checkpoints, a model directory, a Hugging Face directory, or
+    an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
 
     The model takes ids, token types and the mask, each (B,L). A masked language model takes the positions to predict as
     a fourth array (B,P) and returns `masked_logits` (B,P,V); any other head returns `logits`. Raises UserError where an
@@ -168,8 +169,8 @@ def convert(
     for name in ("calibration", "python"):
         if options.get(name) is not None:
             options[name] = Path(options[name])
-    paths = on_disk(source, "source"), on_disk(destination, "destination")
-    return convert(*paths, ExportOptions(to=to, **options), tell or silent, memory_of_file).description
+    source, destination = location(source, "source"), on_disk(destination, "destination")
+    return convert(source, destination, ExportOptions(to=to, **options), tell or silent, memory_of_file).description
 
 
 def plan(

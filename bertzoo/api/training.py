@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertzoo.api import models
-from bertzoo.api.arguments import Config, Say, config_files, on_disk, options_of, resolve, silent
+from bertzoo.api.arguments import Config, Say, config_files, location, on_disk, options_of, resolve, silent
 
 
 class Run(NamedTuple):
@@ -92,9 +92,9 @@ def pretrain(
 ) -> Run:
     """Pretrain a model, or resume the run, as `bertzoo pretrain`.
 
-    from_model: the model that a new run starts from; its [model] applies if `config` has none. options: `workers`
-    (processes that tokenise, 0 for one per core), `batch_workers` (processes that make batches, 0 for a thread),
-    `corpus` (where a resumed run's corpus is now).
+    from_model: the model that a new run starts from, or its URL; its [model] applies if `config` has none. options:
+    `workers` (processes that tokenise, 0 for one per core), `batch_workers` (processes that make batches, 0 for a
+    thread), `corpus` (where a resumed run's corpus is now).
     tell: receives progress lines; None silences them.
     """
     from bertzoo.core.config import as_options
@@ -102,11 +102,11 @@ def pretrain(
     from bertzoo.runs.pretrain_config import Pretrain
     from bertzoo.runs.warm_start import load_recipe
 
-    settings, origin = options_of("pretrain", tell, options), on_disk(from_model, "from_model")
+    settings, origin = options_of("pretrain", tell, options), location(from_model, "from_model")
     if isinstance(config, Pretrain):
         recipe = resolve(Pretrain, config, overrides)
     else:
-        recipe = load_recipe(config_files(config), as_options(overrides or {}), origin, run_dir)
+        recipe = load_recipe(config_files(config), as_options(overrides or {}), origin, run_dir, tell or silent)
     return Run(run_dir, open_run.pretrain(recipe, run_dir, origin, settings))
 
 
@@ -129,7 +129,7 @@ def transfer(
     from bertzoo.runs.transfer_config import Transfer
 
     recipe, settings = resolve(Transfer, config, overrides), options_of("transfer", tell, options)
-    return Run(run_dir, open_run.transfer(recipe, run_dir, on_disk(teacher, "teacher"), stages, settings))
+    return Run(run_dir, open_run.transfer(recipe, run_dir, location(teacher, "teacher"), stages, settings))
 
 
 def prune(
@@ -150,7 +150,7 @@ def prune(
     from bertzoo.pruning.settings import Prune
 
     recipe, settings = resolve(Prune, config, overrides), options_of("prune", tell, options)
-    return prune(recipe, run_dir, on_disk(from_model, "from_model"), settings).model.absolute()
+    return prune(recipe, run_dir, location(from_model, "from_model"), settings).model.absolute()
 
 
 def finetune(
@@ -172,5 +172,5 @@ def finetune(
     from bertzoo.finetuning.settings import Finetune
 
     recipe = resolve(Finetune, config, overrides)
-    models = on_disk(from_model, "from_model"), on_disk(teacher, "teacher")
+    models = location(from_model, "from_model"), location(teacher, "teacher")
     return FineTuned(Path(run_dir), run.train(recipe, str(run_dir), *models, tell or silent, console=tell is not None))

@@ -1,7 +1,8 @@
 """Convert a model to Hugging Face's format, or to a file for phones.
 
-SRC is a run, RUN/checkpoints/STEP, a model or Hugging Face directory, or a TensorFlow 1 checkpoint of BERT, MobileBERT,
-ELECTRA or ConvBERT (needs TensorFlow). DST must be new or empty; it appears once it is complete.
+SRC is a run, RUN/checkpoints/STEP, a model or Hugging Face directory, a TensorFlow 1 checkpoint of BERT, MobileBERT,
+ELECTRA or ConvBERT (needs TensorFlow), or a URL of one of these. DST must be new or empty; it appears once it is
+complete.
 
 Files for phones are litert (NAME.tflite), onnx (NAME.onnx), executorch (NAME.pte), torch-export (NAME.pt2) and
 torchscript (NAME.pt). FILE.json describes FILE; FILE.files/ has the model card, the tokenizer and golden.json, to test
@@ -21,7 +22,7 @@ from typing import Any
 
 from bertzoo.cli.support.options import Parser, say
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import on_disk
+from bertzoo.core.paths import Location, location, on_disk
 from bertzoo.export.options import DIRECTORIES, EXAMPLES, FILES, HEADS, POOLINGS, PRECISIONS, ExportOptions
 
 
@@ -100,8 +101,8 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _source(text: str) -> Path:
-    return on_disk(text, "SRC =", "Copy the model to this machine and name the copy.")
+def _source(text: str) -> Location:
+    return location(text, "SRC =", "Write :// after the protocol.")
 
 
 def _destination(text: str) -> Path:

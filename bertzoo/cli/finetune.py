@@ -37,14 +37,14 @@ def arguments(parser: Parser) -> None:
     training.model_option(
         parser,
         "--from",
-        "the model to fine-tune, whose head is replaced: a run, a model or Hugging Face directory, or another "
-        "fine-tuning run (default: what the resumed run recorded)",
+        "the model to fine-tune, whose head is replaced: a run, a model or Hugging Face directory, another "
+        "fine-tuning run, or a URL of one of these (default: what the resumed run recorded)",
     )
     training.model_option(
         parser,
         "--teacher",
-        "a fine-tuning run on the same task; the loss weights the labels by alpha and its predictions by 1 - alpha "
-        "(default: none)",
+        "a fine-tuning run on the same task, or its URL; the loss weights the labels by alpha and its predictions by "
+        "1 - alpha (default: none)",
     )
     json_option(parser, "print results.json instead of a summary")
 

@@ -28,7 +28,7 @@ def arguments(parser: Parser) -> None:
     inputs.add_argument(
         "model",
         metavar="MODEL",
-        help="a run, a checkpoint, a model or Hugging Face directory, or a TensorFlow 1 checkpoint",
+        help="a run, a checkpoint, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one",
     )
     inputs.add_argument("--teacher", metavar="MODEL", help="the model to compare with (default: none)")
     inputs.add_argument(

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bertzoo.cli.support import training
-from bertzoo.cli.support.options import Parser
+from bertzoo.cli.support.options import Parser, say
 
 if TYPE_CHECKING:
     from bertzoo.runs.pretrain_config import Pretrain
@@ -37,8 +37,8 @@ def arguments(parser: Parser) -> None:
     training.model_option(
         parser,
         "--from",
-        "start from a run, one of its checkpoints, a model or Hugging Face directory, or a TensorFlow 1 checkpoint; a "
-        "resumed run does not read it again (default: random parameters)",
+        "start from a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a "
+        "URL of one of these; a resumed run does not read it again (default: random parameters)",
     )
 
 
@@ -47,7 +47,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.runs.warm_start import load_recipe
 
     def load() -> "Pretrain":
-        return load_recipe(args.files, overrides, args.origin, args.run_dir)
+        return load_recipe(args.files, overrides, args.origin, args.run_dir, say)
 
     return training.main(args, load, train, late=args.origin is not None)
 

@@ -38,7 +38,8 @@ def arguments(parser: Parser) -> None:
         parser,
         "--from",
         "the model that [model] describes, with the heads of [objective]: a run, one of its checkpoints, a model or "
-        "Hugging Face directory, or a TensorFlow 1 checkpoint (default: what the resumed run recorded)",
+        "Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of these (default: what the resumed run "
+        "recorded)",
     )
 
 

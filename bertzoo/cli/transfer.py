@@ -36,8 +36,8 @@ def arguments(parser: Parser) -> None:
     training.model_option(
         parser,
         "--teacher",
-        "a run, one of its checkpoints, a model or Hugging Face directory, or a TensorFlow 1 checkpoint (default: the "
-        "teacher that the resumed run recorded)",
+        "a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one "
+        "of these (default: the teacher that the resumed run recorded)",
     )
     parser.group("training").add_argument(
         "--stages",

@@ -54,7 +54,8 @@ def parse_toml(text: str | bytes) -> dict[str, Any]:
 def _contents(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            data = file.read(LIMIT + 1) if (size := path.stat().st_size) <= LIMIT else b""
+            size = getattr(path.stat(), "st_size", 0)  # a file in a bucket has none
+            data = file.read(LIMIT + 1) if size <= LIMIT else b""
     except OSError as error:
         error.filename = error.filename or str(path)  # a failing read() names no file
         raise

@@ -8,6 +8,7 @@ from typing import cast
 
 from bertzoo.core.errors import UserError
 
+Location = Path | str  # a path on this machine, or a URL
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _INSIDE = re.compile(r"checkpoints|iterations|seed-\d+")  # folders of a run's directory that hold models
 _HUB = re.compile(r"(?!.*\.\.)(?!.*\.[A-Za-z]\w*$)(\w[\w.-]*/)?\w[\w.-]*")  # a Hub model, but no file such as a.toml
@@ -30,6 +31,16 @@ def on_disk(name: Path | str, what: str, instead: str) -> Path:
     if _FLATTENED.match(str(name)):
         raise UserError(f"{what} {name} is a URL, but this must be a path on this machine. {instead}")
     return Path(name)
+
+
+def location(name: Location, what: str, instead: str) -> Location:
+    """Return a URL without its last slashes, and any other name as `on_disk` does."""
+    return str(name).rstrip("/") if is_url(str(name)) else on_disk(name, what, instead)
+
+
+def resolve_name(name: Location) -> str:
+    """Return an absolute path without links, or a URL as it is."""
+    return str(name).rstrip("/") if is_url(str(name)) else str(Path(name).resolve())
 
 
 def run_directory(name: Path | str) -> Path:

@@ -3,10 +3,12 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from bertzoo.core import atomic, paths
 from bertzoo.core.errors import CorpusError
@@ -14,7 +16,11 @@ from bertzoo.core.errors import CorpusError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
+T = TypeVar("T")
 _CHUNK = 8 << 20  # bytes of one read
+_TRANSFERS = 8  # files copied at once
+# Of a listing's entry, what changes with the contents; file systems have different ones.
+_VERSIONS = ("etag", "ETag", "generation", "blob_id", "mtime", "LastModified", "last_modified", "created")
 
 
 @contextlib.contextmanager
@@ -76,6 +82,25 @@ class RemoteFolder:
         sizes = {entry["name"].rstrip("/"): entry["size"] or 0 for entry in entries}
         return {name.rsplit("/", 1)[-1]: size for name, size in sizes.items() if name != self.path}
 
+    def list_tree(self) -> dict[str, tuple[int, str]]:
+        """Path -> bytes and version of every file below the folder; empty if it does not exist.
+
+        The version differs between contents of one path; "" if the file system has none.
+        """
+        with remote_errors(self.url):
+            self.system.invalidate_cache()
+            try:
+                entries = cast(dict[str, Any], self.system.find(self.path, detail=True))
+            except FileNotFoundError:
+                return {}
+        tree = {}
+        for name, entry in entries.items():
+            path = name.removeprefix(f"{self.path}/")
+            if path != name and not {"", ".", ".."} & set(path.split("/")):  # a bucket may hold a key such as a/../b
+                version = next((str(entry[key]) for key in _VERSIONS if entry.get(key)), "")
+                tree[path] = entry["size"] or 0, version
+        return tree
+
     def read_bytes(self, name: str) -> bytes:
         """Return the contents of a small file."""
         with remote_errors(f"{self.url}/{name}"):
@@ -109,6 +134,26 @@ class RemoteFolder:
             self.system.put_file(str(source), path)
             if (arrived := self.system.info(path)["size"]) != size:
                 raise CorpusError(f"{self.url}/{name} has {arrived:,} of {size:,} bytes. Run the same command again.")
+
+
+def check_room(directory: Path, size: int, url: str) -> None:
+    """Raise CorpusError unless the disk of an existing directory has room for `size` bytes of a URL."""
+    if (free := shutil.disk_usage(directory).free) < size:
+        raise CorpusError(
+            f"{directory} has room for {free / 1e9:,.1f} of the {size / 1e9:,.1f} GB of {url}. Make room, or set "
+            "XDG_CACHE_HOME to a directory on a larger disk."
+        )
+
+
+def transfer_files(copy: Callable[[T], None], items: Iterable[T]) -> None:
+    """Copy several items at once; after a failure, start no more and raise it."""
+    with ThreadPoolExecutor(_TRANSFERS) as pool:
+        try:
+            for _ in pool.map(copy, items):
+                pass
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def scratch_directory(kind: str, *identity: object) -> Path:

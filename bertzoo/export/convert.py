@@ -15,7 +15,7 @@ from bertzoo.conversion.family import Inexpressible
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import model_name
+from bertzoo.core.paths import Location, model_name
 from bertzoo.core.version import __version__
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export import card
@@ -51,7 +51,7 @@ class Converted(NamedTuple):
 
 
 def convert(
-    source: Path, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None = None
+    source: Location, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None = None
 ) -> Converted:
     """Read the model in `source` and write it to `destination`, which appears only when it is complete.
 
@@ -90,9 +90,9 @@ def convert(
     return Converted(pretrained, None, written=not repeat)
 
 
-def _read_model(source: Path, options: ExportOptions, tell: Tell) -> Pretrained:
+def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrained:
     """Read the model and apply the options for head, licence and padding; `tell` receives what is left out."""
-    pretrained = any_model.read_model(source)
+    pretrained = any_model.read_model(source, tell)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)
         for name in dropped:
@@ -105,7 +105,7 @@ def _read_model(source: Path, options: ExportOptions, tell: Tell) -> Pretrained:
 
 
 def _convert_to_file(
-    source: Path, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None
+    source: Location, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None
 ) -> Converted:
     """Write a file; packages and destination are checked before the model is read, which can take minutes."""
     target = targets(options.python or Path(sys.executable))[options.to]
@@ -147,7 +147,8 @@ def _convert_to_file(
         optimise=not options.no_optimize,
         calibration=texts,
     )
-    quiz = build_quiz(source, pretrained, max(settings.lengths), options.examples, tell)
+    with any_model.local_model(source) as (local, rename):
+        quiz = build_quiz(local, pretrained, max(settings.lengths), options.examples, lambda line: tell(rename(line)))
     with atomic.new_files(destination, *names) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)
         description = write_file(target, pretrained, temporary / destination.name, settings, quiz, measure, request)

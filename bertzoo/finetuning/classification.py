@@ -2,13 +2,13 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.labels import teacher_logits
 from bertzoo.finetuning.scoring import LabelScorer, LabelSplit, scaled
@@ -87,7 +87,7 @@ class LabelTask(TaskKind):
         tokenizer: Tokenizer,
         padding: int,
         mesh: jax.sharding.Mesh,
-        teacher: Path | None,
+        teacher: Location | None,
         tell: Say,
     ) -> TaskData:
         recipe, task = self.recipe, self.task

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from bertzoo.conversion import tensors
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.paths import Location, resolve_name
 from bertzoo.finetuning.scoring import Predictor
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Say
@@ -66,19 +66,19 @@ def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> 
 
 
 def teacher_logits(
-    path: Path, recipe: Finetune, task: Task, examples: Sequence[Example], mesh: jax.sharding.Mesh, tell: Say
+    path: Location, recipe: Finetune, task: Task, examples: Sequence[Example], mesh: jax.sharding.Mesh, tell: Say
 ) -> tuple[np.ndarray, dict[str, str]]:
     """The teacher's logits (N,C) on `examples` and the teacher's record for run.json.
 
     Logits of a regression are rescaled to the student's `scale`. The teacher uses its own tokenizer. Raises ConfigError
     unless it is fine-tuned on this task.
     """
-    model = any_model.read_model(path)
+    model = any_model.read_model(path, tell)
     tokenizer = model.tokenizer
     if not isinstance(model.head, SequenceClassification) or tokenizer is None:
         lacks = "tokenizer" if isinstance(model.head, SequenceClassification) else "head for classes"
         raise ConfigError(f"--teacher={path} has no {lacks}. Use a model fine-tuned on {task.name}.")
-    record = {"path": str(path.resolve()), "parameters_sha256": tensors.digest(model.params)}
+    record = {"path": resolve_name(path), "parameters_sha256": tensors.digest(model.params)}
     model = relabel(model, task, f"--teacher={path}", tell)
     module, params = model.module()
     longest = min(recipe.max_length, model.model.max_positions)

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.scoring import Predictor
 from bertzoo.finetuning.task_kind import Evaluation, Say, TaskData, TaskKind, changed_field, check_split, tell_skipped
@@ -76,7 +76,7 @@ class QuestionTask(TaskKind):
         tokenizer: Tokenizer,
         padding: int,
         mesh: jax.sharding.Mesh,
-        teacher: Path | None,
+        teacher: Location | None,
         tell: Say,
     ) -> TaskData:
         recipe, size = self.recipe, self.recipe.batch_size

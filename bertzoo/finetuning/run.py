@@ -2,13 +2,12 @@
 
 import statistics
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from bertzoo.core import atomic
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError
-from bertzoo.core.paths import on_disk
+from bertzoo.core.paths import Location, on_disk
 from bertzoo.finetuning.classification import LabelTask
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.run_dir import check_config, claim, model_of
@@ -48,8 +47,8 @@ def resolve_task(recipe: Finetune) -> TaskKind:
 def train(
     recipe: Finetune,
     run_dir: str,
-    origin: Path | None,
-    teacher: Path | None,
+    origin: Location | None,
+    teacher: Location | None,
     tell: Callable[[str], None],
     *,
     console: bool = True,
@@ -61,7 +60,7 @@ def train(
     on_disk(run_dir, "the run directory", "Use a local or mounted directory, and copy the results there.")
     task, run = resolve_task(recipe), RunDirectory(run_dir)
     check_teacher(recipe, task, teacher, recorded=run.origin("teacher") is not None)
-    start = load_starting_model(model_of(run, "from", origin), recipe, task)
+    start = load_starting_model(model_of(run, "from", origin), recipe, task, tell)
     with run.locked():
         check_config(run, recipe)
         for line in start.report:
@@ -82,7 +81,7 @@ def train(
         return results
 
 
-def check_teacher(recipe: Finetune, task: TaskKind, teacher: Path | None, recorded: bool = False) -> None:
+def check_teacher(recipe: Finetune, task: TaskKind, teacher: Location | None, recorded: bool = False) -> None:
     """Raise ConfigError if alpha or the task does not fit the teacher that is passed or `recorded` in run.json."""
     if not task.distillable and (teacher is not None or recipe.alpha < 1):
         option = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"

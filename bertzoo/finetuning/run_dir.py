@@ -1,13 +1,13 @@
 """Write and check a fine-tuning run's config and run.json."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.paths import Location
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.runs import provenance
 from bertzoo.runs.provenance import software
@@ -17,14 +17,14 @@ EXAMPLES = "examples_sha256"  # key of run.json
 FREE = ("seeds", "log_every", "data_dir")  # keys that may change when a run resumes
 
 
-def model_of(run: RunDirectory, name: str, path: Path | None) -> Path:
+def model_of(run: RunDirectory, name: str, path: Location | None) -> Location:
     """Return `path`, else the recorded path of a run's `from` or `teacher`; raises UserError if both are missing."""
     if path is not None:
         return path
     recorded = run.origin(name)
     if recorded is None:
         raise UserError(f"--{name} is missing. Name the {'model to fine-tune' if name == 'from' else 'teacher'}")
-    return Path(recorded["path"])
+    return recorded["path"]
 
 
 def check_config(run: RunDirectory, recipe: Finetune) -> None:

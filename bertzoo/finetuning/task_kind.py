@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.paths import Location
 from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.finetuning.settings import Finetune
@@ -93,7 +94,7 @@ class TaskKind(ABC):
         tokenizer: Tokenizer,
         padding: int,
         mesh: jax.sharding.Mesh,
-        teacher: Path | None,
+        teacher: Location | None,
         tell: Say,
     ) -> TaskData:
         """Read and encode the splits for a model.

@@ -2,15 +2,15 @@
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import TaskKind
+from bertzoo.finetuning.task_kind import Say, TaskKind
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.runs import any_model
 from bertzoo.runs.warm_start import match_parameters, origin_record, pad_vocabulary
@@ -44,9 +44,11 @@ class StartingModel:
         return sum(math.prod(shape) for shape in shapes.values())
 
 
-def load_starting_model(path: Path, recipe: Finetune, task: TaskKind) -> StartingModel:
+def load_starting_model(
+    path: Location, recipe: Finetune, task: TaskKind, tell: Say = lambda line: None
+) -> StartingModel:
     """Load the model at `path` under a fresh head; raises UserError if there is none, or it does not fit the config."""
-    source = any_model.read_model(path)
+    source = any_model.read_model(path, tell)
     if source.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
     model = source.model

@@ -12,6 +12,7 @@ from typing import Any
 
 from bertzoo.core import config, schema
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.paths import is_url
 from bertzoo.export.options import SUFFIXES
 from bertzoo.finetuning.sweep.grid import check_table, flatten, to_text
 from bertzoo.finetuning.sweep.record import BEST
@@ -85,14 +86,15 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Directories of a pipeline's outputs. training: of pretrain, transfer and prune, which may be a URL."""
+    """Directories of a pipeline's outputs. training: of pretrain, transfer and prune; a URL is for the first two."""
 
     stages: Path
     training: str
 
     def output(self, step: Step) -> str:
         """The path of what a step makes."""
-        folder = self.training if step.verb in verbs.TRAINING else str(self.stages)
+        here = step.verb not in verbs.TRAINING or (step.verb == "prune" and is_url(self.training))
+        folder = str(self.stages) if here else self.training
         return f"{folder}/{step.name}{step.suffix}"
 
     def readable(self, step: Step) -> str:

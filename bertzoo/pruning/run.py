@@ -13,7 +13,7 @@ import optax
 from bertzoo.conversion.pretrained import inherited
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.core.paths import on_disk
+from bertzoo.core.paths import Location, on_disk
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Model
@@ -28,7 +28,7 @@ from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import any_model, job, prune_layout, stage_setups, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
-from bertzoo.runs.open_run import Options, check_apart, open_corpus
+from bertzoo.runs.open_run import Options, check_apart, check_model, open_corpus
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.step_memory import check_memory
 from bertzoo.runs.transfer_config import Transfer
@@ -54,7 +54,7 @@ class PruneResult(NamedTuple):
     model: Path
 
 
-def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Options) -> PruneResult:
+def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: Options) -> PruneResult:
     """Prune a model to its budget, or resume.
 
     origin: the unpruned model; may be None for a resumed run. Raises UserError if config, model and run directory do
@@ -63,9 +63,9 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Opti
     on_disk(run_dir, "the run directory", "Name a local or mounted directory, and copy it from there.")
     run = PruneDirectory(run_dir)
     path, digest = hosts.share("what is pruned", lambda: unpruned_model(origin, run))
-    check_apart(Path(path), run, "--from", "Give the pruned model a directory of its own.")
+    check_apart(path, run, "--from", "Give the pruned model a directory of its own.")
     if digest is None:
-        any_model.check_model(Path(path))
+        check_model(path, options)
     with run.shared():
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
             options.tell_once(f"changed since the run started: {line}")
@@ -73,7 +73,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Opti
         tuned = recipe.distillation_recipe(recipe.model)
         check_memory(tuned, mesh, options.tell_once, lambda stage: f"tuning.{stage}")
         keep_programs()
-        pruning = Pruning(recipe, run, Path(path), digest, mesh, options)
+        pruning = Pruning(recipe, run, path, digest, mesh, options)
         vocabulary = pruning.tokenizer()
         # A finished run does not open its corpus again: the text may be gone.
         model = pruning.train(lambda: open_corpus(recipe, run, vocabulary, options))
@@ -86,7 +86,7 @@ class Pruning:
 
     recipe: Prune
     run: PruneDirectory
-    origin: Path
+    origin: Location
     digest: str | None
     mesh: jax.sharding.Mesh
     options: Options
@@ -276,7 +276,7 @@ class Pruning:
         hosts.share("the result", write)
         return model
 
-    def _read(self, path: Path, model: Model) -> WarmStart:
+    def _read(self, path: Location, model: Model) -> WarmStart:
         """Read the parameters of a model for the run's objective, without rows that pad the vocabulary.
 
         Raises ConfigError if the model lacks a part that the objective needs.
@@ -315,7 +315,7 @@ class Pruning:
             )
 
 
-def unpruned_model(origin: Path | None, run: RunDirectory) -> tuple[str, str | None]:
+def unpruned_model(origin: Location | None, run: RunDirectory) -> tuple[str, str | None]:
     """Return the path of the unpruned model and, for a run that has begun, the hash of its parameters.
 
     Raises UserError if neither `origin` nor the run names one.

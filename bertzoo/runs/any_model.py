@@ -3,7 +3,8 @@ checkpoints; write model directories.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from bertzoo.conversion.pretrained import Pretrained, check_vocabulary, inherite
 from bertzoo.core import config
 from bertzoo.core.documents import read_json, read_toml
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import missing_model, on_disk
+from bertzoo.core.paths import Location, location, missing_model
 from bertzoo.core.version import __version__
 from bertzoo.data.tokenizers import tokenizer as saved
 from bertzoo.models import Model
@@ -27,11 +28,13 @@ from bertzoo.runs import prune_layout
 from bertzoo.runs.kind import kind_of
 from bertzoo.runs.load_run import load_run as load_run
 from bertzoo.runs.pretrain_config import Checked
+from bertzoo.runs.remote_model import MODEL as MODEL
+from bertzoo.runs.remote_model import RESULTS as RESULTS
+from bertzoo.runs.remote_model import Tell, local_copy
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.state import named
 
-MODEL, PARAMETERS, TOKENIZER = "model.toml", "parameters.safetensors", "tokenizer"
-RESULTS = "results.json"  # the results of a fine-tuning run, which has a model directory for each seed
+PARAMETERS, TOKENIZER = "parameters.safetensors", "tokenizer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +45,44 @@ class ModelTables:
     head: Head = field(default_factory=NoHead)
 
 
-def read_model(path: Path | str) -> Pretrained:
-    """Read the model at a path.
+def read_model(path: Location, tell: Tell = lambda line: None) -> Pretrained:
+    """Read the model at a path, or behind a URL through this machine's copy, whose making `tell` reports.
 
     path: a run, one of its checkpoints, a fine-tuning run (its best seed), a pruning run, a model directory or a
     Hugging Face directory. A TensorFlow 1 checkpoint is named by its directory or by the prefix of its files. Raises
     UserError if the path is none of these, or damaged.
     """
-    return _reader(on_disk(path, "the model", "Copy it to this machine and name the copy."))()
+    with local_model(path, tell) as (local, rename):
+        return _renamed(_reader(local)(), rename)
 
 
-def check_model(path: Path) -> None:
-    """Raise UserError unless `read_model` would find a model at a path; reads no parameters."""
-    _reader(path)
+def check_model(path: Location, tell: Tell = lambda line: None) -> None:
+    """Raise UserError unless `read_model` would find a model; reads no parameters, but copies a URL's model."""
+    with local_model(path, tell) as (local, _):
+        _reader(local)
+
+
+@contextmanager
+def local_model(path: Location, tell: Tell = lambda line: None) -> Iterator[tuple[Path, Callable[[str], str]]]:
+    """Yield a model's path on this machine, and a function that puts the URL, if it has one, for the path in a text."""
+    path = location(path, "the model", "Write :// after the protocol, or copy the model to this machine.")
+    if isinstance(path, Path):
+        yield path, str
+        return
+    with local_copy(path, tell) as copy:
+        try:
+            yield copy.path, copy.rename
+        except UserError as error:
+            raise UserError(copy.rename(str(error))) from error
+
+
+def _renamed(model: Pretrained, rename: Callable[[str], str]) -> Pretrained:
+    return replace(
+        model,
+        origin=rename(model.origin),
+        source={key: rename(value) if isinstance(value, str) else value for key, value in model.source.items()},
+        others={kind: _renamed(part, rename) for kind, part in model.others.items()},
+    )
 
 
 def _reader(path: Path) -> Callable[[], Pretrained]:

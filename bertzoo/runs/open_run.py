@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from bertzoo.core.errors import UserError
+from bertzoo.core.paths import Location, resolve_name
 from bertzoo.data import pipeline
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
@@ -55,7 +56,7 @@ class Options:
             self.tell(line)
 
 
-def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Path | None, options: Options) -> int:
+def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, options: Options) -> int:
     """Start or resume a pretraining run, train to the end, and return the number of steps done.
 
     origin: the model that a new run starts from. Raises UserError if the config does not fit the run, origin, corpus or
@@ -66,7 +67,7 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Path | None, options
         check_apart(origin, run, "--from", "A run resumes by itself; leave --from out.")
         # Check before creating the directory; a run with a checkpoint does not read its origin again.
         if hosts.share("the newest checkpoint", run.latest) is None:
-            any_model.check_model(origin)
+            check_model(origin, options)
     with run.shared():
         mesh = _checked_devices(recipe, run, tell, origin)
         start, vocabulary = _warm_start(run, recipe, origin, tell)
@@ -75,7 +76,11 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Path | None, options
 
 
 def transfer(
-    recipe: Transfer, run_dir: str | Path, teacher_path: Path | None, stages: tuple[int, int] | None, options: Options
+    recipe: Transfer,
+    run_dir: str | Path,
+    teacher_path: Location | None,
+    stages: tuple[int, int] | None,
+    options: Options,
 ) -> int:
     """Train a student on its teacher to the run's end or to the end of stage `stages[1]`; return the steps done.
 
@@ -84,18 +89,18 @@ def transfer(
     """
     run, tell = RunDirectory(run_dir), options.tell_once
     path, record = hosts.share("the teacher", lambda: _teacher(teacher_path, run))
-    check_apart(Path(path), run, "--teacher", "Give the student a directory of its own.")
-    any_model.check_model(Path(path))
+    check_apart(path, run, "--teacher", "Give the student a directory of its own.")
+    check_model(path, options)
     until = hosts.share("the stages", lambda: _until(stages, recipe, run))
     with run.shared():
         mesh = _checked_devices(recipe, run, tell)
-        start = teacher.read_teacher(Path(path), recipe, mesh)
+        start = teacher.read_teacher(path, recipe, mesh)
         if record and record["parameters_sha256"] != start.record["parameters_sha256"]:
             raise UserError(
                 f"the parameters in {path} differ from those of this run's teacher in {record['path']}. Restore that "
                 "teacher or use a different --run_dir."
             )
-        _check_same_everywhere(start.record, "the teacher's parameters", Path(path))
+        _check_same_everywhere(start.record, "the teacher's parameters", path)
         if not record:
             for line in start.report:
                 tell(line)
@@ -103,10 +108,18 @@ def transfer(
         return job.train(recipe, batches, run, mesh, start, until, console=options.console)
 
 
-def check_apart(path: Path, run: RunDirectory, flag: str, instead: str) -> None:
+def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> None:
     """Raise UserError, ending with `instead`, if `path` (the value of option `flag`) is the run's own directory."""
-    if path.resolve() == run.path.resolve():
+    if resolve_name(path) == resolve_name(run.name):
         raise UserError(f"{flag} and --run_dir are both {run.name}. {instead}")
+
+
+def check_model(path: Location, options: Options) -> None:
+    """Raise UserError in every process if process 0 finds no model; each machine copies a model behind a URL."""
+    hosts.share("the model", lambda: any_model.check_model(path, options.tell), timeout=_DAY)
+    if not hosts.is_first():
+        any_model.check_model(path, options.tell)
+    hosts.barrier("the model", timeout=_DAY)
 
 
 def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:
@@ -182,7 +195,7 @@ def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
 
 
 def _checked_devices(
-    recipe: Recipe, run: RunDirectory, tell: Callable[[str], None], origin: Path | None = None
+    recipe: Recipe, run: RunDirectory, tell: Callable[[str], None], origin: Location | None = None
 ) -> jax.sharding.Mesh:
     """Check the config against run and devices before tokenising, which may take hours, and return the mesh."""
     for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
@@ -195,7 +208,7 @@ def _checked_devices(
 
 
 def _warm_start(
-    run: RunDirectory, recipe: Pretrain, origin: Path | None, tell: Callable[[str], None]
+    run: RunDirectory, recipe: Pretrain, origin: Location | None, tell: Callable[[str], None]
 ) -> tuple[WarmStart | None, Tokenizer | None]:
     """Return the warm start of a run with an origin but no checkpoint, and the tokenizer of any run with an origin.
 
@@ -215,7 +228,7 @@ def _warm_start(
     return start, start.tokenizer
 
 
-def _check_same_everywhere(record: dict[str, Any], label: str, path: Path) -> None:
+def _check_same_everywhere(record: dict[str, Any], label: str, path: Location) -> None:
     """Raise UserError if the model at `path` has other parameters in this process than in process 0."""
     digest = record["parameters_sha256"]
     first = hosts.share(label, lambda: digest)
@@ -230,7 +243,7 @@ def _batches(recipe: Recipe, run: RunDirectory, vocabulary: Tokenizer | None, op
     return RunBatches(recipe, corpus, run.plans, options.tell_once, workers=options.batch_workers)
 
 
-def _teacher(teacher_path: Path | None, run: RunDirectory) -> tuple[str, dict | None]:
+def _teacher(teacher_path: Location | None, run: RunDirectory) -> tuple[str, dict | None]:
     """Return the teacher's path and its record in run.json, which is None for a run without a checkpoint."""
     record = None
     if run.latest() is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertzoo.core import atomic, config, lock
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import check_vacant, place, run_directory
+from bertzoo.core.paths import Location, check_vacant, place, resolve_name, run_directory
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import provenance
@@ -95,7 +95,7 @@ class RunDirectory:
             )
         return config.load(recipe_class(self.config), [self.config])
 
-    def changes(self, recipe: Recipe, origin: Path | None = None) -> list[str]:
+    def changes(self, recipe: Recipe, origin: Location | None = None) -> list[str]:
         """Return a line for each difference between `recipe` and the run's saved config.
 
         origin: the model that the run is to start from. Raises ConfigError if a run with a checkpoint changes a key in
@@ -105,7 +105,7 @@ class RunDirectory:
             return []
         old, done = self.load(), self.latest()
         before = {"from": recorded["path"]} if (recorded := self.origin("from")) else {}
-        now = {"from": str(origin.resolve())} if origin else {}
+        now = {"from": resolve_name(origin)} if origin else {}
         changed = config.difference(before, now) + config.difference(old, recipe)
         if done is not None:
             fixed = [line for line in changed if line.startswith(FIXED)]

@@ -1,7 +1,6 @@
 """Read the teacher of a transfer: place its parameters on devices, and copy some to the student."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import flax.traverse_util
@@ -12,6 +11,7 @@ from flax import linen as nn
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.paths import Location
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import stack
 from bertzoo.runs import any_model, stage_setups
@@ -27,7 +27,7 @@ from bertzoo.runs.warm_start import (
 from bertzoo.train.state import name_of, named, shapes_of
 
 
-def read_teacher(path: Path, recipe: Transfer, mesh: jax.sharding.Mesh) -> WarmStart:
+def read_teacher(path: Location, recipe: Transfer, mesh: jax.sharding.Mesh) -> WarmStart:
     """Return a student's warm start from the teacher at `path`; its `frozen` holds the teacher's parameters on devices.
 
     Raises UserError if `path` is not a model, is not the config's teacher, or lacks parameters that the transfer reads.

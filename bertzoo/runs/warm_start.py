@@ -16,12 +16,14 @@ from bertzoo.conversion import tensors
 from bertzoo.conversion.pretrained import Pretrained, fits, inherited
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.paths import Location, resolve_name
 from bertzoo.data.settings import Data
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer, check_size
 from bertzoo.models import Compute, Model
 from bertzoo.runs import any_model
 from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.remote_model import Tell
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.state import shapes_of
 
@@ -70,7 +72,11 @@ class Match:
 
 
 def load_recipe(
-    files: Iterable[str | Path], overrides: Iterable[tuple[str, str]], origin: Path | None, run_dir: str | Path
+    files: Iterable[str | Path],
+    overrides: Iterable[tuple[str, str]],
+    origin: Location | None,
+    run_dir: str | Path,
+    tell: Tell = lambda line: None,
 ) -> Pretrain:
     """Load the config of a pretraining run; if no file has [model], the model at `origin` provides it.
 
@@ -86,7 +92,7 @@ def load_recipe(
             )
         run = RunDirectory(run_dir)
         if run.latest() is None:
-            return any_model.read_model(str(origin)).model
+            return any_model.read_model(origin, tell).model
         run.fetch()
         return run.load().model
 
@@ -127,7 +133,7 @@ def match_parameters(
     return match
 
 
-def read_warm_start(path: Path, recipe: Pretrain) -> WarmStart:
+def read_warm_start(path: Location, recipe: Pretrain) -> WarmStart:
     """Return the warm start of a run of `recipe` from the model at `path`; raises UserError if that does not fit."""
     source = replace(any_model.read_model(path), origin=str(path))
     changed = check_same_model(source, recipe.model, "model")
@@ -149,10 +155,10 @@ def read_warm_start(path: Path, recipe: Pretrain) -> WarmStart:
     )
 
 
-def origin_record(source: Pretrained, path: Path) -> dict[str, Any]:
+def origin_record(source: Pretrained, path: Location) -> dict[str, Any]:
     """Return the entry of run.json for a model that a run is made from: its path, hash, step, licence and language."""
     digest = tensors.digest(source.params | source.generator)
-    record: dict[str, Any] = {"path": str(path.resolve()), "parameters_sha256": digest}
+    record: dict[str, Any] = {"path": resolve_name(path), "parameters_sha256": digest}
     return record | inherited(source.source) | ({"step": source.source["step"]} if "step" in source.source else {})
 
 

@@ -18,7 +18,8 @@ from bertzoo.core.paths import is_url, place
 from bertzoo.train import contents, hosts, manifest
 from bertzoo.train.state import State, named
 
-_COMMITTED = "commit_success.txt"  # orbax's marker of a complete checkpoint
+COMMITTED = "commit_success.txt"  # orbax's marker of a complete checkpoint
+TRAINING = "training"  # the item of a checkpoint beside its parameters
 _ENVIRONMENT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM)  # they do not mean damage
 _restores = itertools.count()
 
@@ -37,7 +38,7 @@ def steps_in(directory: Path) -> list[int]:
     # be reported. A bucket has no atomic rename: there a complete checkpoint has a marker file.
     paths = [path for path in directory.iterdir() if path.name.isdecimal() and path.is_dir()]
     if is_url(str(directory)):
-        paths = [path for path in paths if (path / _COMMITTED).exists()]
+        paths = [path for path in paths if (path / COMMITTED).exists()]
     return sorted(int(path.name) for path in paths)
 
 
@@ -96,7 +97,7 @@ def restore_state(checkpoint: Path, abstract: State) -> State:
     Raises DamagedCheckpoint, or CheckpointError if it is of another model or optimiser.
     """
     params, training = items_of(abstract)
-    items = {"params": params, "training": training}
+    items = {"params": params, TRAINING: training}
     sealed = hosts.share(f"verifying {checkpoint}", lambda: _verify(checkpoint))
     if isinstance(sealed, str):
         raise DamagedCheckpoint(sealed)
@@ -108,7 +109,7 @@ def restore_state(checkpoint: Path, abstract: State) -> State:
     if failure := _failure_of_any(failure):
         raise failure
     assert restored is not None
-    return State(params=restored["params"], **restored["training"])
+    return State(params=restored["params"], **restored[TRAINING])
 
 
 def restore_params(
@@ -120,7 +121,7 @@ def restore_params(
     missing, damaged or of another model.
     """
     checkpoint = find_checkpoint(directory, which)
-    sealed = _verify(checkpoint)
+    sealed = _verify(checkpoint, unread=TRAINING)
     if isinstance(sealed, str):
         raise DamagedCheckpoint(sealed)
     options = ocp.options.MultiprocessingOptions()
@@ -132,10 +133,10 @@ def restore_params(
     return _restore_items(checkpoint, {"params": abstract_params}, sealed, options)["params"], int(checkpoint.name)
 
 
-def _verify(checkpoint: Path) -> bool | str:
+def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:
     """Return whether a checkpoint has a manifest, or a sentence on how the checkpoint differs from its manifest."""
     try:
-        return manifest.verify(checkpoint)
+        return manifest.verify(checkpoint, unread=unread)
     except CheckpointError as error:
         return str(error)
 

@@ -4,6 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from etils import epath
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 from messages import mentioning, mentions
 
 from bertzoo.cli import main as cli
@@ -41,6 +44,13 @@ def test_a_large_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for read in (documents.read_json, documents.read_toml):
         with pytest.raises(documents.DocumentError, match=mentioning(f"{documents.LIMIT + 1:,}")):
             read(tmp_path / "x.json")
+
+
+def test_a_file_in_a_bucket_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_registry, "s3", MemoryFileSystem)
+    path = epath.Path("s3://documents/x.json")
+    path.write_text('{"a": 1}')
+    assert documents.read_json(path) == {"a": 1}  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("text", [f"a = {DEEP}", f"a = {'9' * 5000}", "a = ", "a.b = 1\na = 2", b"a = '\xff'"])

@@ -14,7 +14,7 @@ from bertzoo.runs.run_dir import RunDirectory
 URL = "s3://bucket/place"
 COMMANDS = {
     "pretrain": ["pretrain", "demo", f"--run_dir={URL}"],
-    "pretrain from": ["pretrain", "demo", "--run_dir=run", f"--from={URL}"],
+    "pretrain from": ["pretrain", "demo", "--run_dir=run", "--from=s3:/bucket/place"],
     "pretrain vocabulary": ["pretrain", "demo", "--run_dir=run", f"--data.tokenizer.path={URL}"],
     "tokenize": ["tokenize", "embedded:python", "gs:/bucket/place"],
     "tokenize to a file": ["tokenize", "embedded:python", "file:///bucket/place"],
@@ -31,8 +31,8 @@ COMMANDS = {
         "--from=here",
         "--run_dir=gs://bucket/place",
     ],
-    "inspect": ["inspect", "attention", URL, "--out=a.png"],
-    "convert from": ["convert", URL, "out", "--to=bertzoo"],
+    "inspect": ["inspect", "attention", "s3:/bucket/place", "--out=a.png"],
+    "convert from": ["convert", "s3:/bucket/place", "out", "--to=bertzoo"],
     "convert to": ["convert", "here", URL, "--to=bertzoo"],
     "plan": ["plan", "demo", "--topology=v5e:2x2", f"--cache={URL}"],
 }

@@ -12,6 +12,7 @@ import pytest
 from made_up import small
 from messages import mentioning, mentions
 
+from bertzoo.core import remote as remote_files
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus import manifest, remote
 from bertzoo.data.corpus.reader import Corpus
@@ -162,8 +163,8 @@ def test_a_damaged_copy_is_mended(bucket, corpus, opened, damage):
 
 
 def test_a_full_disk_raises_and_leaves_no_partial_file(bucket, monkeypatch):
-    usage = remote.shutil.disk_usage("/")
-    monkeypatch.setattr(remote.shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    usage = remote_files.shutil.disk_usage("/")
+    monkeypatch.setattr(remote_files.shutil, "disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(CorpusError, match=mentioning("0.0", "GB", "XDG_CACHE_HOME")):
         copy()
 

@@ -12,6 +12,7 @@ from messages import mentions, undocumented
 from planted import WORDS, finetune, results
 
 from bertzoo.cli import main as cli
+from bertzoo.conversion.tensors import digest
 from bertzoo.core import config
 from bertzoo.finetuning import seeds
 from bertzoo.finetuning.scoring import LabelScorer, LabelSplit
@@ -177,6 +178,26 @@ def test_alpha_mixes_teacher_and_labels(
     assert one != other
     record = json.loads((tmp_path / "taught" / "run.json").read_text())["teacher"]
     assert record["path"] == str(finished) and len(record["parameters_sha256"]) == 64
+
+
+def test_model_and_teacher_behind_urls(
+    finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(folder / "model", tmp_path / "bucket" / "model")
+    url, run = f"file://{tmp_path}/bucket/model", tmp_path / "run"
+    options = [f"--from={url}", f"--teacher=file://{finished}", "--alpha=0.5", "--seeds=1", "--epochs=1"]
+    assert finetune(folder, run, *options) == 0
+    record = json.loads((run / "run.json").read_text())
+    expected = {name: any_model.read_model(path) for name, path in (("from", folder / "model"), ("teacher", finished))}
+    assert {name: record[name]["parameters_sha256"] for name in expected} == {
+        name: digest(model.params) for name, model in expected.items()
+    }
+    assert [record[name]["path"] for name in expected] == [url, f"file://{finished}"] and results(run)["from"] == url
+    (tmp_path / "bucket" / "model" / any_model.PARAMETERS).unlink()
+    capsys.readouterr()
+    assert finetune(folder, run, *options) == 2
+    assert mentions(capsys.readouterr().err, f"{url}/{any_model.PARAMETERS}")
 
 
 @pytest.mark.slow

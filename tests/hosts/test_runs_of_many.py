@@ -241,8 +241,9 @@ def test_a_run_directory_that_is_not_shared_raises(folder: Path) -> None:
     assert ended[0][0] == 4, ended
 
 
-def test_a_user_error_is_printed_once_per_process(folder: Path) -> None:
-    with started(folder, "mistaken", 2, ["--data.source=nowhere.txt"]) as processes:
+@pytest.mark.parametrize("option", ["--data.source=nowhere.txt", "--from=file:///nowhere.txt"])
+def test_a_user_error_is_printed_once_per_process(option: str, folder: Path) -> None:
+    with started(folder, "mistaken", 2, [option]) as processes:
         ended = processes.end()
     assert [code for code, _ in ended] == [2, 2], ended
     assert all("nowhere.txt" in said for _, said in ended) and ended[1][1].startswith("bertzoo: process 0: ")
@@ -255,11 +256,13 @@ def test_different_configs_raise(folder: Path) -> None:
     assert all(key in ended[1][1] for key in ("seed: 0 -> 7", "optimizer.learning_rate: 0.01 -> 0.5")), ended
 
 
-def test_two_processes_start_from_a_run(folder: Path, alone: str) -> None:
-    for count, run in ((1, "from-one"), (2, "from-two")):
-        with started(folder, run, count, [f"--from={folder / alone}"]) as processes:
+def test_two_processes_start_from_a_run_behind_a_url(folder: Path, alone: str, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    for count, run, origin in ((1, "from-one", ""), (2, "from-two", "file://")):
+        with started(folder, run, count, [f"--from={origin}{folder / alone}"]) as processes:
             ended = processes.end()
         assert [code for code, _ in ended] == [0] * count, ended
+    assert json.loads((folder / "from-two" / "run.json").read_text())["from"]["path"] == f"file://{folder / alone}"
     assert_equal_runs(folder, "from-two", "from-one")
 
 

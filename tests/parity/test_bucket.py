@@ -102,6 +102,10 @@ def test_a_run_in_a_bucket_equals_the_run_on_disk(cloud, tmp_path):
     out, _ = bertzoo(cloud, "predict", "gs://bucket/run", "a [MASK]", "--json", **third)
     local, _ = bertzoo(cloud, "predict", tmp_path / "run", "a [MASK]", "--json")
     assert json.loads(out) == json.loads(local) and not (tmp_path / "third" / "bertzoo" / "corpora").exists()
+    for name, model in (("remote", "gs://bucket/run"), ("local", tmp_path / "run")):
+        bertzoo(cloud, "convert", model, tmp_path / name, "--to=bertzoo", **third)
+    parameters = [(tmp_path / name / "parameters.safetensors").read_bytes() for name in ("remote", "local")]
+    assert parameters[0] == parameters[1] and not list((tmp_path / "third").rglob("training"))
     out, _ = bertzoo(cloud, "evaluate", "gs://bucket/run", "--json", **elsewhere)
     local, _ = bertzoo(cloud, "evaluate", tmp_path / "run", "--json")
     assert json.loads(out) == json.loads(local)
@@ -117,6 +121,7 @@ def test_a_denied_google_bucket_prints_one_error(cloud, tmp_path):
         ("pretrain", config, f"--run_dir={tmp_path / 'run'}", "--data.source=gs://closed/corpus"),
         ("tokenize", text, "gs://closed/corpus"),
         ("evaluate", "gs://closed/run"),
+        ("convert", "gs://closed/run", tmp_path / "out", "--to=bertzoo"),
         ("report", "gs://closed/run"),
     ):
         _, said = bertzoo(cloud, *command, code=2)

@@ -15,8 +15,10 @@ from messages import mentioning, mentions
 from test_pretrain import error, records
 
 from bertzoo.cli.main import main
+from bertzoo.conversion.tensors import digest
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
+from bertzoo.runs import any_model
 from bertzoo.runs.load_run import load_run
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Transfer
@@ -201,6 +203,19 @@ def test_auxiliary_transfer_is_one_stage_from_fresh_parameters():
     steps = np.array([0, 10, 20, 500, 1000])
     expected = np.where(steps < 20, steps / 20, 1 - (1 - 1e-4) * steps / 1000)
     np.testing.assert_allclose(rate(steps), expected, rtol=1e-5)
+
+
+def test_a_teacher_behind_a_url_is_recorded_and_compared(student, teacher, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(teacher, tmp_path / "bucket" / "teacher")
+    url, run = f"file://{tmp_path}/bucket/teacher", tmp_path / "run"
+    command = ["transfer", str(student), f"--run_dir={run}"]
+    assert main([*command, f"--teacher={url}", "--stages=1-1"]) == 0
+    record = json.loads((run / "run.json").read_text())["teacher"]
+    assert record["path"] == url
+    assert record["parameters_sha256"] == digest(any_model.read_model(teacher).params)
+    shutil.rmtree(tmp_path / "bucket" / "teacher" / "checkpoints" / "4")
+    assert mentions(error(capsys, *command), url, "differ")
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import argparse
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.support.options import (
@@ -19,7 +18,7 @@ from bertzoo.cli.support.options import (
 )
 from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.core.paths import on_disk
+from bertzoo.core.paths import Location, location
 from bertzoo.train import supervisor
 
 if TYPE_CHECKING:
@@ -59,15 +58,15 @@ def arguments(parser: Parser) -> None:
     )
 
 
-def model_path(flag: str, name: str) -> Path:
-    """Return the path of a model; raises UserError, naming the flag, for a URL or an empty name."""
+def model_path(flag: str, name: str) -> Location:
+    """Return the path or URL of a model; raises UserError, naming the flag, for an empty name or a mistyped URL."""
     if name:
-        return on_disk(name, f"{flag} =", "Copy the model to this machine and name the copy.")
+        return location(name, f"{flag} =", "Write :// after the protocol.")
     raise UserError(f"{flag} is empty. Name a model.")
 
 
 def model_option(parser: Parser, flag: str, text: str) -> None:
-    """Declare --from (`args.origin`) or --teacher: a model on this machine's disk."""
+    """Declare --from (`args.origin`) or --teacher: the path or URL of a model."""
     kind = functools.partial(model_path, flag)
     parser.group("input").add_argument(flag, dest={"--from": "origin"}.get(flag), type=kind, metavar="MODEL", help=text)
 
@@ -92,7 +91,9 @@ def main(
     from bertzoo.core import config as loader
     from bertzoo.train import hosts
 
-    recipe = None if late else load()
+    load = functools.cache(load)
+    if not late:
+        load()
     flags = {name.removeprefix("distributed."): value for name, value in vars(args).items() if "distributed." in name}
     cluster = hosts.Cluster(**flags)
     if cluster.detection() and not supervisor.is_child():
@@ -100,8 +101,8 @@ def main(
         return supervisor.supervise(sys.argv[1:], which)
     hosts.connect(cluster)
     with hosts.host_lost_errors():
-        recipe = load() if late else recipe
-        first = hosts.share("the config", lambda: loader.dump(recipe))
+        first = hosts.share("the config", lambda: loader.dump(load()))
+        recipe = load()
         if changed := loader.difference(parse_toml(first), parse_toml(loader.dump(recipe))):
             raise ConfigError(
                 f"this process and process 0 have different configs: {'; '.join(changed)}. Give every process the same."

@@ -6,24 +6,19 @@ host's processes share that directory, which is named by the manifest's hash.
 
 import glob
 import json
-import shutil
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from bertzoo.core import atomic, lock, paths
 from bertzoo.core.errors import CorpusError
-from bertzoo.core.remote import RemoteFolder
+from bertzoo.core.remote import RemoteFolder, check_room, transfer_files
 from bertzoo.data.corpus.manifest import NAME, SETTINGS, Manifest, check_same_settings, parse_manifest
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.shard import FileRecord
 from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.tokenizers import tokenizer
 
-T = TypeVar("T")
 Tell = Callable[[str], None]
-_TRANSFERS = 8  # files copied at once
 
 
 def is_corpus(url: str) -> bool:
@@ -74,11 +69,7 @@ def _download(folder: RemoteFolder, manifest: Manifest, directory: Path, tell: T
     missing = [record for record in manifest.files if not record.matches(directory)]
     size = sum(record.bytes for record in missing)
     tell(f"copying {folder.url} to {directory}: {len(missing):,} files, {size / 1e6:,.1f} MB")
-    if (free := shutil.disk_usage(directory).free) < size:
-        raise CorpusError(
-            f"{directory} has room for {free / 1e9:,.1f} of the {size / 1e9:,.1f} GB of {folder.url}. Make room, or "
-            "set XDG_CACHE_HOME to a directory on a larger disk."
-        )
+    check_room(directory, size, folder.url)
     advice = "Delete it and repeat the `bertzoo tokenize` that wrote it."
 
     def download(record: FileRecord) -> None:
@@ -89,7 +80,7 @@ def _download(folder: RemoteFolder, manifest: Manifest, directory: Path, tell: T
                 f"{folder.url}/{record.file} is damaged: its SHA-256 differs from the manifest's. {advice}"
             )
 
-    _transfer(download, missing)
+    transfer_files(download, missing)
     for name in _tokenizer_files(manifest):
         folder.download(name, directory / name)
     if tokenizer.fingerprint(directory / "tokenizer") != manifest.tokenizer_sha256:
@@ -98,17 +89,6 @@ def _download(folder: RemoteFolder, manifest: Manifest, directory: Path, tell: T
 
 def _tokenizer_files(manifest: Manifest) -> list[str]:
     return [f"tokenizer/{name}" for name in tokenizer.files(manifest.settings["tokenizer"]["kind"])]
-
-
-def _transfer(copy: Callable[[T], None], items: Iterable[T]) -> None:
-    """Call `copy` for several items at once; after a failure, start no more and raise it."""
-    with ThreadPoolExecutor(_TRANSFERS) as pool:
-        try:
-            for _ in pool.map(copy, items):
-                pass
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
@@ -135,5 +115,5 @@ def upload(corpus: Corpus, folder: RemoteFolder, tell: Tell) -> None:
     size = sum(record.bytes for record in records)
     tell(f"uploading to {folder.url}: {len(records):,} files, {size / 1e6:,.1f} MB")
     names = [record.file for record in records] + _tokenizer_files(corpus.manifest)
-    _transfer(lambda name: folder.upload(corpus.directory / name, name), names)
+    transfer_files(lambda name: folder.upload(corpus.directory / name, name), names)
     folder.write_bytes(NAME, (corpus.directory / NAME).read_bytes())

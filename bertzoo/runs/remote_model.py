@@ -1,0 +1,162 @@
+"""This machine's copy of a model behind a URL, in the user's cache: what `any_model.read_model` reads, nothing else."""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from bertzoo.conversion import huggingface, tensorflow1, variables
+from bertzoo.conversion.tokenizers import VOCABULARY
+from bertzoo.core import atomic, lock, paths
+from bertzoo.core.documents import parse_json, read_json
+from bertzoo.core.errors import CorpusError, UserError
+from bertzoo.core.remote import RemoteFolder, check_room, transfer_files
+from bertzoo.runs import prune_layout
+from bertzoo.runs.provenance import TOKENIZER
+from bertzoo.runs.run_dir import CONFIG
+from bertzoo.train import manifest, restore
+
+Tell = Callable[[str], None]
+Tree = Mapping[str, tuple[int, str]]  # path -> bytes and version
+MODEL, RESULTS = "model.toml", "results.json"  # of a model directory, and of a fine-tuning run
+_RECORD = "copy.json"  # written last; a copy without it is incomplete
+_CHECKPOINTS = "checkpoints"
+# Of a directory's own files, those that no reader opens: other projects' weights, logs and pictures.
+_UNREAD = (".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".pt", ".pth", ".gguf", ".jsonl", ".png", ".svg", ".meta")
+
+
+class ModelCopy(NamedTuple):
+    """directory: the copy of the folder `url`; inside: path in both of the model itself, "." for the folder."""
+
+    directory: Path
+    url: str
+    inside: str
+
+    @property
+    def path(self) -> Path:
+        """The model's path on this machine."""
+        return self.directory / self.inside
+
+    def rename(self, text: str) -> str:
+        """Return a text in which paths of the copy are URLs."""
+        return text.replace(str(self.directory), self.url)
+
+
+@contextmanager
+def local_copy(url: str, tell: Tell) -> Iterator[ModelCopy]:
+    """Copy what is new or changed behind a URL, and hold the copy against other processes of this machine.
+
+    A failed or killed copy leaves nothing that looks complete. Raises UserError if there is no model, the URL cannot be
+    read, the disk is too small, or the model changes while it is copied.
+    """
+    folder, inside, tree = _find(url)
+    home = paths.cache_folder("models") / hashlib.sha256(url.encode()).hexdigest()[:32]
+    with lock.wait_for(home):
+        _refresh(folder, tree, home, url, tell)
+        yield ModelCopy(home / "files", folder.url, inside)
+
+
+def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
+    """Return the folder that holds a model, the model's path in it, and the files to copy."""
+    parent, _, name = url.rpartition("/")
+    if name.isdecimal() and parent.endswith(f"/{_CHECKPOINTS}"):
+        folder = RemoteFolder.at(parent.removesuffix(f"/{_CHECKPOINTS}"))
+        tree = folder.list_tree()
+        if CONFIG in tree and _is_complete(tree, name):
+            return folder, f"{_CHECKPOINTS}/{name}", _select(tree, name)
+        raise UserError(f"{url} is not a complete checkpoint of a run. Name the run or another of its checkpoints.")
+    folder = RemoteFolder.at(url)
+    tree = folder.list_tree()
+    if {MODEL, RESULTS, huggingface.CONFIG, CONFIG} & tree.keys() or any(map(_is_index, tree)):
+        return folder, ".", _select(tree, *_parts(folder, tree))
+    if not tree and folder.path.strip("/").count("/"):
+        beside = RemoteFolder.at(parent)
+        names = {path: state for path, state in beside.list_tree().items() if "/" not in path}
+        if f"{name}{variables.INDEX}" in names:
+            needed = (tensorflow1.CONFIG, VOCABULARY)
+            return beside, name, {n: s for n, s in names.items() if n.startswith(f"{name}.") or n in needed}
+    state = "is not a run, a checkpoint, a model directory, a Hugging Face directory or a TensorFlow 1 checkpoint"
+    raise UserError(f"{url} {state if tree else 'does not exist'}. Name one that holds a model.")
+
+
+def _is_complete(tree: Tree, step: str) -> bool:
+    """Whether a checkpoint has orbax's mark or, copied from a disk, its manifest."""
+    return bool({f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}", f"{_CHECKPOINTS}/{step}/{restore.COMMITTED}"} & tree.keys())
+
+
+def _is_index(path: str) -> bool:
+    return "/" not in path and path.endswith(variables.INDEX)
+
+
+def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
+    """Return the newest complete checkpoint's step, and the best seed of a fine-tuning run; None if there is none."""
+    steps = {path.split("/")[1] for path in tree if path.startswith(f"{_CHECKPOINTS}/") and path.count("/") > 1}
+    complete = [step for step in steps if step.isdecimal() and _is_complete(tree, step)]
+    best = None
+    if MODEL not in tree and RESULTS in tree:
+        with suppress(ValueError, KeyError, TypeError):  # the reader of the copy says that it is damaged
+            best = str(parse_json(folder.read_bytes(RESULTS))["best"])
+    return max(complete, key=int, default=None), best
+
+
+def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
+    """Return the files that a reader opens: of a run a checkpoint without the optimiser, of several seeds the best."""
+    folders = [f"{TOKENIZER}/", f"{prune_layout.MODEL}/"]
+    folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"seed-{best}/model/"] * (best is not None)
+    training = f"{_CHECKPOINTS}/{step}/{restore.TRAINING}/"
+    safe = any(path.endswith(".safetensors") for path in tree)  # then no reader opens the same weights as a pickle
+    return {
+        path: state
+        for path, state in tree.items()
+        if path == f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}"
+        or (path.startswith(tuple(folders)) and not path.startswith(training))
+        or ("/" not in path and not path.endswith(_UNREAD) and not (safe and path.endswith(".bin")))
+    }
+
+
+def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell) -> None:
+    """Make the files of a copy those of `tree`."""
+    files, before = home / "files", {}
+    with suppress(OSError, ValueError):
+        before = read_json(home / _RECORD)["files"]
+    same = {
+        path
+        for path, state in tree.items()
+        if before.get(path) == list(state) and (files / path).is_file() and (files / path).stat().st_size == state[0]
+    }
+    if same == tree.keys() == before.keys():
+        tell(f"{url} is unchanged; using its copy in {files}")
+        return
+    (home / _RECORD).unlink(missing_ok=True)
+    # First, so that no interrupted copy mixes two models. An empty directory could pass for a newer checkpoint.
+    for path in sorted(files.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+        elif path.is_file() and str(path.relative_to(files)) not in same:
+            path.unlink()
+    try:
+        files.mkdir(parents=True, exist_ok=True)
+        missing = tree.keys() - same
+        size = sum(tree[path][0] for path in missing)
+        reused = f", {len(same):,} unchanged" if same else ""
+        tell(f"copying {url} to {files}: {len(missing):,} files, {size / 1e6:,.1f} MB{reused}")
+        check_room(home, size, url)
+
+        def download(path: str) -> None:
+            (files / path).parent.mkdir(parents=True, exist_ok=True)
+            folder.download(path, files / path)
+            if (arrived := (files / path).stat().st_size) != tree[path][0]:
+                raise CorpusError(
+                    f"{folder.url}/{path} has {arrived:,} of {tree[path][0]:,} bytes. Run the same command again."
+                )
+
+        transfer_files(download, sorted(missing))
+        after = folder.list_tree()
+        if changed := sorted(path for path, state in tree.items() if after.get(path) != state):
+            raise CorpusError(f"{folder.url}/{changed[0]} changed while it was copied. Run the same command again.")
+        atomic.write_json(home / _RECORD, {"url": url, "files": tree})
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
