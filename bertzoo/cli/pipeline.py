@@ -119,8 +119,8 @@ def configs_of(words: Sequence[str]) -> list[Any]:
         from bertzoo.finetuning.sweep import grid
         from bertzoo.finetuning.sweep.record import Record
 
-        record = Record(args.run_dir, grid.load_sweep(args.sweep, overrides, args.tasks).points())
-        return check_options(record)
+        points = grid.load_sweep(args.sweep, overrides, args.tasks).points(args.random, args.random_seed)
+        return check_options(Record(args.run_dir, points))
     if words[0] == "convert":
         convert.options(args)
     if words[0] == "tokenize":

@@ -1,0 +1,90 @@
+"""The shipped pipelines on tiny text and tables: every one passes the checks that come before its first step."""
+
+from pathlib import Path
+
+import labelled
+import pytest
+import quiz
+import tiny
+from messages import mentioning
+
+from bertzoo.cli import main as cli
+from bertzoo.cli.pipeline import configs_of
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
+from bertzoo.pipeline import recipe
+from bertzoo.pipeline.check import check
+from bertzoo.pipeline.record import Record
+
+DEV = {"mnli": ("dev_matched", "dev_mismatched")}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text, GLUE's tasks of two rows each, and SQuAD's files."""
+    folder = tmp_path_factory.mktemp("data")
+    tiny.write_text(folder / "text.txt", documents=4)
+    for task, (head, _) in labelled.HEADERS.items():
+        if labelled.COLUMNS[task][0] is None:
+            continue
+        for split in ("train", *DEV.get(task, ("dev",))):
+            rows = [row(task, head, label) for label in labelled.LABELS.get(task) or ["2.0", "4.5"]]
+            labelled.write(folder / labelled.FOLDERS[task] / f"{split}.tsv", *filter(None, [head]), *rows)
+    quiz.fill(folder)
+    return folder
+
+
+def row(task: str, head: str | None, label: str) -> str:
+    """A row of a task's table with this label."""
+    width = len(head.split("\t")) if head else 4
+    cells = ["1"] * width
+    first, second, target = labelled.COLUMNS[task][0]
+    cells[first] = "A cat sat."
+    if second is not None:
+        cells[second] = "The cat slept."
+    cells[target] = label
+    return "\t".join(cells)
+
+
+@pytest.mark.parametrize("name", sorted(config.shipped(recipe.FOLDER)))
+def test_a_shipped_pipeline_passes_its_checks(name: str, data: Path, tmp_path: Path) -> None:
+    here = {"text": data / "text.txt", "glue": data, "squad": data}
+    known = recipe.load_pipeline(name, [(f"inputs.{key}", "x") for key in inputs(name)]).inputs
+    overrides = [(f"inputs.{key}", str(here[key])) for key in known if key in here]
+    if name == "mobilebert":
+        overrides.append(("sweep.random", "2"))  # of 270 points of each task
+    pipeline = recipe.load_pipeline(name, overrides)
+    record = Record(str(tmp_path / "run"), pipeline)
+    costs = check(record, pipeline.steps, configs_of)
+    assert costs.keys() == {step.name for step in pipeline.steps} and not (tmp_path / "run").exists()
+    assert all(costs[step.name].parameters > 0 for step in pipeline.steps if step.verb in ("pretrain", "transfer"))
+
+
+def inputs(name: str) -> list[str]:
+    return list(config.read_toml(config.find(name, recipe.FOLDER))["inputs"])
+
+
+@pytest.mark.parametrize("name", sorted(config.shipped(recipe.FOLDER)))
+def test_the_list_prints_the_whole_pipeline(name: str, capsys: pytest.CaptureFixture) -> None:
+    words = [f"--inputs.{key}=any" for key in inputs(name)]
+    assert cli.main(["pipeline", name, "--run_dir=runs/x", *words, "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    steps = recipe.load_pipeline(name, [(f"inputs.{key}", "any") for key in inputs(name)]).steps
+    assert len(lines) == len(steps) >= 8
+    for line, step in zip(lines, steps, strict=True):
+        assert line.startswith(f"bertzoo {step.verb} ")
+
+
+def test_squeezebert_distils_every_task_but_those_with_alpha_one() -> None:
+    steps = recipe.load_pipeline("squeezebert", [("inputs.text", "t"), ("inputs.glue", "g")]).steps
+    students = {step.task: step for step in steps if step.stage == "students"}
+    taught = {task for task, step in students.items() if "teacher" in step.links}
+    assert taught == {"qqp", "sst2", "stsb", "mrpc", "rte"}  # Table 5: alpha is 1 of QNLI and CoLA
+    assert students["cola"].links["from"] == "student" and students["rte"].links["from"] == "student_mnli/mnli"
+    assert {step.options["dropout"] for step in students.values()} == {"0.1"}
+
+
+def test_a_teacher_of_another_shape_is_an_error(data: Path, tmp_path: Path) -> None:
+    pipeline = recipe.load_pipeline("demo_pipeline", [("stages.teacher.model.feed_forward_size", "256")])
+    with pytest.raises(ConfigError, match=mentioning("student", "teacher", "256", "512")):
+        check(Record(str(tmp_path / "run"), pipeline), pipeline.steps, configs_of)
