@@ -1,0 +1,52 @@
+"""The demo's pipeline, shortened: killed once in every stage it ends with the file of an undisturbed run, bit for bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bertzoo.cli import main as cli
+from bertzoo.data.sources import embedded
+from bertzoo.pipeline import recipe
+
+SHORT = [
+    *("--pretrain.stages.*.steps=2", "--transfer.transfer.steps=1", "--transfer.distillation.0.steps=2"),
+    *("--sweep.epochs=1", "--sweep.train_rows=40", "--convert.examples=20", "--benchmark.runs=8"),
+]
+PATIENCE = 300.0  # seconds for a step to start
+
+
+@pytest.mark.slow
+def test_a_pipeline_killed_in_every_stage_makes_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("\n\n".join(embedded.documents()[:250]))
+    words = ["pipeline", "demo_pipeline", "--inputs.text=text.txt", *SHORT]
+    assert cli.main([*words, "--run_dir=whole"]) == 0
+    steps = recipe.load_pipeline("demo_pipeline").steps
+    for step in steps:
+        kill_in(step.name, [*words, "--run_dir=killed"])
+    assert cli.main([*words, "--run_dir=killed"]) == 0
+    whole, killed = (Path(name, "stages", "int8", "own.tflite").read_bytes() for name in ("whole", "killed"))
+    assert whole == killed
+    records = [json.loads(Path(name, "pipeline.json").read_text())["steps"] for name in ("whole", "killed")]
+    assert list(records[0]) == list(records[1]) == [step.name for step in steps]
+    for name in ("corpus", "teacher", "student", "finetuned/own", "int8/own"):
+        assert records[0][name]["output"] == records[1][name]["output"]
+
+
+def kill_in(name: str, words: list[str]) -> None:
+    """Run the command and kill it as soon as the step of a name has started."""
+    log = Path("killed", "logs", f"{name}.log")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bertzoo", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
+    )
+    end = time.monotonic() + PATIENCE
+    while not log.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(timeout=60) == -signal.SIGKILL and log.exists()
