@@ -8,6 +8,7 @@ from typing import Any
 from bertzoo.core import atomic
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
+from bertzoo.core.paths import is_url
 from bertzoo.export.companions import companions
 from bertzoo.finetuning.results import runs
 from bertzoo.pipeline import verbs
@@ -30,10 +31,12 @@ def outcome(record: Record, step: Step) -> str:
         return record.errors[step.name]
     if record.entry(step) is None:
         return "waiting"
+    if is_url(record.places.output(step)):
+        return "finished"
     try:
         return _result(step, Path(record.places.readable(step)))
-    except (UserError, OSError, KeyError, TypeError) as error:  # of a run behind a URL, or a format without figures
-        return f"finished ({error})" if isinstance(error, UserError) else "finished"
+    except UserError as error:  # such as a run of one step, which has no figures yet
+        return f"finished ({error})"
 
 
 def _result(step: Step, output: Path) -> str:

@@ -61,7 +61,7 @@ class Record:
             check_vacant(str(self.path), [path.name for path in self.path.iterdir()], [NAME], [lock.NAME, LOGS])
         self.path.mkdir(parents=True, exist_ok=True)
         with lock.hold(self.path / lock.NAME, str(self.path)):
-            self._read()
+            self.read()
             yield
 
     def changes(self, step: Step) -> list[str]:
@@ -89,18 +89,16 @@ class Record:
         self.errors.pop(step.name, None)
         self.write()
 
-    def forget(self, steps: Sequence[Step]) -> None:
-        """Remove steps whose output no longer exists."""
-        for step in steps:
+    def write(self) -> None:
+        """Write pipeline.json, without steps whose output no longer exists."""
+        for step in self.pipeline.steps:  # with --tasks, not all that are recorded
             if self.entry(step) is None:
                 self._finished.pop(step.name, None)
-
-    def write(self) -> None:
-        """Write pipeline.json."""
         document = {"version": VERSION, "steps": self._finished, "hashes": self._stamps}
         atomic.write_json(self.path / NAME, document)
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Read pipeline.json, if there is one; raises UserError if it is damaged or of another version."""
         file = self.path / NAME
         if not file.is_file():
             return

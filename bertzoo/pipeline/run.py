@@ -31,10 +31,10 @@ def run_pipeline(record: Record, steps: Sequence[Step], parse: Parse, execution:
     Everything is checked first. Raises ConfigError if what a finished step depends on has changed, UserError if a step
     cannot start, Stopped after a signal.
     """
+    record.read()
+    check(record, [step for step in steps if record.entry(step) is None], parse)  # before the directory exists
     with record.locked():
-        record.forget(record.pipeline.steps)
         waiting = [step for step in steps if record.entry(step) is None]
-        check(record, waiting, parse)
         _check_finished(record)
         _check_order(record, waiting)
         done = len(steps) - len(waiting)

@@ -40,6 +40,7 @@ def make(words: list[str]) -> None:
     elif words[0] == "convert":
         Path(words[2]).parent.mkdir(parents=True, exist_ok=True)
         Path(words[2]).write_text(f"file of {words[1]}")
+        Path(f"{words[2]}.json").write_text(json.dumps({"precision": "fp32", "bytes": 2_500_000, "scores": None}))
     elif words[0] == "phone":
         Path(words[3]).mkdir(parents=True)  # fails if it is there
         Path(words[3], "rows.bin").write_text("rows")
