@@ -12,7 +12,7 @@ from bertzoo.tasks import embedded
 def main(directory: Path) -> None:
     """Write both files and print how many paragraphs each has."""
     directory.mkdir(parents=True, exist_ok=True)
-    for name, count in embedded.write(directory).items():
+    for name, count in embedded.write_labelled_set(directory).items():
         print(f"{directory / name}: {count:,} paragraphs, {' '.join(embedded.SUBJECTS)}")
 
 

@@ -24,7 +24,7 @@ from bertzoo.cli.support.points import check_options, parse_count, parse_names
 if TYPE_CHECKING:
     from bertzoo.pipeline.check import Cost
     from bertzoo.pipeline.recipe import Step
-    from bertzoo.pipeline.record import Record
+    from bertzoo.pipeline.record import PipelineRecord
 
 PASSES_ON = "Inputs, and options of the stages' commands. The file of the pipeline says which it has."
 
@@ -70,12 +70,12 @@ def arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Run every step that is not finished, or print commands or costs."""
-    from bertzoo.pipeline.check import check
+    from bertzoo.pipeline.check import check_steps
     from bertzoo.pipeline.recipe import load_pipeline
-    from bertzoo.pipeline.record import PAGE, Record, steps_of
+    from bertzoo.pipeline.record import PAGE, PipelineRecord, steps_of
 
     pipeline = load_pipeline(args.pipeline, overrides, args.tasks)
-    record = Record(args.run_dir, pipeline, args.training_dir)
+    record = PipelineRecord(args.run_dir, pipeline, args.training_dir)
     steps = steps_of(pipeline, args.only, args.from_stage)
     if args.list:
         for step in steps:
@@ -83,7 +83,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
             print(shlex.join([*args.launch, *words] if args.launch and _is_training(step) else ["bertzoo", *words]))
         return 0
     if args.plan:
-        costs = check(record, steps, configs_of)
+        costs = check_steps(record, steps, configs_of)
         _print_plan(record, steps, costs, args.topology)
         return 0
     from bertzoo.finetuning.sweep import slots
@@ -128,7 +128,9 @@ def configs_of(words: Sequence[str]) -> list[Any]:
     return [loader.load(verb.config(), args.files, overrides)] if words[0] == "finetune" else []
 
 
-def _print_plan(record: "Record", steps: "Sequence[Step]", costs: "dict[str, Cost]", topology: str | None) -> None:
+def _print_plan(
+    record: "PipelineRecord", steps: "Sequence[Step]", costs: "dict[str, Cost]", topology: str | None
+) -> None:
     """Print parameters, steps, training FLOPs, space and chip-hours of every step."""
     from bertzoo.benchmarking.rows import aligned
     from bertzoo.pipeline.check import stage_flops
@@ -147,7 +149,7 @@ def _print_plan(record: "Record", steps: "Sequence[Step]", costs: "dict[str, Cos
         print(line)
 
 
-def _chip_hours(record: "Record", step: "Step", topology: str | None) -> str:
+def _chip_hours(record: "PipelineRecord", step: "Step", topology: str | None) -> str:
     """The least and the most chip-hours of a training step, without the TPU compiler where it is not installed."""
     from bertzoo.planning import estimate
 

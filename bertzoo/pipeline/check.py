@@ -17,7 +17,7 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.pipeline import verbs
 from bertzoo.pipeline.recipe import Step
-from bertzoo.pipeline.record import Record, is_training
+from bertzoo.pipeline.record import PipelineRecord, is_training
 from bertzoo.pruning.settings import Prune
 from bertzoo.runs import any_model, stage_setups
 
@@ -34,7 +34,7 @@ class Cost:
     size: int = 0
 
 
-def check(record: Record, steps: Sequence[Step], parse: Parse) -> dict[str, Cost]:
+def check_steps(record: PipelineRecord, steps: Sequence[Step], parse: Parse) -> dict[str, Cost]:
     """Raise UserError if a step would fail by its options, its models, its data or the space on the disk.
 
     steps: those that will run. Returns what each step of the pipeline takes, by name.
@@ -71,7 +71,7 @@ class _named:
             raise ConfigError(f"{self.step.name}: {error}") from error
 
 
-def _shape(record: Record, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> Any:
+def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> Any:
     """The model's config that a step's output holds, None if it is not known before the step runs."""
     if step.verb in ("pretrain", "transfer"):
         return recipes[0].model
@@ -80,7 +80,7 @@ def _shape(record: Record, step: Step, recipes: Sequence[Any], shapes: Mapping[s
     return _linked(record, step, "from", shapes)
 
 
-def _linked(record: Record, step: Step, key: str, shapes: Mapping[str, Any]) -> Any:
+def _linked(record: PipelineRecord, step: Step, key: str, shapes: Mapping[str, Any]) -> Any:
     """The model's config behind `from` or `teacher`, None if it is not known; raises UserError if there is no model."""
     name = step.links.get(key)
     if name is None or name not in record.pipeline.inputs:
@@ -91,7 +91,7 @@ def _linked(record: Record, step: Step, key: str, shapes: Mapping[str, Any]) -> 
     return None
 
 
-def _check_fit(record: Record, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> None:
+def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> None:
     """Raise ConfigError if the model that a step reads is not the one that its config describes."""
     tables = {"transfer": ("teacher", "teacher"), "prune": ("from", "model"), "pretrain": ("from", "model")}
     if step.verb in tables:
@@ -116,7 +116,7 @@ def _check_fit(record: Record, step: Step, recipes: Sequence[Any], shapes: Mappi
             )
 
 
-def _check_data(record: Record, step: Step, recipes: Sequence[Any], read: set[Any]) -> None:
+def _check_data(record: PipelineRecord, step: Step, recipes: Sequence[Any], read: set[Any]) -> None:
     """Raise UserError if text or the files of a task are missing or wrong; each is read once."""
     if step.form.by_task:
         for recipe in recipes:
@@ -157,7 +157,7 @@ def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
             yield stage.steps, stage_setups.model_flops(part, index) * stage.batch_size
 
 
-def _check_disk(record: Record, needed: int) -> None:
+def _check_disk(record: PipelineRecord, needed: int) -> None:
     """Raise UserError if the disk of the outputs has less free space than the checkpoints and models take."""
     if is_url(record.places.training):
         return

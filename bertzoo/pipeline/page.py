@@ -13,19 +13,19 @@ from bertzoo.export.companions import companions
 from bertzoo.finetuning.results import runs
 from bertzoo.pipeline import verbs
 from bertzoo.pipeline.recipe import Step
-from bertzoo.pipeline.record import PAGE, Record
+from bertzoo.pipeline.record import PAGE, PipelineRecord
 from bertzoo.runs import provenance
 from bertzoo.runs.report import page as reports
 
 _SHORT = 12  # digits of a hash
 
 
-def write_page(record: Record) -> None:
+def write_page(record: PipelineRecord) -> None:
     """Write pipeline.md."""
     atomic.write_bytes(record.path / PAGE, ("\n".join(_lines(record)) + "\n").encode())
 
 
-def outcome(record: Record, step: Step) -> str:
+def outcome(record: PipelineRecord, step: Step) -> str:
     """The result of a step in a few words, or why it has none."""
     if step.name in record.errors:
         return record.errors[step.name]
@@ -74,7 +74,7 @@ def _is_figure(value: Any) -> bool:
     return isinstance(value, float)
 
 
-def _lines(record: Record) -> Iterator[str]:
+def _lines(record: PipelineRecord) -> Iterator[str]:
     pipeline = record.pipeline
     yield f"# {pipeline.path.stem}"
     yield ""

@@ -19,7 +19,7 @@ VERSION = 1  # of pipeline.json
 _SHORT = 12  # digits of a hash that an error shows
 
 
-class Record:
+class PipelineRecord:
     """The directory of a pipeline, which need not exist yet.
 
     training_dir: directory or URL of the runs of pretrain, transfer and prune; by default the others' too. configs:
@@ -82,7 +82,7 @@ class Record:
         return lines
 
     def finish(self, step: Step, seconds: float) -> None:
-        """Record that a step has just finished; raises UserError if its output is missing or damaged."""
+        """PipelineRecord that a step has just finished; raises UserError if its output is missing or damaged."""
         output = self._hash(step.makes, self.places.readable(step))
         times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
         self._finished[step.name] = {**self._facts(step), "output": output, **times}

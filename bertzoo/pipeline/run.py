@@ -9,9 +9,9 @@ from pathlib import Path
 from bertzoo.core.errors import ConfigError, Stopped, UserError
 from bertzoo.finetuning.sweep import queue
 from bertzoo.pipeline import page
-from bertzoo.pipeline.check import Parse, check
+from bertzoo.pipeline.check import Parse, check_steps
 from bertzoo.pipeline.recipe import Step
-from bertzoo.pipeline.record import Record, is_training
+from bertzoo.pipeline.record import PipelineRecord, is_training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +25,14 @@ class Execution:
     tell: Callable[[str], None] = lambda line: None
 
 
-def run_pipeline(record: Record, steps: Sequence[Step], parse: Parse, execution: Execution) -> int:
+def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, execution: Execution) -> int:
     """Run `steps` of a pipeline and write its page; return the number of those that failed.
 
     Everything is checked first. Raises ConfigError if what a finished step depends on has changed, UserError if a step
     cannot start, Stopped after a signal.
     """
     record.read()
-    check(record, [step for step in steps if record.entry(step) is None], parse)  # before the directory exists
+    check_steps(record, [step for step in steps if record.entry(step) is None], parse)  # before the directory exists
     with record.locked():
         waiting = [step for step in steps if record.entry(step) is None]
         _check_finished(record)
@@ -54,7 +54,7 @@ def run_pipeline(record: Record, steps: Sequence[Step], parse: Parse, execution:
     return sum(step.name in record.errors for step in steps)
 
 
-def _check_finished(record: Record) -> None:
+def _check_finished(record: PipelineRecord) -> None:
     """Raise ConfigError if a finished step would now run otherwise or on something else."""
     lines = []
     for step in record.pipeline.steps:
@@ -68,7 +68,7 @@ def _check_finished(record: Record) -> None:
         )
 
 
-def _check_order(record: Record, steps: Sequence[Step]) -> None:
+def _check_order(record: PipelineRecord, steps: Sequence[Step]) -> None:
     """Raise UserError if a step reads one that is neither finished nor about to run."""
     chosen = {step.name for step in steps}
     for step in steps:
@@ -80,7 +80,7 @@ def _check_order(record: Record, steps: Sequence[Step]) -> None:
                 )
 
 
-def _waits(record: Record, step: Step) -> bool:
+def _waits(record: PipelineRecord, step: Step) -> bool:
     """Whether a step cannot run, as one that it reads has failed; records which."""
     if lacking := record.unfinished(step):
         record.errors[step.name] = f"needs {', '.join(lacking)}"
@@ -93,7 +93,7 @@ def _groups(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield list(group)
 
 
-def _run_group(record: Record, group: Sequence[Step], execution: Execution, steps: Sequence[Step]) -> None:
+def _run_group(record: PipelineRecord, group: Sequence[Step], execution: Execution, steps: Sequence[Step]) -> None:
     """Run steps side by side and record how each ended."""
 
     def job(step: Step) -> queue.ProcessJob[Step]:

@@ -42,11 +42,11 @@ def labelled_set() -> Path:
     with lock.wait_for(directory):
         if not directory.exists():
             with atomic.new_directory(directory) as temporary:
-                write(temporary)
+                write_labelled_set(temporary)
     return directory
 
 
-def write(directory: Path) -> dict[str, int]:
+def write_labelled_set(directory: Path) -> dict[str, int]:
     """Write train.csv and dev.csv, with the columns text and label, and return the number of rows of each."""
     texts = {subject: paragraphs(subject) for subject in SUBJECTS}
     count = min(map(len, texts.values()))

@@ -1,4 +1,4 @@
-"""The demo's pipeline, shortened: killed once in every stage it ends with the file of an undisturbed run, bit for bit."""
+"""The demo's pipeline, shortened: killed once in every stage it ends with the same file, bit for bit."""
 
 import json
 import os

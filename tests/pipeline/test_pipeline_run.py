@@ -119,7 +119,9 @@ def test_steps_run_in_order_once_and_leave_a_page(place: Place) -> None:
     assert place.calls() == STEPS and mentions(err, "6 steps", "6/6 speed")
     assert list(recorded()) == STEPS
     page = Path("run/pipeline.md").read_text()
-    assert mentions(page, "accuracy 81.500", "fp32, 2.50 MB", "1.25 ms", "labels", "bertzoo convert run/stages/tuned/own")
+    assert mentions(
+        page, "accuracy 81.500", "fp32, 2.50 MB", "1.25 ms", "labels", "bertzoo convert run/stages/tuned/own"
+    )
     _, err = place.run()
     assert place.calls() == [] and mentions(err, "6 already finished")
 

@@ -117,7 +117,8 @@ def test_the_command_line_of_every_step(pipeline: Pipeline) -> None:
         "corpus": "tokenize text/*.txt S/corpus --config=base --config=more.toml",
         "student": "pretrain squeezebert --run_dir=T/student --from=g --data.source=S/corpus",
         "teacher_mnli/mnli": f"finetune finetune --task=mnli --run_dir=S/teacher_mnli/mnli --from=g {tuned}=2",
-        "teachers/cola": f"finetune finetune --task=cola --run_dir=S/teachers/cola --from=S/teacher_mnli/mnli {tuned}=2",
+        "teachers/cola": "finetune finetune --task=cola --run_dir=S/teachers/cola --from=S/teacher_mnli/mnli "
+        f"{tuned}=2",
         "teachers/rte": f"finetune finetune --task=rte --run_dir=S/teachers/rte --from=S/teacher_mnli/mnli {tuned}=2",
         # With alpha = 1 the teacher does not contribute.
         "students/cola": f"finetune finetune --task=cola --run_dir=S/students/cola --from=T/student {tuned}=3 "
@@ -171,7 +172,11 @@ def test_a_bucket_holds_the_training_runs_but_prunings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ('[stages.corpus]\nverb = "tokenize"', '[stages.corpus]\nverb = "tokenise"', ("corpus.verb", "tokenise", "tokenize")),
+        (
+            '[stages.corpus]\nverb = "tokenize"',
+            '[stages.corpus]\nverb = "tokenise"',
+            ("corpus.verb", "tokenise", "tokenize"),
+        ),
         ('[stages.corpus]\nverb = "tokenize"', "[stages.corpus]", ("corpus.verb", "missing")),
         ("[stages.corpus]", "[stage.corpus]", ("stage", "stages")),
         ("source = ", "sauce = ", ("stages.corpus.sauce", "source")),
@@ -182,8 +187,16 @@ def test_a_bucket_holds_the_training_runs_but_prunings(tmp_path: Path) -> None:
         ('from = "teacher_mnli"\ntasks', 'from = "corpus"\ntasks', ("stages.teachers.from", "a tokenised corpus")),
         ('teacher = "teachers"', 'teacher = "student"', ("stages.students.teacher", "a model", "a fine-tuned model")),
         ('{ from = "teacher_mnli"', '{ from = "found"', ("stages.students.from", "found")),
-        ('models = ["students"]\n\n[stages.zip]', 'models = ["file"]\n\n[stages.zip]', ("stages.table.models", "a file")),
-        ('[stages.packed]\nverb = "phone"\nfrom = "file"', '[stages.packed]\nverb = "phone"\nfrom = "model"', ("packed",)),
+        (
+            'models = ["students"]\n\n[stages.zip]',
+            'models = ["file"]\n\n[stages.zip]',
+            ("stages.table.models", "a file"),
+        ),
+        (
+            '[stages.packed]\nverb = "phone"\nfrom = "file"',
+            '[stages.packed]\nverb = "phone"\nfrom = "model"',
+            ("packed",),
+        ),
         ('[stages.zip]\nverb = "submission"\nmodels', '[stages.zip]\nverb = "submission"\nteacher', ("zip.teacher",)),
         ('tasks = ["mnli"]', "", ("stages.teacher_mnli.tasks", "finetune")),
         ('tasks = ["mnli"]', "tasks = 3", ("stages.teacher_mnli.tasks", "3")),

@@ -13,8 +13,8 @@ from bertzoo.cli.pipeline import configs_of
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.pipeline import recipe
-from bertzoo.pipeline.check import check
-from bertzoo.pipeline.record import Record
+from bertzoo.pipeline.check import check_steps
+from bertzoo.pipeline.record import PipelineRecord
 
 DEV = {"mnli": ("dev_matched", "dev_mismatched")}
 
@@ -54,8 +54,8 @@ def test_a_shipped_pipeline_passes_its_checks(name: str, data: Path, tmp_path: P
     if name == "mobilebert":
         overrides.append(("sweep.random", "2"))  # of 270 points of each task
     pipeline = recipe.load_pipeline(name, overrides)
-    record = Record(str(tmp_path / "run"), pipeline)
-    costs = check(record, pipeline.steps, configs_of)
+    record = PipelineRecord(str(tmp_path / "run"), pipeline)
+    costs = check_steps(record, pipeline.steps, configs_of)
     assert costs.keys() == {step.name for step in pipeline.steps} and not (tmp_path / "run").exists()
     assert all(costs[step.name].parameters > 0 for step in pipeline.steps if step.verb in ("pretrain", "transfer"))
 
@@ -87,4 +87,4 @@ def test_squeezebert_distils_every_task_but_those_with_alpha_one() -> None:
 def test_a_teacher_of_another_shape_is_an_error(data: Path, tmp_path: Path) -> None:
     pipeline = recipe.load_pipeline("demo_pipeline", [("stages.teacher.model.feed_forward_size", "256")])
     with pytest.raises(ConfigError, match=mentioning("student", "teacher", "256", "512")):
-        check(Record(str(tmp_path / "run"), pipeline), pipeline.steps, configs_of)
+        check_steps(PipelineRecord(str(tmp_path / "run"), pipeline), pipeline.steps, configs_of)
