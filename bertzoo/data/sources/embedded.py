@@ -99,7 +99,7 @@ def _modules() -> Iterator[Path]:
 
 def _docstrings(path: Path) -> list[str]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # foreign escape sequences; as errors they would hide modules
+        with warnings.catch_warnings(action="ignore"):  # invalid escapes, which as errors would hide modules
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # templates and files for other Pythons
         return []

@@ -78,7 +78,7 @@ class Reading:
 class Piece:
     """Consecutive documents of one origin, one paragraph (or sentence) per line: the unit of work of tokenisation.
 
-    left_out: documents that the weight left out since the piece before; 0 in repetitions.
+    left_out: number of documents since the previous piece that the mixture's weight excludes; 0 in repetitions.
     """
 
     index: int

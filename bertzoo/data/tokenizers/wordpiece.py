@@ -22,7 +22,7 @@ class WordPiece:
 
     kind: Literal["wordpiece"] = "wordpiece"
     path: str = ""  # a vocab.txt; empty: train on the source
-    vocab_size: int = 30522  # entries of a trained vocabulary; a loaded one has at most these
+    vocab_size: int = 30522  # entries of a trained vocabulary, or the most entries of a loaded one
     lowercase: bool = True  # lower-case the text
     strip_accents: bool | None = None  # remove accents; "none": the value of lowercase
     split_cjk: bool = True  # make each Chinese character a word
@@ -53,8 +53,8 @@ class WordPiece:
     def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
         """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
 
-        The library numbers the characters inside words by a hash table, whose order differs between runs and breaks
-        ties between equal counts. So a first pass finds those characters, and a second trains with their order fixed.
+        The library orders characters inside words by a hash table. This order differs between runs, and decides between
+        equal counts. So a first pass finds these characters, and a second trains with their order fixed.
         """
         parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
         try:
