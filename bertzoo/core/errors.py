@@ -37,7 +37,11 @@ class CheckpointError(UserError):
 
 
 class OutOfMemory(UserError):
-    """A step that needs more memory than a device has, both in bytes (exit code 2); `needed` is None if unknown."""
+    """A step that needs more memory than a device has (exit code 2).
+
+    needed, available: bytes; `needed` is None if unknown. where: words after `available` in
+    the message, such as "free".
+    """
 
     def __init__(self, needed: int | None, available: int, where: str = "", step: str = "a step", advice: str = ""):
         self.needed, self.available, self.where = needed, available, where
