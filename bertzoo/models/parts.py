@@ -187,7 +187,7 @@ class Leaves(NamedTuple):
     def masked_head(
         self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
     ) -> MaskedHead:
-        """Build the masked-LM head, tied to a word table of equal width, or a narrower one if `extra` maps the rest."""
+        """Build the masked-LM head, tied to the word table; if that is narrower, `extra` maps the other features."""
         return MaskedHead(
             dense=self.dense(width, "model", "embed"),
             norm=self.norm("embed"),
@@ -235,7 +235,7 @@ def check_sizes(config: Any) -> None:
         if any(isinstance(size, int) and not isinstance(size, bool) and size < 1 for size in sizes):
             raise ConfigError(f"{field.name} = {value} is less than 1. Use 1 or more.")
         if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
-            raise ConfigError(f"{field.name} = {value} is not at least 0 and below 1. Use a share in that range.")
+            raise ConfigError(f"{field.name} = {value} must be at least 0 and below 1. Use a rate such as 0.1.")
         if isinstance(value, float) and value < 0:
             raise ConfigError(f"{field.name} = {value} is negative. Use 0 or more.")
 
@@ -249,7 +249,7 @@ class Encoded(NamedTuple):
 
 
 class OnBackbone(nn.Module):
-    """Base class of models: holds the modules of a backbone; subclasses add a head."""
+    """Base class of models: has the modules of a Backbone; subclasses add a head."""
 
     embedding: nn.Module
     encoder: nn.Module
