@@ -40,8 +40,8 @@ def _peak(
 ) -> tuple[int, list[bool]]:
     """Return the peak bytes without the arguments, and for each output whether it depends on the inputs.
 
-    input_dependent: whether each argument does; count_constants: count values that depend on no argument too, such as
-    dropout masks of a fixed key; skipped: variables that are not counted.
+    input_dependent: whether each argument depends on them; count_constants: also count values that depend on no
+    argument, such as dropout masks of a fixed key; skipped: variables that are not counted.
     """
     depends = dict(zip(jaxpr.invars, input_dependent, strict=True))
 
