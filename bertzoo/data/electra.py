@@ -35,7 +35,8 @@ def electra_rows(
 def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
     """Return the index of B's first sentence.
 
-    A gets sentences while it has fewer than `half` tokens, at least one, and with probability 1/2 one more.
+    A gets one sentence, then more while it stays below `half` tokens. If it is below, it gets one more with
+    probability 1/2.
     """
     middle = first + 1  # A has at least one sentence
     while middle < stop and bounds[middle + 1] - bounds[first] < half:

@@ -102,7 +102,7 @@ def tokenize(
     pipeline = beam.build_pipeline(runner, runner_options) if runner else None
     settings = corpus_settings(data, vocabulary)
     if not (destination / SETTINGS).exists():
-        _check_text(data, vocabulary)  # first, so that a failed command leaves the destination free
+        _check_text(data, vocabulary)  # first, so that a failed command leaves the destination empty
     destination.mkdir(parents=True, exist_ok=True)
     _claim(destination, settings)
     if not (destination / NAME).exists():
@@ -131,14 +131,14 @@ def tokenize_to_url(
     vocabulary: Tokenizer | None = None,
     tell: remote.Tell,
 ) -> Manifest:
-    """Tokenise `data.source` into a corpus behind a URL; resumes an unfinished corpus, and leaves a complete one.
+    """Tokenise `data.source` into a corpus behind a URL; resumes an unfinished one, and keeps a complete one unchanged.
 
     The files are written to this machine's cache and stay there until the upload is complete. Raises CorpusError as
     `tokenize` does and, before any work, if the URL cannot be written.
     """
     settings, folder = corpus_settings(data, vocabulary), RemoteFolder.at(url)
     if not folder.has_file(SETTINGS):
-        _check_text(data, vocabulary)  # first, so that a failed command leaves the destination free
+        _check_text(data, vocabulary)  # first, so that a failed command leaves the destination empty
     if (manifest := remote.claim(folder, settings)) is not None:
         return manifest
     directory = scratch_directory("tokenising", folder.url, settings)

@@ -42,7 +42,7 @@ _END = re.compile(r"[.!?:][\"')]*$")
 
 @functools.cache
 def documents() -> tuple[str, ...]:
-    """All documents, one paragraph per line; the same packages give the same documents."""
+    """Return all documents, one paragraph per line; equal versions of the packages give equal documents."""
     seen: set[str] = set()
     result = []
     for texts in itertools.chain(_topics(), map(_docstrings, _modules())):

@@ -50,7 +50,7 @@ def ranges(dataset: str, text_field: str) -> list[Range]:
     """Cut the training split of `NAME[/CONFIG][:VERSION]` into ranges of ROWS; raises the errors of `open_split`."""
     count = len(open_split(dataset))
     if not count:
-        raise CorpusError(f"{PREFIX}{dataset} holds no example of the split {SPLIT}. Prepare a data set that has it.")
+        raise CorpusError(f"{PREFIX}{dataset} has no examples in the split {SPLIT}. Prepare a data set that has some.")
     return [Range(dataset, text_field, start, min(start + ROWS, count)) for start in range(0, count, ROWS)]
 
 

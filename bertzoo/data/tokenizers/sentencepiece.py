@@ -1,4 +1,4 @@
-"""ALBERT's SentencePiece (Lan et al. 2020; google-research/albert tokenization.py), built on `sentencepiece`."""
+"""ALBERT's SentencePiece tokenizer (Lan et al. 2020; google-research/albert tokenization.py), from `sentencepiece`."""
 
 import io
 import unicodedata
@@ -42,7 +42,7 @@ class SentencePiece:
 
     @property
     def normalization(self) -> dict[str, bool]:
-        """Options that change text before it is cut into pieces."""
+        """The options, by name, that change a text before it is split into pieces."""
         return {"lowercase": self.lowercase, "strip_accents": self.strip_accents}
 
     def load(self) -> "SentencePieceTokenizer":

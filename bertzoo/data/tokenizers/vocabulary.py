@@ -111,7 +111,7 @@ class Tokenizer(ABC):
 
 
 def describe_unknown(share: float, place: str) -> str:
-    """A sentence on the share of [UNK] among the tokens of `place`."""
+    """Return a sentence that reports the share of [UNK] among the tokens of `place`."""
     return f"{share:.1%} of the tokens of {place} are [UNK], because the vocabulary has no entries for these words"
 
 

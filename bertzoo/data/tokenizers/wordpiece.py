@@ -1,4 +1,4 @@
-"""BERT's WordPiece (Devlin et al. 2019; google-research/bert tokenization.py), built on `tokenizers`."""
+"""BERT's WordPiece tokenizer (Devlin et al. 2019; google-research/bert tokenization.py), from `tokenizers`."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ class WordPiece:
 
     @property
     def normalization(self) -> dict[str, bool]:
-        """Options that change text before it is cut into entries."""
+        """The options, by name, that change a text before it is split into tokens."""
         strip = self.lowercase if self.strip_accents is None else self.strip_accents
         return {"lowercase": self.lowercase, "strip_accents": strip, "split_cjk": self.split_cjk}
 
