@@ -30,7 +30,7 @@ def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`, whose file is synced and renamed at the end, or removed after an error.
 
     An existing file at `path` stays readable until then. shared: use a unique temporary name, because other processes
-    may write the same file at once; otherwise the next write replaces the file that a killed one left. An OSError
+    may write the same file at once; otherwise the next write replaces the file that a killed write left. An OSError
     without a file name gets `path`.
     """
     temporary = path.with_name(path.name + (f".{uuid.uuid4().hex[:8]}.tmp" if shared else ".tmp"))
@@ -157,7 +157,7 @@ def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
     """Create a temporary directory beside the destination, after removing leftovers of killed processes."""
     created: list[Path] = []
     try:
-        with suppress(OSError, RuntimeError, ValueError):  # the path is checked next
+        with suppress(OSError, RuntimeError, ValueError):  # a bad path raises below
             _remove_leftovers(destination.resolve().parent)
         resolved = resolve(destination)
         for parent in reversed(resolved.parents):

@@ -32,8 +32,8 @@ def load(
 ) -> T:
     """Load a config from files (paths or names of shipped configs; later ones win) and options.
 
-    overrides: pairs such as `("stages.*.steps", "10")`. missing: by name of a top-level table, the function
-    that returns its config if no file has the table. If `cls` has EXTRACTS, a set of table names, a file with exactly
+    overrides: pairs such as `("stages.*.steps", "10")`. missing: for top-level tables that no file has,
+    functions that return their configs, by table name. If `cls` has EXTRACTS, a set of table names, a file with exactly
     these tables adds only the keys of `cls`. Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
@@ -127,7 +127,7 @@ def check_fields(function: str, cls: type, options: Mapping[str, Any]) -> None:
 
 
 def reject(run: str, changed: Sequence[str]) -> None:
-    """Raise ConfigError if `changed`, the lines of `difference`, is not empty; run: directory of the existing run."""
+    """Raise ConfigError if `changed` lists differences from an existing run's config; run: the run's directory."""
     if changed:
         raise ConfigError(
             f"{run} holds a run with another config: {'; '.join(changed)}. Restore these values or use a different "

@@ -123,7 +123,7 @@ class RemoteFolder:
                         chunk = source.read(_CHUNK)
                     if not chunk:
                         break
-                    file.write(chunk)  # outside remote_errors: an error here is this disk's
+                    file.write(chunk)  # outside remote_errors, because errors here come from the local disk
 
     def upload(self, source: Path, name: str) -> None:
         """Copy a local file into the folder, unless one of the same name and size is there."""

@@ -62,7 +62,7 @@ def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
 
 
 def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
-    """Return the class that `pick` returns; raises ConfigError listing the kinds if that is None."""
+    """Return the config class that `pick` selects; raises ConfigError listing the kinds if it selects none."""
     cls, kinds = pick(tp, table, base), _kinds(tp)
     if cls is not None:
         return cls
