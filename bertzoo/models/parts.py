@@ -161,7 +161,7 @@ class Leaves(NamedTuple):
         return FeedForward(intermediate=intermediate, output=output, activation=ACTIVATIONS[activation])
 
     def recomputed(self, layer: type[AnyLayer]) -> type[AnyLayer]:
-        """Return the layer class, recomputed in the backward pass if compute.remat is set."""
+        """Return the layer class; if compute.remat is set, the backward pass recomputes the layer's activations."""
         # Argument 3 of __call__ (self, x, mask, train) is a Python bool.
         return nn.remat(layer, static_argnums=(3,)) if self.compute.remat else layer
 

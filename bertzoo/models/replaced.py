@@ -60,7 +60,7 @@ def replaced_head(config: ModelConfig, compute: Compute) -> ReplacedHead:
 
 
 def replaced_detection(config: ModelConfig, compute: Compute, generator_width: float) -> ReplacedDetection:
-    """Build a discriminator from a model config, without its pooler, which nothing would train, and a generator."""
+    """Build a discriminator and its generator from a model config, without the pooler, which nothing would train."""
     embedding, encoder, _ = config.backbone(compute)
     return ReplacedDetection(
         embedding=embedding,

@@ -72,7 +72,7 @@ class TokenClassifier(Encoding):
 
 
 class SpanFinder(Encoding):
-    """A backbone with two logits per token (B,L,2): an answer starts with it, an answer ends with it (BERT §4.2)."""
+    """A backbone with logits (B,L,2) that a token is the first, or the last, of an answer (BERT §4.2)."""
 
     span_head: nn.Module
 
@@ -149,7 +149,7 @@ class SequenceClassification:
     """A head that classifies a sequence or, with one label, predicts a number; `labels` names the logits in order.
 
     hidden: activation of a dense layer before the output, as wide as the model; "none": no layer. input_dropout:
-    dropout before that layer. problem_type: what the head was trained for, if known.
+    dropout before that layer. problem_type: the problem that the head was trained for, if known.
     """
 
     kind: Literal["sequence_classification"] = "sequence_classification"
