@@ -64,7 +64,7 @@ class MaskedHead(nn.Module):
 
 
 class ReplacedHead(nn.Module):
-    """Map hidden states (B,L,D) to logits (B,L) in float32; above 0, the token at a position was replaced.
+    """Map hidden states (B,L,D) to logits (B,L) in float32; above 0, the token is predicted to be replaced.
 
     output(activation(dense(x))), as in ELECTRA's code; the paper has no dense map (Clark et al. 2020, §2).
     """
@@ -119,7 +119,7 @@ class JointSpans(NamedTuple):
 
 
 class JointSpanHead(nn.Module):
-    """Predict starts of answers, ends given a start, and "no answer" (ELECTRA's qa_tasks.py; in no paper).
+    """Predict starts of answers, ends given a start, and "no answer" (ELECTRA's qa_tasks.py; not in the paper).
 
     start: h_t -> logit; end: h_start and h_t -> logit; null: h_[CLS] and the mean of h_t under softmax(start logits) ->
     logit. Answers lie in the second segment, or are [CLS].

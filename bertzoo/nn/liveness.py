@@ -23,7 +23,7 @@ def peak_bytes(function: Callable, params: object, *inputs: object) -> int:
 
 
 def peak_beside_results(jaxpr: core.Jaxpr) -> int:
-    """Return the peak bytes of a jaxpr's values without its arguments and results.
+    """Return the peak bytes of a jaxpr's values, not counting its arguments and results.
 
     For a gradient function, this is an upper bound of the activations and temporaries.
     """
