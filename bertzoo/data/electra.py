@@ -35,8 +35,8 @@ def electra_rows(
 def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
     """Return the index of B's first sentence.
 
-    A gets one sentence, then more while it stays below `half` tokens. If it is below, it gets one more with
-    probability 1/2.
+    A takes one sentence, then more as long as it stays below `half` tokens. If A is below `half`, it takes one more
+    with probability 1/2.
     """
     middle = first + 1  # A has at least one sentence
     while middle < stop and bounds[middle + 1] - bounds[first] < half:

@@ -28,7 +28,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One pass over an origin.
+    """One pass over an origin, such as a file.
 
     part: index in the mixture. repetition: number of earlier passes. share: share of the documents to read, chosen by
     hash. heldout: share of the documents that only the first pass reads.
