@@ -39,8 +39,8 @@ class CheckpointError(UserError):
 class OutOfMemory(UserError):
     """A step that needs more memory than a device has (exit code 2).
 
-    needed, available: bytes; `needed` is None if unknown. where: words after `available` in
-    the message, such as "free".
+    needed, available: bytes; `needed` is None if unknown. where: words that follow `available` in the message, such as
+    "free".
     """
 
     def __init__(self, needed: int | None, available: int, where: str = "", step: str = "a step", advice: str = ""):
