@@ -19,7 +19,7 @@ STACKED = "layers"  # key in place of layers_0, layers_1, …; its arrays have a
 
 
 class LayerOutput(NamedTuple):
-    """Hidden state (B,L,D) after a layer, and the layer's attention (B,H,L,M); None for the embedding (layer 0)."""
+    """Hidden state (B,L,D) after a layer, and its attention (B,H,L,M), which is None for the embedding (layer 0)."""
 
     hidden: jax.Array
     attention: jax.Array | None

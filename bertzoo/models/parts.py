@@ -187,7 +187,7 @@ class Leaves(NamedTuple):
     def masked_head(
         self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
     ) -> MaskedHead:
-        """Build the masked-LM head, tied to the word table; if that is narrower, `extra` maps the other features."""
+        """Build the masked-LM head, tied to the word table; if the table is narrower, `extra` maps the rest."""
         return MaskedHead(
             dense=self.dense(width, "model", "embed"),
             norm=self.norm("embed"),
