@@ -97,7 +97,7 @@ def _remote_files(name: str) -> list[SourceFile] | None:
         kind = entry_type(system, path)
         if kind == "directory":
             if system.isfile(f"{path.rstrip('/')}/{NAME}"):
-                raise CorpusError(f"{name} is a tokenised corpus, not text. Name it alone, to pretrain on it.")
+                raise CorpusError(f"{name} is a tokenised corpus, not text. To pretrain on it, name it alone.")
             return _text_files(name, source_files(system.find(path)))
         if kind == "file":
             return source_files([path])
