@@ -10,7 +10,7 @@ Say = Callable[[str], None]
 
 
 def resolve(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
-    """Return the config object that the arguments describe."""
+    """Return the config, of class `cls`, with the overrides applied."""
     from bertzoo.core import config as loader
 
     pairs = loader.as_options(overrides or {})
@@ -30,7 +30,7 @@ def config_files(config: Config) -> list[str | Path]:
 
 
 def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
-    """Return the options of a training run; raises UserError for unknown ones."""
+    """Return a training run's Options; raises UserError, naming `function`, for unknown names in `options`."""
     from bertzoo.core.errors import UserError
     from bertzoo.runs.open_run import Options
 
@@ -69,7 +69,7 @@ def location(name: Path | str, argument: str) -> Path | str: ...
 @overload
 def location(name: Path | str | None, argument: str) -> Path | str | None: ...
 def location(name: Path | str | None, argument: str) -> Path | str | None:
-    """Return a path on this machine or a URL; raises UserError for a URL that pathlib has mangled."""
+    """Return a path, a URL, or None for None; raises UserError for a URL passed as a Path, which has lost a slash."""
     from bertzoo.core import paths
 
     return None if name is None else paths.location(name, f"{argument} =", "Pass a URL as text, not as a Path.")

@@ -33,8 +33,8 @@ def load(path: Path | str) -> Loaded:
     an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
 
     The model takes ids, token types and the mask, each (B,L). A masked language model takes the positions to predict as
-    a fourth array (B,P) and returns `masked_logits` (B,P,V); any other head returns `logits`. Raises UserError where an
-    array is missing. The tokenizer spells out "[MASK]" in a text, unless it is called with `specials=True`.
+    a fourth array (B,P) and returns `masked_logits` (B,P,V); any other head returns `logits`. The call raises UserError
+    if an array is missing. The tokenizer reads "[MASK]" as plain text, unless it is called with `specials=True`.
 
     >>> import jax, numpy as np
     >>> model, params, tokenizer = bertzoo.load("tiny")
@@ -183,7 +183,7 @@ def plan(
     price: float | None = None,
     tell: Say | None = print,
 ) -> "RunPlan":
-    """Estimate a pretraining or a transfer on a TPU slice such as "v5e:16x16", as `bertzoo plan`.
+    """Estimate a pretraining or transfer run on a TPU slice such as "v5e:16x16", as `bertzoo plan`.
 
     compile_steps: compile every stage's step if libtpu is installed (minutes each), or read results from `cache_dir`.
     price: dollars per chip-hour. The result holds memory in bytes, time and cost by stage.

@@ -16,7 +16,7 @@ class Run(NamedTuple):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The newest held-out losses and metrics, if any."""
+        """The newest held-out losses and metrics; empty before the first."""
         from bertzoo.runs.report.page import read_history
         from bertzoo.runs.run_dir import RunDirectory
 
@@ -31,14 +31,14 @@ class Run(NamedTuple):
 
 
 class FineTuned(NamedTuple):
-    """A finished fine-tuning run. run_dir: its directory; results: what its results.json holds."""
+    """A finished fine-tuning run. run_dir: its directory; results: the content of its results.json."""
 
     run_dir: Path
     results: dict[str, Any]
 
     @property
     def score(self) -> dict[str, dict[str, float]]:
-        """The median over seeds, by split and metric, in points."""
+        """The median scores over the seeds, by split and metric, in points."""
         return self.results["median"]
 
     def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def transfer(
 ) -> Run:
     """Train a student with a teacher, or resume, as `bertzoo transfer`; a resumed run finds its teacher in run.json.
 
-    stages: train only from stage A to B, counted from 1. options: as in `pretrain`.
+    stages: (A, B) trains only stages A to B, counted from 1. options: as in `pretrain`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.runs import open_run

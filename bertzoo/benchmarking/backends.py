@@ -24,7 +24,10 @@ from bertzoo.runs import any_model
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenModel:
-    """A model written for a runtime. size: bytes of the file, or of a directory's weights. graph: None if unknown."""
+    """A model written for a runtime.
+
+    size: bytes of the file, or of a directory's weights. graph: to count FLOPs; None for a file that existed already.
+    """
 
     path: Path
     size: int

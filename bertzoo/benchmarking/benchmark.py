@@ -21,7 +21,7 @@ from bertzoo.export.litert.write import signature
 from bertzoo.export.options import PRECISIONS
 
 RUNS, ROUNDS = 40, 8  # the papers' mean is over 40 runs
-ANY_VOCABULARY = 32  # number of ids that every file has, for files without a description
+ANY_VOCABULARY = 32  # vocabulary size assumed for files without a description
 
 Tell = Callable[[str], None]
 
@@ -70,7 +70,7 @@ class BenchmarkResult:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkSettings:
-    """What to time; raises UserError for unknown or conflicting values.
+    """Settings of a benchmark; raises UserError for unknown or conflicting values.
 
     backends, precisions, lengths: None for the defaults. threads: numbers of threads. runs: timed runs of each case,
     spread over the rounds. python: an interpreter that has ExecuTorch.
@@ -106,7 +106,7 @@ class BenchmarkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model and the settings that one process times. length: None for a file, to be timed at the default length."""
+    """A model and the settings at which one process times it. length: None for a file's default length."""
 
     model: BenchmarkModel
     backend: str
@@ -137,8 +137,8 @@ class Case:
     def resolve_length(self, available: Sequence[int]) -> int:
         """Return the length to run; raises UserError if the file does not have it.
 
-        available: the file's lengths; empty if it takes any. The default is 128 tokens, or if the file does not take
-        128, the most that it takes.
+        available: the file's lengths; empty if it takes any. The default is 128 tokens or, if the file does not
+        take 128, the longest row that it takes.
         """
         if self.length is None and available:
             return USUAL if USUAL in available else max(available)
@@ -158,9 +158,9 @@ def benchmark(
     parts: bool = False,
     tell: Tell = lambda message: None,
 ) -> BenchmarkResult:
-    """Time models on this machine's CPU, each in a process of its own, all loaded at once, in turns.
+    """Time models in turns on this machine's CPU; each stays loaded in a process of its own.
 
-    models: configs, whose weights are random, model directories, or files of `bertzoo convert`. overrides: options of
+    models: configs (random weights), model directories, or files of `bertzoo convert`. overrides: options of
     the configs. parts: also count each model's operations by part. tell: receives the progress.
 
     Raises UserError for settings or models that do not fit, BenchmarkFailed if a model does not run.

@@ -1,6 +1,6 @@
 """Measure the latency table from which pruning computes milliseconds: small encoders at a grid of sizes, in LiteRT.
 
-Every encoder is timed with 1 and with 3 layers; from the difference follows the time of a layer. All are classifiers,
+Every encoder is timed with 1 and with 3 layers; the difference gives the time of a layer. All are classifiers,
 so the last layer computes the first token only.
 """
 
@@ -28,16 +28,17 @@ from bertzoo.pruning.shapes import LETTERS, cuttable, groups, layer_sizes, refus
 from bertzoo.pruning.structure import declare
 
 BACKEND = "litert"
-MORE = 2  # layers that the deeper encoder of a pair has more
+MORE = 2  # additional layers of the deeper encoder of a pair
 TOGETHER = 8  # models of a group, which take turns with the reference model
 VOCABULARY = 1000  # most entries of an encoder's table; more would not change its time
 STEPS = 4
 
 
 class LatencySettings(NamedTuple):
-    """dimensions: letters of dimensions to measure; empty for all of the model. steps: number of sizes of each.
+    """Settings of a latency table.
 
-    length: tokens; 0 for 128. runs: timed runs of each encoder, spread over the rounds.
+    dimensions: letters of dimensions to measure; empty for all of the model. steps: number of sizes of each. length:
+    tokens; 0 for 128. runs: timed runs of each encoder, spread over the rounds.
     """
 
     dimensions: Sequence[str] = ()

@@ -74,7 +74,8 @@ class BenchmarkModel:
 def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str]) -> BenchmarkModel:
     """Read a file that ends in one of `suffixes`, a model directory, or a config with overrides and random weights.
 
-    A model with a pretraining head, or without a head, becomes a classifier of two classes. Raises UserError.
+    A model with a pretraining head, or without a head, becomes a classifier of two classes. Raises UserError if `name`
+    is none of the three.
     """
     path = Path(name)
     if path.suffix in suffixes:

@@ -1,4 +1,4 @@
-"""A bar chart of measurements as a PNG file."""
+"""Draw a bar chart of measurements as a PNG file."""
 
 import statistics
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ LETTER = 0.075  # inches, the largest width of a label's character
 
 
 def draw(rows: Sequence[Measurement], base: str, runs: int, path: Path) -> None:
-    """Write `figure` as a PNG file."""
+    """Write the chart of `figure` as a PNG file."""
     figure(rows, base, runs).savefig(path, format="png")
 
 

@@ -14,7 +14,7 @@ TEXT_COLUMNS = 3  # left-aligned; the others are numbers
 class Measurement:
     """A model timed in a runtime.
 
-    rounds: seconds of its runs. empty: peak memory in bytes of the runtime without a model. peak: bytes beyond `empty`
+    rounds: seconds of each run. empty: peak memory in bytes of the runtime without a model. peak: bytes beyond `empty`
     with the model. size: bytes of the file. Fields that a file does not record are None.
     """
 

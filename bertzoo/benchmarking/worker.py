@@ -41,7 +41,10 @@ class LoadRequest(NamedTuple):
 
 
 class LoadedModel(NamedTuple):
-    """prepare: maps a length to an inference. lengths: of the file, empty if it takes any. threads: their number."""
+    """A model in its runtime.
+
+    prepare: maps a length to an inference. lengths: row lengths of the file, empty if it takes any. threads: in use.
+    """
 
     prepare: Callable[[int], Inference]
     lengths: tuple[int, ...]

@@ -64,7 +64,10 @@ def arguments(parser: Parser) -> None:
         "(default: no table)",
     )
     table.add_argument(
-        "--dimensions", type=_words, metavar="A,B", help="dimensions to vary, such as h,f (default: all of MODEL)"
+        "--dimensions",
+        type=_words,
+        metavar="A,B",
+        help="letters of dimensions to vary, such as h,f for width and feed-forward (default: all of MODEL)",
     )
     table.add_argument("--steps", type=int, metavar="N", help="sizes to measure of each dimension (default: 4)")
     output.add_argument("--out", type=Path, metavar="PNG", help="draw a bar chart of the medians (default: none)")

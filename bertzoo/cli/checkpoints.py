@@ -1,6 +1,6 @@
 """List what a run's checkpoints hold: step, parameters, size, mesh.
 
-Reads metadata only and needs no accelerator. The parameters include the vocabulary's spare rows.
+Reads metadata only and needs no accelerator. The parameters include the rows that compute.vocab_multiple adds.
 
 examples:
   bertzoo checkpoints runs/first

@@ -20,7 +20,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.schema import paths_by_name
 
 PASSES_ON = True  # `main` below checks the options, once it knows the config
-VERBS = ("pretrain", "transfer", "prune")  # their command lines are checked; `finetune` is a config's name instead
+VERBS = ("pretrain", "transfer", "prune")  # commands whose options are checked; `finetune` names a config instead
 
 
 def config() -> type:

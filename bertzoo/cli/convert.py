@@ -6,7 +6,7 @@ complete.
 
 Files for phones are litert (NAME.tflite), onnx (NAME.onnx), executorch (NAME.pte), torch-export (NAME.pt2) and
 torchscript (NAME.pt). FILE.json describes FILE; FILE.files/ has the model card, the tokenizer and golden.json, to test
-an app with. Every file is compared with the model in its own runtime first; one that differs is not written.
+an app with. Every file is run in its runtime and compared with the model; one that differs is not written.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface --head=masked
@@ -115,7 +115,7 @@ def options(args: argparse.Namespace) -> ExportOptions:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Convert the model and print a summary, for a file with its errors and scores."""
+    """Convert the model; print a summary and, for a file, its errors and scores."""
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.export.convert import convert
 

@@ -41,7 +41,7 @@ def arguments(parser: Parser) -> None:
         "--hidden_below_unigram",
         type=float,
         metavar="NATS",
-        help="the same for masked tokens that the input hides, so that no model can copy them (default: no check)",
+        help="as --below_unigram, for masked tokens that the input hides and no model can copy (default: no check)",
     )
     group = finetuned.flags(parser)
     group.add_argument("--split", choices=("train", "dev", "test"), help="the examples to score (default: dev)")
@@ -49,7 +49,7 @@ def arguments(parser: Parser) -> None:
         "--input", metavar="FILE", help="score the rows of this file, for a model of the task own (default: --split)"
     )
     group.add_argument(
-        "--output", metavar="DIR", help="write the answers there, for SQuAD's official scripts (default: nowhere)"
+        "--output", metavar="DIR", help="a folder for the answers, in the form of SQuAD's scripts (default: none)"
     )
     json_option(parser)
 

@@ -24,7 +24,7 @@ ROWS = 8
 def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
     inputs, drawing, output = parser.group("input"), parser.group("drawing"), parser.group("output")
-    inputs.add_argument("what", choices=("attention",), help="what to draw")
+    inputs.add_argument("what", choices=("attention",), help="attention: draw attention maps")
     inputs.add_argument(
         "model",
         metavar="MODEL",

@@ -70,7 +70,7 @@ def entry() -> NoReturn:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # another follows: Slurm also signals the parent, which passes it on
+    signal.signal(number, signal.SIG_IGN)  # a second one follows: Slurm also signals the parent, which forwards it
     leave_closed_terminal()
     raise KeyboardInterrupt
 

@@ -1,7 +1,7 @@
 """List parameters, FLOPs and memory of every shipped model.
 
-Parameters are those of the encoder with its embeddings, with the pooler, and of everything that is pretrained. GFLOPs
-(2 per multiply-add) and activations are for one text of 128 tokens in float32; activations are their peak bytes,
+Three columns count parameters: the encoder with its embeddings, the same with the pooler, and all that is pretrained.
+GFLOPs (2 per multiply-add) and activations are for one text of 128 tokens in float32; activations are their peak bytes,
 without fusion. Published figures stand beside the shipped models.
 
 examples:
@@ -76,7 +76,7 @@ def measured(name: str, recipe: "Recipe") -> dict[str, Any]:
 
 
 def published(name: str, recipe: "Recipe") -> "Published":
-    """Return the published figures of a shipped config, or none if the recipe's model or objective differs from it."""
+    """Return a shipped config's published figures; empty ones if the recipe has another model or objective."""
     from bertzoo.core import config as loader
     from bertzoo.planning.sizes import PUBLISHED, Published
 

@@ -1,6 +1,6 @@
 """Pack test inputs for a phone and check the phone's outputs.
 
-`pack` writes the golden inputs beside FILE, and the examples on which a fine-tuned model was scored, into FOLDER.
+`pack` writes inputs into FOLDER: FILE's golden rows and, for a fine-tuned model, the examples it was scored on.
 `judge` compares the phone's outputs in OUTPUTS, one file per row, with those of this machine, and scores the task. It
 exits with 1 if an output or a score is worse than the limits allow. launch/phone.sh calls both and moves the files.
 
@@ -24,14 +24,16 @@ from bertzoo.core.errors import UserError
 def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
     inputs = parser.group("input")
-    inputs.add_argument("action", choices=("pack", "judge"), help="what to do")
+    inputs.add_argument(
+        "action", choices=("pack", "judge"), help="pack: write inputs for the phone; judge: check its outputs"
+    )
     inputs.add_argument("file", metavar="FILE", type=Path, help="the .tflite file")
-    inputs.add_argument("folder", metavar="FOLDER", type=Path, help="the packed inputs; pack creates it")
+    inputs.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of packed inputs; pack creates it")
     inputs.add_argument(
         "outputs", metavar="OUTPUTS", type=Path, nargs="?", help="for judge: the folder of the phone's outputs"
     )
     parser.group("pack").add_argument(
-        "--rows", type=_rows, metavar="N", help="the first N examples of the task (default: all)"
+        "--rows", type=_rows, metavar="N", help="pack only the first N examples of the task (default: all)"
     )
     judge = parser.group("judge")
     judge.add_argument(

@@ -1,4 +1,4 @@
-"""Run a whole recipe: stages that each run another command on what earlier ones have made.
+"""Run a whole recipe, such as a paper's, with a command for each stage.
 
 Run the same command again to resume: finished steps are skipped, and one whose config or input has changed is an
 error. Everything is checked before the first step starts. --inputs.NAME=PATH gives the pipeline's inputs,

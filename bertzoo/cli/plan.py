@@ -1,4 +1,4 @@
-"""Estimate memory, time and cost of a run on a TPU slice, without one.
+"""Estimate memory, time and cost of a run on a TPU slice, without a TPU.
 
 For every stage it prints a device's memory and whether the step fits, collectives, operations, and the minimum time of
 a step; for the whole run, chip-hours, dollars and the size of a checkpoint. With libtpu installed (the extra tpu-plan)

@@ -1,9 +1,9 @@
 """Prune a model to a budget of parameters, FLOPs or milliseconds.
 
 Run the same command again to resume. [target] is the budget, [cut] names the dimensions to cut and the number of
-iterations. Each iteration trains prune vectors with the weights frozen ([weigh]), cuts the smallest entries and
-multiplies the others into the weights. It then fine-tunes the weights ([[tuning]]). RUN/model is the pruned model; the
-config RUN/pruned.toml trains it further. finetune, convert and predict take RUN itself.
+iterations. Each iteration trains prune vectors, which scale the dimensions, with the weights frozen ([weigh]). It cuts
+the smallest entries, multiplies the others into the weights and fine-tunes the weights ([[tuning]]). RUN/model is the
+pruned model; the config RUN/pruned.toml trains it further. finetune, convert and predict take RUN itself.
 
 examples:
   bertzoo prune demo_prune --from=runs/demo --run_dir=runs/pruned
@@ -21,7 +21,7 @@ from bertzoo.cli.support.options import Parser
 if TYPE_CHECKING:
     from bertzoo.pruning.settings import Prune
 
-CLOSE = 0.01  # above this unused share of a budget, the result explains it
+CLOSE = 0.01  # if more than this share of a budget is unused, `train` says why
 
 
 def config() -> type:

@@ -18,7 +18,7 @@ from bertzoo.core.errors import UserError
 
 def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
-    parser.group("output").add_argument("output", metavar="OUT.zip", help="the new file")
+    parser.group("output").add_argument("output", metavar="OUT.zip", help="the zip file to write")
     inputs = parser.group("input")
     inputs.add_argument("runs", nargs="+", metavar="RUN", help="a fine-tuned model, one for each task")
     inputs.add_argument(

@@ -106,7 +106,7 @@ def _shares_layers(family: Family, model: Any) -> bool:
 def read_head_config(
     family: Family, key: str, model: Any, attributes: Mapping[str, Any], pooler: bool, origin: str
 ) -> Any:
-    """Return the head config that config.json describes. key: one of `Family.heads`; pooler: whether there is one."""
+    """Return the head config that config.json describes. key: in `Family.heads`; pooler: whether the model has one."""
     name = family.heads[key].dropout
     labels, dropout = _labels(attributes, origin), _dropout(family, name, model, attributes)
     fields: dict[str, Any] = {
@@ -169,7 +169,7 @@ def head_key(head: Any) -> str:
 def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
     """Return config.json of a model with this head.
 
-    Raises Inexpressible if Hugging Face's class cannot represent the model, UserError if it has no such head.
+    Raises Inexpressible if Hugging Face's class cannot represent the model, UserError if it cannot have the head.
     """
     key = head_key(head)
     layout = family.heads[key]
@@ -222,7 +222,7 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
 
 
 def check_expressible(architecture: str, reason: str | None) -> None:
-    """Raise Inexpressible if there is a reason why Hugging Face's class does not compute what our model computes."""
+    """Raise Inexpressible if there is a `reason` why Hugging Face's class does not compute what our model computes."""
     if reason:
         raise Inexpressible(f"Hugging Face's {architecture} cannot be this model: {reason}")
 

@@ -1,4 +1,4 @@
-"""DistilBERT's tensor names and config attributes at Hugging Face, which all differ from BERT's."""
+"""DistilBERT's tensor names and config attributes at Hugging Face, which mostly differ from BERT's."""
 
 from collections.abc import Iterable
 
@@ -27,7 +27,11 @@ def _masked(model: DistilBert) -> Iterable[TensorRule]:
 
 def _unsupported(model: DistilBert, key: str) -> str | None:
     """Return a reason unless norm_epsilon is 1e-12, which Hugging Face's DistilBERT always has; else None."""
-    return None if model.norm_epsilon == 1e-12 else f"its norms have 1e-12, but norm_epsilon = {model.norm_epsilon}"
+    return (
+        None
+        if model.norm_epsilon == 1e-12
+        else f"its norms have epsilon 1e-12, but norm_epsilon = {model.norm_epsilon}"
+    )
 
 
 FAMILY = Family(

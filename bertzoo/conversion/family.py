@@ -87,12 +87,12 @@ class HeadLayout:
 class Family:
     """One architecture.
 
-    prefix: what precedes the backbone's tensor names in a model with a head. rules: of the backbone without the pooler.
-    pooler: its tensor name. tied: a tensor -> the one that it repeats. heads: by head config kind, or "masked_sentence"
-    for a masked head with a sentence head. hidden: the activation of the sequence classification head's hidden layer,
-    or "none". input_dropout: whether that layer has dropout before it. fixed: attributes with one possible value.
-    sentence: the sentence head's objective. ignored: attributes that do not matter. dropouts: the defaults of
-    attributes that hold a head's dropout.
+    prefix: of the backbone's tensor names in a model with a head. rules: of the backbone without the pooler.
+    pooler: its tensor name. tied: a tensor -> the tensor that it repeats. heads: by head config kind, or by
+    "masked_sentence" for a masked head with a sentence head. hidden: the activation of the sequence classification
+    head's hidden layer, or "none". input_dropout: whether that layer has dropout before it. fixed: attributes with one
+    possible value. sentence: the sentence head's objective. ignored: attributes that do not matter. dropouts: the
+    defaults of attributes that hold a head's dropout.
     unsupported: returns why Hugging Face's class would compute a model and head (key) differently, or None.
     read_more: computes fields that depend on several attributes (named in `more`); write_more: the inverse.
     """
@@ -143,7 +143,11 @@ def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
 def standard_heads(
     name: str, dropout: str, sequence: Rules | None = None, *, pooled: bool = False
 ) -> dict[str, HeadLayout]:
-    """Return the heads that all architectures have. sequence: rules of the classification head, if not linear."""
+    """Return the heads that all architectures have.
+
+    name: prefix of their classes; dropout: attribute of the classifiers' dropout; sequence: rules of the sequence
+    classification head, if not linear; pooled: whether that head needs a pooler.
+    """
     return {
         "none": HeadLayout(f"{name}Model", lambda model: ()),
         "sequence_classification": HeadLayout(
@@ -157,12 +161,12 @@ def standard_heads(
 
 
 def linear_head(ours: str, theirs: str) -> Rules:
-    """Return a function of the model config: tensor rules of a head that is one dense map."""
+    """Return a function from the model config to the tensor rules of a head that is one dense map."""
     return lambda model: dense(f"{ours}/output", theirs, "D", "C")
 
 
 def hidden_layer_head(inner: str, outer: str) -> Rules:
-    """Return a function of the model config: tensor rules of a classification head with a hidden layer."""
+    """Return a function from the model config to the tensor rules of a classification head with a hidden layer."""
     return lambda model: (
         *dense("classifier/dense", inner, "D", "P"),
         *dense("classifier/output", outer, "P", "C"),

@@ -68,9 +68,9 @@ def read_huggingface(directory: Path) -> Pretrained:
 
 
 def stated_in_card(directory: Path) -> dict[str, str]:
-    """Return license, language and base_model from the header of a directory's model card; of lists, the first entry.
+    """Return license, language and base_model from the header of a directory's model card.
 
-    If the card has no license, the first line of the directory's LICENSE takes its place.
+    Of a list, only the first entry counts. Without a license in the card, it is the first line of LICENSE.
     """
     card, stated = directory / "README.md", {}
     if card.is_file():
@@ -139,7 +139,7 @@ def model_rules(family: Family, model: Any, head: Any, prefix: str) -> list[Tens
 
 
 def _has_pooler(family: Family, model: Any) -> bool:
-    """Return whether the model has a pooler; only some MobileBERT models do."""
+    """Return whether the model has a pooler: if its family has one and, for MobileBERT, its config too."""
     return family.pooler is not None and getattr(model, "pooler", True)
 
 
@@ -152,9 +152,8 @@ def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> 
     for name, array in raw.items():
         plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.gamma$", r"\1.weight", name)
         plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.beta$", r"\1.bias", plain).removeprefix(family.prefix)
-        if (
-            plain in _BUFFERS or array.size == 0
-        ):  # MobileBERT's extra table is empty if its table is as wide as the stream
+        # MobileBERT's extra output weights are empty if its word table is as wide as its layers.
+        if plain in _BUFFERS or array.size == 0:
             continue
         if plain in named:
             raise UserError(

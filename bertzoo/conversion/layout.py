@@ -16,7 +16,7 @@ def groups(axes: str) -> list[list[str]]:
 
 
 def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
-    """Return the size of each axis of an array of this shape; `known` may lack one axis per dimension.
+    """Return the size of each axis of an array of this shape; `known` has all sizes, or all but one in a dimension.
 
     Raises ValueError if the axes do not describe such an array, which means that the tensor rule is wrong.
     """

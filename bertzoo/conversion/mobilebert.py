@@ -45,7 +45,7 @@ def _bottleneck(ours: str, theirs: str) -> Iterable[TensorRule]:
 
 
 def _masked(model: MobileBert) -> Iterable[TensorRule]:
-    """Tensor rules of BERT's head and, if the table is narrower than the stream, of extra output weights."""
+    """Tensor rules of BERT's head and, if the word table is narrower than hidden_size, of extra output weights."""
     yield from family.bert_masked_head(model)
     if model.embedding_size < model.hidden_size:
         yield same("masked_head/extra/kernel", "cls.predictions.dense.weight", "I V")
@@ -65,7 +65,7 @@ def _read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
     narrow, shared, whole = flags.values()
     if not narrow:
         return fields | {"bottleneck_size": "none", "attention_input": "stream"}
-    if shared and whole:  # the first is the library's default
+    if shared and whole:  # true is the library's default of key_query_shared_bottleneck
         raise ConfigError(
             "use_bottleneck_attention = true leaves the tensors bottleneck.attention unused, which "
             "key_query_shared_bottleneck = true (the default) creates. Save the model without them and set "

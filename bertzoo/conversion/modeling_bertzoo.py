@@ -5,7 +5,7 @@
     model = load("DIRECTORY")
     outputs = model(input_ids, token_type_ids, attention_mask)
 
-Requires torch and safetensors. config.json describes the parts of the model, each of a class below; the tensors have
+Requires torch and safetensors. config.json describes the parts of the model, whose classes are below; the tensors have
 bertzoo's names and layouts. Shapes: B batch, L length, M key length, D width, E embedding width, H heads,
 K size of a head, W window, G groups.
 """
@@ -51,7 +51,7 @@ class Part(nn.Module):
         self.rows = {**getattr(self, "rows", {}), name: [f"{name}_{index}" for index in places]}
 
     def row(self, name: str) -> list[nn.Module]:
-        """Return the list of parts called `name`, looked up here, so that a copy of this part uses its own copies."""
+        """Return the list of parts called `name`, looked up at each call, so that a copied part uses its copies."""
         return [getattr(self, place) for place in self.rows[name]]
 
 
@@ -62,7 +62,7 @@ class Table(Part):
         return functional.embedding(ids, self.embedding)
 
 
-class OnlyRow(Table):  # for any ids
+class OnlyRow(Table):  # which all ids share
     def forward(self, ids: Tensor) -> Tensor:
         return self.embedding[0].expand(*ids.shape, -1)
 
@@ -155,7 +155,7 @@ class MixedAttention(Part):
 
 
 def convolved(x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
-    """Return Σ_w weights[w] · x[:, t + w - W//2], with zeros beyond the ends of x (B,L,...)."""
+    """Return, at each t, Σ_w weights[w] · x[:, t + w - W//2], with zeros beyond the ends of x (B,L,...)."""
     padded = functional.pad(x, [0, 0] * (x.ndim - 2) + [len(weights) // 2] * 2)
     return sum(weight * padded[:, tap : tap + x.shape[1]] for tap, weight in enumerate(weights))
 
@@ -260,7 +260,7 @@ class Untied(Part):
 
 
 class MaskedHead(Part):
-    """Logits (B,L,V) of every position, tied to the word table."""
+    """Computes logits (B,L,V) with the word table as output weights."""
 
     tensors = ("bias",)
 
@@ -296,7 +296,7 @@ class PairHead(Part):
 
 
 class JointSpanHead(Part):
-    """Return start_logits (B,L), starts (B,K), end_logits (B,K,L) given each start, null_logits (B,)."""
+    """Returns start_logits (B,L), starts (B,K), end_logits (B,K,L) given each start, null_logits (B,)."""
 
     def forward(self, x: Tensor, second: Tensor, starts: Tensor | None) -> Outputs:
         excluded = EXCLUDED * functional.pad((1 - second.to(x.dtype))[:, 1:], (1, 0))
@@ -310,7 +310,7 @@ class JointSpanHead(Part):
 
 
 class Encoding(Part):
-    """The model; returns hidden_states, attentions (probabilities), pooled and its head's outputs. Pads have mask 0."""
+    """A model; returns hidden_states, attentions (probabilities), pooled and its head's outputs. Padding has mask 0."""
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None, attention_mask: Tensor | None = None):
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
@@ -342,7 +342,7 @@ class SpanFinder(Encoding):
 
 
 class JointSpanFinder(Encoding):
-    """A model with a JointSpanHead, whose end_logits are given `starts` (B,K), by default the likeliest."""
+    """A model with a JointSpanHead, whose end_logits depend on `starts` (B,K), by default the likeliest."""
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, starts: Tensor | None = None):
         outputs = super().forward(input_ids, token_type_ids, attention_mask)
@@ -375,7 +375,7 @@ FUNCTIONS: dict[str, Callable] = {
 
 
 def make(description: dict, take: Callable[[str], Tensor], path: str) -> nn.Module:
-    """Build a part from its description; `take` returns the tensor of a name."""
+    """Build the part at `path` from its description; `take` returns the tensor of a name."""
     kind = globals().get(description["part"])
     if not (isinstance(kind, type) and issubclass(kind, Part)):
         raise ValueError(f"config.json names a part that this file does not have: {description['part']}")

@@ -49,7 +49,7 @@ def inherited(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:
-    """Raise UserError unless `rows`, of the word table, is the vocabulary's size, possibly rounded up as in `fits`.
+    """Raise UserError unless the word table's `rows` are the vocabulary's size, possibly rounded up as in `fits`.
 
     Tables are widened to a multiple of 8 to 128 for the hardware (SqueezeBERT: 30528 rows for 30522 entries).
     """

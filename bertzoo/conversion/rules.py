@@ -16,7 +16,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 class TensorRule(NamedTuple):
     """Pairs a tensor's path and axes in bertzoo with its name and axes in another project.
 
-    sizes: of axes that the shape in bertzoo does not give.
+    sizes: of axes that cannot be inferred from the shape in bertzoo.
     """
 
     ours: str
@@ -52,7 +52,7 @@ def norm(ours: str, theirs: str) -> Iterator[TensorRule]:
 def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shapes: Shapes, origin: str) -> Tensors:
     """Convert another project's tensors to our parameters of these shapes; `origin` names their file in messages.
 
-    Raises UserError naming a tensor that is missing, has no rule, another shape or no floating-point numbers.
+    Raises UserError naming a tensor that is missing, has no rule, or has a wrong shape or type.
     """
     rules = _complete(rules, shapes, f"the config in {origin}")
     names = [rule.theirs for rule in rules]
@@ -63,7 +63,7 @@ def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shap
         sizes, array = layout.bind(rule.axes, shapes[rule.ours], rule.sizes), tensors[rule.theirs]
         if array.shape != (expected := layout.shape(rule.their_axes, sizes)):
             raise UserError(
-                f"{origin}: the tensor {rule.theirs} has shape {array.shape}, but the config makes it {expected}. "
+                f"{origin}: the tensor {rule.theirs} has shape {array.shape}, but the config requires {expected}. "
                 "Use the config that belongs to the tensors."
             )
         if array.dtype != np.float32:

@@ -1,6 +1,7 @@
 """SqueezeBERT's tensor names and config attributes at Hugging Face, where all classes have a pooler.
 
-Only one head reads the pooler. A model without one is written so; transformers initialises a pooler and warns.
+Only the sequence classification head reads it. A model without a pooler is written without one, and transformers adds a
+random one and warns.
 """
 
 from collections.abc import Iterable

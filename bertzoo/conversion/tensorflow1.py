@@ -49,7 +49,7 @@ _PARTS = {  # of names: at Hugging Face -> in TensorFlow
     ".layer.": ".layer_",
     ".ffn.": ".ffn_layer_",
 }
-# Defaults of the two BertConfig constructors; None means hidden_size.
+# Defaults of BertConfig in MobileBERT's code and, in _SIZES, in BERT's; None means hidden_size.
 _MOBILEBERT_DEFAULTS: Mapping[str, Any] = {
     "classifier_activation": True,
     "embedding_size": None,
@@ -67,7 +67,7 @@ _SIZES: Mapping[str, Any] = {a.theirs: a.default for a in BERT.attributes if a.t
 
 
 def _dialect(family: Family, gelu: str, **changes: Any) -> Family:
-    """Return a family as in the original TensorFlow code: with its gelu and, for MobileBERT, LayerNorm too."""
+    """Return a family as in the original TensorFlow code: "gelu" means `gelu`, and MobileBERT may have LayerNorm."""
     values = {
         "hidden_act": {"gelu": gelu, "relu": "relu"},
         "normalization_type": {"layer_norm": "layer_norm", "no_norm": "no_norm"},
@@ -209,7 +209,7 @@ def _read_electra(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) 
 def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str, Any]:
     """Infer the attributes of the encoder under `scope` from its variables' shapes, since releases have no config.
 
-    ELECTRA's shapes do not depend on the number of heads; its code gives each head 64 channels. ConvBERT's shapes do.
+    ELECTRA's shapes do not show the number of heads, so each gets 64 channels, as in its code. ConvBERT's shapes do.
     """
 
     def shape(name: str, rank: int) -> tuple[int, ...]:

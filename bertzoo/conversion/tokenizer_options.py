@@ -109,7 +109,7 @@ def read_options(directory: Path, kind: str) -> dict[str, Any]:
 
 
 def check_class(name: Any, kind: str | None, path: Path) -> None:
-    """Raise UserError if tokenizer_class `name` does not fit the vocabulary's kind or, if that is None, any kind."""
+    """Raise UserError if tokenizer_class `name` does not fit the vocabulary's `kind`; None: any supported kind."""
     known = CLASSES[kind] if kind else {*CLASSES["wordpiece"], *CLASSES["sentencepiece"]}
     if name is not None and (not isinstance(name, str) or name not in known):
         place = f"for a {kind} vocabulary" if kind else "here"
@@ -146,9 +146,9 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
     ids = {tokenizer.token(index): index for index in special.values()}
     for path, content, index in _added(directory, whole, entire):
         if ids.get(content) != index:
-            only = ", ".join(ids)
+            known = ", ".join(f"{token} = {number}" for token, number in ids.items())
             raise UserError(
-                f"{path}: the added token {content!r} of number {index} is not supported, only {only} are. Use a "
+                f"{path}: the added token {content!r} with id {index} is not supported. Supported are {known}. Use a "
                 "tokenizer without it."
             )
 
@@ -161,14 +161,14 @@ def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[P
         tokens = [(options, _content(value), int(index)) for index, value in decoder.items()]
     except (AttributeError, ValueError) as error:
         raise UserError(
-            f"{options} is damaged: the keys of added_tokens_decoder must be token numbers. Download it again."
+            f"{options} is damaged: the keys of added_tokens_decoder must be token ids. Download it again."
         ) from error
     tokens += [(added, content, index) for content, index in read_table(added).items()]
     return tokens + [(entire, token.get("content"), token.get("id")) for token in whole.get("added_tokens") or []]
 
 
 def _content(value: Any) -> Any:
-    """Return a token's text, given alone or in a table with its options."""
+    """Return the text of a token that a file stores as its text or as a table with options."""
     return value.get("content") if isinstance(value, dict) else value
 
 

@@ -69,7 +69,7 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
             )
     numbers = model.get("vocab")
     if not isinstance(numbers, dict) or not all(isinstance(number, int) for number in numbers.values()):
-        raise UserError(f"{path} is damaged: the vocabulary must be a table of token numbers. Download it again.")
+        raise UserError(f"{path} is damaged: the vocabulary must be a table of token ids. Download it again.")
     entries = sorted(numbers, key=numbers.__getitem__)
     if [numbers[entry] for entry in entries] != list(range(len(entries))):
         raise UserError(

@@ -16,7 +16,7 @@ from bertzoo.core.documents import DocumentError, read_json
 from bertzoo.core.errors import UserError
 
 _PREFIX = ".bertzoo."  # name prefix of temporary directories
-_MOVING = ".moving"  # file inside: names of the files being moved out, in order
+_MOVING = ".moving"  # file in a temporary directory: names of the files being moved out of it, in order
 
 
 class WriteError(UserError):
@@ -30,7 +30,7 @@ def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`, whose file is synced and renamed at the end, or removed after an error.
 
     An existing file at `path` stays readable until then. shared: use a unique temporary name, because other processes
-    may write the same file at once; otherwise the next write replaces the temporary file of a killed one. An OSError
+    may write the same file at once; otherwise the next write replaces the file that a killed write left. An OSError
     without a file name gets `path`.
     """
     temporary = path.with_name(path.name + (f".{uuid.uuid4().hex[:8]}.tmp" if shared else ".tmp"))
@@ -157,7 +157,7 @@ def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
     """Create a temporary directory beside the destination, after removing leftovers of killed processes."""
     created: list[Path] = []
     try:
-        with suppress(OSError, RuntimeError, ValueError):  # the path is checked next
+        with suppress(OSError, RuntimeError, ValueError):  # a bad path raises below
             _remove_leftovers(destination.resolve().parent)
         resolved = resolve(destination)
         for parent in reversed(resolved.parents):
@@ -239,7 +239,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _clear(temporary: Path, folder: Path) -> None:
-    """Remove a temporary directory, and the files already moved to `folder` unless the last one has moved."""
+    """Remove a temporary directory; unless its last file has moved to `folder`, also the companions moved before."""
     names = []
     with suppress(FileNotFoundError, DocumentError):
         names = read_json(temporary / _MOVING, list)

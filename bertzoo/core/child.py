@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_HOME = str(Path(__file__).parents[2])  # folder of this bertzoo
+_HOME = str(Path(__file__).parents[2])  # folder that holds this package
 
 
 def start_python(
@@ -47,9 +47,9 @@ def start_python(
 
 
 def _absolute_paths() -> str:
-    """Return PYTHONPATH with this bertzoo's folder, and without relative entries."""
+    """Return PYTHONPATH with the folder of this package, and without relative entries."""
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
-    installed = sysconfig.get_path("purelib") == _HOME  # first on the path, it could hide Python's own modules
+    installed = sysconfig.get_path("purelib") == _HOME  # in PYTHONPATH, it could hide Python's own modules
     return os.pathsep.join(dict.fromkeys([*inherited] if installed else [_HOME, *inherited]))
 
 

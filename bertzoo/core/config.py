@@ -32,9 +32,9 @@ def load(
 ) -> T:
     """Load a config from files (paths or names of shipped configs; later ones win) and options.
 
-    overrides: pairs such as `("stages.*.steps", "10")`. missing: functions that return the config of a top-level table,
-    called if no file has that table. If `cls` has EXTRACTS, a set of table names, a file with
-    exactly these tables adds only the keys of `cls`. Raises ConfigError naming the file or the option, and the key.
+    overrides: pairs such as `("stages.*.steps", "10")`. missing: for top-level tables that no file has,
+    functions that return their configs, by table name. If `cls` has EXTRACTS, a set of table names, a file with exactly
+    these tables adds only the keys of `cls`. Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
     extracts: list[Path] = []
@@ -127,7 +127,7 @@ def check_fields(function: str, cls: type, options: Mapping[str, Any]) -> None:
 
 
 def reject(run: str, changed: Sequence[str]) -> None:
-    """Raise ConfigError if an existing run would continue with another config; changed: lines from `difference`."""
+    """Raise ConfigError if `changed` lists differences from an existing run's config; run: the run's directory."""
     if changed:
         raise ConfigError(
             f"{run} holds a run with another config: {'; '.join(changed)}. Restore these values or use a different "
@@ -178,7 +178,10 @@ def _named(source: str) -> Iterator[None]:
 
 
 def _override(tp: Any, node: Any, keys: Sequence[str], text: str, path: str, base: Any) -> Any:
-    """Return `node`, a part of the merged files or None, with its value at `keys` set to the parsed `text`."""
+    """Return `node` with its value at `keys` set to the parsed `text`.
+
+    node: the value at `path` in the merged files, or None. tp, base: its type and its default.
+    """
     if not keys:
         return _parse(tp, text)
     key, rest = keys[0], keys[1:]

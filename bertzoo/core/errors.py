@@ -13,7 +13,7 @@ def shorten(text: str, longest: int = LONGEST) -> str:
 
 
 def one_line(message: str) -> str:
-    """Return a message as one line: escapes control characters; shortens long words, quotations and the whole."""
+    """Return a message as one line: escapes control characters; shortens long words, quotations and messages."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message[: 100 * _MESSAGE])
     return shorten(_LONG_VALUES.sub(lambda match: shorten(match[0]), shown), _MESSAGE)
 
@@ -37,7 +37,11 @@ class CheckpointError(UserError):
 
 
 class OutOfMemory(UserError):
-    """A step that needs more memory than a device has, both in bytes (exit code 2); `needed` is None if unknown."""
+    """A step that needs more memory than a device has (exit code 2).
+
+    needed, available: bytes; `needed` is None if unknown. where: words that follow `available` in the message, such as
+    "free".
+    """
 
     def __init__(self, needed: int | None, available: int, where: str = "", step: str = "a step", advice: str = ""):
         self.needed, self.available, self.where = needed, available, where

@@ -17,7 +17,7 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
     """Create and lock a file; closing it, or the end of the process, releases the lock.
 
     name: the directory's name in the error. patience: number of tries, a second apart, while another process holds the
-    lock. Raises UserError if that process keeps it, or the file system has no locks.
+    lock. Raises UserError if all of them fail, or the file system has no locks.
     """
     tries = 10
     while True:

@@ -14,7 +14,7 @@ _INSIDE = re.compile(r"checkpoints|iterations|seed-\d+")  # folders of a run's d
 _HUB = re.compile(r"(?!.*\.\.)(?!.*\.[A-Za-z]\w*$)(\w[\w.-]*/)?\w[\w.-]*")  # a Hub model, but no file such as a.toml
 # Owners of the Hub's oldest models, whose names are also valid without owner.
 _OWNERS = {"albert": "albert", "bert": "google-bert", "distilbert": "distilbert"}
-_PLACEHOLDERS = (".gitkeep", ".gitignore", ".DS_Store")  # files of a directory that counts as empty
+_PLACEHOLDERS = (".gitkeep", ".gitignore", ".DS_Store")  # files that do not count as contents of a directory
 _FLATTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a URL after pathlib has removed a slash
 
 
@@ -34,12 +34,12 @@ def on_disk(name: Path | str, what: str, instead: str) -> Path:
 
 
 def location(name: Location, what: str, instead: str) -> Location:
-    """Return a URL without its last slashes, and any other name as `on_disk` does."""
+    """Return a URL without trailing slashes, or any other name as the path that `on_disk` returns."""
     return str(name).rstrip("/") if is_url(str(name)) else on_disk(name, what, instead)
 
 
 def resolve_name(name: Location) -> str:
-    """Return an absolute path without links, or a URL as it is."""
+    """Return an absolute path without links, or a URL without trailing slashes."""
     return str(name).rstrip("/") if is_url(str(name)) else str(Path(name).resolve())
 
 
@@ -77,7 +77,7 @@ def place(name: Path | str) -> Path:
 
 
 def missing_model(name: Path | str) -> str:
-    """Return the error for a missing model, with a download command if `name` may be on the Hugging Face Hub."""
+    """Return the error message for a missing model, with a download command if the Hugging Face Hub may have it."""
     if Path(name).is_file():
         return f"{name} is a file, not the directory of a model. Name the run or the model that it was made from."
     download = hub_download(name)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _CHUNK = 8 << 20  # bytes of one read
 _TRANSFERS = 8  # files copied at once
-# Of a listing's entry, what changes with the contents; file systems have different ones.
+# Fields of a listed file that change with its contents; their names depend on the file system.
 _VERSIONS = ("etag", "ETag", "generation", "blob_id", "mtime", "LastModified", "last_modified", "created")
 
 
 @contextlib.contextmanager
 def remote_errors(url: str, action: str = "read") -> Iterator[None]:
-    """Turn any exception of a file system into a one-line CorpusError: `url` cannot be `action`, such as "written"."""
+    """Turn exceptions of a file system into a one-line CorpusError, "URL cannot be ACTION"; action: e.g. "written"."""
     try:
         yield
     except CorpusError:
@@ -78,14 +78,14 @@ class RemoteFolder:
                 entries = self.system.ls(self.path, detail=True)
             except FileNotFoundError:
                 return {}
-        # A console's "new folder" is an object with the folder's own name.
+        # A cloud console creates an empty folder as an object with the folder's own name.
         sizes = {entry["name"].rstrip("/"): entry["size"] or 0 for entry in entries}
         return {name.rsplit("/", 1)[-1]: size for name, size in sizes.items() if name != self.path}
 
     def list_tree(self) -> dict[str, tuple[int, str]]:
-        """Path -> bytes and version of every file below the folder; empty if it does not exist.
+        """Return the size in bytes and the version of every file below the folder, by relative path.
 
-        The version differs between contents of one path; "" if the file system has none.
+        A file's version changes with its contents; "" if the file system has none. Empty if there is no folder.
         """
         with remote_errors(self.url):
             self.system.invalidate_cache()
@@ -123,7 +123,7 @@ class RemoteFolder:
                         chunk = source.read(_CHUNK)
                     if not chunk:
                         break
-                    file.write(chunk)  # outside remote_errors: an error here is this disk's
+                    file.write(chunk)  # outside remote_errors, because errors here come from the local disk
 
     def upload(self, source: Path, name: str) -> None:
         """Copy a local file into the folder, unless one of the same name and size is there."""
@@ -137,7 +137,7 @@ class RemoteFolder:
 
 
 def check_room(directory: Path, size: int, url: str) -> None:
-    """Raise CorpusError unless the disk of an existing directory has room for `size` bytes of a URL."""
+    """Raise CorpusError unless the disk of `directory`, which must exist, has room for `size` bytes from `url`."""
     if (free := shutil.disk_usage(directory).free) < size:
         raise CorpusError(
             f"{directory} has room for {free / 1e9:,.1f} of the {size / 1e9:,.1f} GB of {url}. Make room, or set "
@@ -146,7 +146,7 @@ def check_room(directory: Path, size: int, url: str) -> None:
 
 
 def transfer_files(copy: Callable[[T], None], items: Iterable[T]) -> None:
-    """Copy several items at once; after a failure, start no more and raise it."""
+    """Call `copy` on the items in parallel threads; after an exception, start no more and raise it."""
     with ThreadPoolExecutor(_TRANSFERS) as pool:
         try:
             for _ in pool.map(copy, items):

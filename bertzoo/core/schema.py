@@ -62,7 +62,7 @@ def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
 
 
 def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
-    """Return the class as `pick` does; raises ConfigError listing the kinds if it returns None."""
+    """Return the config class that `pick` selects; raises ConfigError listing the kinds if it selects none."""
     cls, kinds = pick(tp, table, base), _kinds(tp)
     if cls is not None:
         return cls
@@ -72,7 +72,7 @@ def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
 
 
 def default(cls: type, base: Any, name: str) -> Any:
-    """Return a field's default: its value in `base` if that is a `cls`, else the default in the class, or None."""
+    """Return a field's default: its value in `base` if `base` is a `cls`, else the class's default, or None."""
     if type(base) is cls:
         return getattr(base, name)
     field = next(f for f in dataclasses.fields(cls) if f.name == name)
@@ -107,7 +107,7 @@ def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None,
 
 
 def _option(tp: Any, key: str) -> str:
-    """Return the end of an error that names the option for a missing key; empty if its type needs a file."""
+    """Return the end of an error that names the option for a missing key; empty if only a file can set the key."""
     if kinds := _kinds(tp):
         return f" or with --{key}.kind=KIND, one of {', '.join(kinds)}"
     return "" if item(tp) or tables(tp) else f" or with --{key}=…"

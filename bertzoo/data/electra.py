@@ -17,7 +17,7 @@ def electra_rows(
     bounds: index of each sentence's first token in the token stream, and the document's end. A row gathers sentences
     up to a target of `max_length` tokens or, for `short_share` of the rows, a random smaller one. Segment A holds the
     sentences up to half the target, B the rest; `single_share` of the rows have only A. Tokens that do not fit are cut
-    off. Text keeps its order, whereas the reference may put a short sentence after B's first into A.
+    off. Sentences keep their order; the reference may move a short sentence that follows B's first into A.
     """
     count = len(bounds) - 1
     first = 0
@@ -33,7 +33,11 @@ def electra_rows(
 
 
 def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
-    """Return the index of B's first sentence: A has fewer than `half` tokens, or at even odds one sentence more."""
+    """Return the index of B's first sentence.
+
+    A takes one sentence, then more as long as it stays below `half` tokens. If A is below `half`, it takes one more
+    with probability 1/2.
+    """
     middle = first + 1  # A has at least one sentence
     while middle < stop and bounds[middle + 1] - bounds[first] < half:
         middle += 1

@@ -24,13 +24,13 @@ _ORDER, _LENGTH, _ACTION, _RANDOM = range(4)  # independent streams of draws
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """Which share of the tokens is predicted, in which units, and what replaces them; defaults as in BERT."""
+    """Share of the tokens to predict, units in which they are masked, and their replacements; defaults as in BERT."""
 
     # unit that is masked: a token, a whole word, an n-gram of words (ALBERT), or a span of words (SpanBERT)
     kind: Literal["token", "word", "ngram", "span"] = "token"
     share: float = 0.15  # predicted tokens / all tokens of a row, special ones included
     mask_share: float = 0.8  # share of the predicted tokens that become [MASK]
-    random_share: float = 0.1  # share that become a random entry of the vocabulary; the rest stay
+    random_share: float = 0.1  # share of the predicted tokens that become random tokens; the rest stay unchanged
     max_span: int = 0  # most words of an n-gram or a span; 0: 3 and 10, as in the papers
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Masking:
 
     @property
     def span_probabilities(self) -> np.ndarray:
-        """Probabilities (n,) of a unit of 1, 2, … n words."""
+        """Probabilities (n,) that a unit has 1, 2, … n words."""
         words = np.arange(1, (self.max_span or _LONGEST[self.kind]) + 1)
         weights = (1 - _SPAN_P) ** (words - 1) if self.kind == "span" else 1 / words
         return weights / weights.sum()

@@ -116,7 +116,7 @@ class RowPlan:
             return []
         return [
             f"warning: {self.fallback_share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
-            " second segment is from a random document and not the other half. Use longer rows, join paragraphs into"
+            " second segment comes from a random document instead of their own. Use longer rows, join paragraphs into"
             " longer documents, or set --objective.sentence=none."
         ]
 

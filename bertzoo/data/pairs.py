@@ -37,13 +37,13 @@ def pair_rows(
     offsets: np.ndarray,
     documents: np.ndarray,
 ) -> Iterator[RowFields]:
-    """Yield the pairs of one document, as create_instances_from_document does in BERT's and ALBERT's code.
+    """Yield pairs of segments A and B of one document, as create_instances_from_document in BERT's and ALBERT's code.
 
-    bounds: index of each sentence's first token in the token stream, and the document's end. offsets,
-    documents: the split's, as in SplitIndex. A pair gathers sentences up to `target` tokens; A takes a random number of
-    them. In "nsp", B is the rest or, half the time, starts at a random sentence of another document (label 1); the
-    next pair then begins with the unused rest. In "sop", A and B are swapped half the time (label 1). In both, a pair
-    with only one sentence gets a random B.
+    bounds: index of each sentence's first token in the token stream, and the document's end. offsets, documents: those
+    of the split's SplitIndex. A pair gathers sentences up to `target` tokens, cut to `room`; A takes a random number of
+    them. In "nsp", B is the rest or, half the time, starts at a random sentence of another document (label 1). The next
+    pair then begins with the unused rest. In "sop", A and B are swapped half the time (label 1). In both, a pair with
+    only one sentence gets a random B (label 1).
     """
     count = len(bounds) - 1
     first = 0

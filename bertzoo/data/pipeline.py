@@ -79,7 +79,7 @@ def check_tokenizer(corpus: Corpus, vocabulary: Tokenizer) -> None:
 
 
 def _open_existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str], None]) -> Corpus | None:
-    """Open the corpus that `data.source` names, or return None for text; raises ConfigError if its settings differ."""
+    """Open the corpus at `data.source`, or return None if that is text; raises ConfigError if settings differ."""
     if data.source == MIXTURE or (corpus := _find_corpus(data.source, tell)) is None:
         return None
     theirs = corpus.manifest.settings
@@ -170,7 +170,7 @@ class Batches:
         Raises IndexError for a step outside [0, steps(batch_size)).
         """
         if not 0 <= step < self.steps(batch_size):
-            raise IndexError(f"batch {step} of {self.steps(batch_size)}")
+            raise IndexError(f"step = {step} is outside [0, {self.steps(batch_size)})")
         index = _samples(step, batch_size, rows)
         real = index < self.rows
         batch = self._make(np.zeros(len(index), np.int64), np.where(real, index, 0), self._masking)

@@ -44,7 +44,7 @@ def below(bits: np.ndarray, bound: int) -> np.ndarray:
 
 
 class SplitMix:
-    """The SplitMix64 generator, for loops with an unknown number of draws."""
+    """The SplitMix64 generator, for code that does not know its number of draws beforehand."""
 
     __slots__ = ("_state",)
 

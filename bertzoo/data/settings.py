@@ -17,14 +17,14 @@ from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The text to read, and how it becomes a tokenised corpus and rows."""
+    """The source of the text, its tokenizer, and how documents become masked rows."""
 
     # Text: paths, directories, globs or URLs (gs://…), tfds:NAME and embedded:python, separated by commas. Or a
     # tokenised corpus. Or "mixture", for the sources in `mixture`.
     source: str = "embedded:python"
     text_field: str = "text"  # field with the text, in .jsonl records, .parquet rows and tfds: data sets
-    mixture: tuple[MixturePart, ...] = ()  # the sources and their weights, with source = "mixture"
-    sentences: Literal["split", "lines"] = "split"  # split texts into sentences, or take each line as one
+    mixture: tuple[MixturePart, ...] = ()  # sources and their weights; only if source = "mixture"
+    sentences: Literal["split", "lines"] = "split"  # split lines into sentences, or use each line as one
     language: str = "en"  # ISO code for splitting sentences; sentencex falls back to a related language or English
     heldout: float = 0.03  # share of documents held out, by a hash of their text; 3 % as in SqueezeBERT
     minimum_tokens: int = 8  # tokens of the shortest document; shorter ones are dropped and counted
@@ -66,9 +66,10 @@ class CorpusConfig:
 def corpus_settings(
     source: str, overrides: Sequence[tuple[str, str]], files: Iterable[str | Path] = (), cls: type = CorpusConfig
 ) -> Data:
-    """Load the [data] table for tokenising `source`, from config files of class `cls` and options.
+    """Return the [data] table for tokenising `source`, loaded from config files and options.
 
-    Raises UserError for an option that sets data.source or does not affect a corpus.
+    overrides: pairs of key and value. cls: config class of the files. Raises UserError for an option that sets
+    data.source or does not affect a corpus.
     """
     for key, value in overrides:
         if key == "data.source":

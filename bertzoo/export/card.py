@@ -1,4 +1,4 @@
-"""Write model cards in Hugging Face's format, for files (from their JSON) and for model directories."""
+"""Write model cards in Hugging Face's format, for exported files (from their JSON) and for model directories."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,14 +15,14 @@ from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
 
 SPANS = ("span", "joint_span")
-_PIPELINES = {  # the Hub's name by kind of head; it has none for replaced token detection
+_PIPELINES = {  # the Hub's task by kind of head; it has no task for replaced token detection
     "masked": "fill-mask",
     "sequence_classification": "text-classification",
     "token_classification": "token-classification",
     **dict.fromkeys(SPANS, "question-answering"),
     "none": "feature-extraction",
 }
-_LIBRARIES = {"huggingface": "transformers", "torch-export": "pytorch", "torchscript": "pytorch"}  # else the format
+_LIBRARIES = {"huggingface": "transformers", "torch-export": "pytorch", "torchscript": "pytorch"}  # others: the format
 _DATASETS = {**dict.fromkeys(GLUE, "nyu-mll/glue"), "squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
 _METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}  # else unchanged
 _NAMES = {"huggingface": "Hugging Face", "pytorch": "PyTorch"}
@@ -38,7 +38,7 @@ _LICENSE_IDS = ("apache-2.0", "mit", "cc0-1.0", "bsd-2-clause", "bsd-3-clause", 
 
 
 def card(name: str, description: Mapping[str, Any]) -> str:
-    """Return a file's model card in Markdown. name: of the file; description: the content of its JSON."""
+    """Return an exported file's model card in Markdown. name: the file's; description: the content of its JSON."""
     head = ["signature", "output", "largest error", "of values up to", "cosine", *["FLOPs"] * ("flops" in description)]
     scores = description["scores"]
     lines = [
@@ -77,7 +77,7 @@ def write_directory_card(
 ) -> None:
     """Write README.md into a model directory whose other files are complete.
 
-    name: the directory's final name; form: its format; origin: the source of the model, with paths cut to their names.
+    name: the directory's final name; form: the directory's format; origin: the model's source, from `convert`.
     """
     scores: Mapping[str, Mapping[str, float]] = origin.get("scores", {})
     description = {
@@ -110,7 +110,7 @@ def write_directory_card(
 
 
 def _directory_use(directory: Path, name: str, form: str) -> list[str]:
-    """Return Markdown lines with the code that loads a model directory of a format."""
+    """Return Markdown lines with code that loads a model directory, or with a command that converts it."""
     match form:
         case "huggingface":
             (model,) = read_json(directory / "config.json")["architectures"]
@@ -174,7 +174,7 @@ def metadata(
 
 
 def _license_id(license: str | None) -> tuple[str, str | None]:
-    """Return the Hub's identifier of a licence and, if that is "other", a name."""
+    """Return (identifier, name) of a licence for the Hub; the name is None unless the identifier is "other"."""
     if not license:
         return "unknown", None
     known = _LICENSES.get(license.lower(), license.lower())
@@ -184,7 +184,7 @@ def _license_id(license: str | None) -> tuple[str, str | None]:
 
 
 def use_steps(description: Mapping[str, Any]) -> list[str]:
-    """Return a card's instructions for app developers: tokens, row, padding, outputs, test."""
+    """Return a card's steps for app developers: make tokens, a row and its padding, read the outputs, test the app."""
     return [
         _tokens(description["tokenizer"]),
         _row(description),
@@ -273,7 +273,7 @@ def _outputs(description: Mapping[str, Any]) -> str:
 
 
 def _sentence_head(description: Mapping[str, Any]) -> str:
-    """Describe the two classes of a masked model's sentence head; empty without one."""
+    """Describe the two classes of a masked model's sentence head; return "" if it has no such head."""
     if not description["head"].get("sentence"):
         return ""
     classes = {"sop": ("B follows A", "A follows B"), "nsp": ("B follows A", "B is from another text")}
@@ -298,7 +298,7 @@ def _answer(kind: str, decoding: Mapping[str, Any]) -> str:
 
 
 def _specials(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return special tokens with their ids, such as `[CLS] (2)`, by name."""
+    """Return, by name, each special token with its id, such as `[CLS] (2)`."""
     return {
         name: f"{special['token']} ({special['id']})" for name, special in description["tokenizer"]["specials"].items()
     }
@@ -311,7 +311,7 @@ def _license(source: Mapping[str, Any]) -> str:
 
 
 def _limits(description: Mapping[str, Any]) -> str:
-    """Explain the columns of the table of errors, and the limits of a conversion."""
+    """Explain the columns of the error table, and the errors at which no file is written."""
     rows, limits = next(iter(description["signatures"].values()))["rows"], description["limits"]
     texts = "random ids" if description["sentences"] == "random ids" else "English sentences"
     return (
@@ -370,7 +370,7 @@ def _operators(description: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _delegation(description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield, for ExecuTorch, how many nodes XNNPACK runs and which operators it leaves."""
+    """Yield sentences on an ExecuTorch file: nodes that XNNPACK runs, and operators left to the runtime."""
     nodes, parts = description["nodes"], description["delegates"]
     yield f"XNNPACK takes {description['delegated']} of {nodes} nodes, in {parts} parts."
     if left := description["not_delegated"]:

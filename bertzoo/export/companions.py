@@ -9,7 +9,10 @@ from bertzoo.core.errors import UserError
 
 
 def companions(file: Path) -> tuple[str, str]:
-    """Names of a file's metadata JSON and companion folder. They keep its suffix, so formats can share a directory."""
+    """Return the names of a file's metadata JSON and companion folder.
+
+    They include the file's suffix, so files of several formats can share a directory.
+    """
     return f"{file.name}.json", f"{file.name}.files"
 
 

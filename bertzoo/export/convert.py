@@ -55,7 +55,8 @@ def convert(
 ) -> Converted:
     """Read the model in `source` and write it to `destination`, which appears only when it is complete.
 
-    A file is verified against its model first. memory: measures the memory that running the file takes.
+    An exported file is first compared with its model. memory: measures the memory that running a file
+    takes; None skips this.
 
     Raises UserError if model or destination does not fit the options, ExportFailed if a file cannot be written or
     differs from its model.
@@ -91,7 +92,7 @@ def convert(
 
 
 def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrained:
-    """Read the model and apply the options for head, licence and padding; `tell` receives what is left out."""
+    """Read the model and apply the options for head, licence and padding; `tell` receives names of omitted parts."""
     pretrained = any_model.read_model(source, tell)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)
@@ -107,7 +108,7 @@ def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrai
 def _convert_to_file(
     source: Location, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None
 ) -> Converted:
-    """Write a file; packages and destination are checked before the model is read, which can take minutes."""
+    """Convert to a file; check packages and destination before reading the model, which can take minutes."""
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
         raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")
@@ -168,8 +169,8 @@ def write_file(
 ) -> dict[str, Any]:
     """Write a file, its JSON and, if the model has a tokenizer, its companion folder; return the JSON's content.
 
-    quiz: examples to score the file and the model on. memory: (file, length, names of the inputs) -> bytes. request:
-    a hash of all that the file depends on.
+    quiz: examples to score the file and the model on. memory: (file, length, names of the inputs) -> peak
+    bytes of running the file. request: a hash of all that the file depends on.
 
     Raises ExportFailed if the file's outputs differ from the model's, or its scores are lower.
     """
@@ -227,7 +228,7 @@ def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str
 
 
 def _origin(pretrained: Pretrained) -> dict[str, Any]:
-    """Describe the source of a model, with paths cut to their names, and hash its parameters."""
+    """Return the source of a model, with paths shortened by `model_name`, and its parameters' SHA-256."""
     source = {
         key: model_name(str(value)) if key in ("path", "from") else value for key, value in pretrained.source.items()
     }

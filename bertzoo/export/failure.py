@@ -26,7 +26,7 @@ def check_installed(subject: str, packages: Sequence[str], extra: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress the warnings, log messages and prints of converters, which address the converters' developers."""
+    """Suppress the warnings, log messages and prints of converters, which are meant for the converters' developers."""
     logging.disable(logging.WARNING)
     try:
         with (

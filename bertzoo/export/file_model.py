@@ -45,7 +45,7 @@ def is_exported(name: Path | str) -> bool:
 
 
 def is_pretraining(name: Path | str) -> bool:
-    """Return whether a directory is a pretraining run, which is evaluated on held-out text; URLs count as such."""
+    """Return whether a name is a pretraining run, or a URL without the suffix of an exported file."""
     if is_exported(name) or saved_model.is_finetuned(name):
         return False
     return is_url(str(name)) or RunDirectory(name).config.is_file()
@@ -56,8 +56,8 @@ def open_model(
 ) -> LabelModel | QuestionModel | BlankFiller:
     """Open an exported file, a fine-tuning run (its best seed, or `seed`) or any model directory as a model.
 
-    batch_size: only checked here. python: one that has executorch, for a .pte file. Raises UserError for
-    a wrong argument, a missing model or companion, or a head that is neither masked nor a task's.
+    batch_size: only checked here, not used. python: a Python that has executorch, for a .pte file. Raises UserError
+    for a wrong argument, a missing model or companion, or a head that is neither masked nor a task's.
     """
     kind, foreign = "a directory", {"python": python}
     if is_exported(path):
@@ -118,7 +118,7 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
 class OpenFile:
     """An exported file, opened in its runtime.
 
-    inputs: names of its inputs; lengths: of its rows, shortest first; pad: id of the padding token.
+    inputs: names of its inputs; lengths: row lengths that it runs, shortest first; pad: id of the padding token.
     """
 
     run: FileRuntime
@@ -127,7 +127,7 @@ class OpenFile:
     pad: int
 
     def outputs(self, data: Planned) -> tuple[list[Slot], Outputs]:
-        """Run the rows of `data` one by one, at the shortest length that holds each; return their slots and outputs."""
+        """Run each row of `data` at the shortest length that holds it; return slots (one per row) and outputs."""
         slots = data.plan(1, self.lengths)
         batches = (data.batch(slot, 1) for slot in slots)
         return slots, [self.run({name: batch[name] for name in self.inputs}) for batch in batches]
@@ -200,7 +200,7 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
         raise UserError(f"{path} has no {document.name} beside it, which describes its inputs and labels. {copy}")
     if description.get("sentences") == "random ids":
         raise UserError(
-            f"{path} was made of a model without a tokenizer, so it cannot read text. Convert one that has it."
+            f"{path} was made of a model without a tokenizer, so it cannot read text. Convert a model that has one."
         )
     tokenizer = tokenizers.read_tokenizer(folder) if folder.is_dir() else None
     if tokenizer is None:
@@ -219,7 +219,7 @@ def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple
 
 
 def _row_lengths(description: dict[str, Any]) -> tuple[int, ...]:
-    """Return row lengths: the signatures', or the file's shortest, its longest and multiples of MULTIPLE between."""
+    """Return the row lengths to run: those of the signatures or, for a range, its ends and multiples of MULTIPLE."""
     if "lengths" not in description:
         return tuple(sorted(signature["length"] for signature in description["signatures"].values()))
     shortest, longest = (description["lengths"][name] for name in ("shortest", "longest"))

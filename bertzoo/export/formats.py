@@ -23,10 +23,10 @@ from bertzoo.nn.flops import matmul_flops
 
 @dataclass(frozen=True, kw_only=True)
 class FileSettings:
-    """Settings of a file.
+    """Settings with which a file is written.
 
-    lengths: shortest first. pooling: for a model without a head. optimise: rewrite the graph; False only
-    for LiteRT. calibration: texts that set the scales of int8-static.
+    lengths: tokens in a row, shortest first. pooling: for a model without a head. optimise: rewrite the graph; False
+    only for LiteRT. calibration: texts that set the scales of int8-static.
     """
 
     lengths: tuple[int, ...]
@@ -38,7 +38,7 @@ class FileSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A file format of `--to`.
+    """A file format of `bertzoo convert --to`.
 
     check: raises UserError if packages to write files are missing. check_runtime: the same for packages to run files.
     lengths: (model, requested lengths, possibly none) -> the file's lengths. make: writes a file and returns entries

@@ -11,7 +11,7 @@ USUAL = 128
 
 
 def resolve_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the sorted lengths for a format with a graph per length; by default USUAL or, if less, max_positions."""
+    """Check and sort the lengths of a file; if none are requested, return USUAL or, if smaller, max_positions."""
     longest = pretrained.model.max_positions
     for length in lengths:
         if length < SHORTEST:

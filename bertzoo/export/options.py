@@ -15,7 +15,7 @@ FILES = tuple(SUFFIXES)
 HEADS = ("none", "masked", "replaced")
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 POOLINGS = ("mean", "first")
-EXAMPLES = 1500  # default number to score on, enough for all of GLUE's smaller tasks
+EXAMPLES = 1500  # examples to score on by default; GLUE's smaller development sets have no more
 # The formats that an option applies to; unlisted options apply to all formats.
 _ONLY = {
     "lengths": FILES,
@@ -37,9 +37,9 @@ class ExportOptions:
     keeps all. leak_padding: let convolutions and trigrams see padding, as Hugging Face's do. license: of the weights,
     for the card; None keeps the source's.
 
-    The other options apply only to files. lengths: tokens in a row. precision: of the weights. pooling: for a model
-    without a head. calibration: a file of texts for int8-static. examples: how many to score on; 0 for all.
-    no_optimize: keep the training graph. python: a Python that has ExecuTorch.
+    The other options apply only to files. lengths: tokens in a row. precision: of the weights. pooling: one of
+    POOLINGS, for a model without a head. calibration: a file of texts for int8-static. examples: number to score on;
+    0 for all. no_optimize: keep the training graph. python: a Python that has ExecuTorch.
     """
 
     to: str

@@ -50,7 +50,7 @@ class LiteRT(FileRuntime):
 
 
 class _Torch(FileRuntime):
-    """A PyTorch callable with tensors by name; sets torch's number of threads for the whole process."""
+    """Runs a PyTorch callable that maps tensors by name to tensors by name; sets the process's torch threads."""
 
     def __init__(self, run: Any, threads: int):
         import torch
@@ -139,7 +139,7 @@ def start_process(python: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def parse_answer(line: str, failure: str) -> dict[str, Any]:
-    """Parse a line of JSON from the process; raises ExportFailed with `failure` if it holds an error or is empty."""
+    """Parse a line of executorch_process.py; raises ExportFailed with `failure` if it is an error or empty."""
     document = parse_json(line or '{"error": "its process ended without an answer"}')
     if "error" in document:
         raise ExportFailed(f"{failure}: {' '.join(document['error'].split())[:300]}")

@@ -26,7 +26,7 @@ TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to labels of words
 
 @dataclass(frozen=True)
 class LabelTask(TaskKind):
-    """The task of a fine-tuning run whose examples have labels or numbers."""
+    """A fine-tuning task whose examples are labelled with a class, a number, or a tag for each word."""
 
     task: Task
     unit = "examples"
@@ -51,7 +51,7 @@ class LabelTask(TaskKind):
             raise ConfigError(f"{field} applies only to labels of texts, and {task.name} labels words. Remove it.")
         if recipe.double_unordered and not task.symmetric:
             raise ConfigError(
-                f"double_unordered applies only to pairs without an order, not to {task.name}. Remove it."
+                f"double_unordered applies only to pairs whose order is irrelevant, not to {task.name}. Remove it."
             )
 
     @property

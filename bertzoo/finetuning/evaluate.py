@@ -78,7 +78,7 @@ def evaluate_split(
 
 
 def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_dir: str) -> str:
-    """Advise to run `bertzoo predict`, for a split without labels."""
+    """Return advice to run `bertzoo predict` on a split without labels."""
     flags = {"input": input, "split": "" if input else split, "task": task, "data_dir": data_dir}
     words = ["bertzoo", "predict", str(model.path), *(f"--{name}={value}" for name, value in flags.items() if value)]
     return f"Use `{shlex.join(words)}` for its predictions."

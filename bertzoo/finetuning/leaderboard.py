@@ -22,7 +22,7 @@ def predict_test_sets(
 ) -> dict[str, dict[str, int | float]]:
     """Return predictions by test set and example, as `write_submission` takes them.
 
-    paths: one model of each task. data_dir: the parent of GLUE's folders; empty for each run's own data. rows: as in
+    paths: one model of each task. data_dir: the parent of GLUE's folders; empty: each run's data_dir. rows: as in
     `write_submission`. All test sets are read and counted first. Raises UserError for missing or duplicate tasks and
     rows.
     """
@@ -68,7 +68,7 @@ def _tests(task: str, directory: str) -> dict[str, list[Example]]:
 
 
 def _diagnostic(directory: str) -> list[Example]:
-    """Read GLUE's diagnostic set from MNLI's directory or, if that fails, from a folder beside it."""
+    """Read GLUE's diagnostic set from MNLI's directory or, if that fails, from a folder AX or diagnostic beside it."""
     try:
         return GLUE["ax"].read("test", directory).examples
     except UserError:

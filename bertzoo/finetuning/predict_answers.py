@@ -53,7 +53,10 @@ class QuestionModel(SavedModel):
         return replace(self, nulls=task.nulls)
 
     def read_questions(self, task: SpanTask, split: SplitName, directory: str) -> QuestionSet:
-        """Read the questions of a split, with the run's squad.heldout; raises UserError for wrong files."""
+        """Read the questions of a split; raises UserError for wrong files.
+
+        If the run sets squad.heldout, train and dev are parts of the training data.
+        """
         return task.split(split, directory, self.recipe.squad.heldout)
 
     def answer(self, questions: Sequence[Question], batch_size: int = 0) -> Answers:
@@ -105,7 +108,7 @@ class QuestionModel(SavedModel):
         return data
 
     def windows(self, questions: Sequence[Question], labels: bool) -> Windows:
-        """Encode questions as windows; labels: with the positions of their answers."""
+        """Encode questions as windows. labels: whether to add the positions of the answers."""
         windowing = self.recipe.squad.windowing(self.max_length)
         return windows.make_windows(
             questions, self.tokenizer, windowing, labels=labels, every=labels, padding=self.padding

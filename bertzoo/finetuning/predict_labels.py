@@ -24,8 +24,8 @@ from bertzoo.tasks.task import Example, Kind, Task
 class Predictions(NamedTuple):
     """Predictions for N examples, in their order.
 
-    values: (N,) label indices or numbers; for tags an array of indices per example, one per word, -1 if cut off.
-    probabilities: (N,C); for tags those of the predicted tags; None for numbers. cut: (N,) bool, texts that were cut.
+    values: (N,) label indices or numbers; for tags, an array per example with an index per word, -1 if cut off.
+    probabilities: (N,C); for tags, those of the predicted tags by word; None for numbers. cut: (N,) bool.
     """
 
     values: Any
@@ -35,7 +35,10 @@ class Predictions(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelModel(SavedModel):
-    """A model that predicts labels, numbers or tags. kind: its task's kind; scale: factor from outputs to numbers."""
+    """A model that predicts labels, numbers or tags.
+
+    kind: the kind of its task. scale: an output times `scale` is a predicted number.
+    """
 
     kind: Kind
     scale: float
@@ -47,20 +50,20 @@ class LabelModel(SavedModel):
 
     @property
     def pair(self) -> bool:
-        """Whether its task is known to have two texts."""
+        """Whether the model's task is known to have two texts per example."""
         if self.task_name == "own":
             return bool(self.recipe.own.text_b)
         return self.task_name in GLUE and GLUE[self.task_name].pair
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The least and the greatest number of its task; None if unlimited."""
+        """The least and the greatest number that the model's task allows; None if unlimited."""
         return GLUE[self.task_name].range if self.task_name in GLUE else None
 
     def task(self, name: str = "", data_dir: str = "") -> Task:
         """Return the task `name`, by default the task of the training; raises ConfigError unless it has labels.
 
-        A task `own` that lists no labels gets those of the head.
+        The task `own` gets the head's labels if its config lists none.
         """
         name = name or self.task_name
         if not name:
@@ -138,9 +141,7 @@ def label_model(model: SavedModel) -> LabelModel:
     """Convert a saved model to a LabelModel; raises UserError if it has no head for labels, numbers or tags."""
     head, kind = model.pretrained.head, "classification"
     if isinstance(head, SPANS):
-        raise UserError(
-            f"{model.path} answers questions, but this needs a model of labels, numbers or tags. Name another model."
-        )
+        raise UserError(f"{model.path} answers questions and predicts no labels, numbers or tags. Name another model.")
     if isinstance(head, TokenClassification):
         kind = "tokens"
     elif not isinstance(head, SequenceClassification):

@@ -28,7 +28,7 @@ AnySpanObjective = SpanObjective | JointSpanObjective
 
 @dataclass(frozen=True)
 class QuestionTask(TaskKind):
-    """The task of a fine-tuning run whose examples are questions; each window of a paragraph becomes a row."""
+    """A fine-tuning task whose examples are questions; each window of a question's paragraph becomes a row."""
 
     task: SpanTask
     unit = "questions"
@@ -119,7 +119,7 @@ class QuestionTask(TaskKind):
 
 
 def span_objective(module: Any, joint: bool, reduction: Reduction = "mean") -> AnySpanObjective:
-    """Return the training objective of a model's joint or independent span head; `predict` gives what to decode."""
+    """Return the objective of a model with a joint or independent span head; its `predict` yields outputs to decode."""
     return (JointSpanObjective if joint else SpanObjective)(model=module, reduction=reduction)
 
 
@@ -188,7 +188,7 @@ def squad_notes(options: SquadOptions, nulls: bool) -> dict[str, str | int]:
 
 
 def noted_options(source: Mapping[str, Any], head: Any) -> tuple[SquadOptions, bool]:
-    """The options and `nulls` that `squad_notes` recorded; missing fields get the head's defaults."""
+    """The options and `nulls` that `squad_notes` recorded in `source`; missing fields get the head's defaults."""
     joint = isinstance(head, JointSpanExtraction)
     options = SquadOptions(joint=joint, candidates=head.beam) if joint else SquadOptions()
     noted = {name: (float if name == "threshold" else int)(source[name]) for name in NOTED if name in source}

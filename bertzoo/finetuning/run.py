@@ -82,7 +82,10 @@ def train(
 
 
 def check_teacher(recipe: Finetune, task: TaskKind, teacher: Location | None, recorded: bool = False) -> None:
-    """Raise ConfigError if alpha or the task does not fit the teacher that is passed or `recorded` in run.json."""
+    """Raise ConfigError if a teacher is missing, or alpha or the task does not allow it.
+
+    recorded: whether run.json has a teacher, which a resumed run uses.
+    """
     if not task.distillable and (teacher is not None or recipe.alpha < 1):
         option = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
         raise ConfigError(f"{option} does not apply to {task.name}, which cannot have a teacher. Remove it.")

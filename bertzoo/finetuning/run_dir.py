@@ -18,7 +18,7 @@ FREE = ("seeds", "log_every", "data_dir")  # keys that may change when a run res
 
 
 def model_of(run: RunDirectory, name: str, path: Location | None) -> Location:
-    """Return `path`, else the recorded path of a run's `from` or `teacher`; raises UserError if both are missing."""
+    """Return `path`, by default the path of the run's `name` ("from" or "teacher"); raises UserError without either."""
     if path is not None:
         return path
     recorded = run.origin(name)
@@ -44,7 +44,7 @@ def check_config(run: RunDirectory, recipe: Finetune) -> None:
 
 
 def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]], digests: Mapping[str, str]) -> None:
-    """Write the config, and run.json with the `models` by name and the digest of each split.
+    """Write the config, and run.json with the records of the `models` "from" and "teacher" and each split's digest.
 
     Raises UserError if the run began with other parameters or examples.
     """

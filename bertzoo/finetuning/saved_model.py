@@ -33,7 +33,7 @@ SPANS = (SpanExtraction, JointSpanExtraction)  # heads for questions
 @dataclass(frozen=True, kw_only=True)
 class SavedModel:
     """A fine-tuned model. path: as the user wrote it. recipe: config of its run, or a default one outside of a run.
-    task_name: empty if unknown. max_length: tokens in a row.
+    task_name: empty if unknown. max_length: most tokens in a row.
     """
 
     path: Path
@@ -51,14 +51,14 @@ class SavedModel:
 
     @property
     def knows_task(self) -> bool:
-        """Whether its task is known and, for the task `own`, its files too, which only a run's config names."""
+        """Whether its task is known, including the files of the task `own`, which only a run's config names."""
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
     def check_columns(self) -> None:
-        """Raise ConfigError unless its run or its source record names the columns of a task `own`."""
+        """Raise ConfigError unless the model's run or source record names the columns of the task `own`."""
         if self.recipe.task != "own" and "own" not in self.pretrained.source:
             raise ConfigError(
-                f"{self.path} does not record the columns of a task own. Name a run with --task=own, or another --task."
+                f"{self.path} does not record the columns of the task own. Name a run of that task, or another --task."
             )
 
     @property
@@ -103,9 +103,9 @@ def load_saved(path: Path, seed: int | None = None) -> SavedModel:
 
 
 def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) -> SavedModel:
-    """Return a model with the options of its run's `recipe` or, outside of a run, of its source record.
+    """Return `model` as a SavedModel, with the options of its run's `recipe` or, outside of a run, its source record.
 
-    Raises ConfigError if it has no tokenizer.
+    Raises ConfigError if the model has no tokenizer.
     """
     if model.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
@@ -133,7 +133,7 @@ def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
         if not folder.is_dir():
             seeds = sorted(model.parent.name.removeprefix("seed-") for model in path.glob(f"seed-*/{MODEL}"))
             raise UserError(
-                f"--seed={seed} has no model in {path}, which has those of the seeds "
+                f"--seed={seed} has no model in {path}, which has models of the seeds "
                 f"{', '.join(seeds) or '(none yet)'}. Name one of these."
             )
         return folder, recipe

@@ -80,7 +80,7 @@ class LabelScorer:
         return label_values(self._task, rows, slots, logits, self._scale), loss
 
     def __call__(self, params: Any, splits: dict[str, LabelSplit]) -> Figures:
-        """Return `scores` by split, their mean `score`, the mean `loss`, and `collapsed`: all predictions are equal."""
+        """Return `scores` by split, mean `score`, mean `loss`, and `collapsed`: whether all predictions are equal."""
         predictions, losses = {}, []
         for name, split in splits.items():
             predictions[name], loss = self.predict(params, split.rows)

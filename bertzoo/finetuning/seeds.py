@@ -1,4 +1,4 @@
-"""One seed of a fine-tuning run: its epochs, the scores after each, and the model of the best one."""
+"""Train one seed of a fine-tuning run: score it after each epoch, and save the model of the best one."""
 
 import re
 import shutil
@@ -41,8 +41,8 @@ _BELOW_LAYERS = ("embedding/", "encoder/projection/")
 class SeedJob:
     """The settings and data that all seeds of a run share.
 
-    task: its name; console: print progress to stderr; programs: compiled steps; flops: training operations of a row, by
-    its length.
+    task: its name; console: whether to print progress to stderr; programs: compiled steps by stage; flops: operations
+    to train on one row, by its length.
     """
 
     recipe: Finetune
@@ -221,7 +221,7 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
     """Return a function from a parameter's name to its learning rate factor, or None without a decay.
 
     names: all parameters. Layer i of n (from 0) has decay^(n + 1 - i), the embedding and its projection decay^(n + 2),
-    the pooler decay and the head 1, as in electra/model/optimization.py, whose models have no pooler.
+    the pooler decay and the head 1. ELECTRA's code has these factors (electra/model/optimization.py), but no pooler.
     """
     if decay == 1:
         return None
@@ -262,7 +262,7 @@ def read_scores(file: Path) -> list[Figures]:
     try:
         history = read_json(file, list)
         if not all(entry.keys() >= _KEYS for entry in history):
-            raise ValueError(f"an epoch lacks {', '.join(sorted(_KEYS))}")
+            raise ValueError(f"an epoch lacks one of {', '.join(sorted(_KEYS))}")
         return history
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(

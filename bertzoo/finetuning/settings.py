@@ -22,9 +22,9 @@ def _adamw() -> AdamW:
 
 @dataclass(frozen=True, kw_only=True)
 class Finetune:
-    """The keys and tables of a fine-tuning config: one task, several seeds one after another. --from names the model.
+    """The keys and tables of a fine-tuning config: it trains one task with several seeds in turn.
 
-    Each batch is padded to the shortest of at most `buckets` lengths that holds its rows; none exceeds max_length.
+    The option --from names the model. Batches are padded to at most `buckets` lengths, none above max_length.
     """
 
     task: str = ""  # a task of GLUE, squad1, squad2, or own
@@ -37,16 +37,16 @@ class Finetune:
     batch_size: int = 32  # rows of one step, over all devices and microbatches
     accumulate: int = 1  # number of microbatches that a step is split into
     max_length: int = 128  # tokens in a row; longer texts are cut
-    buckets: int = 4  # row lengths to choose from; a batch is padded to the shortest that holds its rows
+    buckets: int = 4  # most row lengths; a batch is padded to the shortest one that holds its rows
     train_rows: int = 0  # number of examples that the seed draws; 0: all
     dropout: float = 0.1  # dropout before the head's output
     encoder_dropout: float | None = None  # dropout of the layers and the attention; "none": the model's own
     hidden: Activation | Literal["none"] = "none"  # activation of a dense layer in the head; "none": no such layer
     pooler: bool = True  # use the model's pooler
     layer_decay: float = 1.0  # a layer's learning rate relative to the layer above (ELECTRA's layerwise_lr_decay)
-    double_unordered: bool = False  # train on unordered pairs in both orders
+    double_unordered: bool = False  # train on each pair in both orders, if the task ignores the order
     scale: float = 1.0  # divisor of numeric labels
-    alpha: float = 1.0  # weight of the labels' loss; the rest is the teacher's
+    alpha: float = 1.0  # weight of the label in the training target; the teacher's prediction has the rest
     # majority: do not train WNLI, predict its most common label, as SqueezeBERT's authors do
     wnli: Literal["trained", "majority"] = "trained"
     # mean of a batch's losses, or their sum as in ELECTRA's code, which clips the sum's gradient
@@ -85,7 +85,7 @@ class Finetune:
             raise ConfigError(f'patience = {self.patience} does not apply to select = "last". Remove it.')
 
     def stage(self, rows: int) -> Stage:
-        """The training as one stage with `rows` rows per epoch; raises ConfigError as `Stage` does."""
+        """Return the training as one Stage with `rows` rows per epoch; raises ConfigError if the Stage is invalid."""
         steps = -(-rows // self.batch_size)
         stage = Stage(
             steps=steps * self.epochs,

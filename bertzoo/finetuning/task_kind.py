@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Evaluation(NamedTuple):
-    """The figures of a model, and a function that writes its predictions into a folder."""
+    """A model's figures (loss and scores), and a function that writes its predictions into a folder."""
 
     figures: Figures
     save: Callable[[Path], object] = lambda folder: None
@@ -41,9 +41,9 @@ class TaskData:
     """A task's splits, prepared for one model and shared by all seeds.
 
     rows: training rows per epoch; batches(seed, row): endless training batches, from the batch that starts at `row`;
-    score: evaluates parameters; examples: number by split; skipped: number by split and reason; digests: a hash by
-    split; notes: fields of the saved model's source record that its predictions depend on; teacher: the teacher's
-    record for run.json; constant: the class predicted for every row when nothing is trained, or None.
+    score: evaluates parameters; examples: their number by split; skipped: number of skipped examples by split and
+    reason; digests: a hash by split; notes: options that predictions depend on, for the saved model's source record;
+    teacher: its record for run.json; constant: the class predicted for every row instead of training, or None.
     """
 
     rows: int
@@ -85,7 +85,7 @@ class TaskKind(ABC):
 
     @abstractmethod
     def check_files(self) -> None:
-        """Read the files of all splits; raise UserError as `prepare` does."""
+        """Read the training and development files; raise UserError if one is wrong or the test file is missing."""
 
     @abstractmethod
     def prepare(
@@ -109,7 +109,7 @@ class TaskKind(ABC):
             self.recipe.own.open("test", self.recipe.data_dir)
 
     def draw_subset(self, examples: list[T]) -> list[T]:
-        """Return `train_rows` examples (0: all) drawn by the seed, in their order; raises ConfigError for too few."""
+        """Return `train_rows` examples (0: all) drawn by the seed, in file order; raises ConfigError for too few."""
         count = self.recipe.train_rows
         if count > len(examples):
             raise ConfigError(
@@ -128,7 +128,10 @@ class TaskKind(ABC):
         lengths: Sequence[int],
         finish: Callable[[HostBatch, Slot], HostBatch] = lambda batch, slot: batch,
     ) -> Batches:
-        """Return `TaskData.batches` for `data` (Rows or Windows); `finish` completes each batch."""
+        """Return a function for `TaskData.batches` over the `rows` rows of `data` (Rows or Windows).
+
+        lengths: the lengths that batches are padded to; finish: completes each batch.
+        """
         size = self.recipe.batch_size
 
         def batches(seed: int, row: int) -> Iterator[HostBatch]:
@@ -156,7 +159,7 @@ def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], p
 
 
 def check_split(tokenizer: Tokenizer, examples: Sequence[Example | Question], name: str, tell: Say) -> None:
-    """Do as `warn_unknown`, but for the split `train` warn above 1 % of [UNK] and raise CorpusError above 20 %."""
+    """Warn if over 20 % of a split's tokens are [UNK]; for `train`, warn above 1 % and raise CorpusError above 20 %."""
     if name == "train":
         check_unknown(_unknown_share(tokenizer, examples), name, tell, inherited=True)
     else:

@@ -47,7 +47,7 @@ class StartingModel:
 def load_starting_model(
     path: Location, recipe: Finetune, task: TaskKind, tell: Say = lambda line: None
 ) -> StartingModel:
-    """Load the model at `path` under a fresh head; raises UserError if there is none, or it does not fit the config."""
+    """Load the model at `path` and add a fresh head; raises UserError if it is missing or does not fit `recipe`."""
     source = any_model.read_model(path, tell)
     if source.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")

@@ -32,7 +32,7 @@ class Albert(ModelSizes):
         check_divides("hidden_size", self.hidden_size, heads=self.heads)
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding, a projection (whatever the widths), one layer used `layers` times, and the pooler."""
+        """Build the embedding, a projection (also for equal widths), one layer used `layers` times, and the pooler."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         layer = make.layer(
             make.attention(self.hidden_size, self.heads, self.attention_dropout),

@@ -54,7 +54,10 @@ class GroupedHeads:
         check_sizes(self)
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless heads and groups divide `width` (`name` in the error), and input groups `inputs`."""
+        """Raise ConfigError unless heads and groups divide `width` (`name` in the error).
+
+        The groups of queries, keys and values must also divide `inputs`.
+        """
         groups = {"query_groups": self.query_groups, "key_groups": self.key_groups, "value_groups": self.value_groups}
         check_divides(name, width, heads=heads, **groups, output_groups=self.output_groups)
         check_divides("the attention's input width", inputs, **groups)
@@ -100,13 +103,13 @@ class MixedHeads:
 
     @property
     def padding_seen(self) -> int:
-        """Number of padding tokens after a row's end that its last token sees."""
+        """Number of padding tokens after a row's end that affect its last token in one layer."""
         return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width` (`name` in the error) and the ratio leaves a head."""
+        """Raise ConfigError unless `heads` divides `width` (`name` in the error) and head_ratio leaves a head."""
         check_divides(name, width, heads=heads)
-        if self.head_ratio > max(2, heads):  # at the papers' ratio of 2, one head stays one
+        if self.head_ratio > max(2, heads):  # with the paper's ratio of 2, a single head remains
             raise ConfigError(f"head_ratio = {self.head_ratio} leaves none of heads = {heads}. Use a smaller ratio.")
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> nn.Module:

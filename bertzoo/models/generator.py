@@ -32,7 +32,7 @@ class Generator(nn.Module):
 
 
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:
-    """Build a generator `width` times as wide as a model, by the config's own `generator(width)` if it has one.
+    """Build a generator `width` times as wide as a model; the config's method `generator`, if any, sets its sizes.
 
     The default is ELECTRA's: as many BERT layers as the model, with feed-forwards 4 times as wide. A head has 64
     features, or the next larger number that divides the width. Activation, dropout and initialisation are the model's.
@@ -66,14 +66,14 @@ def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
     size = round(width * config.hidden_size)
     if size < 1:
         raise ConfigError(
-            f"a generator of {width} times hidden_size = {config.hidden_size} has width 0. Use a larger "
-            "generator_width."
+            f"generator_width = {width} of hidden_size = {config.hidden_size} rounds to a generator of width 0. Use a "
+            "larger generator_width."
         )
     return size, max(n for n in range(1, max(1, size // HEAD_SIZE) + 1) if size % n == 0)
 
 
 def generator_config(config: Any, width: float) -> Any:
-    """Return a model config of the generator, or None if the model's embedding fits no config class."""
+    """Return a model config for the generator, or None if no config class has the model's embedding."""
     if (custom := getattr(config, "generator", None)) is not None:
         return custom(width)
     if type(config) not in (Bert, Electra, SqueezeBert):

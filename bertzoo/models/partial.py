@@ -19,7 +19,7 @@ STACKED = "layers"  # key in place of layers_0, layers_1, …; its arrays have a
 
 
 class LayerOutput(NamedTuple):
-    """Hidden state (B,L,D) after a layer, and the layer's attention (B,H,L,M); None for the embedding (layer 0)."""
+    """Hidden state (B,L,D) after a layer, and its attention (B,H,L,M), which is None for the embedding (layer 0)."""
 
     hidden: jax.Array
     attention: jax.Array | None
@@ -54,7 +54,10 @@ def reach(
 
 
 def stack(params: Any, layers: Sequence[nn.Module]) -> Any:
-    """Stack the parameters of the layers, if all are alike; leaves are arrays, shapes or Flax boxes of them."""
+    """Return `params` with the layers' parameters stacked, if all layers are alike, else unchanged.
+
+    Leaves are arrays, ShapeDtypeStructs or Flax boxes of them.
+    """
     if not alike(layers):
         return params
     encoder = params["encoder"]
@@ -74,7 +77,7 @@ def _joined(*leaves: Any) -> Any:
 
 
 def names(layers: Sequence[nn.Module]) -> list[str]:
-    """Return the name of every layer's parameters; a repeated layer has the name of its first place."""
+    """Return the name of every layer's parameters; a layer that occurs again has the name of its first index."""
     return [f"layers_{next(i for i, first in enumerate(layers) if first is layer)}" for layer in layers]
 
 

@@ -161,7 +161,7 @@ class Leaves(NamedTuple):
         return FeedForward(intermediate=intermediate, output=output, activation=ACTIVATIONS[activation])
 
     def recomputed(self, layer: type[AnyLayer]) -> type[AnyLayer]:
-        """Return the layer class, recomputed in the backward pass if compute.remat is set."""
+        """Return the layer class; if compute.remat is set, the backward pass recomputes the layer's activations."""
         # Argument 3 of __call__ (self, x, mask, train) is a Python bool.
         return nn.remat(layer, static_argnums=(3,)) if self.compute.remat else layer
 
@@ -187,7 +187,7 @@ class Leaves(NamedTuple):
     def masked_head(
         self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
     ) -> MaskedHead:
-        """Build the masked-LM head, tied to a word table of equal width, or a narrower one if `extra` maps the rest."""
+        """Build the masked-LM head, tied to the word table; if the table is narrower, `extra` maps the rest."""
         return MaskedHead(
             dense=self.dense(width, "model", "embed"),
             norm=self.norm("embed"),
@@ -235,7 +235,7 @@ def check_sizes(config: Any) -> None:
         if any(isinstance(size, int) and not isinstance(size, bool) and size < 1 for size in sizes):
             raise ConfigError(f"{field.name} = {value} is less than 1. Use 1 or more.")
         if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
-            raise ConfigError(f"{field.name} = {value} is not at least 0 and below 1. Use a share in that range.")
+            raise ConfigError(f"{field.name} = {value} must be at least 0 and below 1. Use a rate such as 0.1.")
         if isinstance(value, float) and value < 0:
             raise ConfigError(f"{field.name} = {value} is negative. Use 0 or more.")
 
@@ -249,7 +249,7 @@ class Encoded(NamedTuple):
 
 
 class OnBackbone(nn.Module):
-    """Base class of models: holds the modules of a backbone; subclasses add a head."""
+    """Base class of models: has the modules of a Backbone; subclasses add a head."""
 
     embedding: nn.Module
     encoder: nn.Module

@@ -1,4 +1,4 @@
-"""A model under replaced token detection: a generator fills masked positions, the model finds the replaced tokens."""
+"""Replaced token detection: a generator fills masked positions, and a discriminator finds the replaced tokens."""
 
 import flax.linen as nn
 import jax
@@ -12,7 +12,7 @@ from bertzoo.nn import EncoderOutput, ReplacedHead
 class ReplacedDetection(nn.Module):
     """A generator and a discriminator that share one embedding (ELECTRA, Clark et al. 2020, §2, §3.2).
 
-    The discriminator's parameters have the names that they have in `Pretraining`.
+    The discriminator's parameters have the same names as in `Pretraining`.
     """
 
     embedding: nn.Module
@@ -60,7 +60,7 @@ def replaced_head(config: ModelConfig, compute: Compute) -> ReplacedHead:
 
 
 def replaced_detection(config: ModelConfig, compute: Compute, generator_width: float) -> ReplacedDetection:
-    """Build a model as discriminator, with a generator; without the pooler, which nothing would train."""
+    """Build a discriminator and its generator from a model config, without the pooler, which nothing would train."""
     embedding, encoder, _ = config.backbone(compute)
     return ReplacedDetection(
         embedding=embedding,

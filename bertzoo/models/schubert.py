@@ -1,4 +1,4 @@
-"""schuBERT (Khetan and Karnin 2020), https://arxiv.org/abs/2005.06628: BERT with its own dimensions in every layer."""
+"""schuBERT (Khetan and Karnin 2020), https://arxiv.org/abs/2005.06628: BERT whose layers may differ in size."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -36,7 +36,7 @@ class SchuBert(ModelSizes):
         for name in ("heads", "key_sizes", "value_sizes"):
             if len(getattr(self, name)) != self.layers:
                 raise ConfigError(
-                    f"{name} has {len(getattr(self, name))} layers, but feed_forward_sizes has {self.layers}. Give "
+                    f"{name} has {len(getattr(self, name))} entries, but feed_forward_sizes has {self.layers}. Give "
                     "one entry per layer in both."
                 )
 

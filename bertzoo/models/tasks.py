@@ -1,4 +1,4 @@
-"""Configs of heads, and the models that they build on a backbone; `Head` is the configs' union by `kind`."""
+"""Configs of heads, and the models that they build on a backbone; `Head` is the union of the configs."""
 
 import functools
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class TokenClassifier(Encoding):
 
 
 class SpanFinder(Encoding):
-    """A backbone with two logits per token: an answer starts there, an answer ends there (BERT §4.2)."""
+    """A backbone with logits (B,L,2) that a token is the first, or the last, of an answer (BERT §4.2)."""
 
     span_head: nn.Module
 
@@ -112,7 +112,7 @@ class JointSpanFinder(OnBackbone):
 
 
 class Discriminator(Encoding):
-    """A backbone with one logit per token, (B,L), of whether the token was replaced (ELECTRA §2)."""
+    """A backbone with one logit per token (B,L), above 0 if the token was likely replaced (ELECTRA §2)."""
 
     replaced_head: nn.Module
 
@@ -149,7 +149,7 @@ class SequenceClassification:
     """A head that classifies a sequence or, with one label, predicts a number; `labels` names the logits in order.
 
     hidden: activation of a dense layer before the output, as wide as the model; "none": no layer. input_dropout:
-    dropout before that layer. problem_type: what the head was trained for, if known.
+    dropout before that layer. problem_type: the problem that the head was trained for, if known.
     """
 
     kind: Literal["sequence_classification"] = "sequence_classification"
@@ -216,9 +216,9 @@ class SpanExtraction:
 
 @dataclass(frozen=True, kw_only=True)
 class JointSpanExtraction:
-    """A head that finds an answer's first token, its last given the first, and whether one exists (ELECTRA's code).
+    """A head that finds an answer's first token, its last token given the first, or no answer (ELECTRA's code).
 
-    hidden_size: width of the layers that read two tokens. beam: number of starts whose ends prediction searches.
+    hidden_size: width of the layers that read two tokens. beam: number of likely starts for which it predicts ends.
     """
 
     kind: Literal["joint_span"] = "joint_span"
@@ -242,7 +242,7 @@ class JointSpanExtraction:
             kernel_init=nn.initializers.glorot_uniform(),
             dtype=compute.jax_dtype,
         )
-        # The exact gelu, independent of the model's activation.
+        # Always the exact gelu, whatever the model's activation is.
         return PairHead(dense=dense, activation=ACTIVATIONS["gelu"], output=logit())
 
 
@@ -305,6 +305,4 @@ def _check_head(head: Any) -> None:
         raise ConfigError("labels is empty. Name every class of the head.")
     for name in ("dropout", "input_dropout"):
         if not 0 <= getattr(head, name, 0.0) < 1:
-            raise ConfigError(
-                f"{name} = {getattr(head, name)} is not at least 0 and below 1. Use a share in that range."
-            )
+            raise ConfigError(f"{name} = {getattr(head, name)} must be at least 0 and below 1. Use a rate such as 0.1.")

@@ -33,8 +33,8 @@ def attend(
 class SelfAttention(nn.Module):
     """Map x (B,L,D) and mask (B,L) to output (B,L,D) and probabilities (B,H,L,M) (Vaswani et al. 2017 §3.2).
 
-    `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D). `value` reads `values_BMI`,
-    by default x. With `positions_BR`, only tokens at these positions have queries and outputs: L becomes R.
+    `query` and `key` map (B,L,D) to (B,L,H,K), `value` maps `values_BMI` (default: x) to (B,M,H,J), and `output` maps
+    (B,L,H,J) to (B,L,D). With `positions_BR`, only tokens at these positions have queries and outputs: L becomes R.
     """
 
     query: nn.Module

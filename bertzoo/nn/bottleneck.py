@@ -7,7 +7,7 @@ import jax
 
 from bertzoo.nn.positions import take_tokens
 
-# The input of queries and keys, and the input of values; made from stream (B,L,D) and bottleneck (B,L,I).
+# The input of queries and keys, then the input of values; AttentionInput makes them from stream and bottleneck.
 Sources = tuple[jax.Array, jax.Array]
 AttentionInput = Callable[[jax.Array, jax.Array], Sources]
 
@@ -47,7 +47,7 @@ class BottleneckLayer(nn.Module):
 
     b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward
     b = norm(b + feed_forward(b)); x = output_norm(x + dropout(output(b))). `attention` maps its input, of width D or I,
-    to width I. It takes the input of values as one more argument if that differs from the input of queries and keys.
+    to width I. If values have another input than queries and keys, `attention` gets that as one more argument.
     With `positions_BR`, only tokens at these positions are computed: L becomes R.
     """
 

@@ -1,4 +1,4 @@
-"""Affine maps: Dense, whose kernel keeps named axes such as heads and head size, and DensePair, of two vectors."""
+"""Affine maps: Dense, whose kernel has named axes such as heads and head size, and DensePair for two inputs."""
 
 import math
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def _over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
 
 
 def _over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
-    """Return `_over_axes`, computed as a single product of two matrices."""
+    """Return the result of `_over_axes`, computed as one product of two matrices."""
     rows = math.prod(x.shape[:-1])
     return _over_axes(x.reshape(rows, -1), change.reshape(rows, -1))
 

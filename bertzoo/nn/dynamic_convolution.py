@@ -29,7 +29,7 @@ def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
 def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, ...]) -> jax.Array:
     """Return (W,...), for each tap w the sum over `axis` of dy · (x shifted by w).
 
-    A loop, because unrolled XLA keeps W copies of x.
+    The taps run in a loop; if it is unrolled, XLA keeps W copies of x.
     """
     padded = _padded(x, window)
 

@@ -44,7 +44,7 @@ class Layer(nn.Module):
 
 
 class EncoderOutput(NamedTuple):
-    """hidden_states: N+1 arrays (B,L,D), from layer 0's input on; attentions: N arrays (B,H,L,M), probabilities."""
+    """hidden_states: the first layer's input and every layer's output (B,L,D); attentions: probabilities (B,H,L,M)."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]

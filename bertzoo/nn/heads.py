@@ -64,9 +64,9 @@ class MaskedHead(nn.Module):
 
 
 class ReplacedHead(nn.Module):
-    """Map hidden states (B,L,D) to logits (B,L) in float32; above 0, the token at a position was replaced.
+    """Map hidden states (B,L,D) to logits (B,L) in float32; above 0, the token is predicted to be replaced.
 
-    output(activation(dense(x))): the output layer is ELECTRA's (Clark et al. 2020, §2), the dense map its code's.
+    output(activation(dense(x))), as in ELECTRA's code; the paper has no dense map (Clark et al. 2020, §2).
     """
 
     dense: nn.Module
@@ -119,7 +119,7 @@ class JointSpans(NamedTuple):
 
 
 class JointSpanHead(nn.Module):
-    """Predict starts of answers, ends given a start, and "no answer" (ELECTRA's qa_tasks.py; in no paper).
+    """Predict starts of answers, ends given a start, and "no answer" (ELECTRA's qa_tasks.py; not in the paper).
 
     start: h_t -> logit; end: h_start and h_t -> logit; null: h_[CLS] and the mean of h_t under softmax(start logits) ->
     logit. Answers lie in the second segment, or are [CLS].
@@ -152,8 +152,8 @@ def span_candidates(
 ) -> dict[str, jax.Array]:
     """Return candidate spans from a joint head's logits.
 
-    `starts` (B,K) with log-probabilities `start_scores`; for each start the K likeliest `ends` (B,K,K) with
-    `end_scores`; `null_score` (B,), above 0 for no answer.
+    `starts` (B,K) have log-probabilities `start_scores`; each start's K likeliest `ends` (B,K,K) have `end_scores`;
+    `null_score` (B,) is above 0 for no answer.
     """
     scores_BL = jax.nn.log_softmax(start_BL)
     end_scores_BKK, ends_BKK = jax.lax.top_k(jax.nn.log_softmax(end_BKL), starts_BK.shape[1])

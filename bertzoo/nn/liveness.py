@@ -23,7 +23,7 @@ def peak_bytes(function: Callable, params: object, *inputs: object) -> int:
 
 
 def peak_beside_results(jaxpr: core.Jaxpr) -> int:
-    """Return the peak bytes of a jaxpr's values without its arguments and results.
+    """Return the peak bytes of a jaxpr's values, not counting its arguments and results.
 
     For a gradient function, this is an upper bound of the activations and temporaries.
     """
@@ -40,8 +40,8 @@ def _peak(
 ) -> tuple[int, list[bool]]:
     """Return the peak bytes without the arguments, and for each output whether it depends on the inputs.
 
-    input_dependent: whether each argument does; count_constants: count values that depend on no argument too, such as
-    dropout masks of a fixed key; skipped: variables that are not counted.
+    input_dependent: whether each argument depends on them; count_constants: also count values that depend on no
+    argument, such as dropout masks of a fixed key; skipped: variables that are not counted.
     """
     depends = dict(zip(jaxpr.invars, input_dependent, strict=True))
 

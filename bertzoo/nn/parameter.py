@@ -13,9 +13,9 @@ _shapes_only: ContextVar[bool] = ContextVar("shapes_only", default=False)
 
 
 class Matrix(NamedTuple):
-    """The matrices in a kernel: its last axes are `inputs` axes, then `outputs` axes; earlier axes are a batch.
+    """How a kernel's axes form matrices: batch axes first, then `inputs` input axes, then `outputs` output axes.
 
-    The outputs form `groups` equal parts, each with inputs of its own; the kernel's input axes are those of one part.
+    The outputs form `groups` equal parts. Each part has its own inputs; the kernel's input axes have one part's sizes.
     """
 
     inputs: int
@@ -24,7 +24,7 @@ class Matrix(NamedTuple):
 
 
 class Kernel(nn.LogicallyPartitioned):
-    """A parameter's box that also records which matrices a kernel holds."""
+    """The Flax box of a parameter; `matrix` records how a kernel's axes form matrices."""
 
     matrix: Matrix | None = struct.field(default=None, pytree_node=False)
 

@@ -54,7 +54,7 @@ def _words(key: jax.Array) -> jax.Array:
 def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...], entries: int | None = None) -> jax.Array:
     """Return random uint32 (B, ...), hashed row by row because a batch can hold more than 2³² elements.
 
-    entries: length of the last dimension by which positions are counted; None for its full length.
+    entries: count positions as if the last dimension had this length; None: its full length.
     """
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
     if entries is not None and (spare := shape[-1] - entries):

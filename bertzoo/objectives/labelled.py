@@ -17,7 +17,7 @@ TEACHER = "teacher"  # in a batch: a teacher's logits for each row
 
 @dataclass(frozen=True)
 class LabelledObjective:
-    """Cross-entropy of class labels or, if `numbers`, squared error of number labels, under a model with a head.
+    """Cross-entropy of class labels or, if `numbers`, squared error of number labels, for a model with a head.
 
     A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L). If it
     has a teacher's logits, `teacher` (B,C), the target is alpha · label + (1 - alpha) · the teacher's distribution or

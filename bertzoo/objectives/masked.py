@@ -16,7 +16,7 @@ from bertzoo.train.objective import Batch, Metrics, Params, Sums
 class Masked:
     """Config of masked language modelling, with a task on segment pairs: none, NSP (BERT §3.1) or SOP (ALBERT §3.1).
 
-    With none, the model has no pooler: no gradient would reach it, and weight decay would shrink it away.
+    With sentence = "none", the model has no pooler: no gradient would reach it, and weight decay would shrink it away.
     """
 
     kind: Literal["masked"] = "masked"

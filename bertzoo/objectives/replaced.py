@@ -109,8 +109,9 @@ class ReplacedObjective:
 def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
     """Return the batch with the drawn ids at its masked positions.
 
-    The result also has `replaced` (B,L) float32, 1 where the id is new, and `hidden` (B,P) float32, 1 for masked tokens
-    that the generator did not see. Entries of weight 0 in `masked_positions` change nothing; the others are distinct.
+    The result also has `replaced` (B,L) float32, 1 where the id differs from the original, and `hidden` (B,P) float32,
+    1 for masked tokens that the generator did not see. Entries of weight 0 in `masked_positions` change nothing; the
+    others are distinct.
     """
     length = batch["input_ids"].shape[1]
     places_BP = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
@@ -126,7 +127,7 @@ def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
 
 
 def pairs_in_order(scores_BL: jax.Array, labels_BL: jax.Array, weights_BL: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the number of ordered pairs and of all pairs of a positive and a negative token in the same row.
+    """Count the pairs of a positive and a negative token in the same row; return (ordered pairs, all pairs).
 
     A pair is ordered if the positive token scores higher; equal scores count half. The quotient is the area under the
     ROC curve within rows; both numbers add up over batches.

@@ -17,7 +17,7 @@ Reduction = Literal["mean", "sum"]
 
 @dataclass(frozen=True)
 class SpanObjective:
-    """Mean over rows of the average of the start's and the end's cross-entropy (run_squad.py).
+    """Average of the start's and the end's cross-entropy, reduced over rows (run_squad.py).
 
     The softmax covers every position, including question and padding, as in the reference. In a row without the answer,
     both labels are 0, the position of [CLS]. reduction: "mean" over rows, or "sum", as in ELECTRA's code, which clips
@@ -46,10 +46,10 @@ class SpanObjective:
 
 @dataclass(frozen=True)
 class JointSpanObjective:
-    """Like SpanObjective, with the end conditioned on the true start, plus a term for unanswerable questions.
+    """The loss of SpanObjective, with the end conditioned on the true start, plus a loss for "no answer".
 
-    That term is `null_weight` times the mean binary cross-entropy of "no answer" (ELECTRA's qa_tasks.py, for SQuAD 1.1
-    too).
+    The added loss is `null_weight` times a binary cross-entropy, also reduced by `reduction`. ELECTRA's qa_tasks.py has
+    it for SQuAD 1.1 too.
     """
 
     model: JointSpanFinder

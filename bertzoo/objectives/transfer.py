@@ -1,5 +1,6 @@
-"""Knowledge transfer from a teacher to a student: layer by layer, and distillation during pretraining (MobileBERT, Sun
-et al. 2020, https://arxiv.org/abs/2004.02984, §3.5, §3.6), for any two models.
+"""Losses that transfer knowledge from a teacher to a student: distances between layers, and distillation.
+
+They are MobileBERT's (Sun et al. 2020, https://arxiv.org/abs/2004.02984, §3.5, §3.6), here for any two models.
 """
 
 import functools
@@ -19,7 +20,7 @@ from bertzoo.objectives import discrepancy
 from bertzoo.objectives.masked import MaskedObjective
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
-PROJECTIONS = "projections"  # key beside the student's own parameters; dropped when a run is loaded or converted
+PROJECTIONS = "projections"  # key in the student's parameters; dropped when a run is loaded or converted
 DISCREPANCIES = {
     "feature": discrepancy.feature_map,
     "mean": discrepancy.mean,
@@ -97,7 +98,7 @@ class Teacher(NamedTuple):
         return {"model": shapes_of(self.model, False), "generator": shapes_of(self.generator, True)}
 
     def logits(self, frozen: Params, batch: Batch, last_BLD: jax.Array | None) -> jax.Array:
-        """Return logits (B,P,V) at the masked positions; last_BLD: output of `model`'s last layer, if no generator."""
+        """Return logits (B,P,V) at the masked positions; last_BLD: `model`'s last hidden states, if no generator."""
         model, params, hidden_BLD = self.model, frozen["model"], last_BLD
         if self.generator is not None:
             model, params = self.generator, frozen["generator"]
@@ -179,7 +180,7 @@ class TransferObjective:
     def _student(
         self, params: Params, batch: Batch, key: jax.Array | None
     ) -> tuple[dict[int, LayerOutput], Sums, Metrics, Any]:
-        """Return the student's layers in `pairs`; if `masked`, also terms and metrics (on the truth), and logits."""
+        """Return outputs of the student's layers in `pairs`; if `masked`, also loss terms, metrics and logits."""
         layers = {layer for layer, _ in self.pairs}
         if not self.masked:
             return reach(self.student.model, params, batch, layers, key), {}, {}, None

@@ -1,4 +1,4 @@
-"""Cache of compiler results on disk: a step takes minutes to compile, and JAX's own cache excludes absent slices."""
+"""Cache of compiler results on disk: a step takes minutes to compile, and JAX's own cache excludes absent devices."""
 
 import hashlib
 from pathlib import Path
@@ -14,7 +14,7 @@ def result_folder(folder: Path | str | None = None) -> Path:
 
 
 def result_key(program: str, *versions: str) -> str:
-    """Return the key (SHA-256) of a compiled program's text; `versions`: of jax and libtpu, then the slice's name."""
+    """Return a cache key: SHA-256 of a lowered program and `versions` (of jax and libtpu, then the slice's name)."""
     return hashlib.sha256("\0".join((*versions, program)).encode()).hexdigest()
 
 

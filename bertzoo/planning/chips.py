@@ -28,7 +28,7 @@ class Chip:
     `devices`: JAX devices of a chip (its cores, or 1 if both cores act as one); `hbm`: GiB of memory that programs may
     use, summed over its devices; `flops`: bfloat16 operations per second; `hbm_bandwidth`, `ici_bandwidth`: bytes per
     second; `mxu`: rows and columns of the matrix unit; `largest`: chips in the largest slice; `slices`: shapes of
-    all slices if they are 2D, of those below 4x4x4 if they are 3D; `configuration`: libtpu's chip_config_name.
+    all 2D slices, or of the 3D slices below 4x4x4; `configuration`: libtpu's chip_config_name.
     """
 
     name: str
@@ -62,7 +62,7 @@ _CHIPS = (
     Chip("tpu7x", 2, 2 * 94.75, 2307e12, 7380e9, 600e9, 256, 9216, ("1x1x1", *_SMALL_3D)),
 )
 # fmt: on
-_COUNTED_IN_CHIPS = ("v5e", "v6e")  # in accelerator types, such as v5litepod-16
+_COUNTED_IN_CHIPS = ("v5e", "v6e")  # the number in their accelerator types, such as v5litepod-16, counts chips
 CHIPS = {chip.name: chip for chip in _CHIPS}
 
 
@@ -146,6 +146,6 @@ def _is_3d(chip: Chip) -> bool:
 
 
 def _is_made_of_cubes(chip: Chip, sizes: tuple[int, ...]) -> bool:
-    """Return whether `sizes` rise and are those of an existing slice of whole 4x4x4 cubes."""
+    """Return whether `sizes`, in rising order, are those of an existing slice made of 4x4x4 cubes."""
     whole = len(sizes) == 3 and all(size and size % CUBE == 0 for size in sizes)
     return _is_3d(chip) and whole and sorted(sizes) == list(sizes) and math.prod(sizes) <= chip.largest

@@ -45,9 +45,9 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 class CompiledStep:
     """The compiler's figures for one stage's training step; sizes are bytes on one device.
 
-    seconds: compile time; needed: None if the step fits, else the bytes it would take, and then all other sizes are
-    None; arguments: state and batch; temporaries: peak of all other values; code: the program; collectives: None if the
-    compiler could not print the program.
+    seconds: compile time; needed: bytes that the step would take if it does not fit (all other sizes are then None),
+    else None; arguments: state and batch; temporaries: peak of all other values; code: the program; collectives: None
+    if the compiler could not print the program.
     """
 
     seconds: float

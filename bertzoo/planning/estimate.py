@@ -66,8 +66,8 @@ class Roofline:
 class StagePlan:
     """The plan of one stage; bytes and rows are per device, operations per step over all devices.
 
-    fits: None if the step was not compiled and the estimates do not decide; model_flops: 3 times the products of the
-    forward pass; computed_flops: all products of the step, including recomputed ones; padded_flops: computed_flops with
+    fits: None if the step was not compiled and the estimates do not decide; model_flops: products of the forward and
+    backward pass; computed_flops: all products of the step, also recomputed ones; padded_flops: computed_flops with
     products padded to the matrix unit; step_seconds: (at best, at worst).
     """
 
@@ -96,7 +96,7 @@ class RunPlan:
 
     fallbacks: one sentence for each parameter that the mesh does not divide; model_flops: operations of the whole run;
     electra_flops: the same by the rules of ELECTRA's authors; published_flops: ConvBERT's printed figure, or None;
-    published_note: how its recipe differs from this one; not_compiled: why there are no compiler figures, or None.
+    published_note: how that training differs from this run; not_compiled: why there are no compiler figures, or None.
     """
 
     topology: str
@@ -129,7 +129,8 @@ def plan(
 
     compile_steps: compile the steps if libtpu is installed, minutes each, or read them from `cache_dir` (default:
     ~/.cache/bertzoo/plans); price: dollars per chip-hour; published: (training operations that a paper prints, note);
-    tell: receives lines of progress. Raises ConfigError if a run on the slice would, UserError if the compiler fails.
+    tell: receives lines of progress. Raises ConfigError if the recipe does not fit the slice, and UserError if the
+    compiler fails.
     """
     devices = chips.parse_topology(topology)
     step.abstract_mesh(recipe, devices)  # raises errors before compilation takes minutes
@@ -152,7 +153,7 @@ def make_plan(
     published: tuple[float, str] | None = None,
     not_compiled: str | None = None,
 ) -> RunPlan:
-    """Plan a run with the compiler's results, by stage; raises ConfigError if a run on the slice would."""
+    """Plan a run with the compiler's results, by stage; raises ConfigError if the recipe does not fit the slice."""
     mesh = step.abstract_mesh(recipe, topology)
     planned = step.planned_stages(recipe)
     stages = tuple(_plan_stage(recipe, index, topology, mesh, (compiled_steps or {}).get(index)) for index in planned)

@@ -51,7 +51,7 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
         for line in lines:
             if not (match := _COLLECTIVE.search(line)):
                 continue
-            # An asynchronous collective is printed once for each part of the work that overlaps it, with one channel.
+            # An asynchronous collective is printed once for each part of the work that overlaps it, on one channel.
             channel = re.search(r"channel_id=(\d+)", line)
             if channel and channel[1] in seen:
                 continue

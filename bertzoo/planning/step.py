@@ -26,7 +26,7 @@ class AbsentDevice:
 
 
 def abstract_mesh(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
-    """Return the recipe's mesh over a slice's devices; raises ConfigError if a run on them would."""
+    """Return the recipe's mesh over a slice's devices; raises ConfigError if it does not fit the recipe."""
     devices = [AbsentDevice(index) for index in range(topology.devices)]
     return check_mesh(recipe, sharding.make_mesh(recipe.mesh, devices))
 
@@ -50,7 +50,7 @@ def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
 
 
 def planned_stages(recipe: Recipe) -> list[int]:
-    """Return the stages to plan, by index: all, but of those that differ only in depth, the first, middle and last."""
+    """Return the indices of stages to plan: the first, middle and last that transfer layers, and all other stages."""
     groups = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
     return sorted({0, (groups - 1) // 2, groups - 1} if groups else {}) + list(range(groups, len(recipe.stages)))
 

@@ -34,10 +34,10 @@ def choose(
 ) -> dict[str, np.ndarray]:
     """Return for every dimension the sorted indices that stay, cutting as few of the smallest scores as needed.
 
-    scores: |α| by dimension, comparable across dimensions; the first of equal ones is cut first. multiples: by letter,
-    a number that cut sizes are multiples of. The groups of a dimension, and tied dimensions, lose equally many
-    elements; every dimension keeps one. Raises UserError unless the target lies between the costs of the smallest
-    possible model and of this one.
+    scores: importance of the elements by dimension, comparable across dimensions; of equal scores, the first is cut
+    first. multiples: by letter, a number that divides the sizes after the cut. The groups of a dimension, and tied
+    dimensions, lose equally many elements; at least one stays in each. Raises UserError unless the target lies between
+    the costs of the smallest possible model and of this one.
     """
     bundles = removal_order(structure, scores, multiples)
 
@@ -59,11 +59,11 @@ def choose(
 def uniform(
     structure: Structure, scores: Mapping[str, np.ndarray], cost: Cost, target: float, whole: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """Do as `choose`, but shrink every dimension by one factor, the largest within the budget ("BERT-all uniform").
+    """Do as `choose`, but shrink every dimension by the same factor, the largest that meets the target.
 
-    whole: sizes of the unpruned model, to which the factor applies, since rounding again in each iteration could keep
-    a few heads forever. Each group's size is rounded to the nearest integer, at least 1, and never grows. Every
-    dimension keeps its largest scores.
+    This is schuBERT's "BERT-all uniform". whole: sizes of the unpruned model, to which the factor applies, since
+    rounding again in each iteration could keep a few heads forever. Each group's size is rounded to the nearest
+    integer, at least 1, and never grows. Every dimension keeps its largest scores.
     """
     groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}
     now = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}  # group sizes
@@ -122,7 +122,10 @@ def removal_order(structure: Structure, scores: Mapping[str, np.ndarray], multip
 
 
 def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
-    """Return the bundles of tied dimensions: the smallest few elements of every group, then the next few, and so on."""
+    """Return the bundles of dimensions with the same `tie`, in the order of cutting.
+
+    A bundle has the next smallest elements of every group, enough to leave sizes that are multiples of `multiples`.
+    """
     dimension = tied[0]
     size, multiple = dimension.size // dimension.groups, multiples.get(dimension.letter, 1)
     step = multiple // math.gcd(multiple, dimension.groups)

@@ -2,7 +2,8 @@
 
 The estimate is the time of a one-layer encoder with the sizes of the last layer, embedding and head included. Every
 other layer adds the time of one more layer. Both are interpolated between measured sizes. As operations are sums of
-products of sizes, (h, f), (h, a, k) and (h, a, v) are measured together, with the other sizes at their least.
+products of sizes, (h, f), (h, a, k) and (h, a, v) are measured together (letters: `shapes.LETTERS`), with the other
+sizes at their least.
 """
 
 import dataclasses
@@ -67,7 +68,7 @@ class LatencyTable:
 
 
 def read_table(path: Path) -> LatencyTable:
-    """Read a table; raises UserError if the file cannot be read or is not a whole table."""
+    """Read a table; raises UserError if the file cannot be read or is not a complete table."""
     try:
         document = read_json(path)
         if document.pop("format") != FORMAT:
@@ -76,7 +77,7 @@ def read_table(path: Path) -> LatencyTable:
         sizes = {letter: tuple(listed[letter]) for letter in LETTERS if letter in listed}
         rising = all(axis and axis[0] >= 1 and list(axis) == sorted({*axis}) for axis in sizes.values())
         if not sizes or len(sizes) < len(listed) or not rising:
-            raise ValueError("its sizes are not lists that rise")
+            raise ValueError("its sizes are not ascending lists")
         at = {tuple(encoder["sizes"][letter] for letter in sizes): encoder for encoder in encoders}
         one, more = ({point: float(at[point][name]) for point in points(sizes)} for name in ("one_ms", "more_ms"))
         if not all(math.isfinite(value) for value in (*one.values(), *more.values())):
@@ -112,7 +113,7 @@ def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
 
 
 def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
-    """Return the points at which a table of these sizes has times."""
+    """Return the combinations of these sizes for which a table has times."""
     least = {letter: axis[0] for letter, axis in sizes.items()}
     distinct = dict.fromkeys(
         _point(least | dict(zip(letters, chosen, strict=True)))
@@ -170,7 +171,7 @@ class _Term(NamedTuple):
 
 
 def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence[tuple[str, ...]]) -> list[_Term]:
-    """Return functions whose sum is the time; each is the time that its letters add to the functions before it."""
+    """Return functions of sizes whose sum is the time; each adds the effect of its letters to those before it."""
     least, seen, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
     for letters in together:
         axes = tuple(table.sizes[letter] for letter in letters)
@@ -186,7 +187,7 @@ def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence
 
 
 def _together(sizes: Mapping[str, Any], of_layers_only: bool = False) -> list[tuple[str, ...]]:
-    """Return the groups of a table's letters that are measured together, without groups inside larger ones."""
+    """Return the groups of letters that are measured together, of those in `sizes`; no group is part of another."""
     letters = [letter for letter in sizes if letter in _OF_LAYERS or not of_layers_only]
     groups = dict.fromkeys(tuple(letter for letter in group if letter in letters) for group in _TOGETHER)
     return [group for group in groups if not any({*group} < {*larger} for larger in groups)]

@@ -12,7 +12,7 @@ from bertzoo.runs.prune_layout import format_amount
 
 Kept = Mapping[str, np.ndarray]  # by dimension, the sorted indices that stay
 Weights = Mapping[str, np.ndarray]  # by dimension |α|·β
-LEAST_WEIGHT = 0.1  # vectors whose mean weight falls below this share count as pruned away
+LEAST_WEIGHT = 0.1  # mean share of |α| that elements to cut must lose and elements to keep must still have
 LEAST_DIFFERENCE = 0.02  # share by which the scores of kept elements must fall less than those of cut ones
 
 
@@ -23,9 +23,9 @@ def check_gamma(
     fallen: Mapping[str, np.ndarray],
     kept: Kept,
 ) -> None:
-    """Raise ConfigError if γ was too small or too large for the vectors to show what may be cut.
+    """Raise ConfigError if γ, the penalty's weight, was too small or too large to tell which elements to cut.
 
-    fallen: how far the score of each element is below its initial value.
+    betas: cost of one element by dimension. fallen: how far each element's score is below its initial value.
     """
     whole = {name: np.full(len(vector), betas[name]) for name, vector in vectors.items()}
     gone = {name: np.setdiff1d(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()}
@@ -60,7 +60,7 @@ def removed(weights: Weights, kept: Kept) -> float:
 
 
 def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
-    """Return the cost and the removed share of weight of two cuts: with multiples of sizes (`kept`) and `without`."""
+    """Compare the cost and the removed share of weight of two cuts: one to multiples (`kept`), one `without` them."""
     whole = float(sum(weight.sum() for weight in weights.values()))
     return {
         "after": cost(_sizes(kept)),
@@ -71,7 +71,7 @@ def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) ->
 
 
 def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
-    """Return by letter (h_stays, …) the share of its dimensions' elements that a cut keeps."""
+    """Return {"h_stays": …, …}: for each letter, the share of its dimensions' elements that a cut keeps."""
     shares = {}
     for letter, names in structure.by_letter.items():
         before, after = (sum(sizes[name] for name in names) for sizes in (structure.sizes, _sizes(kept)))
@@ -80,7 +80,7 @@ def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
 
 
 def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
-    """Return the record of a cut; `saved`: by letter, the cost that cutting only its dimensions saves."""
+    """Return the record of a cut; `saved`: by letter, the cost saved by cutting its dimensions alone."""
     before, after = structure.sizes, structure.sizes | _sizes(kept)
     saved = {
         letter: cost(before) - cost(before | {name: after[name] for name in names})

@@ -8,7 +8,7 @@ from typing import Any
 from bertzoo.models import Albert, Bert, ConvBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
 from bertzoo.models.uneven import FeedForwardSize, per_layer
 
-# The letters of the paper (Table 2), and e for an embedding whose width is not that of the layers.
+# The letters of schuBERT's paper (Table 2), and e for an embedding whose width is not that of the layers.
 LETTERS = {
     "h": "the width of the layers",
     "e": "the width of the embedding",
@@ -50,7 +50,7 @@ def refusal(model: Model, letter: str) -> str:
     if letter != "e":
         why = "its config has one width, which its heads divide evenly"
     elif isinstance(model, MobileBert):
-        why = "its head is as wide as its layers, and its own weights would grow as the tied ones shrink"
+        why = "its masked head is as wide as its layers: a narrower embedding would only add untied weights to it"
     else:
         why = "its embedding is as wide as its layers"
     can = ", ".join(cuttable(model))
@@ -79,7 +79,10 @@ def resized(model: Model, sizes: Mapping[str, int]) -> Model:
 
 
 def _feed_forward_size(model: Any, sizes: Mapping[str, int]) -> FeedForwardSize:
-    """Return the config's feed_forward_size: one size if all layers are equal, else a tuple; an unchanged one stays."""
+    """Return the feed_forward_size for these sizes: an int if all layers are equal, else a tuple.
+
+    The old value stays if no size changes, even a tuple of equal sizes.
+    """
     widths = list(per_layer(model.feed_forward_size, model.layers))
     for index in range(model.layers):
         layer = {size for name, size in sizes.items() if name.startswith(f"encoder/layers_{index}/feed_forward")}
@@ -106,7 +109,7 @@ def layer_sizes(model: Model) -> list[dict[str, int]]:
 
 
 def shallow(model: Model, layers: int, sizes: Mapping[str, int]) -> Model:
-    """Return a model of the same kind with equal layers; letters missing in `sizes` get the model's largest size."""
+    """Return a config of the same kind with equal layers; letters missing in `sizes` get the model's largest size."""
     largest = {letter: max(layer[letter] for layer in layer_sizes(model)) for letter in cuttable(model)} | dict(sizes)
     if not isinstance(model, EVERY_LAYER_ITS_OWN):
         width = {"embedding_size": largest["e"]} if "e" in largest else {}
@@ -132,7 +135,7 @@ def uneven(model: Bert | SchuBert) -> SchuBert:
 
 
 def _factorised(model: Model) -> bool:
-    # Models of equal widths have no projection between them, so that both are one dimension; ALBERT always has one.
+    # Without a projection, the widths of embedding and layers are one dimension. ALBERT always has a projection.
     return isinstance(model, Albert) or (
         isinstance(model, ConvBert | Electra) and model.embedding_size != model.hidden_size
     )

@@ -31,8 +31,8 @@ class Dimension(NamedTuple):
 class Touch(NamedTuple):
     """An axis of a parameter that runs over the elements of a dimension.
 
-    folded: whether the prune vector is multiplied into the parameter (Tables 4 and 5). groups: above 1 for a grouped
-    kernel (W, I/G, O), whose inputs I are the dimension.
+    folded: whether the prune vector is multiplied into the parameter (schuBERT's Tables 4 and 5). groups: above 1 for a
+    grouped kernel (W, I/G, O), whose inputs I are the dimension.
     """
 
     path: str
@@ -67,7 +67,7 @@ class Structure:
 
 
 def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
-    """Find the dimensions of a model with a head that can be cut, only those of `letters` if there are any.
+    """Return the structure of a model with a head: all dimensions that can be cut, or only those of `letters`.
 
     Raises ConfigError for an unknown letter, a dimension that the model lacks, or a head of another width.
     """
@@ -100,7 +100,7 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
 def _dimension(name: str, letter: str, model: Model, axes: Mapping[str, Any], shapes: Mapping[str, Any]) -> Dimension:
     if letter in ("h", "e"):
         return Dimension(name, letter, getattr(model, "hidden_size" if letter == "h" else "embedding_size"))
-    # A bias has the whole of a dimension even if the kernel is grouped.
+    # A bias has the whole size of a dimension, even if the kernel is grouped.
     size = next(
         shapes[path][axis]
         for path, names in axes.items()
@@ -129,9 +129,9 @@ def _dimension_name(path: str, axis: str, model: Model) -> str:
 
 
 def _folded(path: str, letter: str) -> bool:
-    """Return whether prune vectors are multiplied into a parameter: only into the layers' kernels (Tables 4 and 5).
+    """Return whether prune vectors are multiplied into a parameter: only into the layers' kernels.
 
-    For e, which the paper lacks, into the embedding's projection and the masked head's norm.
+    For e, which the paper's Tables 4 and 5 lack, into the embedding's projection and the masked head's norm.
     """
     if letter == "e":
         return path == "encoder/projection/kernel" or path.startswith("masked_head/norm/")

@@ -15,10 +15,10 @@ Params = Mapping[str, Any]  # arrays of numpy or JAX by path
 
 
 def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters with prune vectors, by dimension, multiplied in (Tables 4 and 5); differentiable.
+    """Return the parameters with prune vectors, by dimension, multiplied in (schuBERT, Tables 4 and 5).
 
-    Dimensions without a vector and parameters outside the structure stay unchanged, as do biases, norms and tables.
-    Raises UserError if a parameter is missing or has another shape.
+    Vectors change only the layers' kernels or, for dimension e, the embedding's projection and the masked head's norm.
+    The result is differentiable. Raises UserError if a parameter is missing or has another shape.
     """
     folded = dict(params)
     for touch in structure.touches:
@@ -31,9 +31,9 @@ def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> di
 def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) -> tuple[Model, dict[str, np.ndarray]]:
     """Return the smaller config and its parameters; `kept`: by dimension, the sorted indices that stay.
 
-    Cutting elements of f, a, k and v whose folded prune vectors are 0 leaves the outputs unchanged: queries are scaled
-    by √(K'/K), because attention then divides scores by √K' instead of √K. A cut of h or e changes the statistics of
-    the norms. Raises UserError unless the parameters are exactly the structure's.
+    Cutting elements of f, a, k and v whose folded prune vectors are 0 leaves the outputs unchanged. If K' of K key
+    elements stay, queries are scaled by √(K'/K), because attention then divides scores by √K' instead of √K. A cut
+    of h or e changes the statistics of the norms. Raises UserError unless the parameters are exactly the structure's.
     """
     for path in structure.shapes:
         _check_shape(structure, params, path)

@@ -46,7 +46,7 @@ class ModelTables:
 
 
 def read_model(path: Location, tell: Tell = lambda line: None) -> Pretrained:
-    """Read the model at a path, or behind a URL through this machine's copy, whose making `tell` reports.
+    """Read the model at a path or URL; a URL's model is first copied to this machine, which `tell` reports.
 
     path: a run, one of its checkpoints, a fine-tuning run (its best seed), a pruning run, a model directory or a
     Hugging Face directory. A TensorFlow 1 checkpoint is named by its directory or by the prefix of its files. Raises
@@ -57,14 +57,17 @@ def read_model(path: Location, tell: Tell = lambda line: None) -> Pretrained:
 
 
 def check_model(path: Location, tell: Tell = lambda line: None) -> None:
-    """Raise UserError unless `read_model` would find a model; reads no parameters, but copies a URL's model."""
+    """Raise UserError unless `read_model` would find a model; reads no parameters, but copies a model behind a URL."""
     with local_model(path, tell) as (local, _):
         _reader(local)
 
 
 @contextmanager
 def local_model(path: Location, tell: Tell = lambda line: None) -> Iterator[tuple[Path, Callable[[str], str]]]:
-    """Yield a model's path on this machine, and a function that puts the URL, if it has one, for the path in a text."""
+    """Yield a model's path on this machine, and a function that replaces this path by the model's URL in a text.
+
+    Without a URL, the function returns the text unchanged. UserErrors of the body name the URL.
+    """
     path = location(path, "the model", "Write :// after the protocol, or copy the model to this machine.")
     if isinstance(path, Path):
         yield path, str

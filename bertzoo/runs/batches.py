@@ -35,7 +35,7 @@ class RunBatches:
     """The training and held-out batches of a recipe; the folder `plans` caches which tokens make up each row.
 
     workers: processes that build the training batches; 0 builds them in a thread. first: number of stages in earlier
-    runs of the same pruning, so that every stage has its own row order and masks. Raises ConfigError if the tokenizer
+    parts of a pruning run, so that every stage has its own row order and masks. Raises ConfigError if the tokenizer
     has more entries than model.vocab_size.
     """
 
@@ -77,7 +77,7 @@ class RunBatches:
         return self._by_length[split, max_length]
 
     def stage(self, index: int, split: Split) -> Batches:
-        """Return a stage's batches of a split; every stage has its own row order and masks."""
+        """Return the batches of stage `index` from a split; every stage has its own row order and masks."""
         stage = self.recipe.stages[index]
         shares = stage.masking_shares if split == "train" else None
         return Batches(
@@ -109,9 +109,9 @@ class RunBatches:
         return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=PREFETCH)
 
     def heldout(self, index: int, rows: int, shards: int, own: OwnRows = all_rows) -> Iterator[Batch]:
-        """Yield batches of about `rows` held-out rows, or of all if there are fewer; every call yields equal batches.
+        """Yield batches of held-out rows, about `rows` rows in total or all if there are fewer.
 
-        shards: number of devices that a batch is split over; own: as in `train`.
+        Every call yields equal batches. shards: number of devices that a batch is split over; own: as in `train`.
         """
         stage, batches = self.recipe.stages[index], self.stage(index, "heldout")
         size = min(stage.batch_size // stage.accumulate, -(-min(rows, batches.rows) // shards) * shards)

@@ -105,7 +105,7 @@ def run_filler(path: Path | str, which: Literal["latest", "best"] | int = "lates
 
 
 def model_filler(pretrained: Pretrained) -> BlankFiller | None:
-    """Return the blank filler of a model; None without a tokenizer, or without a masked head or a generator."""
+    """Return the blank filler of a model, or None if it lacks a tokenizer or any masked language model head."""
     masked = pretrained.others.get("masked", pretrained)
     if not isinstance(masked.head, MaskedLanguageModel) or masked.tokenizer is None:
         return None

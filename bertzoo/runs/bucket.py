@@ -1,7 +1,7 @@
 """Keep the small files of a run in a bucket: write them to a local folder and upload each as a whole.
 
 A bucket has neither append nor locks. So `metrics.jsonl` is uploaded before every checkpoint, after events and every 30
-seconds. A run that starts writes an owner mark and checks it before every save. If two runs have the same name, the
+seconds. A run that starts writes an owner mark and checks it before every save. If two processes open the same run, the
 later one continues.
 """
 
@@ -40,7 +40,7 @@ _SHARE = 20  # uploads take at most 1/20 of the time
 
 
 class Bucket:
-    """A run's folder in a bucket, with a local copy in a temporary directory until `take`, then in the user's cache."""
+    """A run's folder in a bucket, and copies of small files in a temporary directory until `take`, then in `local`."""
 
     def __init__(self, url: str):
         self.folder = RemoteFolder.at(url)
@@ -53,11 +53,11 @@ class Bucket:
         self._mark = b""
 
     def check_vacant(self, leftovers: Sequence[str]) -> None:
-        """Raise UserError if the folder holds no run, but files other than `leftovers`."""
+        """Raise UserError if the folder holds files other than `leftovers`, but no run."""
         check_vacant(self.folder.url, self.folder.file_sizes(), [FILES[0], OWNER], leftovers)
 
     def fetch(self, names: Iterable[str] = FILES) -> None:
-        """Download the named files, and remove local ones that the bucket lacks."""
+        """Download the named files; delete the local copies of those that the bucket lacks."""
         for name in names:
             here = self.directory / name
             if not self.folder.has_file(name):
@@ -132,7 +132,7 @@ class Sender:
         self._send()
 
     def _send(self) -> None:
-        """Upload changed files and log a failure; only a failed save ends the run, not a brief network loss."""
+        """Upload changed files; log a failure instead of raising it, as a brief network loss must not end the run."""
         begun = time.monotonic()
         try:
             self._bucket.check_owner()

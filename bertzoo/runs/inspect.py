@@ -97,7 +97,7 @@ def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
 def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, count: int) -> InspectedText:
     """Return `count` unmasked held-out rows of the first stage of the run at `path`, by default the model's own run.
 
-    corpus_path: where the run's corpus is, if it has moved. Raises UserError without a run or if it has too few rows.
+    corpus_path: where the run's corpus is, if it has moved. Raises UserError if there is no run, or too few rows in it.
     """
     if path is None and model.source.get("format") != "run":
         raise UserError(
@@ -123,9 +123,9 @@ def _tokens(tokenizer: Tokenizer, row: UnpaddedRow) -> list[str]:
 
 
 def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -> dict[str, list[int]]:
-    """Return the layer numbers of each model by role; the two layers of a pair have the same index.
+    """Return by role the numbers of the layers to show, counted from 1.
 
-    Without pairs, the numbers are LAYERS, or all layers if `averaged`.
+    Without pairs, these are LAYERS, or all if `averaged`. Unless `averaged`, the two layers of a pair have equal index.
     """
     counts = {role: pretrained.model.layers for role, pretrained in models.items()}
     if pairs is None and averaged:
@@ -138,7 +138,10 @@ def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -
 
 
 def compare_heads(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
-    """Report every head of the layers on the first row and, with a teacher, match the two models' heads on all rows."""
+    """Report the map of every head of the layers on the first row.
+
+    With a teacher, also match the two models' heads by their divergences on all rows.
+    """
     maps = zip(*(attentions(model, text.rows, layers[role]) for role, model in models.items()), strict=True)
     first = next(maps)
     if len(models) == 1:
@@ -183,7 +186,7 @@ def _matching_as_json(layers: Sequence[int], matching: Matching) -> dict[str, An
 
 
 def _matching_as_text(layers: Sequence[int], matching: Matching) -> list[str]:
-    """Format the divergences of all pairs of heads, with a star at matched pairs, and the means of both."""
+    """Format the divergence of every pair of heads, starred if matched, and the means of matched and of all pairs."""
     divergence = matching.divergence_GH
     lines = [
         f"Teacher's layer {layers[0]} (down) and student's layer {layers[1]} (across), * the best matching of heads:",

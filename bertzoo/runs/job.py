@@ -50,9 +50,10 @@ def train(
 ) -> int:
     """Train from the newest checkpoint to the end and return the number of steps done; raises as `loop.run` does.
 
-    start: initial parameters, used without a checkpoint, and frozen ones. until: step to pause after. setups: replace
-    the recipe's stage setups. followed: whether another run follows. console: print progress to standard error. where:
-    config key of a stage in advice, by default `recipe.where`. Process 0 alone writes files other than checkpoints.
+    start: initial parameters for a run without a checkpoint, and frozen parameters. until: step to pause after. setups:
+    replace the recipe's stage setups. followed: whether another run follows. console: print progress to standard error.
+    where: returns a stage's config key for advice; by default `recipe.where`. Only process 0 writes other files than
+    checkpoints.
     """
 
     def begin() -> None:

@@ -39,7 +39,7 @@ class Options:
 
     corpus: where a resumed run's corpus is, if it has moved. workers: processes that tokenise; 0 uses one per core.
     batch_workers: processes that build batches; 0 uses a thread. tell: receives each line for the user. progress:
-    returns a context manager whose value is called with (pieces tokenised, bytes read), or None. console: print
+    returns a context manager whose value, if not None, is called with (pieces tokenised, bytes read). console: print
     progress to standard error.
     """
 
@@ -210,9 +210,9 @@ def _checked_devices(
 def _warm_start(
     run: RunDirectory, recipe: Pretrain, origin: Location | None, tell: Callable[[str], None]
 ) -> tuple[WarmStart | None, Tokenizer | None]:
-    """Return the warm start of a run with an origin but no checkpoint, and the tokenizer of any run with an origin.
+    """Return the warm start from the model `origin`, and its tokenizer; both are None without an origin.
 
-    Each is None for other runs.
+    The warm start is also None if the run has a checkpoint.
     """
     if hosts.share("the newest checkpoint", run.latest) is not None:
         return None, None if origin is None else run.tokenizer()

@@ -29,14 +29,14 @@ class Pretrain:
     compute: Compute = field(default_factory=Compute)  # number format and memory
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
     run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
-    # Tables of a model directory's model.toml (runs/any_model.py); of such a file, a config reads only [model].
+    # Tables of a model directory's model.toml (runs/any_model.py). As a config file, it provides only its [model].
     EXTRACTS: ClassVar[frozenset[str]] = frozenset({"model", "head", "source"})
 
     def __post_init__(self):
         check_tables(self, [self.optimizer] * len(self.stages))
 
     def where(self, index: int) -> str:
-        """The config key of a stage."""
+        """Return the config key of stage `index`."""
         return f"stages.{index}"
 
 

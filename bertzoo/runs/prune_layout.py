@@ -25,7 +25,7 @@ def parts(run: Path) -> list[Path]:
 
 
 def format_amount(part: float, whole: float) -> str:
-    """Format the amount `part` of a budget `whole`: as a count if that is an integer, else as milliseconds."""
+    """Format `part` of a model's cost `whole`: as a count if `whole` is an integer, else as milliseconds."""
     return f"{part:,.0f}" if isinstance(whole, int) else f"{part:,.3f}"
 
 

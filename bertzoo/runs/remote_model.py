@@ -1,4 +1,4 @@
-"""This machine's copy of a model behind a URL, in the user's cache: what `any_model.read_model` reads, nothing else."""
+"""Copy a model behind a URL to the user's cache: only the files that `any_model.read_model` reads."""
 
 import hashlib
 import shutil
@@ -19,16 +19,19 @@ from bertzoo.runs.run_dir import CONFIG
 from bertzoo.train import manifest, restore
 
 Tell = Callable[[str], None]
-Tree = Mapping[str, tuple[int, str]]  # path -> bytes and version
-MODEL, RESULTS = "model.toml", "results.json"  # of a model directory, and of a fine-tuning run
+Tree = Mapping[str, tuple[int, str]]  # path -> (size in bytes, version)
+MODEL, RESULTS = "model.toml", "results.json"  # files that mark a model directory and a fine-tuning run
 _RECORD = "copy.json"  # written last; a copy without it is incomplete
 _CHECKPOINTS = "checkpoints"
-# Of a directory's own files, those that no reader opens: other projects' weights, logs and pictures.
+# Endings of files beside a model that no reader opens: other projects' weights, logs and pictures.
 _UNREAD = (".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".pt", ".pth", ".gguf", ".jsonl", ".png", ".svg", ".meta")
 
 
 class ModelCopy(NamedTuple):
-    """directory: the copy of the folder `url`; inside: path in both of the model itself, "." for the folder."""
+    """A model's copy on this machine.
+
+    directory: the copy of the folder `url`. inside: the model's path in that folder, "." if it is the folder itself.
+    """
 
     directory: Path
     url: str
@@ -40,16 +43,17 @@ class ModelCopy(NamedTuple):
         return self.directory / self.inside
 
     def rename(self, text: str) -> str:
-        """Return a text in which paths of the copy are URLs."""
+        """Return a text with the copy's path replaced by its URL."""
         return text.replace(str(self.directory), self.url)
 
 
 @contextmanager
 def local_copy(url: str, tell: Tell) -> Iterator[ModelCopy]:
-    """Copy what is new or changed behind a URL, and hold the copy against other processes of this machine.
+    """Copy the new and changed files of the model behind a URL, and yield the copy.
 
-    A failed or killed copy leaves nothing that looks complete. Raises UserError if there is no model, the URL cannot be
-    read, the disk is too small, or the model changes while it is copied.
+    Other processes of this machine wait until this one leaves the context. A failed or killed copy leaves nothing that
+    looks complete. Raises UserError if there is no model, the URL cannot be read, the disk is too small, or the model
+    changes while it is copied.
     """
     folder, inside, tree = _find(url)
     home = paths.cache_folder("models") / hashlib.sha256(url.encode()).hexdigest()[:32]
@@ -82,7 +86,7 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
 
 
 def _is_complete(tree: Tree, step: str) -> bool:
-    """Whether a checkpoint has orbax's mark or, copied from a disk, its manifest."""
+    """Return whether a checkpoint has orbax's marker or, if it was copied from a disk, its manifest."""
     return bool({f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}", f"{_CHECKPOINTS}/{step}/{restore.COMMITTED}"} & tree.keys())
 
 
@@ -91,22 +95,25 @@ def _is_index(path: str) -> bool:
 
 
 def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
-    """Return the newest complete checkpoint's step, and the best seed of a fine-tuning run; None if there is none."""
+    """Return the newest complete checkpoint's step, and the best seed of a fine-tuning run; each is None if absent."""
     steps = {path.split("/")[1] for path in tree if path.startswith(f"{_CHECKPOINTS}/") and path.count("/") > 1}
     complete = [step for step in steps if step.isdecimal() and _is_complete(tree, step)]
     best = None
     if MODEL not in tree and RESULTS in tree:
-        with suppress(ValueError, KeyError, TypeError):  # the reader of the copy says that it is damaged
+        with suppress(ValueError, KeyError, TypeError):  # the reader of the copy raises the error for it
             best = str(parse_json(folder.read_bytes(RESULTS))["best"])
     return max(complete, key=int, default=None), best
 
 
 def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
-    """Return the files that a reader opens: of a run a checkpoint without the optimiser, of several seeds the best."""
+    """Return the files that a reader opens.
+
+    Of a run's checkpoints, only the one of `step`, without optimiser state; of a fine-tuning run's seeds, only `best`.
+    """
     folders = [f"{TOKENIZER}/", f"{prune_layout.MODEL}/"]
     folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"seed-{best}/model/"] * (best is not None)
     training = f"{_CHECKPOINTS}/{step}/{restore.TRAINING}/"
-    safe = any(path.endswith(".safetensors") for path in tree)  # then no reader opens the same weights as a pickle
+    safe = any(path.endswith(".safetensors") for path in tree)  # then readers skip pickles (.bin)
     return {
         path: state
         for path, state in tree.items()
@@ -117,7 +124,7 @@ def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
 
 
 def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell) -> None:
-    """Make the files of a copy those of `tree`."""
+    """Update the copy in `home` to the files of `tree`: download new and changed ones, delete all others."""
     files, before = home / "files", {}
     with suppress(OSError, ValueError):
         before = read_json(home / _RECORD)["files"]
@@ -130,7 +137,7 @@ def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell)
         tell(f"{url} is unchanged; using its copy in {files}")
         return
     (home / _RECORD).unlink(missing_ok=True)
-    # First, so that no interrupted copy mixes two models. An empty directory could pass for a newer checkpoint.
+    # Delete first, so that no interrupted copy mixes two models. An empty directory could pass for a newer checkpoint.
     for path in sorted(files.rglob("*"), reverse=True):
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()

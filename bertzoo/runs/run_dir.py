@@ -241,7 +241,7 @@ class RunDirectory:
 def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
     """Return the config changes that would shift rows already read.
 
-    These are changes to the batches of stages that have begun, and to the lengths of stages before the newest. done:
+    These are changes to the batches of stages that have begun, and to the steps of stages before the newest. done:
     number of steps done.
     """
     index, inside = locate(old.stages, done)

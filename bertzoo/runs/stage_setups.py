@@ -187,7 +187,7 @@ class _TransferSetups:
 
     @functools.cached_property
     def _fixed_below_layers(self) -> frozenset[str]:
-        """Paths of parameters below the layers that stay fixed: copied ones, and the embedding's norm if the rest is.
+        """Paths of fixed parameters below the layers: copied ones, and the embedding's norm if all others are copied.
 
         So a NoNorm, which has no counterpart in the teacher, keeps γ = 1 and β = 0 (as in the authors' code).
         """

@@ -114,7 +114,7 @@ def check_memory(
 def advice(
     recipe: Recipe, mesh: jax.sharding.Mesh, where: Callable[[int], str] | None = None
 ) -> Callable[[int, float], str]:
-    """Return a function (stage, share) -> sentence naming options that cut a step's memory to at most that share.
+    """Return a function (stage, share) -> sentence with options that cut a step's memory to that share of it.
 
     The options leave room for a compiler that needs more than the estimate. where: as in `check_memory`.
     """

@@ -48,7 +48,7 @@ def read_teacher(path: Location, recipe: Transfer, mesh: jax.sharding.Mesh) -> W
 
 
 def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
-    """Raise ConfigError if a run has another objective than `recipe.teacher_objective`; other models record none."""
+    """Raise ConfigError if the teacher is a run with another objective than `recipe.teacher_objective`."""
     if source.source.get("format") != "run":
         return
     configured: Any = recipe.teacher_objective
@@ -96,7 +96,7 @@ def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> An
 
 
 def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
-    """Return a discriminator's generator; raises ConfigError without one, or if its sizes differ from the config."""
+    """Return the generator of an ELECTRA teacher; raises ConfigError if it is missing or does not fit the config."""
     configured: Any = recipe.teacher_objective
     if "masked" not in source.others:
         raise ConfigError(

@@ -52,7 +52,7 @@ class StrategyStages:
 
 @dataclass(frozen=True, kw_only=True)
 class Progressive(StrategyStages):
-    """Progressive knowledge transfer (PKT, §3.6): one stage of `steps` for each student layer, from the first up."""
+    """Progressive knowledge transfer (PKT, §3.6): one stage of `steps` steps for each student layer, first to last."""
 
     kind: Literal["progressive"] = "progressive"
     lower_rate: float = 0.1  # factor of the learning rate for the layers below the current one; 0 freezes them
@@ -205,13 +205,13 @@ class Transfer:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """All stages of the run: the strategy's, then the distillation's, which starts with fresh moments."""
+        """All stages of the run: the strategy's, then the distillation's, which begin with a fresh optimiser."""
         strategy = [] if isinstance(self.transfer, Nothing) else [self.transfer.stage()] * len(self.layer_groups)
         first = [dataclasses.replace(stage, carry="params") for stage in self.distillation[:1]]
         return (*strategy, *first, *self.distillation[1:])
 
     def where(self, index: int) -> str:
-        """The config key of a stage; all stages of a strategy share one."""
+        """Return the config key of stage `index`; all stages of a strategy share one."""
         after = index - len(self.layer_groups)
         return "transfer" if after < 0 else f"distillation.{after}"
 

@@ -80,7 +80,7 @@ def load_recipe(
 ) -> Pretrain:
     """Load the config of a pretraining run; if no file has [model], the model at `origin` provides it.
 
-    For a run with a checkpoint, the run's own config provides it instead. Raises UserError.
+    For a run with a checkpoint, the run's own config provides it instead. Raises UserError if it is invalid.
     """
     overrides = list(overrides)
 
@@ -134,7 +134,7 @@ def match_parameters(
 
 
 def read_warm_start(path: Location, recipe: Pretrain) -> WarmStart:
-    """Return the warm start of a run of `recipe` from the model at `path`; raises UserError if that does not fit."""
+    """Return the warm start of a run from the model at `path`; raises UserError if the model does not fit `recipe`."""
     source = replace(any_model.read_model(path), origin=str(path))
     changed = check_same_model(source, recipe.model, "model")
     tokenizer, unverified = match_tokenizer(source, recipe.data)
@@ -178,7 +178,7 @@ def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
 
 
 def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str]]:
-    """Return the source's tokenizer, else the config's, and lines for the user; raises ConfigError if they differ."""
+    """Return the source's tokenizer or else the config's, and lines to print; raises ConfigError if the two differ."""
     own, configured, origin = source.tokenizer, data.tokenizer, source.origin
     if not configured.path:
         if own is None:

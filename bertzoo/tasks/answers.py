@@ -22,8 +22,8 @@ class Decoding:
     score of "no answer"; its threshold is -2.75.
     """
 
-    candidates: int = 20  # most starts per window, ends per window or start, and answers per question
-    longest: int = 30  # pieces of an answer, at most
+    candidates: int = 20  # most starts per window, ends per window (joint: per start), and answers per question
+    longest: int = 30  # most tokens of an answer
     nulls: bool = False
     threshold: float = 0.0
 
@@ -174,7 +174,7 @@ def _ranked(several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> li
         for column in zip(*([np.full(len(p.starts), p.row), *p[1:5]] for p in several), strict=True)
     )
     pair = _null(several).null_pair if decoding.nulls else None
-    if pair is not None:  # the last, so that an answer of the same score goes first
+    if pair is not None:  # appended last, so that an answer of equal score ranks above it
         rows = np.append(rows, -1)
         columns = [np.append(column, value) for column, value in zip(columns, (0, 0, *pair), strict=True)]
     starts, ends, start_scores, end_scores = columns

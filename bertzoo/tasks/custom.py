@@ -67,11 +67,11 @@ class CustomFiles:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The table [own] without file names: the columns and labels that another file must have."""
+        """The table [own] without file names, as a saved model records it to read other files."""
         return {name: value for name, value in plain(self).items() if name not in _SPLITS}
 
     def task(self, directory: Path | str) -> Task:
-        """Return the task of the files in a directory; unless labels are set, train has them. Raises UserError."""
+        """Return the task of the files in a directory, with labels from train if they are not set. Raises UserError."""
         if self.kind == "span":
             raise ConfigError(f"kind = {self.kind!r} has questions, not labels. Use a kind with labels.")
         labels = self.labels or (() if self.kind == "regression" else self._read_labels(directory))

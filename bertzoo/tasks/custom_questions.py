@@ -23,8 +23,8 @@ def question_task(own: CustomFiles) -> SpanTask:
 def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str) -> QuestionSet:
     """Read the questions of a split; raises UserError naming file and line.
 
-    Without a column of starts, an answer starts at its first occurrence in the paragraph. One that does not occur there
-    has no start, and is scored but not trained on. A test set may lack answers.
+    Without a column of starts, an answer starts at its first occurrence in the paragraph. An answer that does not occur
+    there has no start, and is scored but not trained on. A test set may lack answers.
     """
     table = own.open(split, directory)
     hidden = split == "test" and own.answer not in table.columns
@@ -50,7 +50,7 @@ def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str)
 
 
 def _answers(own: CustomFiles, row: dict[str, Any], context: str, place: str) -> tuple[Answer, ...]:
-    """A row's answers. Its cell is a text or a list of texts; a column of starts must have as many starts."""
+    """A row's answers. The answer's cell is a text or a list of texts; the cell of starts must have as many starts."""
     texts = [fields.text(cell, place, own.answer) for cell in _as_list(row[own.answer])]
     if not any(text.strip() for text in texts):
         return ()

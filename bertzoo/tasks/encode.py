@@ -88,7 +88,7 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) 
 
 
 def _of_words(labels: Sequence[Label], first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return (T,): each word's label at its first token, else 0, without the words that were cut off."""
+    """Return the labels of T tokens, (T,): each word's label at its first token, if that was not cut off; else 0."""
     ends = np.cumsum(lengths)
     kept = [int(first[end - length : end].sum()) for end, length in zip(ends, lengths, strict=True)]
     tags = np.zeros(len(first), np.int32)

@@ -60,7 +60,7 @@ def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) ->
 
 
 def label_index(label: str, index: Mapping[str, int], place: str, column: str) -> int:
-    """The index of a label; raises UserError naming the known ones."""
+    """The index of a label; raises UserError naming the known labels if it is unknown."""
     if label not in index:
         known = ", ".join(list(index)[:20])
         raise UserError(

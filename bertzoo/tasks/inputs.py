@@ -17,7 +17,7 @@ class InputForm(NamedTuple):
 
 
 def from_lines(lines: Iterable[str], form: InputForm, name: str) -> list[Example]:
-    """An example per line, which may be empty; a tab separates a pair's texts. Quotation marks have no meaning.
+    """Return an example per line, even an empty one; a tab separates a pair's texts. Quotation marks have no meaning.
 
     Raises UserError naming the line of a pair without exactly one tab.
     """

@@ -16,8 +16,8 @@ _ENTAILMENT_LABELS: dict[str, Any] = {"labels": ENTAILMENT, "hub_names": ENTAILM
 class GlueLayout:
     """A task's files and columns, in GLUE's TSVs and on the hub (Hugging Face and TFDS).
 
-    folders: the task's folder in GLUE, in upper or lower case. tsv: text columns; tsv_test: those of test, if they
-    differ. hub: text columns on the hub; hub_names: class names of its integers; hub_labels: GLUE's label for each.
+    folders: names of the task's folder, in any case. tsv: text columns; tsv_test: those of test, if they differ.
+    hub: text columns on the hub; hub_names: its class names, by its integers; hub_labels: GLUE's label for each.
     """
 
     name: str
@@ -29,7 +29,7 @@ class GlueLayout:
     tsv_test: tuple[str, ...] = ()
     tsv_key: str = "index"  # column of the row numbers in a test file
     width: int = 0  # number of columns of train and dev files without a header, else 0
-    files: tuple[str, ...] = ()  # other file names of a task with one split
+    files: tuple[str, ...] = ()  # other names for the file of a task with one split
     labels: tuple[str, ...] = BINARY  # in the order of the logits
     hub_names: tuple[str, ...] = ()
     hub_labels: tuple[str, ...] = BINARY

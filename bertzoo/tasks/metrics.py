@@ -11,7 +11,7 @@ import numpy as np
 from bertzoo.tasks.task import Task
 
 OUTSIDE = "O"  # the tag of a word outside of all entities
-_CUT = ""  # the tag of a word that was cut off: wrong, and outside of all entities
+_CUT = ""  # the tag of a word that was cut off; counts as wrong and as outside of all entities
 Tags = Sequence[Sequence[str]]  # by example and word
 
 
@@ -23,7 +23,7 @@ def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """The F1 of class 1, of two classes; 0 if it is never predicted correctly."""
+    """The F1 of class 1, for tasks with two classes; 0 if class 1 is never predicted correctly."""
     return _f1(labels, predictions)
 
 
@@ -147,10 +147,10 @@ def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions:
 
 
 def in_points(name: str) -> bool:
-    """Whether a figure is a score in points, higher being better: not a squared error or a threshold."""
+    """Whether the figure `name` is a score in points, where higher is better: no squared error, no threshold."""
     return name != "mse" and not is_threshold(name)
 
 
 def is_threshold(name: str) -> bool:
-    """Whether a figure is no score, but a threshold: the null odds above which no answer is given."""
+    """Whether the figure `name` is a threshold: the null odds above which no answer is given."""
     return name.endswith("_thresh")

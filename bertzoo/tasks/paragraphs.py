@@ -86,7 +86,10 @@ def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
-    """(pieces,): for each token the window that maximises min(left, right) + 0.01 · size; the first of equals."""
+    """(pieces,): for each token the index of the part that maximises min(left, right) + 0.01 · size; the first on ties.
+
+    parts: as `cut` returns them; pieces: tokens of the paragraph; left, right: tokens of the part beside the token.
+    """
     owners, score = np.zeros(pieces, np.int32), np.full(pieces, -1.0)
     for number, (first, size) in enumerate(parts):
         places = np.arange(size)

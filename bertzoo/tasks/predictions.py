@@ -21,8 +21,8 @@ def label_records(
     """Yield a record per example, in order, with `index`, and with `cut` if the text was cut. A class adds `label`,
     `probability` and `probabilities`; a number adds `number`; words add `words`, `tags` and `probabilities`.
 
-    values: label indices, or numbers without labels, or a tag's index per word, -1 (None in the record) if it was cut
-    off; chances: probability of every label, or of each word's tag; cut: whether each text was cut.
+    values: label indices; numbers, if `labels` is empty; or a tag's index per word, -1 (None in the record) if it was
+    cut off. chances: probability of every label, or of each word's tag. cut: whether each text was cut.
     """
     for nth, example in enumerate(examples):
         record: dict[str, Any] = {"index": example.key}
@@ -43,7 +43,7 @@ def label_records(
 
 def answer_records(answered: Iterable[Answered]) -> Iterator[dict[str, Any]]:
     """Yield a record per question, in order: `index`, `answer`, its `start` and `end` in the text, its `probability`
-    among the candidates, and with nulls `null_odds`. Start, end and probability are None if they are unknown.
+    among the candidates, and `null_odds` unless None. Start, end and probability are None if they are unknown.
     """
     for answer in answered:
         chosen = answer.given
@@ -80,7 +80,7 @@ FORMATS: dict[str, Callable[[Records], Iterator[str]]] = {".jsonl": jsonl, ".tsv
 
 
 def output_format(name: str) -> str:
-    """The suffix of an output file; raises UserError for an unknown one."""
+    """Return the suffix of the output file `name`; raises UserError if it is not in FORMATS."""
     for suffix in FORMATS:
         if name.endswith(suffix):
             return suffix

@@ -157,7 +157,7 @@ def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple
 
     @functools.cache
     def best(upto: int, left: int) -> tuple[float, tuple[int, ...]]:
-        """The fewest padded tokens of rows of the first `upto` sizes in `left` lengths, and these lengths."""
+        """The fewest tokens, padding included, of the first `upto` sizes' rows in `left` lengths, and these lengths."""
         if not upto or not left:
             return (0 if not upto else math.inf), ()
         below = ((best(start, left - 1), (shorter[upto] - shorter[start]) * sizes[upto - 1]) for start in range(upto))

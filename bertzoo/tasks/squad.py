@@ -47,8 +47,8 @@ def load_squad(source: Path | str, split: Literal["train", "dev"], version: Vers
     """Load the questions of a split, in order.
 
     source: a file, a directory that holds it under its published name as JSON or Parquet, or `tfds:squad`. Raises
-    UserError if the file is missing (and says where to put it), is damaged (and names the place), or does not match the
-    version: 1.1 with an unanswerable question, or 2.0 without one.
+    UserError if the file is missing, is damaged, or does not match the version: 1.1 with an unanswerable question, or
+    2.0 without one.
     """
     if str(source).startswith(tfds.PREFIX):
         origin, questions = source, _read_tfds(str(source), split)

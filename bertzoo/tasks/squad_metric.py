@@ -44,7 +44,7 @@ def f1_or_none(predicted: str, gold: str) -> float:
 
 
 def score_1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Return `exact_match` and `f1` of SQuAD 1.1; a question counts its best-matching answer, 0 without a prediction.
+    """Return `exact_match` and `f1` of SQuAD 1.1; a question scores its best-matching answer, or 0 unpredicted.
 
     Raises UserError naming a question without an answer.
     """
@@ -149,7 +149,7 @@ def _counted(questions: Sequence[Question]) -> Sequence[Question]:
 def _scores(
     questions: Sequence[Question], predictions: Mapping[str, str], metric: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """Return by question id the best score over the answers that are not empty after normalisation, or "" if none."""
+    """Return, by question id, the best score over the answers that are not empty after normalisation, else over ""."""
     scores = {}
     for question in questions:
         golds = [answer.text for answer in question.answers if normalize(answer.text)] or [""]

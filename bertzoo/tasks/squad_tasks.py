@@ -20,27 +20,29 @@ SplitName = Literal["train", "dev", "test"]
 
 @dataclass(frozen=True, kw_only=True)
 class SquadOptions:
-    """The table [squad]: how questions are encoded and answers decoded; rows are as long as the run's max_length."""
+    """The table [squad]: how questions are encoded and answers decoded; rows have up to the run's max_length tokens."""
 
     # share of the training articles whose questions are the development set, instead of a file; 0: the file
     heldout: float = 0.0
     stride: int = Windowing.stride  # tokens between the starts of two windows of a paragraph
     max_question: int = Windowing.max_question  # tokens of a question; further ones are dropped
-    longest: int = Decoding.longest  # pieces of an answer, at most
-    candidates: int = Decoding.candidates  # most starts per window, ends per window or start, and answers per question
+    longest: int = Decoding.longest  # most tokens of an answer
+    # most starts per window, most ends per window (if joint, per start), and most candidate answers per question
+    candidates: int = Decoding.candidates
     joint: bool = False  # use ELECTRA's head, which predicts the end given the start, and whether there is an answer
-    threshold: float | None = None  # null odds above which no answer is given; "none": 0, or -2.75 if joint
+    # null odds (score of "no answer") above which no answer is given; "none": 0, or -2.75 if joint
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.heldout < 1:
             raise ConfigError(f"heldout = {self.heldout} is not at least 0 and below 1. Use a share in that range.")
 
     def windowing(self, max_length: int) -> Windowing:
-        """Return how paragraphs are cut into windows; raises ConfigError as `Windowing` does."""
+        """Return these options as a Windowing; raises ConfigError if its constructor does."""
         return Windowing(max_length=max_length, stride=self.stride, max_question=self.max_question)
 
     def decoding(self, nulls: bool) -> Decoding:
-        """Return how answers are chosen; raises ConfigError as `Decoding` does."""
+        """Return these options as a Decoding; raises ConfigError if its constructor does."""
         usual = ELECTRA_THRESHOLD if self.joint else Decoding.threshold
         threshold = usual if self.threshold is None else self.threshold
         return Decoding(candidates=self.candidates, longest=self.longest, nulls=nulls, threshold=threshold)
@@ -60,7 +62,7 @@ class QuestionSet(NamedTuple):
 class SpanTask:
     """A task with questions whose answers are parts of paragraphs; `read` raises UserError as `Task.read` does.
 
-    nulls: whether some have no answer (SQuAD 2.0). dev: whether there is a development file.
+    nulls: whether some questions have no answer (SQuAD 2.0). dev: whether there is a development file.
     """
 
     name: str
@@ -85,14 +87,20 @@ class SpanTask:
             raise UserError(f"{bare.place} has no answer, so predictions cannot be scored. Use a split with answers.")
 
     def split(self, split: SplitName, directory: Path | str, heldout: float) -> QuestionSet:
-        """A split's questions. With `heldout`, dev is a part of train; without, a single file is all of dev."""
+        """Return a split's questions.
+
+        With `heldout`, train and dev are parts of the training data. Without, dev may be the file `directory` itself.
+        """
         if heldout and split != "test":
             train, held = squad.hold_out(self.read("train", directory).questions, heldout)
             return QuestionSet(train if split == "train" else held)
         return self.read("train" if split == "dev" and _is_file(directory) else split, directory)
 
     def score(self, questions: Sequence[Question], answered: Sequence[Answered], threshold: float) -> dict[str, float]:
-        """Return `exact_match` and `f1`; with nulls `exact` and `f1` at the threshold, and BEST over all thresholds."""
+        """Return `exact_match` and `f1`; with nulls, return `exact`, `f1` and BEST.
+
+        With nulls, `exact` and `f1` are the scores at `threshold`, and BEST at the best thresholds.
+        """
         return score_answers(self.nulls, questions, answered, threshold)
 
     @property
@@ -104,7 +112,7 @@ class SpanTask:
 def score_answers(
     nulls: bool, questions: Sequence[Question], answered: Sequence[Answered], threshold: float
 ) -> dict[str, float]:
-    """Compute the scores of `SpanTask.score` without a task."""
+    """Return the scores of `SpanTask.score`. nulls: whether some questions have no answer."""
     if not nulls:
         return score_1(questions, {answer.key: answer.text for answer in answered})
     odds = {answer.key: answer.null_odds or 0.0 for answer in answered}

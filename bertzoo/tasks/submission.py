@@ -60,7 +60,7 @@ def write_submission(
 
 
 def check_files(names: Collection[str], wnli: Wnli) -> None:
-    """Raise UserError unless `names` has every test set of FILES; wnli is optional under "majority"."""
+    """Raise UserError unless `names` are exactly the test sets in FILES; wnli is optional under "majority"."""
     if missing := [name for name in FILES if name not in names and not (name == "wnli" and wnli == "majority")]:
         raise UserError(f"the submission lacks predictions for {', '.join(missing)}. Fine-tune on these tasks too.")
     if unknown := sorted(set(names) - set(FILES)):
@@ -70,7 +70,7 @@ def check_files(names: Collection[str], wnli: Wnli) -> None:
 
 
 def check_rows(name: str, keys: Collection[str], rows: Mapping[str, int] | None = None) -> None:
-    """Raise UserError unless `keys` are "0", "1", … of all rows of a test set; rows: as in `write_submission`."""
+    """Raise UserError unless `keys` number all rows of a test set: "0", "1", …; rows: as in `write_submission`."""
     count = _row_count(name, rows)
     expected, present = [str(index) for index in range(count)], set(keys)
     if twice := [key for key, times in Counter(list(keys)).items() if times > 1]:
@@ -94,7 +94,7 @@ def _row_count(name: str, rows: Mapping[str, int] | None) -> int:
 
 
 def _cell(name: str, key: str, value: int | float) -> str:
-    """Format a prediction as the leaderboard expects it."""
+    """Format a label's index as the label, or a number; raises UserError for other values."""
     task = GLUE[name.partition("_")[0]]
     if task.range:
         if not math.isfinite(value):

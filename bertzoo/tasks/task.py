@@ -12,10 +12,10 @@ Label = int | float | tuple[int, ...] | None
 
 
 class Example(NamedTuple):
-    """One or two texts, or the words of one, and their label.
+    """One or two texts, or the words of a text, and their label.
 
-    key: the row's index, by which a submission names it; label: the index in the task's labels (for words, one each), a
-    number for a regression, or None if unknown.
+    key: the row's index, by which a submission names it; label: the index in the task's labels (for words, a tuple
+    of indices), a number for a regression, or None if unknown.
     """
 
     key: str
@@ -61,7 +61,7 @@ class Task:
     test: tuple[str, ...] = ("test",)
 
     def parts(self, split: str) -> tuple[str, ...]:
-        """The parts of train, dev or test; any other split is one part. Raises UserError if there are none."""
+        """The parts of train, dev or test; any other `split` is itself a part. Raises UserError if there are none."""
         parts = {"train": self.train, "dev": self.dev, "test": self.test}.get(split, (split,))
         if not parts:
             advice = " Name a file with --input." if self.name == "own" else ""

@@ -15,8 +15,8 @@ from bertzoo.tasks.paragraphs import Paragraphs, Pieces, Window, cut, max_contex
 from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.squad import Question
 
-_WORD = re.compile("[^ \t\r\n\u202f]+")  # everything but the spaces of BERT's code
-_NOWHERE = (-1, -1)  # the first and last token of "no answer"
+_WORD = re.compile("[^ \t\r\n\u202f]+")  # characters that are not spaces in BERT's code
+_NOWHERE = (-1, -1)  # stands for "no answer" in place of the first and last token
 _AT_ONCE = 4096  # texts per call of the tokenizer
 
 
@@ -158,9 +158,10 @@ def _rows(
 
 
 def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
-    """The first and the last token of a question's first answer, or the reason why it is no usable target.
+    """The first and last token of a question's first answer, or the reason why it is no usable target.
 
-    As in BERT's code, these are the words that the answer touches, or exactly its own tokens if they occur in them.
+    As in BERT's code, they span the words that the answer touches, or only the answer's own tokens if these occur
+    there. encoded: token ids by answer.
     """
     if question.impossible:
         return _NOWHERE
@@ -191,7 +192,7 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
 
 
 def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[int, int]:
-    """The span of the answer's tokens between `start` and `end`, or `start` and `end` if they do not occur."""
+    """The span of the answer's tokens between `start` and `end`, or (start, end) if these tokens do not occur there."""
     size = len(answer)
     if size:
         for first in start + np.flatnonzero(ids[start : end + 2 - size] == answer[0]):
@@ -201,7 +202,7 @@ def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[
 
 
 def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
-    """Encode every paragraph word by word, since BERT's ids depend on its own splitting at spaces."""
+    """Encode every paragraph word by word, since BERT's code first splits it at spaces, on which the ids depend."""
     places = {text: [match.span() for match in _WORD.finditer(text)] for text in dict.fromkeys(contexts)}
     words = list(dict.fromkeys(text[a:b] for text, spans in places.items() for a, b in spans))
     known: dict[str, tuple[np.ndarray, np.ndarray]] = {}

@@ -53,7 +53,7 @@ class StepProgram:
         self._programs: dict[tuple, Any] = {}
 
     def is_compiled(self, batch: Batch) -> bool:
-        """Return whether a batch of these shapes was compiled before."""
+        """Return whether the step is compiled for the shapes of this batch."""
         return _shapes(batch) in self._programs
 
     def compile(self, state: Any, frozen: Any, batch: Batch) -> int:

@@ -38,9 +38,9 @@ _connected = threading.Event()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """How the processes of a run connect; None: detect the value.
+    """How the processes of a run connect; a field that is None is detected.
 
-    coordinator: HOST:PORT of process 0. processes: their number. process: index of this one, from 0. start_timeout:
+    coordinator: HOST:PORT of process 0. processes: their number. process: index of this process, from 0. start_timeout:
     seconds for all to connect. heartbeat_timeout: seconds without a heartbeat after which a process counts as lost.
     """
 
@@ -153,7 +153,7 @@ def leave_together() -> None:
     """Wait at most 5 s until every process is ready to exit; process 0 exits last, as its end aborts the others."""
     if alone() or not _connected.is_set():
         return
-    with contextlib.suppress(Exception):  # another one may be gone already
+    with contextlib.suppress(Exception):  # another process may have ended already
         gather("leaving", "", timeout=5)
         if is_first():
             time.sleep(2)

@@ -117,7 +117,7 @@ class Job:
         return self.setups[index].transformation(group.steps, group.learning_rate)
 
     def learning_rate(self, index: int) -> Callable[[int], jax.Array]:
-        """Return a stage's function from the number of steps done in the run to the last step's learning rate."""
+        """Return a stage's function: number of steps done in the run -> learning rate of the last of these steps."""
         group = staging.schedule_group(self.stages, index)
         rate = optim.schedule_of(self.setups[index].optimizer, group.steps, group.learning_rate)
         return lambda done: rate(done - 1 - group.start)
@@ -169,7 +169,7 @@ class Job:
         return dataclasses.replace(state, opt_state=opt_state, position=position)
 
     def selects_best(self, index: int) -> bool:
-        """Return whether a stage's held-out loss may select the best checkpoints: it has the last stage's objective."""
+        """Return whether a stage's held-out loss may select the best checkpoints: it must be the last stage's loss."""
         return self.setups[index].objective == self.setups[-1].objective
 
     def describe_batch(self, step: int, row: int) -> list[str]:

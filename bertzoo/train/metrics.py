@@ -71,7 +71,7 @@ class Throughput(NamedTuple):
 
 @dataclasses.dataclass(kw_only=True)
 class Meter:
-    """Count steps, tokens, FLOPs and seconds between two calls of `throughput`, without compilation."""
+    """Count steps, tokens, FLOPs and seconds between two calls of `throughput`, except while a step compiles."""
 
     steps: int = 0
     tokens: int = 0

@@ -1,4 +1,4 @@
-"""The contract between the training step and a loss."""
+"""The interface of a loss that the training step minimises."""
 
 from typing import Any, Protocol
 

@@ -128,7 +128,7 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
 
 
 def excluded(params: Any) -> Any:
-    """Return a tree with True for biases and norms: no decay and, in Google's and NVIDIA's LAMB, no trust ratio."""
+    """Return a tree with True for biases and norms, which have no decay and, in two LAMB variants, no trust ratio."""
     return jax.tree.map_with_path(lambda path, _: leaf_name(path) in EXCLUDED_NAMES, params)
 
 

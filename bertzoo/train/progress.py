@@ -140,7 +140,7 @@ def event_line(record: Record) -> str:
     if record["event"] == "compiled":
         memory = f"; it needs {quantity(record['memory_bytes'])}B on each device" if record["memory_bytes"] else ""
         return f"compiled in {record['seconds']:.1f} s{memory}"
-    hidden = ("event", "step", "message", "records")  # the error that ends the run has the last two
+    hidden = ("event", "step", "message", "records")  # message and records describe an error, which is printed anyway
     rest = [f"{name} {value}" for name, value in record.items() if name not in hidden]
     return "  ".join([f"{record['event'].replace('_', ' ')} at step {record['step']}", *rest])
 

@@ -13,7 +13,7 @@ from bertzoo.train.stages import locate, start_of
 from bertzoo.train.step import Batch
 
 _WATCH_SHARE = 0.05  # largest share of the time that a stage's `watch` may take
-_FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # these are logged too, beside every `log_every` steps
+_FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # steps to log in addition to every `log_every`-th
 
 
 class Recorder:
@@ -104,11 +104,11 @@ class Recorder:
         return self._job.length(batch) if self._job.length else self._job.stages[self._stage].max_length
 
     def _stage_of(self, step: int) -> int:
-        """Return the stage that did `step`; 0 before the first step."""
+        """Return the index of the stage that did `step`; 0 before the first step."""
         return locate(self._job.stages, max(step - 1, 0))[0]
 
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """Return metrics of the parameters from a stage's `watch`, or {} if no record is due or time is short."""
+        """Return metrics of the parameters from a stage's `watch`, or {} if none are due or `watch` is too slow."""
         watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
         if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):
             return {}
@@ -121,7 +121,7 @@ class Recorder:
         return figures
 
     def _is_logged(self, step: int) -> bool:
-        """Return whether a step has a record: the first ones, at the interval, and at the end of a stage."""
+        """Return whether a step is logged: one of _FIRST_STEPS, every `log_every`-th, and the last of a stage."""
         regular = step % self._job.config.log_every == 0 or step in _FIRST_STEPS
         return regular or locate(self._job.stages, step)[1] == 0
 

@@ -142,7 +142,7 @@ def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:
 
 
 def _failure_of_any(failure: CheckpointError | None) -> CheckpointError | None:
-    """Return one failure for all processes to raise, or None; damage counts only if no process failed otherwise."""
+    """Return the error that all processes raise, or None; a DamagedCheckpoint only if no process has another error."""
     message = None if failure is None else [isinstance(failure, DamagedCheckpoint), str(failure)]
     messages = hosts.gather(f"restoring {next(_restores)}", json.dumps(message))
     failures = sorted(filter(None, (parse_json(message, object) for message in messages)))

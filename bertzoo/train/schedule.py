@@ -56,13 +56,13 @@ class Schedule:
             raise ConfigError(f'decay_share={self.decay_share} applies to kind="wsd", not "{self.kind}". Remove it.')
         decays = self.power != 1 or self.end_factor or self.decay_from != "start" or self.warmup != "replace"
         if self.kind == "constant" and decays:
-            raise ConfigError('kind="constant" does not use power, end_factor, decay_from and warmup. Remove them.')
+            raise ConfigError('kind="constant" does not use power, end_factor, decay_from or warmup. Remove them.')
 
     def _check_wsd(self) -> None:
         if self.decay_from != "start" or self.warmup != "replace":
             raise ConfigError(
-                f'kind="wsd" decays after a stable phase and does not use warmup="{self.warmup}" and '
-                f'decay_from="{self.decay_from}". Remove them.'
+                f'kind="wsd" needs the defaults warmup="replace" and decay_from="start", but has '
+                f'warmup="{self.warmup}" and decay_from="{self.decay_from}". Remove them.'
             )
         if not 0 < self.final_share <= 1 - self.warmup_share:
             raise ConfigError(

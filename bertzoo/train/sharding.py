@@ -46,7 +46,7 @@ Fallback = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fallbacks:
-    """Dimensions to split instead of one that its mesh axis does not divide, in order of preference.
+    """Dimensions to split instead of a dimension that its mesh axis does not divide, in order of preference.
 
     Each field is a logical axis name that RULES splits. Its values name other dimensions of the same parameter, or
     "replicate" to keep the parameter whole on every device. Without a fallback, such a dimension raises ConfigError.

@@ -1,4 +1,4 @@
-"""Run a per-tensor optimiser on stacks of equal-shaped leaves, for compilers whose time grows with the operations.
+"""Run a per-tensor optimiser on stacks of equal-shaped leaves, so that there are fewer operations to compile.
 
 `optim.build` stacks only on TPUs. On a CPU (jax 0.10.2), LAMB over a MobileBERT-like tree of 1108 leaves compiles in
 142 s stacked and 24 s leaf by leaf. A stacked step also takes twice as long there: XLA makes a kernel of every slice

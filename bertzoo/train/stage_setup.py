@@ -22,7 +22,7 @@ class StageSetup:
     """A stage's loss, its optimiser with the schedule, and the rate factor of each parameter.
 
     rates: factor of the learning rate by a parameter's path; 0 means no gradient and no moments. None: all train at the
-    full rate. rule: replaces the optimiser's update, under its schedule. watch: metrics of the parameters for training
+    full rate. rule: builds another optimiser from the same schedule. watch: metrics of the parameters for training
     records. name: the stage's name in messages. All stages of a run have the same parameters.
     """
 

@@ -81,7 +81,7 @@ class Group:
 
 
 def validate(stages: Sequence[Stage], where: Callable[[int], str] = "stages.{}".format) -> None:
-    """Check the stages together; raises ConfigError naming the stage by `where(index)` and the fields."""
+    """Raise ConfigError if the stages contradict one another; it names the stage by `where(index)`, and the fields."""
     if not stages:
         raise ConfigError("stages is empty. Add at least one [[stages]] with steps, batch_size and max_length.")
     if stages[0].carry == "all":
@@ -108,7 +108,7 @@ def start_of(stages: Sequence[Stage], index: int) -> int:
 def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
     """Return (index of the stage that does the next step, steps done inside it) after `step` steps.
 
-    After the last step that is (len(stages), 0). Raises ConfigError if the run has fewer steps.
+    After the last step, returns (len(stages), 0). Raises ConfigError if the run has fewer steps.
     """
     left = step
     for index, stage in enumerate(stages):

@@ -69,7 +69,7 @@ def shapes_of(objective: Any) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def matrices_of(objective: Any) -> dict[str, Matrix]:
-    """Return by path, for the kernels of an objective's parameters, which axes form matrices."""
+    """Return {path: which axes form matrices} for the kernels among an objective's parameters."""
     boxes = jax.tree.leaves_with_path(boxed_shapes(objective), is_leaf=lambda leaf: isinstance(leaf, Kernel))
     return {name_of(path): box.matrix for path, box in boxes if isinstance(box, Kernel) and box.matrix}
 

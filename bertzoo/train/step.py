@@ -73,10 +73,10 @@ def gradients(
 
 
 def _size(updates: Any, params: Any) -> jax.Array:
-    """Return a norm that is finite if the update is: on a CPU that of the new parameters, elsewhere that of the update.
+    """Return a norm that is finite if the update is finite: of the new parameters on a CPU, of the update elsewhere.
 
-    On a CPU, updates would be written to memory only for this (a fifth of AdamW's time on BERT-base). With the
-    parameters, libtpu uses up to a fifth more memory for a small batch.
+    On a CPU, the norm of the update would require writing the update to memory (a fifth of AdamW's time on BERT-base).
+    On a TPU, the norm of the parameters would take up to a fifth more memory for a small batch.
     """
     return jax.lax.platform_dependent(
         updates, params, cpu=lambda _, new: optax.tree.norm(new), default=lambda change, _: optax.tree.norm(change)

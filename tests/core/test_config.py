@@ -195,7 +195,7 @@ def test_another_kind_replaces_the_table_it_is_laid_over(tmp_path: Path) -> None
         ("names=[1]", ("names.0", "text", "integer")),
         ("stages.2.steps=1", ("stages.2", 0, 1)),
         ("stages.-1.steps=1", ("stages.-1", 0, 1)),
-        ("names.*=x", ("names.*", "none")),
+        ("names.*=x", ("names.*", "empty")),
         ("stages.0.model.layers=3", ("stages.0.model.kind", "wide", "grouped")),
         ("stages.0.share=[0.3", ("stages.0.share", "number", "list", "none", "[0.3")),
         ("stages.0.share=[true]", ("stages.0.share.0", "number", "boolean")),

@@ -64,7 +64,7 @@ def facts(run: Path) -> dict:
 
 def guide() -> list[list[str]]:
     """The commands of the guide's last part, with the bucket of these tests."""
-    (block,) = re.findall(r"^## 5\..*?```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
+    (block,) = re.findall(r"^\*\*5\..*?```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
     return [shlex.split(line) for line in block.replace("gs://BUCKET", BUCKET).splitlines()]
 
 

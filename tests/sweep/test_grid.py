@@ -117,8 +117,10 @@ def test_every_shipped_sweep_has_a_command_and_an_expectation() -> None:
         header = path.read_text(encoding="utf-8").split("\n[")[0]
         assert f"bertzoo sweep {name} " in header and "Expected" in header and "Source" in header
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
-    assert set(config.shipped("sweeps")) == {"squeezebert", "mobilebert", "mobilebert_squad", "convbert", "schubert"}
-    assert not set(config.shipped("sweeps")) - {"squeezebert", "mobilebert"} & set(config.shipped())
+    assert set(config.shipped("sweeps")) == {
+        *("squeezebert", "mobilebert", "mobilebert_squad", "convbert", "schubert", "demo")
+    }
+    assert not set(config.shipped("sweeps")) - {"squeezebert", "mobilebert", "demo"} & set(config.shipped())
 
 
 def test_the_order_is_that_of_the_file() -> None:
@@ -238,4 +240,4 @@ def test_an_unknown_sweep_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=mentioning("squezebert", "squeezebert")):
         grid.load_sweep("squezebert")
     with pytest.raises(ConfigError, match=mentioning("mobilebert", "squeezebert")):
-        grid.load_sweep("demo")  # a config of a run
+        grid.load_sweep("bert_base")  # a config of a run

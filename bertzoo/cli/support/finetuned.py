@@ -59,7 +59,7 @@ def evaluate_model(args: argparse.Namespace) -> int:
 
     model = open_task_model(args.run, args.seed, args.batch_size, args.python)
     if not (questions := isinstance(model, QuestionModel)):
-        reject_flags(args, ("output",), "a model of labels")
+        reject_flags(args, ("output",), "a model that predicts labels")
     results = evaluate_split(
         model,
         split=args.split or "",
@@ -84,7 +84,7 @@ def evaluate_model(args: argparse.Namespace) -> int:
 
 
 def output_suffix(args: argparse.Namespace) -> str:
-    """Return the predictions' format, as ".jsonl", or "" for readable lines; raises UserError for a bad --output."""
+    """Return the format's suffix, such as ".jsonl", or "" for readable lines; raises UserError for a bad --output."""
     from bertzoo.tasks import predictions
 
     if not args.output:
@@ -103,9 +103,11 @@ def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffi
     questions = isinstance(model, QuestionModel)
     _check_apart(args, model)
     if not questions:
-        reject_flags(args, ("question", "context"), "a model of labels")
+        reject_flags(args, ("question", "context"), "a model that predicts labels")
         if suffix == ".json":
-            raise UserError(f"--output={args.output} applies only to a model of questions. Use .jsonl or .tsv.")
+            raise UserError(
+                f"--output={args.output} applies only to a model that answers questions. Use .jsonl or .tsv."
+            )
     texts, records, counts = _answer(args, model) if questions else _label(args, model)
     unit = "questions" if questions else "texts"
     if not texts:

@@ -157,7 +157,7 @@ def checkpoint_option(parser: Parser, title: str, text: str = "latest, best or a
 
 
 def corpus_option(parser: Parser, title: str, name: str) -> None:
-    """Declare --corpus, the new place of a corpus that has moved, in the group of this title."""
+    """Declare --corpus, the new place of a moved corpus, in the group of this title. name: the corpus, in the help."""
     parser.group(title).add_argument(
         "--corpus",
         type=_corpus,

@@ -56,7 +56,7 @@ def check_options(record: "Record") -> list[Any]:
 def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
     """Yield points with their config and task; raises the error of `bertzoo finetune` if these do not fit.
 
-    Of points with the same custom task only the first is yielded, because its files are read for their labels.
+    Yields only the first point of each custom task, because finding a task's labels reads its files.
     """
     seen = set()
     for point in record.points:
@@ -92,7 +92,7 @@ def check_models(record: "Record") -> None:
 def run_points(record: "Record", environments: Sequence[dict[str, str]]) -> None:
     """Run each unfinished point; raises Stopped after a signal.
 
-    environments: the environment variables of each process; as many points run at once.
+    environments: environment variables of each process; one point runs at a time in each.
     """
     from bertzoo.finetuning.sweep import queue
 

@@ -26,7 +26,7 @@ _TOTAL = "total"  # file with the number of pieces
 def build_pipeline(runner: str, options: Sequence[str] = ()) -> Any:
     """Return an empty pipeline for `run_pipeline`; options: the runner's command-line options.
 
-    Raises CorpusError without Apache Beam, ConfigError for an unknown runner or option.
+    Raises CorpusError if Apache Beam is not installed, ConfigError for an unknown runner or option.
     """
     try:
         import apache_beam as beam  # pyright: ignore[reportMissingImports]
@@ -100,7 +100,7 @@ def _count_one(placed: tuple[Place, Piece]) -> tuple[int, int]:
 
 
 def _first(counts: dict[int, int]) -> dict[int, int]:
-    """Return the number of every reading's first piece, by reading; key -1 holds the number of pieces."""
+    """Return the corpus-wide index of every reading's first piece, by reading; key -1 holds the number of pieces."""
     numbers = sorted(counts)
     ends = np.cumsum([counts[number] for number in numbers]).tolist()
     return {**dict(zip(numbers, [0, *ends], strict=False)), -1: ends[-1] if ends else 0}
@@ -115,7 +115,7 @@ def _keys(placed: tuple[Place, Piece]) -> Iterator[tuple[tuple[int, int], tuple[
 def _all_but_first(equal: tuple[Any, Iterable[tuple[Place, int]]]) -> Iterator[tuple[Place, int]]:
     """Yield all but the smallest (place, position) of equal documents.
 
-    Streams them, because boilerplate may occur a million times.
+    Holds only one at a time, because a document may occur a million times.
     """
     addresses = iter(equal[1])
     first = next(addresses)

@@ -11,8 +11,8 @@ from bertzoo.data.corpus.reader import Corpus, Split
 class UnigramEntropy:
     """Unigram baselines in nats per held-out token; special tokens do not count."""
 
-    entropy: float  # of the held-out distribution itself: a lower bound for any fixed distribution
-    cross_entropy: float  # of the add-one smoothed training distribution on the held-out tokens
+    entropy: float  # entropy of the held-out distribution: the least loss that any fixed distribution can have
+    cross_entropy: float  # loss of the add-one smoothed training distribution on the held-out tokens
 
 
 def unigram_entropy(corpus: Corpus) -> UnigramEntropy:

@@ -20,7 +20,7 @@ from bertzoo.data.tokenizers import tokenizer
 FORMAT = 1
 NAME = "manifest.json"
 SETTINGS = "settings.json"  # file with the settings of the corpus; written first
-_UNHASHED = ("hash", "usage")  # left out of the hash, so that adding `usage` to an old corpus keeps it
+_UNHASHED = ("hash", "usage")  # keys not hashed, so that adding `usage` to an old corpus does not change its hash
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ def write_manifest(
 
 
 def _count_part(part: MixturePart, index: int, sidecars: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return source, weight, documents and tokens of one part of a mixture; repetitions count again."""
+    """Return source, weight, documents and tokens of one part of a mixture; a repeated document counts each time."""
     pieces = [sidecar for sidecar in sidecars if sidecar["part"] == index]
     tokens = sum(shards["tokens"] for piece in pieces for shards in piece["shards"].values())
     documents = sum(piece["documents"] for piece in pieces)
@@ -221,7 +221,7 @@ def _join_split(
     dtype = np.dtype(np.uint16 if longest < 1 << 16 else np.int32)
     _save(sentence_path, dtype, sentences, arrays("sentences"))
     _save(document_path, np.dtype(np.int64), documents + 1, _first_sentences(arrays("documents")))
-    histogram: Counter[int] = Counter()  # documents by number of sentences, rounded down to a power of two
+    histogram: Counter[int] = Counter()  # number of documents by sentence count, rounded down to a power of 2
     for counts in arrays("documents"):
         histogram.update((2 ** np.floor(np.log2(counts)).astype(np.int64)).tolist())
     return {
@@ -239,7 +239,7 @@ def _join_split(
 
 
 def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Convert the number of sentences per document to the index of each document's first sentence, and the end."""
+    """Convert counts of sentences per document to the index of each document's first sentence, then their sum."""
     total = 0
     yield np.zeros(1, np.int64)
     for part in counts:

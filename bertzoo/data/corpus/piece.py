@@ -23,7 +23,7 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 PIECES = "pieces"  # directory of the finished pieces' sidecars and indexes until the manifest is written
 LONGEST_SENTENCE = 1 << 16  # characters; longer ones have no sentence breaks and are cut at white space
-_ENCODE_TOGETHER = 2048  # sentences
+_ENCODE_TOGETHER = 2048  # sentences in one call of the tokenizer
 
 
 @dataclass
@@ -84,7 +84,7 @@ def is_finished(destination: Path, piece: Piece) -> bool:
 
 
 def split_sentences(document: str, data: Data) -> list[str]:
-    """Return the sentences of a document whose lines are paragraphs (or, if sentences = "lines", sentences)."""
+    """Return the sentences of a document; its lines are paragraphs or, if data.sentences = "lines", sentences."""
     lines = document.split("\n")
     if data.sentences == "split":
         lines = [sentence for line in lines for sentence in segment(data.language, line)]

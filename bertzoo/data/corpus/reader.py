@@ -19,7 +19,7 @@ class SplitIndex:
     """Index of the sentences and documents of one split, which is stored as one flat stream of tokens.
 
     sentences: (S,) number of tokens of each sentence. documents: (D + 1,) index of each document's first sentence,
-    and S.
+    then S.
     """
 
     def __init__(self, directory: Path, record: SplitRecord):
@@ -65,7 +65,7 @@ class Corpus:
         return cls(directory, manifest, address)
 
     def verify(self) -> None:
-        """Check the hashes of all shards and indexes; raises CorpusError naming the damaged one."""
+        """Check the hashes of all shards and indexes; raises CorpusError naming a damaged file."""
         for record in self.manifest.files:
             record.check(self.directory, contents=True)
 

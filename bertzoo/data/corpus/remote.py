@@ -47,7 +47,7 @@ def _read_manifest(folder: RemoteFolder) -> Manifest:
 def open_remote_corpus(url: str, tell: Tell) -> Corpus:
     """Open this machine's copy of the corpus behind a URL; makes or repairs the copy if necessary.
 
-    Raises CorpusError if the corpus is damaged or cannot be read, OSError if the disk has no room for the copy.
+    Raises CorpusError if the corpus is damaged or cannot be read, or the disk has no room for the copy.
     """
     folder = RemoteFolder.at(url)
     manifest = _read_manifest(folder)
@@ -57,14 +57,14 @@ def open_remote_corpus(url: str, tell: Tell) -> Corpus:
             try:
                 return Corpus.open(directory, url)
             except CorpusError:
-                tell(f"{directory} is damaged; copying what differs from {url} again")
+                tell(f"{directory} is damaged; copying the damaged files from {url} again")
         _download(folder, manifest, directory, tell)
         atomic.write_json(directory / NAME, manifest.raw)
         return Corpus.open(directory, url)
 
 
 def _download(folder: RemoteFolder, manifest: Manifest, directory: Path, tell: Tell) -> None:
-    """Copy the files that differ from the manifest; delete a copy whose hash is wrong."""
+    """Download the files that `directory` lacks or holds with another hash than the manifest's; check their hashes."""
     (directory / "tokenizer").mkdir(parents=True, exist_ok=True)
     missing = [record for record in manifest.files if not record.matches(directory)]
     size = sum(record.bytes for record in missing)
@@ -92,9 +92,9 @@ def _tokenizer_files(manifest: Manifest) -> list[str]:
 
 
 def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
-    """Reserve a folder for a corpus with these settings; return the manifest if the corpus is complete.
+    """Reserve a folder for a corpus with these settings; return its manifest if it is complete, else None.
 
-    Raises CorpusError if the folder holds anything else or cannot be written, before hours of work.
+    Raises CorpusError if the folder holds anything else or cannot be written.
     """
     if not folder.has_file(SETTINGS):
         if folder.file_sizes():

@@ -17,8 +17,8 @@ from bertzoo.core.errors import CorpusError
 SPLITS = ("train", "heldout")
 BLOCK = 1024  # tokens of one record; the last record of a shard may be shorter
 _OPTIONS = "group_size:1,zstd:1"  # one record per chunk, so that a random read decompresses nothing else
-# The library reads a list with a pool of threads, which is slower for short lists. On one core: 35,000 blocks/s for
-# lists of 50, 65,000 one by one, 85,000 for lists of 300.
+# ArrayRecord reads a list of blocks with a pool of threads, which is slower for short lists. On one core: 35,000
+# blocks/s in lists of 50, 65,000 one by one, 85,000 in lists of 300.
 _SHORT_LIST = 200
 _OTHER_FILES = 512  # open files reserved for the rest of a run, such as checkpoints
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -37,12 +37,12 @@ class FileRecord:
             raise ValueError(f"{self.file!r} is not the name of a file")
 
     def matches(self, directory: Path) -> bool:
-        """Return whether the file is there with this size and hash."""
+        """Return whether the directory holds the file with this size and hash."""
         path = directory / self.file
         return path.is_file() and path.stat().st_size == self.bytes and sha256(path) == self.sha256
 
     def check(self, directory: Path, *, contents: bool) -> None:
-        """Raise CorpusError unless the file is there with this size and, if `contents` is set, this hash."""
+        """Raise CorpusError unless the directory holds the file with this size and, if `contents` is set, this hash."""
         path = directory / self.file
         if not path.is_file():
             raise CorpusError(f"{path} is missing from the tokenised corpus. Tokenise the source again.")
@@ -93,11 +93,11 @@ def write_shard(path: Path, tokens: np.ndarray) -> None:
 
 
 def _allow_open_files(needed: int, directory: Path) -> None:
-    """Raise the limit of open files, because shards stay open; raises CorpusError beyond the hard limit."""
+    """Raise the process's limit of open files to `needed`; raises CorpusError if that exceeds the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
         raise CorpusError(
-            f"{directory} has shards for {needed:,} open files, but the limit is {hard:,}. Tokenise with a "
+            f"{directory} needs {needed:,} open files for its shards, but the limit is {hard:,}. Tokenise with a "
             "larger piece_bytes or raise `ulimit -Hn`."
         )
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -1,7 +1,8 @@
 """Turn a source of text into a tokenised corpus: shards of tokens, a flat index of sentences, and a manifest.
 
 The source is cut into pieces in a fixed order. A piece is one unit of work and becomes at most one shard of each split,
-so the result does not depend on the number of workers. A killed run resumes after the pieces that have a sidecar file.
+so the result does not depend on the number of workers. Each finished piece gets a sidecar file. A repeated run skips
+these pieces, and so resumes a killed one.
 """
 
 import hashlib
@@ -31,8 +32,8 @@ from bertzoo.data.sources.pieces import check_sources, cut_pieces, readings
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, check_unknown, vocabulary_file
 
-Progress = Callable[[int, int], None]  # pieces finished, bytes of text read
-_SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # at most; characters are per document
+Progress = Callable[[int, int], None]  # pieces finished, characters of text read
+_SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # most that _check_text reads; characters per document
 
 
 def write_corpus(
@@ -47,7 +48,7 @@ def write_corpus(
 ) -> Manifest:
     """Write the corpus of `data.source` to a directory (a path) or a URL (a string), as `bertzoo tokenize` does.
 
-    Raises UserError for options that exclude each other, and the errors of `tokenize`.
+    tell: receives log lines. Raises UserError for options that exclude each other, and the errors of `tokenize`.
     """
     if runner and workers:
         raise UserError(f"--workers={workers} and --runner={runner} exclude each other. Leave one out.")
@@ -87,11 +88,11 @@ def tokenize(
 ) -> Corpus:
     """Tokenise `data.source` into a corpus at `destination`; resumes an unfinished corpus, and opens a complete one.
 
-    workers: processes, 0 for one per core. vocabulary: used if the config has no tokenizer path, instead of training
-    one. runner: an Apache Beam runner, with its options, that does the work instead of the processes.
+    workers: processes, 0 for one per core. vocabulary: tokenizer to use if data.tokenizer.path is empty; None trains
+    one. runner: name of an Apache Beam runner, which with its options does the work instead of the processes.
 
-    Raises ConfigError for a source beside a mixture; CorpusError if the source is unusable, too many tokens of its
-    first documents are [UNK], or the destination holds another corpus.
+    Raises ConfigError if data.source conflicts with data.mixture; CorpusError if the source is unusable, too many
+    tokens of its first documents are [UNK], or the destination holds another corpus.
     """
     if data.mixture and data.source != MIXTURE:
         raise ConfigError(
@@ -101,7 +102,7 @@ def tokenize(
     pipeline = beam.build_pipeline(runner, runner_options) if runner else None
     settings = corpus_settings(data, vocabulary)
     if not (destination / SETTINGS).exists():
-        _check_text(data, vocabulary)  # first, so that a failed command leaves the destination free
+        _check_text(data, vocabulary)  # first, so that a failed command leaves the destination empty
     destination.mkdir(parents=True, exist_ok=True)
     _claim(destination, settings)
     if not (destination / NAME).exists():
@@ -130,14 +131,14 @@ def tokenize_to_url(
     vocabulary: Tokenizer | None = None,
     tell: remote.Tell,
 ) -> Manifest:
-    """Tokenise `data.source` into a corpus behind a URL; resumes an unfinished corpus, and keeps a complete one.
+    """Tokenise `data.source` into a corpus behind a URL; resumes an unfinished one, and keeps a complete one unchanged.
 
-    The corpus is made in this machine's cache, where it stays until the upload is complete. Raises CorpusError as
+    The files are written to this machine's cache and stay there until the upload is complete. Raises CorpusError as
     `tokenize` does and, before any work, if the URL cannot be written.
     """
     settings, folder = corpus_settings(data, vocabulary), RemoteFolder.at(url)
     if not folder.has_file(SETTINGS):
-        _check_text(data, vocabulary)  # first, so that a failed command leaves the destination free
+        _check_text(data, vocabulary)  # first, so that a failed command leaves the destination empty
     if (manifest := remote.claim(folder, settings)) is not None:
         return manifest
     directory = scratch_directory("tokenising", folder.url, settings)
@@ -154,7 +155,7 @@ def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
     inherited = vocabulary is not None
     vocabulary = tokenizer.build(data.tokenizer, lambda: iter(())) if data.tokenizer.path else vocabulary
     if vocabulary is None:
-        return  # it will be trained on the source
+        return  # the vocabulary will be trained on the source
     passes = readings(data.parts, data.heldout)
     chosen = [reading.origin for reading in passes[:: -(-len(passes) // _SAMPLED["origins"])]]
     texts = [
@@ -209,9 +210,12 @@ def _training_documents(part: MixturePart, heldout: float) -> Iterator[str]:
 
 
 def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Progress | None) -> int:
-    """Tokenise the unfinished pieces in `workers` processes, few at a time; returns the number of all pieces."""
+    """Tokenise the unfinished pieces in `workers` processes; returns the number of all pieces.
+
+    At most about 2 · workers pieces are in memory at once.
+    """
     count = size = 0
-    # One set for each repetition of the source, since repetitions duplicate documents on purpose.
+    # One set for each pass over the source, since a further pass repeats documents on purpose.
     seen: defaultdict[int, SeenDocuments] = defaultdict(SeenDocuments)
     with worker_pool(workers) as submit:
         pending: deque[Future[None]] = deque()

@@ -18,7 +18,7 @@ Submit = Callable[..., Future[Any]]
 
 @contextlib.contextmanager
 def worker_pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
-    """Yield `submit(function, *args)`, which returns a Future; one worker is this process unless `apart` is set.
+    """Yield `submit(function, *args)`, which returns a Future; one worker runs in this process unless `apart` is set.
 
     Raises CorpusError if a worker is killed.
     """
@@ -49,7 +49,7 @@ def _run_here(function: Callable[..., Any], *args: Any) -> Future[Any]:
 
 def _start() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    # A preempted machine signals every process, but the parent saves first: only the parent's SIGTERM ends a worker.
+    # Preemption signals every process, but the parent must save first: only a SIGTERM from the parent ends a worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_on_parent_signal, daemon=True).start()

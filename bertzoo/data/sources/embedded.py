@@ -42,7 +42,7 @@ _END = re.compile(r"[.!?:][\"')]*$")
 
 @functools.cache
 def documents() -> tuple[str, ...]:
-    """All documents, one paragraph per line; the same packages give the same documents."""
+    """Return all documents, one paragraph per line; equal versions of the packages give equal documents."""
     seen: set[str] = set()
     result = []
     for texts in itertools.chain(_topics(), map(_docstrings, _modules())):
@@ -99,7 +99,7 @@ def _modules() -> Iterator[Path]:
 
 def _docstrings(path: Path) -> list[str]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # foreign escape sequences; as errors they would hide modules
+        with warnings.catch_warnings(action="ignore"):  # invalid escapes, which as errors would hide modules
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # templates and files for other Pythons
         return []

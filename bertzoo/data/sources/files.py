@@ -37,13 +37,13 @@ class SourceFile:
 
     @property
     def compression(self) -> str:
-        """`.gz`, `.xz`, `.zst` or an empty string."""
+        """The compression's suffix: `.gz`, `.xz`, `.zst` or an empty string."""
         suffix = PurePosixPath(self.address).suffix
         return suffix if suffix in COMPRESSED else ""
 
     @property
     def kind(self) -> str:
-        """The suffix, such as `.jsonl`, without that of the compression."""
+        """The suffix before any suffix of a compression: `.jsonl` for a.jsonl.gz."""
         return PurePosixPath(self.name.removesuffix(self.compression)).suffix
 
     @property
@@ -65,7 +65,7 @@ class SourceFile:
 def find_files(name: str) -> list[SourceFile]:
     """Return the files of a path, directory, glob or URL, sorted.
 
-    Raises CorpusError if there are none, or if a remote place cannot be listed.
+    Raises CorpusError if there are none, or a remote directory cannot be listed.
     """
     files = _remote_files(name) if is_url(name) else _local_files(name)
     if files is None:
@@ -97,7 +97,7 @@ def _remote_files(name: str) -> list[SourceFile] | None:
         kind = entry_type(system, path)
         if kind == "directory":
             if system.isfile(f"{path.rstrip('/')}/{NAME}"):
-                raise CorpusError(f"{name} is a tokenised corpus, not text. Name it alone, to pretrain on it.")
+                raise CorpusError(f"{name} is a tokenised corpus, not text. To pretrain on it, name it alone.")
             return _text_files(name, source_files(system.find(path)))
         if kind == "file":
             return source_files([path])
@@ -108,7 +108,7 @@ def _remote_files(name: str) -> list[SourceFile] | None:
 
 
 def _text_files(name: str, files: list[SourceFile]) -> list[SourceFile]:
-    """Return those of `files` that have a text suffix and are not hidden; raises CorpusError if none has."""
+    """Return the files with a text suffix that are not hidden; raises CorpusError if there are none."""
     text = [file for file in files if file.is_text and file.name[0] != "."]
     if not text:
         raise CorpusError(

@@ -12,19 +12,20 @@ MIXTURE = "mixture"  # data.source of a mixture
 class MixturePart:
     """One source of a mixture.
 
-    A fraction of a weight selects documents by a hash of their text. Passes after the first skip held-out documents.
+    The fractional part of `weight` selects documents by a hash of their text. Only the first pass over the source reads
+    held-out documents.
     """
 
     source: str  # paths, directories, globs or a data set, as in data.source
-    text_field: str = ""  # field of its records that holds the text; empty: data.text_field
+    text_field: str = ""  # field of the source's records that holds the text; empty: data.text_field
     # how often the corpus holds each document: 0.25 takes a quarter of them, 2.5 all twice and half a third time
     weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
             raise ConfigError(
-                f"weight = {self.weight} of the source {self.source!r} is not above 0. Use a positive number, or "
-                "remove the source."
+                f"weight = {self.weight} of the source {self.source!r} must be above 0 and finite. Use a positive "
+                "number, or remove the source."
             )
         if self.source == MIXTURE:
             raise ConfigError(f"source = {MIXTURE!r} cannot be a part of a mixture. Name its parts instead.")

@@ -28,7 +28,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One pass over an origin.
+    """One pass over an origin, such as a file.
 
     part: index in the mixture. repetition: number of earlier passes. share: share of the documents to read, chosen by
     hash. heldout: share of the documents that only the first pass reads.
@@ -78,7 +78,7 @@ class Reading:
 class Piece:
     """Consecutive documents of one origin, one paragraph (or sentence) per line: the unit of work of tokenisation.
 
-    left_out: documents that the weight left out since the piece before; 0 in repetitions.
+    left_out: number of documents since the previous piece that the mixture's weight excludes; 0 in repetitions.
     """
 
     index: int

@@ -50,14 +50,14 @@ def ranges(dataset: str, text_field: str) -> list[Range]:
     """Cut the training split of `NAME[/CONFIG][:VERSION]` into ranges of ROWS; raises the errors of `open_split`."""
     count = len(open_split(dataset))
     if not count:
-        raise CorpusError(f"{PREFIX}{dataset} holds no example of the split {SPLIT}. Prepare a data set that has it.")
+        raise CorpusError(f"{PREFIX}{dataset} has no examples in the split {SPLIT}. Prepare a data set that has some.")
     return [Range(dataset, text_field, start, min(start + ROWS, count)) for start in range(0, count, ROWS)]
 
 
 def open_split(dataset: str, split: str = SPLIT) -> Any:
     """Return the examples of a split, as a sequence.
 
-    Raises CorpusError without TensorFlow Datasets, or if the data set is not prepared on this machine.
+    Raises CorpusError if TensorFlow Datasets is not installed, or the data set is not prepared on this machine.
     """
     try:
         import tensorflow_datasets  # pyright: ignore[reportMissingImports]
@@ -72,5 +72,5 @@ def open_split(dataset: str, split: str = SPLIT) -> Any:
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise CorpusError(
             f"{PREFIX}{dataset} cannot be opened ({reason}). Prepare it with `tfds build {dataset}"
-            " --file_format=array_record`, and set TFDS_DATA_DIR where it is not in ~/tensorflow_datasets."
+            " --file_format=array_record`, and set TFDS_DATA_DIR if it is not in ~/tensorflow_datasets."
         ) from error

@@ -1,4 +1,4 @@
-"""ALBERT's SentencePiece (Lan et al. 2020; google-research/albert tokenization.py), built on `sentencepiece`."""
+"""ALBERT's SentencePiece tokenizer (Lan et al. 2020; google-research/albert tokenization.py), from `sentencepiece`."""
 
 import io
 import unicodedata
@@ -28,10 +28,10 @@ class SentencePiece:
 
     kind: Literal["sentencepiece"] = "sentencepiece"
     path: str = ""  # a .model file; empty: train on the source
-    vocab_size: int = 30000  # entries of a trained model; a loaded one has at most these
+    vocab_size: int = 30000  # entries of a trained model, or the most entries of a loaded one
     lowercase: bool = True  # lower-case the text
     strip_accents: bool = True  # remove accents
-    algorithm: Literal["unigram", "bpe"] = "unigram"  # how a new model is trained
+    algorithm: Literal["unigram", "bpe"] = "unigram"  # kind of model to train
 
     def __post_init__(self) -> None:
         if self.vocab_size < len(SPECIALS) + 1:
@@ -42,7 +42,7 @@ class SentencePiece:
 
     @property
     def normalization(self) -> dict[str, bool]:
-        """Options that change text before it is cut into pieces."""
+        """The options, by name, that change a text before it is split into pieces."""
         return {"lowercase": self.lowercase, "strip_accents": self.strip_accents}
 
     def load(self) -> "SentencePieceTokenizer":
@@ -129,7 +129,10 @@ class SentencePieceTokenizer(Tokenizer):
         ]
 
     def _offsets(self, pieces: Any, text: str, sources: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids and source offsets of a normalised text's pieces; sources: source span of a character."""
+        """Return the ids (n,) of pieces of the normalised `text` and their offsets (n,2) in its source.
+
+        sources: span in the source of each character of `text`.
+        """
         characters = np.cumsum([0, *(len(character.encode()) for character in text)])  # the library counts bytes
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
@@ -152,7 +155,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _cut(self, piece: str) -> list[int]:
         """Return the ids that replace a piece such as "▁19,": the ids of the number, then of the comma."""
         pieces = self._processor.encode(piece[:-1].replace(_SPACE, ""), out_type=str)
-        if not piece.startswith(_SPACE):  # the library adds one to every text
+        if not piece.startswith(_SPACE):  # the library adds a _SPACE to every text
             pieces[0] = pieces[0].removeprefix(_SPACE)
         return [self._processor.piece_to_id(part) for part in (*pieces, ",") if part]
 

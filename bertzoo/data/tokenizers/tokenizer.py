@@ -19,7 +19,7 @@ _KINDS = {
     "wordpiece": (WordPiece, WordPieceTokenizer.file),
     "sentencepiece": (SentencePiece, SentencePieceTokenizer.file),
 }
-ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # of all kinds of tokenizer
+ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # possible files of a saved tokenizer
 
 
 def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPieceTokenizer | SentencePieceTokenizer:
@@ -48,7 +48,7 @@ def save(tokenizer: Tokenizer, config: TokenizerConfig, directory: Path) -> None
 
 
 def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
-    """Read what `save` wrote; raises CorpusError naming the file that is missing or damaged."""
+    """Load the tokenizer that `save` wrote; raises CorpusError naming a missing or damaged file."""
     settings_file = directory / "settings.json"
     try:
         settings = read_json(settings_file)
@@ -95,7 +95,7 @@ def difference(ours: Tokenizer, theirs: Tokenizer) -> str | None:
 
 
 def fingerprint(directory: Path) -> str:
-    """The SHA-256 of a saved tokenizer: of its vocabulary and options."""
+    """The SHA-256, in hex, of a saved tokenizer's vocabulary and options."""
     digest = hashlib.sha256()
     for path in sorted(directory.iterdir()):
         if path.name in ALL_FILES:

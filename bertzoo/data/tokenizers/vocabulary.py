@@ -13,8 +13,8 @@ from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.paths import on_disk
 
-UNKNOWN_WARNING, UNKNOWN_ERROR = 0.01, 0.2  # shares of [UNK] among tokens that warn and raise
-TRAIN_BYTES = 256 << 20  # a vocabulary is trained on at most this much text, the first of the source
+UNKNOWN_WARNING, UNKNOWN_ERROR = 0.01, 0.2  # shares of [UNK] above which check_unknown warns and raises
+TRAIN_BYTES = 256 << 20  # bytes of text, from the source's start, that train a vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Specials:
 class Tokenizer(ABC):
     """A trained or loaded tokenizer over a list of entries, where an entry's id is its index.
 
-    config: the WordPiece or SentencePiece config; its path and vocab_size may be another tokenizer's. contents: the
+    config: the WordPiece or SentencePiece config; its vocab_size is an upper limit of the entries. contents: the
     bytes of the vocabulary file. continuation: (V,) bool, True if an entry continues the word before it.
     """
 
@@ -78,7 +78,7 @@ class Tokenizer(ABC):
         """Return the int32 ids (n,) of every text, without adding special tokens.
 
         A special token's name in a text, such as "[MASK]", is tokenised like other text; with `specials`, it becomes
-        the token's id. Never set `specials` for text that you did not write. Raises UserError for a single text.
+        the token's id. Never set `specials` for text that you did not write. Raises UserError if `texts` is a string.
         """
         if isinstance(texts, str):
             raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
@@ -111,14 +111,14 @@ class Tokenizer(ABC):
 
 
 def describe_unknown(share: float, place: str) -> str:
-    """A sentence on the share of [UNK] among the tokens of `place`."""
+    """Return a sentence that reports the share of [UNK] among the tokens of `place`."""
     return f"{share:.1%} of the tokens of {place} are [UNK], because the vocabulary has no entries for these words"
 
 
 def check_unknown(share: float, place: str, tell: Callable[[str], None], inherited: bool = False) -> None:
     """Warn through `tell` if more than 1 % of the tokens are [UNK]; raise CorpusError above 20 %.
 
-    inherited: whether the vocabulary is another model's, which no option of this run replaces.
+    inherited: the vocabulary belongs to a model that this run starts from, so no option can replace it.
     """
     if share > UNKNOWN_ERROR:
         mend = (

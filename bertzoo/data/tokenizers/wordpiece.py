@@ -1,4 +1,4 @@
-"""BERT's WordPiece (Devlin et al. 2019; google-research/bert tokenization.py), built on `tokenizers`."""
+"""BERT's WordPiece tokenizer (Devlin et al. 2019; google-research/bert tokenization.py), from `tokenizers`."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ class WordPiece:
 
     kind: Literal["wordpiece"] = "wordpiece"
     path: str = ""  # a vocab.txt; empty: train on the source
-    vocab_size: int = 30522  # entries of a trained vocabulary; a loaded one has at most these
+    vocab_size: int = 30522  # entries of a trained vocabulary, or the most entries of a loaded one
     lowercase: bool = True  # lower-case the text
     strip_accents: bool | None = None  # remove accents; "none": the value of lowercase
     split_cjk: bool = True  # make each Chinese character a word
@@ -36,7 +36,7 @@ class WordPiece:
 
     @property
     def normalization(self) -> dict[str, bool]:
-        """Options that change text before it is cut into entries."""
+        """The options, by name, that change a text before it is split into tokens."""
         strip = self.lowercase if self.strip_accents is None else self.strip_accents
         return {"lowercase": self.lowercase, "strip_accents": strip, "split_cjk": self.split_cjk}
 
@@ -53,8 +53,8 @@ class WordPiece:
     def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
         """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
 
-        The library numbers the characters inside words by a hash table, whose order differs between runs and breaks
-        ties between equal counts. So a first pass finds those characters, and a second trains with their order fixed.
+        The library orders characters inside words by a hash table. This order differs between runs, and decides between
+        equal counts. So a first pass finds these characters, and a second trains with their order fixed.
         """
         parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
         try:

@@ -1,1 +1,1 @@
-"""Checks of a written file against its model: on sentences, on a task and on a phone; golden rows for apps."""
+"""Check a written file against its model, on sentences, a task and a phone; make rows to test apps with."""

@@ -24,7 +24,8 @@ from bertzoo.tasks import metrics
 class DeviceLimits(NamedTuple):
     """How much a file's outputs on a phone may differ from its outputs on this machine.
 
-    error: largest, as a share of an output's largest value. cosine: smallest. points: largest loss of a score.
+    error: the largest, as a share of an output's largest value. cosine: the smallest between both outputs. points:
+    how much lower a score may be.
     """
 
     error: float
@@ -42,7 +43,7 @@ LIMITS = {
     "int8-static": DeviceLimits(0.6, 0.9, 5.0),
 }
 FLOAT16 = DeviceLimits(2e-2, 0.9995, 1.0)  # for delegates in float16, unless LIMITS are looser
-_CHANCE = 2  # examples that a score may lose beyond its points
+_CHANCE = 2  # a score may be lower by this many examples, too
 _WITHOUT_EXAM = ("token_classification", "span", "joint_span")
 
 
@@ -55,7 +56,7 @@ class FileCompanions:
     exam: dict[str, Any] | None
 
     def rows(self, examples: int | None) -> list[dict[str, Any]]:
-        """Return the golden rows, then at most `examples` rows of the exam; None for all."""
+        """Return the golden rows, then the first `examples` rows of the exam, or all if None."""
         return [*self.golden, *(self.exam["rows"][:examples] if self.exam else [])]
 
 
@@ -154,7 +155,7 @@ def judge(
 ) -> dict[str, Any]:
     """Compare a phone's outputs in the folder `computed` with the file's outputs on this machine.
 
-    examples: number of exam rows that were packed. limit: replaces the error of LIMITS. float16: the phone computed in
+    examples: number of exam rows that were packed. limit: replaces `error` of LIMITS. float16: the phone computed in
     float16, so limits are at least as loose as FLOAT16.
 
     Returns {"rows": number of golden rows, "limits", "golden": {output: figures}, "exam": the scores or None, "wrong":
@@ -190,7 +191,7 @@ def judge(
 
 
 def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Read a row's outputs by name; benchmark_model writes them to one file, one after another."""
+    """Return a row's outputs by name, from the one file in which benchmark_model writes all of them."""
     path = folder / f"{number:05}"
     try:
         content = path.read_bytes()
@@ -213,7 +214,7 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
 
 
 def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield (output, phone's values, expected values); of a large output golden.json has only the largest values."""
+    """Yield (output, phone's values, expected values); for a large output, only the values that golden.json has."""
     joint = "starts" in expected
     if joint:
         outputs, expected = _same_starts(outputs, expected)
@@ -228,7 +229,7 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
 
 
 def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Align the end logits of a joint head by start, since phone and file may order starts differently."""
+    """Align a joint span head's end logits by start, since phone and golden.json may order starts differently."""
     if np.array_equal(outputs["starts"], expected["starts"]):
         return outputs, expected
     if isinstance(expected["end_logits"], dict):  # golden.json has only the largest values, which cannot be reordered
@@ -242,7 +243,7 @@ def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tu
 
 
 def _figures(actual: np.ndarray, expected: np.ndarray) -> dict[str, float]:
-    """Compute the errors of one output over all rows; infinite error and cosine 0 if a value is not finite."""
+    """Compute one output's errors over all rows; if a value is not finite, the error is infinite and the cosine 0."""
     error, norms = float(np.abs(actual - expected).max()), np.linalg.norm(actual) * np.linalg.norm(expected)
     finite = bool(np.isfinite(actual).all())
     return {
@@ -262,7 +263,7 @@ def _beyond_limits(figures: dict[str, dict[str, float]], limits: DeviceLimits) -
 
 
 def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray]]) -> dict[str, Any] | None:
-    """Score the outputs of the phone (NaN if one is not finite) and of this machine on exam.json; None without rows."""
+    """Score the phone's outputs (NaN if one is not finite) and this machine's on exam.json; None without rows."""
     if exam is None or not outputs:
         return None
     rows = exam["rows"][: len(outputs)]

@@ -16,14 +16,14 @@ from bertzoo.models.tasks import JointSpanFinder, SpanFinder
 
 QUESTION = "Why?"
 TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), (QUESTION, "No."))
-_LEAST = 3  # rows for every length
+_LEAST = 3  # every length gets at least this many rows
 _LARGEST = 4096  # values; of a larger output golden.json keeps the five largest
 
 
 def golden_rows(
     run: FileRuntime, reference: TrainingGraph, tokenizer: Tokenizer, lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return each text of `place_texts` with its signature, inputs, the file's outputs and the model's (`expected`)."""
+    """Return for each text of `place_texts` its signature, inputs, file's outputs and model's outputs (`expected`)."""
     model = jax.jit(lambda graph, row: graph(**row))
     rows, questions = [], isinstance(reference.model, (SpanFinder, JointSpanFinder))
     for texts, length in place_texts(tokenizer, lengths, questions):
@@ -44,7 +44,7 @@ def golden_rows(
 def place_texts(
     tokenizer: Tokenizer, lengths: Sequence[int], questions: bool = False
 ) -> list[tuple[tuple[str, ...], int]]:
-    """Return (texts, length) pairs: TEXTS at the shortest length that holds them, then texts that fill a length.
+    """Return (texts, length) pairs: each of TEXTS at the shortest length that holds it, then texts that fill a length.
 
     Every length gets a filling text, and more until it has _LEAST rows. questions: put a question before single texts.
     """
@@ -61,7 +61,10 @@ def place_texts(
 
 
 def _fill_length(tokenizer: Tokenizer, length: int, questions: bool) -> Iterator[tuple[str, ...]]:
-    """Yield texts of as many words as fit the length, each from another sentence of TEXT on; the second is a pair."""
+    """Yield texts that fill the length, each from the next sentence of TEXT on.
+
+    The second is a pair; with `questions`, all are.
+    """
     for start in range(len(TEXT)):
         words = " ".join([*TEXT[start:], *TEXT[:start]]).split()
         words *= 1 + length // len(words)

@@ -19,11 +19,11 @@ TASK_HEADS = ("sequence_classification", "token_classification", "span", "joint_
 def build_quiz(
     source: Path, pretrained: Pretrained, longest: int, examples: int | None, tell: Callable[[str], None]
 ) -> Quiz | None:
-    """Draw evenly spaced examples from the first development set of the model's task; None if it cannot be scored.
+    """Draw evenly spaced examples from the first development set of the model's task.
 
-    pretrained: the exported model, which may treat padding differently from `source`. longest: tokens of the file's
-    longest row. examples: how many; 0 for all, None for the default. Raises UserError, instead of returning None, if
-    `examples` is set.
+    Returns None if the model cannot be scored, but raises UserError if `examples` is set. pretrained: the exported
+    model, which may treat padding differently from `source`. longest: tokens of the file's longest row. examples: how
+    many; 0 for all, None for the default.
     """
     if not saved_model.is_finetuned(source) or pretrained.head.kind not in TASK_HEADS:
         if examples is not None:

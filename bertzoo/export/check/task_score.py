@@ -24,7 +24,7 @@ Outputs = Sequence[Mapping[str, np.ndarray]]  # one mapping per row; arrays have
 class Quiz(Protocol):
     """Labelled examples of a task's split, and functions that turn outputs into predictions and scores.
 
-    share: the number of examples here and in the whole split.
+    share: (number of these examples, number in the whole split).
     """
 
     @property
@@ -67,9 +67,9 @@ def score_file(
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """A quiz whose labels are classes, tags or numbers.
+    """A Quiz (labelled examples to score a file on) with classes, word tags or numbers as labels.
 
-    whole: number of examples in the split. scale: factor from a regression's output to its number.
+    whole: number of examples in the whole split. scale: a regression's output times `scale` is the predicted number.
     """
 
     task: Task
@@ -115,7 +115,7 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """A quiz of questions on texts in windows. whole: number of questions in the split."""
+    """A Quiz of questions, whose texts are split into windows. whole: number of questions in the whole split."""
 
     task: SpanTask
     split: str
@@ -141,7 +141,7 @@ class Questions:
 
 
 def decodable(outputs: Outputs) -> list[dict[str, np.ndarray]]:
-    """Convert outputs to the form that `tasks.answers.decode` takes: a joint head's become candidate answers."""
+    """Convert outputs for `tasks.answers.decode`: those of a joint span head become candidate answers."""
     return [_joint_candidates(output) if "null_logit" in output else dict(output) for output in outputs]
 
 

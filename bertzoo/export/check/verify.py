@@ -31,7 +31,7 @@ TEXT = (
 
 
 class Limit(NamedTuple):
-    """Largest error of a file's output, as a share of its largest value, and smallest cosine to the model's."""
+    """Limits for an output: largest error, as a share of its largest value, and smallest cosine to the model's."""
 
     error: float
     cosine: float
@@ -44,7 +44,7 @@ LIMITS: dict[Precision, Limit] = {
     "int8-static": Limit(1.0, 0.9),
     "int8-weight": Limit(0.5, 0.98),
 }
-# Points by which a file's score may be below its model's, plus EXAMPLES examples, which weigh more on a small set.
+# A file's score may be lower than its model's by these points and EXAMPLES examples (many points on a small set).
 LOST: dict[Precision, float] = {"fp32": 0.5, "fp16": 0.5, "int8-dynamic": 2.0, "int8-static": 5.0, "int8-weight": 2.0}
 EXAMPLES = 3
 SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a row that tokens fill; the rest is padding
@@ -122,10 +122,10 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
 
 
 def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Align a joint head's outputs by start, since their order may differ, and set excluded positions to 0.
+    """Align a joint span head's outputs by start, whose order may differ, and set excluded positions to 0.
 
-    theirs: the file's; ours: the model's. Other heads' outputs are returned unchanged. Raises ExportFailed if they
-    share no start.
+    theirs: the file's; ours: the model's. Other heads' outputs are returned unchanged. Raises ExportFailed if
+    file and model share no start.
     """
     if "starts" not in ours:
         return theirs, ours

@@ -10,7 +10,7 @@ from bertzoo.export.graph.layers import Array, Map
 
 
 class Projection(struct.PyTreeNode):
-    """A map from the input `reads` (see Attention) to the result `name`: query, key, value, convolved or gate."""
+    """A linear map. reads: its input (see Attention). name: its result: query, key, value, convolved or gate."""
 
     map: Any  # Affine, GroupedAffine or SideBySide
     name: str = struct.field(pytree_node=False)
@@ -36,7 +36,7 @@ def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
 
 
 def _padded(x: jax.Array, window: int, rows: int) -> jax.Array:
-    """Return the rows of x that windows around its first `rows` rows cover, with zeros beyond both ends of x."""
+    """Return the rows of x inside windows around its first `rows` rows, with zeros beyond both ends of x."""
     behind = rows + window // 2 - len(x)
     return jnp.pad(x, ((window // 2, max(0, behind)), *[(0, 0)] * (x.ndim - 1)))[: rows + window - 1]
 
@@ -88,7 +88,7 @@ class Fixed(struct.PyTreeNode):
         return self.separable.depthwise.shape[0]
 
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """Return (R,H,J), x convolved at its first R tokens; `query` has R rows."""
+        """Return (R,H,J): x convolved at its first R tokens, where R is the number of rows of `query`."""
         rows = len(projected["query"])
         return self.separable(_zeroed(x_LD, mask_L, self.mask_padding), rows).reshape(rows, heads, -1)
 
@@ -100,8 +100,8 @@ def _zeroed(x_LC: jax.Array, mask_L: jax.Array, mask_padding: bool) -> jax.Array
 class Attention(struct.PyTreeNode):
     """Map source_LD and values_LI to (R,D): output([softmax(scale · qkᵀ + masked) · v, convolved heads]).
 
-    output: None returns the heads. scale: 1 if the query's map includes it. A projection reads "source", "values",
-    "first" (the first R rows of the source) or "near" (the source inside windows around those rows).
+    output: if None, return the heads concatenated. scale: 1 if the query's map includes it. A projection reads
+    "source", "values", "first" (the first R rows of the source) or "near" (the source in windows around those rows).
     """
 
     projections: tuple[Projection, ...]

@@ -119,7 +119,7 @@ class GraphNoNorm(struct.PyTreeNode):
 
 
 class ScaledResidual(struct.PyTreeNode):
-    """Residual connection x · scale + update, whose update includes the rest of a NoNorm."""
+    """Residual connection x · scale + update, for a NoNorm whose map of `update` is folded into the layer before."""
 
     scale: Array
 

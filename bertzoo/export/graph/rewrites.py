@@ -31,7 +31,7 @@ def phone_graph(reference: TrainingGraph) -> Graph:
 def fold_scale(graph: Graph) -> Graph:
     """Fold the attention scale 1/√K into the query's map.
 
-    ConvBERT's span key multiplies the query, so its map is divided by the scale.
+    ConvBERT multiplies the query by the span key, so the span key's map is divided by the scale.
     """
 
     def folded(attention: Attention) -> Attention:
@@ -100,7 +100,10 @@ def _fold_layer(layer: GraphLayer | GraphBottleneckLayer) -> GraphLayer | GraphB
 
 
 def _fold_update(part: Any, norm: Any) -> tuple[Any, Any]:
-    """Fold a NoNorm into the output map of an attention or feed-forward; return both, the norm as a ScaledResidual."""
+    """Fold a NoNorm into the output map of an attention or feed-forward; return the part and a ScaledResidual.
+
+    With another norm, return part and norm unchanged.
+    """
     if not isinstance(norm, layers.GraphNoNorm):
         return part, norm
     output = layers.scaled(part.output, norm.scale, norm.bias)

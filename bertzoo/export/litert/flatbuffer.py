@@ -8,9 +8,10 @@ _ALIGNED = 16
 
 
 def share_scales(content: bytes) -> bytes:
-    """Return a quantised file that stores the scales of shared weights once, with one-dimensional biases.
+    """Return a quantised file with the scales of shared weights stored once and biases made one-dimensional.
 
-    The quantiser repeats scales per signature: MobileBERT with five takes 0.35 of its float32 size, 0.29 if they share.
+    The quantiser repeats scales for every signature: MobileBERT with five signatures has 0.35 of its float32 size,
+    but 0.29 with shared scales.
     """
     from litert_converter import schema_py_generated as schema
 
@@ -32,7 +33,7 @@ def share_scales(content: bytes) -> bytes:
             once.place = None
         return _packed(model)
 
-    end = -(-len(packed()) // _ALIGNED) * _ALIGNED  # offsets have a fixed width: new ones move no bytes
+    end = -(-len(packed()) // _ALIGNED) * _ALIGNED  # offsets have a fixed width, so new values keep this size
     for buffer in outside:
         buffer.offset += end - begin
     head = packed()
@@ -48,7 +49,7 @@ def _packed(model: Any) -> bytes:
 
 
 def _flatten(model: Any) -> int:
-    """Reshape biases from (1,N) to (N), the axis of their N scales, and return how many were reshaped."""
+    """Reshape biases with N scales from (1,N) to (N), and return how many were reshaped."""
     count = 0
     for graph in model.subgraphs:
         for tensor in graph.tensors:

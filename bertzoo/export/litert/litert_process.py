@@ -15,7 +15,7 @@ import numpy as np
 
 
 class SignatureModule(NamedTuple):
-    """A signature as StableHLO text, whose public function is called `name` and takes the arrays, then the inputs."""
+    """A signature as StableHLO text, whose public function is called `name` and takes the weights, then the inputs."""
 
     name: str
     text: str

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false, reportAttributeAccessIssue=false
-"""Convert a graph to a LiteRT file with a signature per length, which share the weights; run LiteRT files.
+"""Convert a graph to a LiteRT file, whose signatures, one per length, share the weights; run LiteRT files.
 
 Only this module, litert_process.py, quantise.py and flatbuffer.py import LiteRT's packages.
 """
@@ -78,7 +78,7 @@ def convert(graph: Any, lengths: Sequence[int]) -> bytes:
 def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[str, str, list[str], list[str]]:
     """Return a signature's name, StableHLO text, input names and output names.
 
-    All other symbols in the text end in the length.
+    Other functions in the text get the length as a suffix, so that no two signatures share a name.
     """
     import jax
 
@@ -105,7 +105,7 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
 def announce_delegate() -> None:
     """Trigger and discard the announcement of XNNPACK's delegate, which LiteRT prints once per process.
 
-    It runs a file of one operator, so that errors of real files stay visible.
+    It loads a file of one operator, so that errors of real files stay visible.
     """
     if sys.stderr is None:
         return
@@ -174,7 +174,7 @@ class Interpreter:
             raise ExportFailed(f"LiteRT's interpreter cannot run {name} of the file: {reason[:300]}") from error
 
     def delegated(self) -> dict[str, Any]:
-        """Count the parts that XNNPACK runs of the file's first graph, and the nodes inside them by operator.
+        """Count the parts of the file's first graph that XNNPACK runs, and the nodes inside these parts by operator.
 
         A node is inside a part if it lies between the part's inputs and outputs.
         """

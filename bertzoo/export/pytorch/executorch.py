@@ -43,7 +43,7 @@ def check_python(python: Path, subject: str = "--to=executorch") -> None:
 def write_pte(
     python: Path, pretrained: Pretrained, rows: Mapping[str, np.ndarray], pooling: str, file: Path
 ) -> dict[str, Any]:
-    """Write a .pte file for inputs shaped like `rows`; return counts of the nodes that XNNPACK runs and leaves.
+    """Write a .pte file for inputs shaped like `rows`; return counts of the nodes that XNNPACK does and does not run.
 
     Raises ExportFailed if ExecuTorch rejects the model.
     """

@@ -180,7 +180,7 @@ _BY_INPUTS = {
 
 
 def phone(model: nn.Module, inputs: tuple[str, ...], pooling: str, grouped: str) -> Phone:
-    """Wrap a model, which changes in place, for inference with exactly these inputs."""
+    """Wrap a model for inference with exactly these inputs; replaces layers of the model in place."""
     return _BY_INPUTS[inputs](model, pooling, grouped).eval().requires_grad_(False)
 
 

@@ -127,7 +127,7 @@ def _counted(operators: Iterable[str]) -> Operators:
 
 
 def _rename(model: Any, outputs: Sequence[str]) -> Operators:
-    """Rename an ONNX model's outputs to `outputs` and intermediate values uniquely, drop metadata, count operators."""
+    """Give an ONNX model's outputs the names `outputs`, other values unique names; drop metadata, count operators."""
     for place, node in enumerate(model.graph):
         node.name = f"node_{place}"
         node.metadata_props.clear()

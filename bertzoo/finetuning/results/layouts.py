@@ -94,7 +94,7 @@ _MOBILEBERT = (
 def _glue_table(
     part: str, paper: str, number: str, columns: tuple, convention: str, note: str = "", sections: str = ""
 ) -> PaperTable:
-    """The layout of a table of GLUE's development (`dev`) or test sets, with an average."""
+    """The layout of Table `number` of a paper, on GLUE's development (`dev`) or test sets, with an average."""
     return PaperTable(
         title=f"GLUE, {'development' if part == 'dev' else 'test'} sets ({paper}, Table {number}{note})",
         paper=paper,

@@ -12,8 +12,8 @@ from bertzoo.finetuning.results.rows import QUOTED, Cell, ResultRow, ResultTable
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--"}
 LEGEND = (
-    "Measured here: the median over seeds, with the lowest and the highest; by the leaderboard: as its file says; "
-    "quoted: as the paper prints it."
+    "Measured here: the median over seeds, with the lowest and the highest; by the leaderboard: as in the file of "
+    "--leaderboard; quoted: as the paper prints it."
 )
 
 
@@ -78,5 +78,5 @@ def _numbers(row: ResultRow) -> Sequence[tuple[str, Cell]]:
 
 
 def has_own_rows(table: ResultTable) -> bool:
-    """Whether any row is measured or submitted, not quoted."""
+    """Whether any row is not quoted, but measured or submitted."""
     return any(row.origin != QUOTED for row in table.rows)

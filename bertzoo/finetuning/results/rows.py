@@ -41,7 +41,7 @@ class ResultRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A paper's table with its rows; notes: caveats of the rows measured here."""
+    """A paper's table with its rows; notes: caveats of the rows that are not quoted."""
 
     layout: PaperTable
     rows: Sequence[ResultRow]
@@ -112,7 +112,7 @@ def _quoted(layout: PaperTable, row: published.PaperRow) -> ResultRow:
 
 
 def _measured(layout: PaperTable, best: Mapping[str, FinishedRun]) -> tuple[ResultRow, list[str]]:
-    """A row for a group's best run of each task, and its caveats."""
+    """Return the row of a group, from its best run of each task, and the row's caveats."""
     first = next(iter(best.values()))
     source = f"{_place(first)}, from {first.origin}"
     cells = _cells(layout, best)
@@ -142,7 +142,10 @@ def _cells(layout: PaperTable, sources: Mapping[str, FinishedRun | Submitted]) -
 def _average(
     layout: PaperTable, scores: Mapping[str, Scores], cells: Mapping[str, Cell], name: str
 ) -> tuple[Cell | None, list[str]]:
-    """The average of scores by task, if the paper has one, and caveats that start with `name`."""
+    """Return the cell of the paper's average over tasks, and caveats about it, each starting with `name`.
+
+    The cell is None if the paper prints no average or a score is missing. scores: by task.
+    """
     if not layout.average:
         return None, []
     part = layout.columns[-1].split.split("_")[0]

@@ -15,13 +15,13 @@ from bertzoo.core.paths import on_disk
 RESULTS = "results.json"  # written last, so it marks a finished run
 VERSION = 1
 POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "exact_match")
-POINTS += ("best_exact", "best_f1")  # up to 100, as papers print
+POINTS += ("best_exact", "best_f1")  # metrics of at most 100, as papers print them
 Scores = Mapping[str, Mapping[str, float]]  # by split and metric, in points
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A finished run. origin: the model at the start of its chain of fine-tunings; place: the searched directory.
+    """A finished run. origin: the model at the start of its chain of fine-tunings; place: the directory that holds it.
 
     seeds: all scores of each seed's chosen epoch; median: their medians over the seeds. chosen_scores, epochs: the
     `score` and the number of each chosen epoch. collapsed: number of seeds that predict the same for every example.
@@ -117,7 +117,7 @@ def read_run(path: Path, place: Path) -> FinishedRun:
 
 
 def _check_median(run: FinishedRun, file: Path) -> None:
-    """Raise UserError unless all seeds have the scores that `median` has, and it is their median."""
+    """Raise UserError unless `run.median` has exactly the scores of every seed, and holds their medians."""
     damaged = f"{file} is damaged: "
     if not run.seeds:
         raise UserError(f"{damaged}it has no seeds. Run the same bertzoo finetune again.")
@@ -138,7 +138,7 @@ def _check_median(run: FinishedRun, file: Path) -> None:
         value, expected = run.median[split][name], median(seed[split][name] for seed in run.seeds)
         if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9):
             raise UserError(
-                f"{damaged}its median of {name} on {split} is {value:g}, that of its seeds {expected:g}. Run the "
+                f"{damaged}its median of {name} on {split} is {value:g}, but its seeds' is {expected:g}. Run the "
                 "same bertzoo finetune again."
             )
 

@@ -1,4 +1,4 @@
-"""Read the grid of a sweep from TOML, and list all or some random points; KEYS describes the keys of the file."""
+"""Read a sweep's grid from TOML, and list all of its points or a random subset; KEYS describes the file's keys."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ KEYS = {
     "sweep.tasks": "list of the tasks; required",
     "options.OPTION": "value of an option of `bertzoo finetune` at all points",
     "grid.OPTION": "list of an option's values; the points are all combinations",
-    "tasks.NAME.OPTION": "list of values for one task, which replaces the grid's or adds to it",
+    "tasks.NAME.OPTION": "list of an option's values for one task; it replaces the list in [grid], if any",
 }
 OWN = ("task", "run_dir")  # options that a sweep sets itself
 PLACEHOLDER = "{task}"
@@ -29,7 +29,7 @@ Lists = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPoint:
-    """A run of a sweep. settings: its options from the grid; options: all, `settings` included; base: its config."""
+    """A run of a sweep. base: name of its config; settings: its options from the grid; options: all of its options."""
 
     base: str
     task: str
@@ -49,7 +49,7 @@ class SweepPoint:
         return False
 
     def arguments(self, run_dir: Path | str) -> list[str]:
-        """The arguments of `bertzoo` for this run, without --teacher if that does not contribute."""
+        """The arguments of `bertzoo` for this run, without --teacher if `without_teacher`."""
         options = dict(self.options)
         if self.without_teacher:
             options.pop("teacher", None)
@@ -63,7 +63,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep. base: config of every run; options: the same at all points; grids: by task, values by option."""
+    """A sweep. base: config of every run; options: equal at all points; grids: by task, the values of each option."""
 
     base: str
     options: Options
@@ -158,7 +158,7 @@ def _lists(where: str, table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def check_table(where: str, value: Any) -> Mapping[str, Any]:
-    """Return `value`; raises ConfigError, which names `where`, unless it is a table."""
+    """Return `value`; raises ConfigError naming its key, `where`, if it is not a table."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} = {schema.show(value)} is not a table. Write it as [{where}].")
     return value
@@ -174,7 +174,7 @@ def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 def check_settable(where: str, key: str, more: Sequence[str] = ()) -> None:
-    """Raise ConfigError for an option that the sweep itself sets for every run."""
+    """Raise ConfigError if the sweep itself sets the option `key`, in OWN or `more`, for every run."""
     if key in OWN or key in more:
         raise ConfigError(f"{where} cannot be set, because the sweep sets it for every run. Remove it.")
 
@@ -194,7 +194,7 @@ def to_text(where: str, value: Any) -> str:
 
 def _override(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
     options, grids = dict(sweep.options), {task: dict(grid) for task, grid in sweep.grids.items()}
-    for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("tasks.")):  # one task's last
+    for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("tasks.")):  # a task's overrides last
         if not key.startswith("tasks."):
             check_settable(f"--{key}", key)
             options[key] = value

@@ -42,7 +42,7 @@ def device_environments(processes: int | None) -> list[Environment]:
 def count_devices() -> tuple[str, int]:
     """The platform and its number of devices, or of chips for a TPU.
 
-    A separate process counts them, since a device in use is not free for another process.
+    A separate process counts them, since counting occupies the devices until the process ends.
     """
     with start_python(["-c", _COUNT], stdout=PIPE, stderr=PIPE, text=True) as process:
         output, errors = process.communicate()

@@ -1,1 +1,1 @@
-"""Report a run as tables and pictures: metrics, curves, pruning cuts, attention maps and comparison with a record."""
+"""Report a run as tables and pictures: metrics, curves, recorded losses to compare, pruning cuts and attention maps."""

@@ -38,7 +38,7 @@ def unmasked(batch: Mapping[str, np.ndarray]) -> list[UnpaddedRow]:
 def attentions(
     pretrained: Pretrained, rows: Sequence[UnpaddedRow], layers: Sequence[int]
 ) -> Iterator[list[np.ndarray]]:
-    """Yield for every row its attention maps, an array (H,L,M) for each of `layers` (counted from 1), without dropout.
+    """Yield each row's attention maps: one array (H,L,M) for each of `layers` (counted from 1), without dropout.
 
     Memory holds the maps of one row at a time. Raises UserError if the model has no such layer, no heads in it, too few
     positions or too few token types.

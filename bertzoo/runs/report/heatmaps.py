@@ -47,7 +47,7 @@ def draw(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | 
 def figure(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | None) -> "Figure":
     """Return a figure of all strips from top to bottom; the strips of a block wrap at the same columns.
 
-    tokens: labels of the positions, which have numbers instead if it is None or has more than LABELLED entries.
+    tokens: labels of the positions; without them, or with more than LABELLED, the positions are numbered.
     Raises UserError if a side of the picture would be larger than LARGEST pixels.
     """
     from matplotlib.cm import ScalarMappable

@@ -116,7 +116,7 @@ def _later(steps: int, stages: int, line: Line) -> Line:
 
 
 def read_history(path: Path) -> History:
-    """Read `metrics.jsonl`, keeping the last line for each step; a resume after step k discards earlier lines beyond k.
+    """Read `metrics.jsonl`: keep each step's last line; a "resumed" event at step k drops older lines of later steps.
 
     Raises UserError naming a line that is not a JSON object, or if no step has been logged.
     """
