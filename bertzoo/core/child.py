@@ -19,6 +19,17 @@ from pathlib import Path
 from typing import Any
 
 _HOME = str(Path(__file__).parents[2])  # folder that holds this package
+# The Python that runs between this process and a program that is not Python.
+_GUARD = """
+import ctypes, signal, subprocess, sys
+library = ctypes.CDLL(None) if sys.platform == "linux" else None
+end = library and (lambda: library.prctl(1, signal.SIGTERM))  # PR_SET_PDEATHSIG
+process = subprocess.Popen(sys.argv[1:], preexec_fn=end)
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda number, _: process.send_signal(number))
+code = process.wait()
+sys.exit(code if code >= 0 else 128 - code)
+"""
 
 
 def start_python(
@@ -44,6 +55,14 @@ def start_python(
         os.close(pipe)
     weakref.finalize(process, os.close, ours)
     return process
+
+
+def start_program(words: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen:
+    """Start another program than Python, as `start_python` does; on Linux it gets SIGTERM when this process is gone.
+
+    words: the program and its arguments; environment: variables to add. SIGTERM and SIGINT are passed on to it.
+    """
+    return start_python(["-c", _GUARD, *words], environment=environment, **options)
 
 
 def _absolute_paths() -> str:

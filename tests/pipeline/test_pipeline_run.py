@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -243,10 +244,7 @@ def test_a_stopped_or_killed_pipeline_goes_on(place: Place, step: int) -> None:
             stderr=subprocess.DEVNULL,
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
         )
-        for _ in range(1200):
-            if Path("calls").exists() and Path("calls").read_text().splitlines()[-1].startswith(verb):
-                break
-            time.sleep(0.05)
+        until(lambda: Path("calls").exists() and Path("calls").read_text().splitlines()[-1].startswith(verb))
         process.send_signal(number)
         assert process.wait(timeout=60) == code
     if verb == "phone":
@@ -257,14 +255,33 @@ def test_a_stopped_or_killed_pipeline_goes_on(place: Place, step: int) -> None:
     assert place.calls() == STEPS[step:] and list(recorded()) == STEPS
 
 
+def test_a_launcher_ends_with_a_killed_pipeline(place: Place) -> None:
+    launcher = Path("launch.sh")
+    launcher.write_text("#!/bin/sh\necho $$ > launched\nexec sleep 60\n")
+    launcher.chmod(0o755)
+    words = ["pipeline", "pipeline.toml", "--run_dir=run", "--inputs.labels=labels", "--launch=./launch.sh"]
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=subprocess.DEVNULL)
+    until(lambda: Path("launched").exists() and Path("launched").read_text().strip())
+    process.kill()
+    process.wait()
+    number = Path("launched").read_text().strip()
+    until(lambda: not Path("/proc", number).exists())
+
+
+def until(happened: Callable[[], Any]) -> None:
+    """Wait a minute for something to happen."""
+    for _ in range(1200):
+        if happened():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it has not happened in a minute")
+
+
 def test_two_pipelines_do_not_share_a_directory(place: Place) -> None:
     place.behave({"pretrain": {"wait": True}})
     words = ["pipeline", "pipeline.toml", "--run_dir=run", "--inputs.labels=labels"]
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=subprocess.DEVNULL)
-    for _ in range(1200):
-        if Path("calls").exists():
-            break
-        time.sleep(0.05)
+    until(Path("calls").exists)
     _, err = place.run(code=2)
     assert mentions(err, "run", "in use")
     process.terminate()

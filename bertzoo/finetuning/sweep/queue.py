@@ -1,7 +1,6 @@
 """Run the points of a sweep as processes, several side by side, and report how each ended."""
 
 import contextlib
-import os
 import signal
 import subprocess
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-from bertzoo.core.child import start_python
+from bertzoo.core.child import start_program, start_python
 from bertzoo.core.errors import Stopped
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
@@ -108,7 +107,7 @@ def _start(job: ProcessJob, environment: Mapping[str, str]) -> subprocess.Popen:
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": log}
         options["start_new_session"] = True  # so that Ctrl-C reaches it only through this process
         if job.launcher:
-            return subprocess.Popen([*job.launcher, *job.arguments], env={**os.environ, **environment}, **options)
+            return start_program([*job.launcher, *job.arguments], environment, **options)
         return start_python([*COMMAND, *job.arguments], environment=environment, **options)
 
 
