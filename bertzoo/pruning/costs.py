@@ -5,16 +5,18 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute
 from bertzoo.models.tasks import NoHead
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.pruning.shapes import resized
-from bertzoo.pruning.structure import Structure, count
+from bertzoo.pruning.structure import Dimension, Structure, count
 
 Sizes = Mapping[str, int]
 Cost = Callable[[Sizes], float]
 MODEL = ("embedding", "encoder", "pooler")  # counted as in the paper: without heads that only pretraining has
+LEAST = 1e-12  # β of an element without cost: above 0, so that means weighted by β exist
 
 
 def parameters(structure: Structure) -> Cost:
@@ -33,16 +35,29 @@ def flops(structure: Structure, length: int = 128) -> Cost:
     return cost
 
 
-def betas(structure: Structure) -> dict[str, float]:
-    """Return β by dimension: the number of parameters that cutting one element removes, relative to a head (§5).
+def betas(structure: Structure, cost: Cost) -> dict[str, float]:
+    """Return for every dimension the cost that one of its elements removes, relative to a head (§5).
 
-    The unit is the costliest head or, without heads to cut, the costliest element; γ absorbs the scale.
+    cost: the target's. The unit is the costliest head or, without heads that cost, the costliest element; γ absorbs
+    the scale. Raises ConfigError if no element costs anything, as a latency table can say.
     """
-    sizes, whole = structure.sizes, count(structure, structure.sizes, MODEL)
-    removed = {
-        name: (whole - count(structure, {**sizes, name: dimension.size - dimension.groups}, MODEL)) / dimension.groups
-        for name, dimension in structure.dimensions.items()
-    }
+    whole = cost(structure.sizes)
+    removed = {name: _removed(structure, dimension, cost, whole) for name, dimension in structure.dimensions.items()}
     heads = [removed[name] for name, dimension in structure.dimensions.items() if dimension.letter == "a"]
-    unit = max(heads or removed.values())
-    return {name: value / unit for name, value in removed.items()}
+    unit = max(heads, default=0) or max(removed.values())
+    if unit <= 0:
+        letters = ", ".join(structure.by_letter)
+        raise ConfigError(
+            f"one element less of {letters} saves no time in the table of target.table, so that the run has nothing "
+            "to weigh elements by. Measure a table with fewer --steps, or add letters to cut.dimensions."
+        )
+    return {name: max(value / unit, LEAST) for name, value in removed.items()}
+
+
+def _removed(structure: Structure, dimension: Dimension, cost: Cost, whole: float) -> float:
+    """Return the cost per element of a dimension, which changes with those tied to it by one in each group."""
+    tied = [one for one in structure.dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
+    # The last element of a dimension stays; one more costs as much as it.
+    step = dimension.groups if dimension.size == dimension.groups else -dimension.groups
+    changed = cost({**structure.sizes, **{one.name: one.size + step for one in tied}})
+    return (changed - whole) / (step * len(tied))

@@ -129,9 +129,17 @@ class Pruning:
 
     def _begin(self, corpus: Corpus) -> None:
         record = self.unpruned.record if self.digest is None else self.run.origin("from")
+        unit = self.target.unit
+        # Earlier versions counted parameters under every target and recorded no unit.
+        began = unit if self.digest is None else (self.run.origin("beta") or {"unit": "parameters"})["unit"]
+        if began != unit:
+            raise ConfigError(
+                f"{self.run.name} began with β in {began}, but target.kind = {self.recipe.target.kind} needs {unit}. "
+                "Use a different --run_dir, or resume it with the version of bertzoo in its run.json."
+            )
         self.run.begin(self.recipe)
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
-        self.run.write_provenance(kinds, jax.process_count(), corpus, {"from": record or {}})
+        self.run.write_provenance(kinds, jax.process_count(), corpus, {"from": record or {}, "beta": {"unit": unit}})
 
     def _iterate(self, iteration: int, corpus: Corpus) -> None:
         recipe, part = self.recipe, self.run.tuning(self.recipe, iteration)
@@ -170,7 +178,7 @@ class Pruning:
             def choose_kept(scores: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
                 return self.recipe.choose_kept(structure, cost, scores, budget, unpruned)
 
-            objective, trained = self._score(iteration, model, structure, source, corpus, choose_kept)
+            objective, trained = self._score(iteration, model, structure, cost, source, corpus, choose_kept)
             scores, gates = _arrays(objective.scores(trained)), objective.gates
             kept = choose_kept(scores)
             vectors = _arrays({name: gates.vector(leaf, None) for name, leaf in named(trained).items()})
@@ -193,6 +201,7 @@ class Pruning:
         iteration: int,
         model: Model,
         structure: Structure,
+        cost: Cost,
         source: WarmStart,
         corpus: Corpus,
         choose_kept: ChooseKept,
@@ -201,7 +210,7 @@ class Pruning:
         recipe, part = self.recipe, self.run.scoring(self.recipe, iteration)
         settings = recipe.weigh
         inner = recipe.objective.build(model, recipe.compute)
-        objective = PruneObjective(inner, structure, betas(structure), settings.gamma, settings.gates)
+        objective = PruneObjective(inner, structure, betas(structure, cost), settings.gamma, settings.gates)
 
         def watch(params: Any) -> dict[str, float]:
             # On a local copy: other processes may not call this.

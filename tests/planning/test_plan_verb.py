@@ -136,7 +136,7 @@ def test_the_page_has_the_prose_of_its_script():
     from benchmarks.speed import plans
 
     text = plans.PAGE.read_text(encoding="utf-8")
-    for part in (*re.split(r"\{\w+\}", plans.OPENING), plans.SPLIT_MESHES.strip(), *estimate.ASSUMPTIONS):
+    for part in (*re.split(r"\{\w+\}", plans.OPENING), plans.SECTIONS.strip(), *estimate.ASSUMPTIONS):
         assert part in text
     assert f"| {' | '.join(plans.MEMORY_HEAD)} |" in text
 

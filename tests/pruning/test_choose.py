@@ -1,20 +1,23 @@
 """`choose` cuts the smallest elements that the budget requires, checked by brute force."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from latencies import layer_time, only_time, planted
 from messages import mentioning
 from zoo import CASES, LAYERS, SIZES
 
-from bertzoo.core.errors import UserError
-from bertzoo.models import Bert, SqueezeBert
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.models import Bert, SchuBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead
 from bertzoo.planning.sizes import measure
 from bertzoo.pruning.choose import choose, uniform
 from bertzoo.pruning.costs import betas, flops, parameters
+from bertzoo.pruning.latency import latency
 from bertzoo.pruning.shapes import resized
 from bertzoo.pruning.structure import Dimension, Structure, Touch, declare
 
@@ -185,7 +188,7 @@ def test_the_same_scores_give_the_same_choice():
 
 def test_betas_are_the_published_ones():
     structure = declare(Bert(), MaskedLanguageModel(sentence=True))
-    found = betas(structure)
+    found = betas(structure, parameters(structure))
     # §5 prints 1.0, 0.73, 0.093, 0.093 and 0.0078.
     at = "encoder/layers_7/attention"
     assert found[f"{at}/a"] == 1.0
@@ -198,12 +201,87 @@ def test_betas_are_the_published_ones():
     assert round(found["h"], 2) == 0.73
 
 
+def layers_of(sizes):
+    """Return sizes of dimensions as h and an array of f, a, k and v by layer."""
+    names = ("feed_forward/f", "attention/a", "attention/k", "attention/v")
+    count = len([name for name in sizes if name.endswith("/f")])
+    return sizes["h"], np.array([[sizes[f"encoder/layers_{i}/{name}"] for name in names] for i in range(count)]).T
+
+
+def table_3_parameters(sizes):
+    """Parameters by the shapes of Table 3, with biases, norms, embeddings of 61 + 32 + 2 rows, and the pooler."""
+    h, (f, a, k, v) = layers_of(sizes)
+    kernels, rest = 2 * h * a * k + 2 * h * a * v + 2 * h * f, 2 * a * k + a * v + f + 6 * h
+    return np.sum(kernels + rest) + (61 + 32 + 2 + 2) * h + h * h + h
+
+
+def table_3_operations(sizes, length=128):
+    """Operations of a row: maps of Table 3 on all tokens, scores and contexts of all pairs, the pooler on one."""
+    h, (f, a, k, v) = layers_of(sizes)
+    return np.sum(4 * length * h * (a * k + a * v + f) + 2 * length**2 * a * (k + v)) + 2 * h * h
+
+
+def planted_milliseconds(sizes):
+    h, arrays = layers_of(sizes)
+    *others, last = [{"h": h} | dict(zip("fakv", layer, strict=True)) for layer in arrays.T]
+    return only_time(last) + sum(map(layer_time, others))
+
+
+BASE = {"h": 768} | {
+    f"encoder/layers_{i}/{name}": size
+    for i in range(12)
+    for name, size in (("feed_forward/f", 3072), ("attention/a", 12), ("attention/k", 64), ("attention/v", 64))
+}
+UNEVEN = SchuBert(
+    vocab_size=61, max_positions=32, hidden_size=10, feed_forward_sizes=(9, 5, 1), heads=(4, 1, 2),
+    key_sizes=(3, 5, 4), value_sizes=(6, 1, 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (parameters, table_3_parameters),
+        (lambda structure: flops(structure, 128), table_3_operations),
+        (lambda structure: latency(structure, planted(structure.model), "table"), planted_milliseconds),
+    ],
+    ids=["parameters", "flops", "latency"],
+)
+def test_beta_is_the_cost_of_an_element_under_the_target(target, expected):
+    """Of a dimension with one element too, which no model can lose."""
+
+    def removed(sizes):
+        return {name: expected(sizes) - expected(sizes | {name: size - 1}) for name, size in sizes.items()}
+
+    structure = declare(UNEVEN, NoHead())
+    costs = removed(structure.sizes)
+    head = max(cost for name, cost in costs.items() if name.endswith("/a"))
+    found = betas(structure, target(structure))
+    assert found == pytest.approx({name: cost / head for name, cost in costs.items()}, rel=1e-9)
+    if expected is table_3_operations:  # a unit of BERT-base's width, where parameters make it 0.728
+        base = removed(BASE)
+        assert round(base["h"] / base["encoder/layers_7/attention/a"], 3) == 0.519
+
+
+def test_an_element_without_cost_has_a_beta_near_zero():
+    structure, table = declare(BERT, NoHead(), ("f", "k")), planted(BERT, ("f", "k"))
+    free = {point: 1.0 + point[0] for point in table.more}  # milliseconds depend on f alone
+    found = betas(structure, latency(structure, replace(table, one=free, more=free), "table"))
+    assert {name: beta > 0.99 for name, beta in found.items()} == {name: name.endswith("f") for name in found}
+    assert all(0 < beta < 1e-9 for name, beta in found.items() if name.endswith("k"))
+    flat = dict.fromkeys(free, 1.0)
+    with pytest.raises(ConfigError, match=mentioning("k, f", "target.table")):
+        betas(structure, latency(structure, replace(table, one=flat, more=flat), "table"))
+
+
 def test_betas_of_other_models_are_shares_of_their_costliest_element():
     structure = declare(SQUEEZED, NoHead())
     # Of 20 units in 4 groups one has 6 inputs, a bias and 6 outputs.
-    assert set(betas(structure).values()) == {1.0}
+    assert set(betas(structure, parameters(structure)).values()) == {1.0}
+    structure = declare(*CASES["mobilebert"])  # a layer's feed-forwards are tied
+    assert set(betas(structure, flops(structure, 16)).values()) == {1.0}
     structure = declare(*CASES["convbert-span"])
-    found = betas(structure)
+    found = betas(structure, parameters(structure))
     assert found["e"] == 1.0 and 0 < found["encoder/layers_0/feed_forward/f"] < 1
 
 

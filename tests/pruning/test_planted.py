@@ -13,7 +13,7 @@ from bertzoo.models import Bert, Compute
 from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.objectives import Masked
 from bertzoo.pruning.choose import NO_MULTIPLES, removal_order
-from bertzoo.pruning.costs import betas
+from bertzoo.pruning.costs import betas, parameters
 from bertzoo.pruning.objective import HardConcrete, Magnitudes, PruneObjective, named, nested, proximal
 from bertzoo.pruning.structure import declare
 from bertzoo.pruning.surgery import fold
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow  # trains a model first
 SIZES = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "layers": 2, "heads": 4, "feed_forward_size": 20}
 MODEL = Bert(**SIZES, dropout=0.0, attention_dropout=0.0, initializer_range=0.15)
 STRUCTURE = declare(MODEL, MaskedLanguageModel(sentence=True), ("f", "a", "v"))
-BETAS = betas(STRUCTURE)
+BETAS = betas(STRUCTURE, parameters(STRUCTURE))
 INNER = Masked(sentence="nsp").build(MODEL, Compute())
 PLANTED = {"f": 6, "a": 1, "v": 2}  # of 20, 4 and 6 in every layer
 

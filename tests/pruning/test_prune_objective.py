@@ -12,7 +12,7 @@ from zoo import LAYERS, SIZES, pretrained
 from bertzoo.models import Bert, Compute, Electra
 from bertzoo.models.tasks import MaskedLanguageModel, ReplacedTokens
 from bertzoo.objectives import Masked, Replaced
-from bertzoo.pruning.costs import betas
+from bertzoo.pruning.costs import betas, parameters
 from bertzoo.pruning.objective import HardConcrete, Magnitudes, PruneObjective, named, nested, proximal
 from bertzoo.pruning.structure import declare
 from bertzoo.train import sharding
@@ -42,7 +42,7 @@ def batch_of(rows=4, length=12, seed=0):
 
 def objective(gates, gamma=0.1):
     inner = Masked(sentence="nsp").build(BERT, Compute())
-    return PruneObjective(inner, STRUCTURE, betas(STRUCTURE), gamma, gates)
+    return PruneObjective(inner, STRUCTURE, betas(STRUCTURE, parameters(STRUCTURE)), gamma, gates)
 
 
 def weights():
@@ -119,7 +119,7 @@ def test_the_generator_is_not_cut():
     model = Electra(**SIZES, **LAYERS, embedding_size=10, dropout=0.0, attention_dropout=0.0)
     inner = Replaced(generator_width=0.5).build(model, Compute())
     structure = declare(model, ReplacedTokens(), ("f",))
-    of = PruneObjective(inner, structure, betas(structure), 0.1, Magnitudes())
+    of = PruneObjective(inner, structure, betas(structure, parameters(structure)), 0.1, Magnitudes())
     frozen, batch = nn.unbox(inner.init(jax.random.key(0))), batch_of()
     start, key = nn.unbox(of.init(jax.random.key(0))), jax.random.key(3)
     sums, _ = jax.jit(of)(start, frozen, batch, key)

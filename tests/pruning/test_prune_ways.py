@@ -11,6 +11,8 @@ from prunable import MODEL, SHAPE, WEIGH, cuts, prune, size, written
 from test_pretrain import error
 
 from bertzoo.cli.main import main
+from bertzoo.pruning.costs import betas, flops, parameters
+from bertzoo.pruning.structure import declare
 from bertzoo.runs import any_model, prune_layout
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -41,10 +43,32 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
         assert all(n % 8 == 0 for name, n in found["sizes"]["after"].items() if name.endswith("/f"))
         assert found["multiples"]["weight"] >= found["multiples"]["weight_without"]
         assert mentions(said, *(f"{found['multiples'][key]:.1%}" for key in ("weight", "weight_without")))
+    if "--target.kind=flops" in options:
+        check_weighed_by_operations(folder, run, options, capsys)
     if "--teaching.ground_truth=0.5" in options:
         lines = (prune_layout.part(run, 1, "tune") / "metrics.jsonl").read_text()
         assert "teacher_mlm_loss" in lines and "distillation_loss" in lines
     assert re.search(r"( [hfakv] \d+%)+  [a-z ]+( [hfakv] \d+%)+  lr", said) and any_model.read_model(run).params
+
+
+def check_weighed_by_operations(folder, run, options, capsys):
+    """The first penalty, of vectors of ones, is the sum of β; a run that began with another β does not resume."""
+    model = any_model.read_model(folder / "unpruned")
+    structure = declare(model.model, model.head)
+    by_operations, by_parameters = (betas(structure, cost) for cost in (flops(structure, 16), parameters(structure)))
+    sums = [sum(beta[name] * n for name, n in structure.sizes.items()) for beta in (by_operations, by_parameters)]
+    lines = (prune_layout.part(run, 1, "weigh") / "metrics.jsonl").read_text().splitlines()
+    first = next(line["penalty"] for line in map(json.loads, lines) if line.get("split") == "train")
+    assert first == pytest.approx(sums[0], rel=1e-5) and abs(first / sums[1] - 1) > 0.05
+    record = json.loads((run / "run.json").read_text())
+    assert record.pop("beta") == {"unit": "operations"}
+    shutil.rmtree(prune_layout.part(run, 2, "tune"))
+    shutil.rmtree(run / prune_layout.MODEL)
+    (run / "run.json").write_text(json.dumps(record))
+    said = error(capsys, "prune", str(folder / "prune.toml"), f"--run_dir={run}", *options)
+    assert mentions(said, run, "parameters", "operations", "--run_dir")
+    (run / "run.json").write_text(json.dumps(record | {"beta": {"unit": "operations"}}))
+    assert prune(folder, run, *options) == 0
 
 
 @pytest.mark.slow
