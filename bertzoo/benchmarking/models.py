@@ -11,7 +11,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import hub_download
-from bertzoo.export.companions import companions, read_metadata
+from bertzoo.export.companions import read_metadata
 from bertzoo.models import Model
 from bertzoo.models.tasks import SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
@@ -110,23 +110,19 @@ def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[Bench
 
 def read_description(file: Path) -> FileDescription:
     """Read the JSON beside a file, if there is one; raises UserError if it is damaged or belongs to another file."""
-    document = read_metadata(file)
+    document = read_metadata(file, "inputs", "precision", "head")
     if document is None:
         return FileDescription()
-    try:
-        model = document.get("model", {})
-        return FileDescription(
-            inputs=tuple(document["inputs"]),
-            precision=document["precision"],
-            head=document["head"]["kind"],
-            parameters=document.get("parameters"),  # absent in files of earlier versions
-            vocabulary=model.get("vocab_size"),
-            positions=model.get("max_positions"),
-            flops=dict(document.get("flops", {})),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        path = file.with_name(companions(file)[0])
-        raise UserError(f"{path} is damaged. Export the file again, or move {path.name} away.") from error
+    model = document.get("model", {})
+    return FileDescription(
+        inputs=tuple(document["inputs"]),
+        precision=document["precision"],
+        head=document["head"]["kind"],
+        parameters=document.get("parameters"),  # absent in files of earlier versions
+        vocabulary=model.get("vocab_size"),
+        positions=model.get("max_positions"),
+        flops=document.get("flops", {}),
+    )
 
 
 def untrained(model: Model, name: str) -> Pretrained:

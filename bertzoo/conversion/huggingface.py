@@ -40,7 +40,7 @@ def read_huggingface(directory: Path) -> Pretrained:
         kind = config["model_type"]
     except KeyError as error:
         raise UserError(f'{path} has no model_type, which names the kind of model. Add it, such as "bert".') from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise UserError(f"{path} is not a config of a model: {error}. Download it again.") from error
     families = {family.model_type: family for family in FAMILIES}
     if not isinstance(kind, str) or kind not in families:

@@ -9,8 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from bertzoo.core.errors import UserError
+from bertzoo.core.schema import show
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Compute
+
+_TEXTS = ("format?", "path?", "from?", "task?", "sentence?", "license?", "language?", "base_model?")
+# `Pretrained.source` on disk, as a pattern of core/documents.
+SOURCE = {
+    **dict.fromkeys(_TEXTS, str),
+    **dict.fromkeys(("step?", "seed?", "epoch?", "max_length?", "nulls?"), int),
+    "own?": dict,
+    "parameters_sha256": str,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +56,16 @@ class Pretrained:
 def inherited(source: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a `source` that also hold for models made from it: license, language and base_model."""
     return {key: source[key] for key in ("license", "language", "base_model") if key in source}
+
+
+def source_number(source: Mapping[str, Any], name: str, default: float) -> float:
+    """Return a number of a `source`, which may be text, or the default; raises UserError if it is not a number."""
+    try:
+        return type(default)(source.get(name, default))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UserError(
+            f"the model's source.{name} = {show(source[name])} is not a number. Convert the model again."
+        ) from error
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:

@@ -158,9 +158,8 @@ def _read_config(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        config = read_json(path)
-        return {name: value for name, value in config.items() if value is not None}
-    except (ValueError, AttributeError) as error:
+        return {name: value for name, value in read_json(path).items() if value is not None}
+    except ValueError as error:
         raise UserError(f"{path} is not a config of a model: {error}. Copy it again from the release.") from error
 
 

@@ -35,6 +35,7 @@ _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
     "sentencepiece": {"remove_space": (True,), "sp_model_kwargs": _NONE, "add_prefix_space": (True,)},
 }
 _NO_MORE = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+_LISTS = {"added_tokens_decoder?": dict | None, **{f"{name}?": list | dict | None for name in _NO_MORE}}
 _SAME = {"bos": "cls", "eos": "sep"}
 _TOKENS = ("pad", "unk", "cls", "sep", "mask")
 # Options of padding, truncation and the origin of files, which do not change the ids of a text.
@@ -72,12 +73,12 @@ _IGNORED = {
 }
 
 
-def read_table(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, or {} if there is no file; raises CorpusError if it is damaged."""
+def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
+    """Return the object in a JSON file, or {} if there is no file; raises CorpusError if it is damaged or unfit."""
     if not path.is_file():
         return {}
     try:
-        return read_json(path)
+        return read_json(path, pattern)
     except ValueError as error:
         raise CorpusError(f"{path} is damaged: {error}. Download it again.") from error
 
@@ -145,7 +146,7 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
                 raise UserError(f"{path}: the setting {setting} = {value!r} is unknown. Use a tokenizer without it.")
     ids = {tokenizer.token(index): index for index in special.values()}
     for path, content, index in _added(directory, whole, entire):
-        if ids.get(content) != index:
+        if not isinstance(content, str) or ids.get(content) != index:
             known = ", ".join(f"{token} = {number}" for token, number in ids.items())
             raise UserError(
                 f"{path}: the added token {content!r} with id {index} is not supported. Supported are {known}. Use a "
@@ -159,7 +160,7 @@ def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[P
     decoder = read_table(options).get("added_tokens_decoder") or {}
     try:
         tokens = [(options, _content(value), int(index)) for index, value in decoder.items()]
-    except (AttributeError, ValueError) as error:
+    except ValueError as error:
         raise UserError(
             f"{options} is damaged: the keys of added_tokens_decoder must be token ids. Download it again."
         ) from error

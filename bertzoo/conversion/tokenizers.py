@@ -7,14 +7,28 @@ from typing import Any
 
 from bertzoo.conversion import tokenizer_options, unigram
 from bertzoo.conversion.pretrained import fits
+from bertzoo.core.documents import DocumentError, fitting
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece, SentencePieceTokenizer
-from bertzoo.data.tokenizers.vocabulary import Tokenizer, vocabulary_file
-from bertzoo.data.tokenizers.wordpiece import LONGEST_WORD, WordPiece, WordPieceTokenizer
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.data.tokenizers.wordpiece import LONGEST_WORD, WordPiece, WordPieceTokenizer, read_entries
 
 WHOLE, VOCABULARY, PIECES = "tokenizer.json", "vocab.txt", "spiece.model"
 _BERT = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
 _ALBERT = {**_BERT, "pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "[CLS]", "eos_token": "[SEP]"}
+
+_WHOLE = {
+    "model?": {"type?": object},
+    "normalizer?": dict | None,
+    "pre_tokenizer?": dict | None,
+    "added_tokens?": [dict],
+}
+_WORDPIECE = {
+    "model": {"vocab": {str: int}},
+    "normalizer": {"lowercase?": bool, "strip_accents?": bool | None, "handle_chinese_chars?": bool},
+}
+_UNIGRAM = {"model": {"vocab": [(str, float)]}}
+_STEPS = {"type?": str, "normalizers?": [{"type": str}]}
 
 
 def read_tokenizer(directory: Path) -> Tokenizer | None:
@@ -26,7 +40,7 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
     pieces, plain, path = directory / PIECES, directory / VOCABULARY, directory / WHOLE
     if pieces.is_file() and plain.is_file():
         raise UserError(f"{directory} holds both {PIECES} and {VOCABULARY}. Remove the one that is not its vocabulary.")
-    whole = tokenizer_options.read_table(path)
+    whole = tokenizer_options.read_table(path, _WHOLE)
     if pieces.is_file():
         tokenizer = _read_sentencepiece(directory, whole)
     elif path.is_file():
@@ -50,7 +64,7 @@ def _options(directory: Path, kind: str) -> dict[str, Any]:
 
 def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     path = directory / WHOLE
-    model, normalizer = whole.get("model") or {}, whole.get("normalizer") or {}
+    model, normalizer = whole.get("model", {}), whole.get("normalizer") or {}
     if model.get("type") == "Unigram":
         raise UserError(f"{path} describes a SentencePiece tokenizer, but {directory} has no {PIECES}. Add it.")
     supported = {
@@ -67,9 +81,7 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
             raise UserError(
                 f"{path}: {name} = {value!r} is not supported, only {ours!r} is. Use a tokenizer that has it."
             )
-    numbers = model.get("vocab")
-    if not isinstance(numbers, dict) or not all(isinstance(number, int) for number in numbers.values()):
-        raise UserError(f"{path} is damaged: the vocabulary must be a table of token ids. Download it again.")
+    numbers = _fitting(whole, _WORDPIECE, path)["model"]["vocab"]
     entries = sorted(numbers, key=numbers.__getitem__)
     if [numbers[entry] for entry in entries] != list(range(len(entries))):
         raise UserError(
@@ -83,9 +95,15 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     }
     config = _agreed_config(directory, "wordpiece", "", options)
     if (directory / VOCABULARY).is_file():
-        plain = vocabulary_file(str(directory / VOCABULARY)).read_text(encoding="utf-8").rstrip("\n").split("\n")
-        _check_same_entries([entry.rstrip("\r") for entry in plain], entries, directory / VOCABULARY)
+        _check_same_entries(read_entries(directory / VOCABULARY), entries, directory / VOCABULARY)
     return WordPieceTokenizer(replace(config, vocab_size=max(len(entries), 6)), entries, str(path))
+
+
+def _fitting(part: dict[str, Any], pattern: Any, path: Path) -> dict[str, Any]:
+    try:
+        return fitting(part, pattern)
+    except DocumentError as error:
+        raise UserError(f"{path} is damaged: {error}. Download it again.") from error
 
 
 def _check_same_entries(plain: list[str], entries: list[str], path: Path) -> None:
@@ -132,21 +150,18 @@ def _read_sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     path, pieces = directory / WHOLE, directory / PIECES
     if not path.is_file():
         return _config("sentencepiece", str(pieces), _options(directory, "sentencepiece")).load()
-    model, normalizer = whole.get("model") or {}, whole.get("normalizer") or {}
+    model, normalizer = whole.get("model", {}), whole.get("normalizer") or {}
     if model.get("type") != "Unigram":
         raise UserError(
             f"{path}: model.type = {model.get('type')!r} is not supported beside {PIECES}, only 'Unigram'. Use a "
             "unigram tokenizer."
         )
-    steps = {step.get("type") for step in [normalizer, *(normalizer.get("normalizers") or ())]}
+    _fitting(whole, _UNIGRAM, path)
+    _fitting(normalizer, _STEPS, path)
+    steps = {step.get("type") for step in [normalizer, *normalizer.get("normalizers", ())]}
     options = {"do_lower_case": "Lowercase" in steps, "keep_accents": "StripAccents" not in steps}
     tokenizer = _agreed_config(directory, "sentencepiece", str(pieces), options).load()
-    try:
-        theirs = [(str(piece), float(score)) for piece, score in model["vocab"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{path} is damaged: its vocabulary must be a list of [piece, score] pairs. Download it again."
-        ) from error
+    theirs = [(piece, float(score)) for piece, score in model["vocab"]]
     if (different := unigram.describe_difference(tokenizer.contents, theirs)) is not None:
         raise UserError(f"{pieces} and {WHOLE} disagree: {different}. Remove the file that is not the model's.")
     return tokenizer

@@ -242,8 +242,8 @@ def _clear(temporary: Path, folder: Path) -> None:
     """Remove a temporary directory; unless its last file has moved to `folder`, also the companions moved before."""
     names = []
     with suppress(FileNotFoundError, DocumentError):
-        names = read_json(temporary / _MOVING, list)
-    if names and all(isinstance(name, str) and Path(name).name == name for name in names):
+        names = read_json(temporary / _MOVING, [str])
+    if names and all(Path(name).name == name for name in names):
         *companions, last = names
         for name in companions if (temporary / last).exists() else ():
             if name.startswith(last) and not (temporary / name).exists():

@@ -161,12 +161,16 @@ def find(name: str | Path, folder: str = "") -> Path:
     raise ConfigError(f"{name} is neither a file nor the name of a shipped config{hint}")
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raises ConfigError naming the file."""
+def read_toml(path: Path, pattern: Any = dict) -> dict[str, Any]:
+    """Read a TOML file; raises ConfigError naming the file, and the key whose value does not fit the pattern."""
     try:
-        return documents.read_toml(path)
+        table = documents.read_toml(path)
     except documents.DocumentError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}. Correct it, and save it as UTF-8.") from error
+    try:
+        return documents.fitting(table, pattern)
+    except documents.DocumentError as error:
+        raise ConfigError(f"{path} cannot be used: {error}. Correct it.") from error
 
 
 @contextmanager

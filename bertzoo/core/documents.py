@@ -1,46 +1,55 @@
-"""Read JSON and TOML: any invalid text, even a hostile one, raises DocumentError."""
+"""Read JSON and TOML: any invalid text, even a hostile one, raises DocumentError.
+
+A pattern gives the types that a document must have. It is a type, a union of types or a Literal, where `object` allows
+anything; `[pattern]` for a list; a tuple of patterns for a list of as many items; `{key: pattern}` for an object with
+these keys and any others, where a key that ends in "?" may be missing; or `{str: pattern}` for an object whose values
+all fit. An integer fits 64 bits and also counts as a float.
+"""
 
 import json
 import tomllib
+from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from bertzoo.core.errors import UserError
+from bertzoo.core.schema import fits_bits, join, show
 
 LIMIT = 256 << 20  # bytes; the largest documents are tokenizers and SQuAD's files
-_NAMES = {dict: "an object", list: "a list"}
+_NAMES = {dict: "an object", list: "a list", tuple: "a list", str: "text", NoneType: "null"}
+_NAMES |= {bool: "true or false", int: "an integer", float: "a number"}
 
 
 class DocumentError(UserError, ValueError):
     """Text that is not valid JSON or TOML, or not of the required type; the message gives the reason."""
 
 
-def read_json(path: Path, kind: type = dict, advice: str = "", **options: Any) -> Any:
+def read_json(path: Path, pattern: Any = dict, advice: str = "", **options: Any) -> Any:
     """Return the content of a JSON file in UTF-8.
 
-    kind: required type. advice: last sentence of the error, which then also names the file. options: for `json.loads`.
-    Raises DocumentError, and OSError if the file cannot be read.
+    pattern: required types. advice: last sentence of the error, which then also names the file. options: for
+    `json.loads`. Raises DocumentError, and OSError if the file cannot be read.
     """
     try:
-        return parse_json(_contents(path), kind, **options)
+        return parse_json(_contents(path), pattern, **options)
     except DocumentError as error:
         raise (DocumentError(f"{path} is damaged: {error}. {advice}") if advice else error) from error.__cause__
 
 
-def parse_json(text: str | bytes, kind: type = dict, **options: Any) -> Any:
-    """Return the value of a JSON text, or of its UTF-8 bytes; raises DocumentError unless it is JSON of type `kind`."""
+def parse_json(text: str | bytes, pattern: Any = dict, **options: Any) -> Any:
+    """Return the value of a JSON text, or of its UTF-8 bytes; raises DocumentError unless it is JSON that fits."""
     try:
         value = json.loads(_decoded(text), **options)
     except (ValueError, RecursionError) as error:  # ValueError also for integers of too many digits
         raise DocumentError(_reason(error)) from error
-    if not isinstance(value, kind):
-        raise DocumentError(f"it is {_NAMES.get(type(value), repr(value)[:40])}, not {_NAMES[kind]}")
-    return value
+    return fitting(value, pattern)
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file in UTF-8; raises DocumentError if it is invalid, OSError if unreadable."""
-    return parse_toml(_contents(path))
+def read_toml(path: Path, pattern: Any = dict) -> dict[str, Any]:
+    """Return the content of a TOML file in UTF-8; raises DocumentError if invalid or unfit, OSError if unreadable."""
+    return fitting(parse_toml(_contents(path)), pattern)
 
 
 def parse_toml(text: str | bytes) -> dict[str, Any]:
@@ -49,6 +58,48 @@ def parse_toml(text: str | bytes) -> dict[str, Any]:
         return tomllib.loads(_decoded(text))
     except (ValueError, RecursionError) as error:
         raise DocumentError(_reason(error)) from error
+
+
+def fitting(value: Any, pattern: Any, key: str = "") -> Any:
+    """Return the value; raises DocumentError naming the first key whose value does not fit the pattern, and both types.
+
+    key: dotted path of the value in its document, empty for the whole.
+    """
+    if isinstance(pattern, list | tuple) and isinstance(value, list):
+        if isinstance(pattern, tuple) and len(value) != len(pattern):
+            raise DocumentError(f"{key or 'it'} has {len(value)} items, not {len(pattern)}")
+        patterns = pattern if isinstance(pattern, tuple) else repeat(pattern[0])
+        for index, (item, inner) in enumerate(zip(value, patterns, strict=False)):
+            fitting(item, inner, join(key, str(index)))
+    elif isinstance(pattern, dict) and isinstance(value, dict):
+        if str in pattern:
+            pattern = dict.fromkeys(value, pattern[str])
+        for name, inner in pattern.items():
+            plain = name.removesuffix("?")
+            if plain in value:
+                fitting(value[plain], inner, join(key, plain))
+            elif plain == name:
+                raise DocumentError(f"it has no {join(key, name)}")
+    elif not any(_is_of(value, kind) for kind in _kinds(pattern)):
+        shown = _NAMES[type(value)] if value is None or isinstance(value, list | dict) else show(value)
+        shown += f" ({value.bit_length()} bits)" if isinstance(value, int) and value.bit_length() > 63 else ""
+        expected = " or ".join(_NAMES[kind] if isinstance(kind, type) else show(kind) for kind in _kinds(pattern))
+        raise DocumentError(f"{key or 'it'} is {shown}, not {expected}")
+    return value
+
+
+def _kinds(pattern: Any) -> Sequence[Any]:
+    return [type(pattern)] if isinstance(pattern, list | tuple | dict) else get_args(pattern) or [pattern]
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    if not isinstance(kind, type):  # a value of a Literal
+        return type(value) is type(kind) and value == kind
+    if isinstance(value, bool):
+        return kind in (bool, object)
+    if isinstance(value, int) and kind in (int, float):
+        return fits_bits(value, 64 if kind is int else 1024)
+    return isinstance(value, kind)
 
 
 def _contents(path: Path) -> bytes:

@@ -134,15 +134,20 @@ def _value(tp: Any, value: Any, path: str, base: Any, complete: bool) -> Any:
 
 def _scalar(tp: Any, value: Any) -> Any:
     if tp is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-        return float(value) if is_number else _MISMATCH
+        is_number = isinstance(value, float) or fits_bits(value, 1024)
+        return float(value) if is_number and not math.isnan(value) else _MISMATCH
     if typing.get_origin(tp) is Literal:
         return value if any(type(a) is type(value) and a == value for a in typing.get_args(tp)) else _MISMATCH
     if tp in _WORDS:
-        return value if type(value) is tp else _MISMATCH
+        return value if type(value) is tp and (tp is not int or fits_bits(value, 64)) else _MISMATCH
     if tp is types.NoneType or dataclasses.is_dataclass(tp) or typing.get_origin(tp) is tuple:
         return _MISMATCH
     raise TypeError(f"a config field cannot be of type {tp}")
+
+
+def fits_bits(value: Any, bits: int) -> bool:
+    """Return whether a value is an integer, but no boolean, of at most `bits` bits: arrays hold 64, floats 1024."""
+    return type(value) is int and -(1 << (bits - 1)) <= value < 1 << (bits - 1)
 
 
 def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:

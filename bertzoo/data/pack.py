@@ -155,8 +155,11 @@ def plan_rows(
         directory.mkdir(parents=True, exist_ok=True)
         summary = _compute(corpus.split(split), split, packing, sentence, max_length, seed, stem)
     rows = np.load(stem.with_suffix(".npy"), mmap_mode="r")
-    counts = {name: summary[name] for name in ("positives", "fallbacks", "truncated_tokens")}
+    counts = {name: summary[name] for name in _COUNTS}
     return RowPlan(rows=rows, sentence=sentence, max_length=max_length, **counts)
+
+
+_COUNTS = ("positives", "fallbacks", "truncated_tokens")
 
 
 def _cached(stem: Path) -> dict[str, Any] | None:
@@ -165,9 +168,9 @@ def _cached(stem: Path) -> dict[str, Any] | None:
     if not (rows.exists() and summary_file.exists()):
         return None
     try:
-        summary = read_json(summary_file)
+        summary = read_json(summary_file, {**dict.fromkeys(_COUNTS, int), "sha256": str})
         return summary if summary["sha256"] == sha256(rows) else None
-    except (ValueError, KeyError):
+    except ValueError:
         return None
 
 

@@ -2,10 +2,30 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from bertzoo.conversion.pretrained import SOURCE
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
+from bertzoo.export.options import Precision
+
+_PORTS = [(str, Literal["float32", "int32", "int64"], [int])]  # name, type and shape
+_METADATA = {
+    "format": str,
+    "precision": Precision,
+    "model": {"vocab_size?": int, "max_positions?": int},
+    "head": {"kind": str},
+    "inputs": {str: str},
+    "source": SOURCE,
+    "signatures": {str: {"length": int}},
+    "ports": {str: {"inputs": _PORTS, "outputs": _PORTS}},
+    "parameters": int,
+    "lengths": {"shortest": int, "longest": int},
+    "flops": {str: int},
+    "sentences": str | list,
+    "scores": dict | None,
+    "request": str,
+}
 
 
 def companions(file: Path) -> tuple[str, str]:
@@ -16,10 +36,11 @@ def companions(file: Path) -> tuple[str, str]:
     return f"{file.name}.json", f"{file.name}.files"
 
 
-def read_metadata(file: Path) -> dict[str, Any] | None:
-    """Read the metadata JSON beside a file; None if there is none.
+def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
+    """Read the metadata JSON beside a file; None if there is none. needed: keys of it that the caller reads.
 
-    Raises UserError if the JSON is damaged, belongs to another file or has the name that earlier versions gave it.
+    Raises UserError if the JSON is damaged, lacks a key, belongs to another file or has the name that earlier versions
+    gave it.
     """
     path, old = file.with_name(companions(file)[0]), file.with_suffix(".json")
     if not path.is_file():
@@ -31,10 +52,11 @@ def read_metadata(file: Path) -> dict[str, Any] | None:
             )
         return None
     try:
-        document = read_json(path)
+        pattern = {key if key in needed else f"{key}?": types for key, types in _METADATA.items()}
+        document = read_json(path, {"sha256": str, **pattern})
         recorded = document["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged. Convert the model again, or move {path.name} away.") from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}. Convert the model again, or move {path.name} away.") from error
     if recorded != (actual := file_hash(file)):
         raise UserError(
             f"{path} describes a file with the hash {recorded}, but {file.name} has {actual}. Convert the model again, "
@@ -51,6 +73,6 @@ def file_hash(file: Path) -> str:
 
 def _recorded_hash(path: Path) -> str | None:
     try:
-        return read_json(path)["sha256"]
-    except (ValueError, KeyError, TypeError):  # not a metadata JSON
+        return read_json(path, {"sha256": str})["sha256"]
+    except ValueError:  # not a metadata JSON
         return None

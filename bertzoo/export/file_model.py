@@ -196,7 +196,7 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
     """Read the JSON and tokenizer beside an exported file; raises UserError naming a missing one."""
     document, folder = (path.with_name(name) for name in companions(path))
     copy = "Copy it from where `bertzoo convert` wrote the file, or convert the model again."
-    if (description := read_metadata(path)) is None:
+    if (description := read_metadata(path, "format", "model", "head", "source", "inputs", "signatures")) is None:
         raise UserError(f"{path} has no {document.name} beside it, which describes its inputs and labels. {copy}")
     if description.get("sentences") == "random ids":
         raise UserError(
@@ -213,7 +213,7 @@ def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple
     try:
         target = targets(python)[description["format"]]
         return target, config.from_dict(any_model.ModelTables, {name: description[name] for name in ("model", "head")})
-    except (KeyError, TypeError, UserError) as error:
+    except (KeyError, UserError) as error:
         document = path.with_name(companions(path)[0])
         raise UserError(f"{document} is damaged, or of another version ({error}). Convert the model again.") from error
 

@@ -40,8 +40,9 @@ def evaluate_split(
     """Score a model on a split of its own task or of the task `task`, or on the rows of a file.
 
     split: train, dev or test, by default dev. input: a file with the columns that a task `own` was trained on. output:
-    a directory for answers to questions. Returns `task`, `examples` (count by split), `scores` (points by split and
-    metric), `score`, `loss`, and `collapsed` (all predictions are equal). Raises UserError if the split has no labels.
+    a directory for answers to questions. Returns `task`, `examples` (count by split), `skipped` (count of malformed
+    rows by split and reason, if any), `scores` (points by split and metric), `score`, `loss`, and `collapsed` (all
+    predictions are equal). Raises UserError if the split has no labels.
     """
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
@@ -65,7 +66,9 @@ def evaluate_split(
     labels = model.task(task, data_dir)
     check_files(model, directory, split, labels.name)
     model = model.for_task(labels, tell)
-    examples = {part: read_split(labels, part, directory, tell).examples for part in labels.parts(split)}
+    read = {part: read_split(labels, part, directory, tell) for part in labels.parts(split)}
+    examples = {part: rows.examples for part, rows in read.items()}
+    skipped = {part: rows.skipped for part, rows in read.items() if rows.skipped}
     for part, rows in examples.items():
         if unlabelled := sum(example.label is None for example in rows):
             raise UserError(
@@ -74,7 +77,8 @@ def evaluate_split(
             )
         warn_unknown(model.tokenizer, rows, part, tell)
     figures = model.score(labels, examples, batch_size)
-    return {"task": labels.name, "examples": {part: len(rows) for part, rows in examples.items()}, **figures}
+    counts = {part: len(rows) for part, rows in examples.items()}
+    return {"task": labels.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **figures}
 
 
 def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_dir: str) -> str:

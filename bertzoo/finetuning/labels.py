@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from bertzoo.conversion import tensors
-from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.conversion.pretrained import Pretrained, source_number
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, resolve_name
 from bertzoo.finetuning.scoring import Predictor
@@ -86,5 +86,5 @@ def teacher_logits(
     objective = LabelledObjective(model=module, numbers=task.kind == "regression")
     predictor = Predictor(lambda params, batch: objective.logits(params, batch, None), mesh, recipe.batch_size)
     slots, logits = predictor(params, rows, bucket_lengths([rows], recipe.buckets, longest), 1.0)
-    scale = float(model.source.get("scale", 1.0)) / recipe.scale
+    scale = source_number(model.source, "scale", 1.0) / recipe.scale
     return rows.restore(slots, logits) * np.float32(scale), record

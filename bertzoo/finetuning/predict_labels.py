@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.finetuning.labels import relabel
 from bertzoo.finetuning.saved_model import SPANS, SavedModel, load_saved, mesh
@@ -150,4 +151,4 @@ def label_model(model: SavedModel) -> LabelModel:
         raise UserError(f"{model.path} gives a text several labels, but bertzoo's tasks have one. Name another model.")
     elif head.problem_type == "regression" or len(head.labels) == 1:
         kind = "regression"
-    return LabelModel(**vars(model), kind=kind, scale=float(model.pretrained.source.get("scale", 1.0)))
+    return LabelModel(**vars(model), kind=kind, scale=source_number(model.pretrained.source, "scale", 1.0))

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
@@ -191,5 +192,5 @@ def noted_options(source: Mapping[str, Any], head: Any) -> tuple[SquadOptions, b
     """The options and `nulls` that `squad_notes` recorded in `source`; missing fields get the head's defaults."""
     joint = isinstance(head, JointSpanExtraction)
     options = SquadOptions(joint=joint, candidates=head.beam) if joint else SquadOptions()
-    noted = {name: (float if name == "threshold" else int)(source[name]) for name in NOTED if name in source}
+    noted = {name: source_number(source, name, 0.0 if name == "threshold" else 0) for name in NOTED if name in source}
     return replace(options, **noted), bool(source.get("nulls", 0))

@@ -32,7 +32,8 @@ from bertzoo.train.stage_setup import RateFactor, StageSetup
 from bertzoo.train.step import Batch
 
 SCORES, METRICS, MODEL = "scores.json", "metrics.jsonl", "model"
-_KEYS = {"epoch", "step", "score", "scores", "collapsed"}  # keys of every epoch in scores.json
+# An epoch in scores.json.
+_EPOCH = {"epoch": int, "step": int, "score": float, "scores": {str: {str: float}}, "collapsed": bool, "loss?": float}
 _LAYER = re.compile(r"encoder/layers_(\d+)/")
 _BELOW_LAYERS = ("embedding/", "encoder/projection/")
 
@@ -260,11 +261,8 @@ def read_scores(file: Path) -> list[Figures]:
     if not file.is_file():
         return []
     try:
-        history = read_json(file, list)
-        if not all(entry.keys() >= _KEYS for entry in history):
-            raise ValueError(f"an epoch lacks one of {', '.join(sorted(_KEYS))}")
-        return history
-    except (ValueError, TypeError, AttributeError) as error:
+        return read_json(file, [_EPOCH])
+    except ValueError as error:
         raise UserError(
             f"{file} is damaged ({error}). Restore it, or remove {file.parent} to train that seed anew."
         ) from error

@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from bertzoo.core import atomic, paths
-from bertzoo.core.documents import read_json
+from bertzoo.core.documents import fitting, read_json
+
+_SIZES = ("needed", "arguments", "temporaries", "code")
+_COLLECTIVE = {"kind": str, "group": int, "count": int, "size": int, "sent": int}
+_RESULT = {"seconds": float, **{f"{size}?": int for size in _SIZES}, "collectives?": list | None}
 
 
 def result_folder(folder: Path | str | None = None) -> Path:
@@ -21,7 +25,9 @@ def result_key(program: str, *versions: str) -> str:
 def read_result(folder: Path, name: str) -> dict[str, Any] | None:
     """Return the cached result called `name`, or None if its file is missing or damaged."""
     try:
-        return read_json(folder / f"{name}.json")
+        result = read_json(folder / f"{name}.json", _RESULT)
+        fitting(result.get("collectives") or [], [_COLLECTIVE])
+        return result
     except (FileNotFoundError, ValueError):
         return None
 

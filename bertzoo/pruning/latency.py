@@ -40,6 +40,14 @@ _FIELDS = {
 # Fields that do not change the times; the number of layers does, but the sum over layers accounts for it.
 _FREE = ("layers", "vocab_size", "max_positions", "dropout", "attention_dropout", "initializer_range", "norm_epsilon")
 
+_DOCUMENT = {
+    "format": str,
+    "length": int,
+    "model": dict,
+    "sizes": {str: [int]},
+    "encoders": [{"sizes": {str: int}, "one_ms": float, "more_ms": float}],
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyTable:
@@ -70,7 +78,7 @@ class LatencyTable:
 def read_table(path: Path) -> LatencyTable:
     """Read a table; raises UserError if the file cannot be read or is not a complete table."""
     try:
-        document = read_json(path)
+        document = read_json(path, _DOCUMENT)
         if document.pop("format") != FORMAT:
             raise ValueError("it has another format")
         length, model, listed, encoders = (document.pop(name) for name in ("length", "model", "sizes", "encoders"))
@@ -86,8 +94,8 @@ def read_table(path: Path) -> LatencyTable:
         raise UserError(
             f"{path} cannot be read ({error.strerror}). Name a file of `bertzoo benchmark --table`."
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"it lacks {error}" if isinstance(error, KeyError) else error
+    except (ValueError, KeyError) as error:
+        why = f"it lacks the point {error}" if isinstance(error, KeyError) else error
         raise UserError(f"{path} is not a complete table of latencies ({why}). Measure it again.") from error
     return LatencyTable(length=length, model=model, sizes=sizes, one=one, more=more, measurement=document)
 

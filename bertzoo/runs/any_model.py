@@ -13,7 +13,7 @@ import numpy as np
 import tomli_w
 
 from bertzoo.conversion import huggingface, tensorflow1, tensors
-from bertzoo.conversion.pretrained import Pretrained, check_vocabulary, inherited
+from bertzoo.conversion.pretrained import SOURCE, Pretrained, check_vocabulary, inherited
 from bertzoo.core import config
 from bertzoo.core.documents import read_json, read_toml
 from bertzoo.core.errors import UserError
@@ -111,9 +111,9 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
 
 def _best_seed(path: Path) -> Path:
     try:
-        best = read_json(path / RESULTS)["best"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path / RESULTS} is damaged. Run the same bertzoo finetune again.") from error
+        best = read_json(path / RESULTS, {"best": int})["best"]
+    except ValueError as error:
+        raise UserError(f"{path / RESULTS} is damaged: {error}. Run the same bertzoo finetune again.") from error
     model = path / f"seed-{best}" / "model"
     if not model.is_dir():
         raise UserError(
@@ -180,11 +180,11 @@ def head_of(recipe: Checked) -> MaskedLanguageModel | ReplacedTokens:
 def _read_own(path: Path) -> Pretrained:
     file = path / MODEL
     try:
-        table = read_toml(file)
+        table = read_toml(file, {"source": SOURCE})
         source = table.pop("source")
         digest = source.pop("parameters_sha256")
         tables = config.from_dict(ModelTables, table)
-    except (ValueError, KeyError, AttributeError) as error:
+    except ValueError as error:
         raise UserError(f"{file} is damaged: {error}. Convert the model again.") from error
     except UserError as error:
         raise UserError(f"{file}: {error}") from error

@@ -27,6 +27,7 @@ from bertzoo.runs import provenance
 
 _LOG = logging.getLogger(__name__)
 OWNER = ".owner.json"
+_OWNER = {"id": str, "host": str, "since": str}
 METRICS = "metrics.jsonl"
 FILES = (
     "config.toml",
@@ -86,7 +87,7 @@ class Bucket:
     def owner(self) -> dict[str, Any]:
         """Return the owner mark (id, host, since), or {} if it is missing or damaged."""
         with contextlib.suppress(ValueError):
-            return parse_json(self.folder.read_bytes(OWNER)) if self.folder.has_file(OWNER) else {}
+            return parse_json(self.folder.read_bytes(OWNER), _OWNER) if self.folder.has_file(OWNER) else {}
         return {}
 
     def check_owner(self) -> None:

@@ -43,12 +43,7 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
     """Load a checkpoint of a run, or of a pruning run's last iteration; raises UserError if there is none."""
     run = RunDirectory(path)
     if run.bucket is None and kind_of(run.config) == "prune":
-        try:
-            iterations = config.read_toml(run.config)["cut"]["iterations"]
-        except KeyError as error:
-            raise UserError(
-                f"{run.config} lacks cut.iterations, which every pruning run writes. Restore it."
-            ) from error
+        iterations = config.read_toml(run.config, {"cut": {"iterations": int}})["cut"]["iterations"]
         run = RunDirectory(prune_layout.part(run.path, iterations, "tune"))
     run.fetch()
     if not run.path.exists():

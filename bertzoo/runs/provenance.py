@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 RUN_JSON = "run.json"
 TOKENIZER = "tokenizer"  # a folder beside run.json, and the key in run.json that holds the folder's file hashes
+_MODEL = {"path": str, "parameters_sha256": str, "step?": int, "license?": str, "language?": str, "base_model?": str}
+_RECORD = {
+    "corpus?": str,
+    "corpus_sha256?": str,
+    f"{TOKENIZER}?": {str: str},
+    "examples_sha256?": {str: str},
+    "from?": _MODEL,
+    "teacher?": _MODEL,
+}
 
 
 def write_run_json(directory: Path, record: dict[str, Any]) -> None:
@@ -38,7 +47,7 @@ def read_run_json(directory: Path, run: str) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return read_json(path)
+        return read_json(path, _RECORD)
     except ValueError as error:
         raise UserError(
             f"{run}/{RUN_JSON} is damaged ({error}). Restore a copy, or remove it and resume the run, which writes a "
@@ -124,7 +133,7 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
     expected = record.get("corpus_sha256")
     if where is not None:
         if expected is None:
-            address = f" at {record['corpus']}" if record else ""
+            address = f" at {record['corpus']}" if "corpus" in record else ""
             raise CorpusError(
                 f"{run} does not record its corpus's hash, so --corpus={where} cannot be compared with it. Restore the "
                 f"corpus{address} and leave --corpus out."
@@ -135,7 +144,8 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
         return Corpus.open(Path(default))
     if not record:
         raise CorpusError(f"{run} has not started to train: it has no {RUN_JSON}. Run `bertzoo pretrain` first.")
-    address = record["corpus"]
+    if (address := record.get("corpus")) is None:
+        raise CorpusError(f"{run}/{RUN_JSON} does not name the run's corpus. Restore a copy.")
     if not is_url(address) and not (Path(address) / manifest.NAME).is_file():
         remedy = "Restore it." if expected is None else "Name its new place with --corpus."
         raise CorpusError(f"the corpus of {run} is no longer at {address}. {remedy}")

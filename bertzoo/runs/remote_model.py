@@ -100,8 +100,8 @@ def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
     complete = [step for step in steps if step.isdecimal() and _is_complete(tree, step)]
     best = None
     if MODEL not in tree and RESULTS in tree:
-        with suppress(ValueError, KeyError, TypeError):  # the reader of the copy raises the error for it
-            best = str(parse_json(folder.read_bytes(RESULTS))["best"])
+        with suppress(ValueError):  # the reader of the copy raises the error for it
+            best = str(parse_json(folder.read_bytes(RESULTS), {"best": int})["best"])
     return max(complete, key=int, default=None), best
 
 
@@ -117,7 +117,7 @@ def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
     return {
         path: state
         for path, state in tree.items()
-        if path == f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}"
+        if path in (f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}", f"{_CHECKPOINTS}/{manifest.RUN}")
         or (path.startswith(tuple(folders)) and not path.startswith(training))
         or ("/" not in path and not path.endswith(_UNREAD) and not (safe and path.endswith(".bin")))
     }
@@ -127,7 +127,7 @@ def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell)
     """Update the copy in `home` to the files of `tree`: download new and changed ones, delete all others."""
     files, before = home / "files", {}
     with suppress(OSError, ValueError):
-        before = read_json(home / _RECORD)["files"]
+        before = read_json(home / _RECORD, {"files": {str: list}})["files"]
     same = {
         path
         for path, state in tree.items()

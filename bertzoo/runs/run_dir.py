@@ -168,7 +168,7 @@ class RunDirectory:
         """Return whether run.json names a corpus outside the run's directory; such a corpus is never rebuilt."""
         own = str(self.corpus.resolve()) if isinstance(self.corpus, Path) else self.corpus
         record = self.provenance()
-        return "corpus_sha256" in record and record["corpus"] != own
+        return "corpus_sha256" in record and record.get("corpus") != own
 
     def check_corpus(self, corpus: Corpus) -> None:
         """Raise CorpusError unless a corpus is the one that run.json names."""

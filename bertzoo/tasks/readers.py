@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bertzoo.core.documents import DocumentError, parse_json
+from bertzoo.core.documents import DocumentError, fitting, parse_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.data.sources import tfds
@@ -222,11 +222,14 @@ def _parquet(path: Path) -> DataTable:
 def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
     """Return by column the names of class integers, which Hugging Face's `datasets` writes into a table's metadata."""
     try:
-        features = parse_json((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+        document = parse_json((metadata or {}).get(b"huggingface", b"{}"), {"info?": {"features?": dict}})
+        features = document.get("info", {}).get("features", {})
+        classes = {name: feature.get("feature", feature) for name, feature in features.items() if type(feature) is dict}
+        named = {name: feature for name, feature in classes.items() if type(feature) is dict and "names" in feature}
+        fitting(named, {str: {"names": [str]}})
     except DocumentError as error:
         raise UserError(f"{path} has damaged metadata of Hugging Face: {error}. Write the table again.") from error
-    classes = {name: feature.get("feature", feature) for name, feature in features.items() if isinstance(feature, dict)}
-    return {name: tuple(feature["names"]) for name, feature in classes.items() if "names" in feature}
+    return {name: tuple(feature["names"]) for name, feature in named.items()}
 
 
 def _words(path: Path) -> DataTable:

@@ -65,8 +65,9 @@ def read_contents(checkpoint: Path | str) -> Contents:
     manifest.verify(checkpoint, arrays=False)
     try:
         meshes: list[dict[str, int]] = []
-        params, training = (_stored_arrays(checkpoint / item, meshes) for item in ("params", "training"))
+        params, training = (stored_arrays(checkpoint / item, meshes) for item in ("params", "training"))
         position = [name for name in training if name.startswith("position/")]
+        check_step(checkpoint)
         return Contents(
             step=_read_number(checkpoint, "step"),
             position={name.removeprefix("position/"): _read_number(checkpoint, name) for name in position},
@@ -89,14 +90,20 @@ def read_loss(checkpoint: Path) -> float | None:
     """Return the held-out loss saved with a checkpoint, or None; raises CheckpointError if its file is damaged."""
     file = checkpoint / "metrics" / "metrics"
     try:
-        return float(read_json(file)[LOSS]) if file.is_file() else None
-    except (ValueError, KeyError, TypeError) as error:
+        return float(read_json(file, {LOSS: float})[LOSS]) if file.is_file() else None
+    except ValueError as error:
         raise CheckpointError(
             f"the checkpoint's file {file} cannot be read ({error}). Use another checkpoint."
         ) from error
 
 
-def _stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, StoredArray]:
+def check_step(checkpoint: Path) -> None:
+    """Raise CheckpointError if a checkpoint holds another step than that of its name; any error if it is damaged."""
+    if (step := _read_number(checkpoint, "step")) != int(checkpoint.name):
+        raise manifest.another_step(checkpoint, step)
+
+
+def stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, StoredArray]:
     """Return the arrays of an item ("params" or "training") on disk by path; append the mesh of each to `meshes`."""
     handler = ocp.PyTreeCheckpointHandler(  # the default options would ask jax for devices, which a run may be using
         multiprocessing_options=ocp.options.MultiprocessingOptions(primary_host=None), enable_pinned_host_transfer=False

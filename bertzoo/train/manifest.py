@@ -1,9 +1,14 @@
-"""A sha256 manifest beside every checkpoint: it reveals a flipped bit, which orbax restores without an error."""
+"""A manifest beside every checkpoint: its step, its run and the SHA-256 of its files.
+
+It reveals a flipped bit, which orbax restores without an error, and a checkpoint copied over another one.
+"""
 
 import hashlib
 import json
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from bertzoo.core import atomic
 from bertzoo.core.documents import read_json
@@ -11,6 +16,8 @@ from bertzoo.core.errors import CheckpointError
 from bertzoo.core.paths import is_url
 
 SUFFIX = ".sha256.json"
+RUN = "run-id"  # file beside the checkpoints with the identity that their manifests share
+_MANIFEST = {"files": {str: str}, "step?": int, "run?": str}  # earlier versions wrote neither step nor run
 _ARRAY_DATA = "d"  # the directories in which orbax writes the arrays' bytes
 
 
@@ -35,12 +42,34 @@ def files_in(directory: Path) -> Iterator[Path]:
 
 def seal(checkpoint: Path) -> None:
     """Write the manifest of a committed checkpoint, atomically."""
-    content = {"files": {str(file.relative_to(checkpoint)): _digest(file) for file in files_in(checkpoint)}}
-    path = path_of(checkpoint)
+    files = {str(file.relative_to(checkpoint)): _digest(file) for file in files_in(checkpoint)}
+    content = {"step": int(checkpoint.name), "run": _run_id(checkpoint.parent), "files": files}
+    _write(path_of(checkpoint), json.dumps(content, indent=1))
+
+
+def _run_id(directory: Path) -> str:
+    """Return the identity of the run whose checkpoints are in a directory; without one, write that of a manifest or a
+    new one.
+    """
+    file = directory / RUN
+    if not file.is_file():
+        manifests = (_read(path) for path in sorted(directory.glob(f"*{SUFFIX}")))
+        _write(file, next((content["run"] for content in manifests if "run" in content), uuid.uuid4().hex))
+    return file.read_text(encoding="utf-8")
+
+
+def _write(path: Path, text: str) -> None:
     if is_url(str(path)):  # writing an object in a bucket is atomic
-        path.write_text(json.dumps(content, indent=1))
+        path.write_text(text)
     else:
-        atomic.write_json(path, content)
+        atomic.write_bytes(path, text.encode())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path, _MANIFEST)
+    except ValueError as error:
+        raise CheckpointError(f"the manifest {path} cannot be read ({error}). Use another checkpoint.") from error
 
 
 def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) -> bool:
@@ -48,16 +77,21 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
 
     arrays: also verify the bytes of array files; if False, only check that these files exist. unread: an item of the
     checkpoint to leave out.
-    Raises CheckpointError naming the first file that is missing or changed, or an unreadable manifest.
+    Raises CheckpointError naming the first file that is missing or changed, an unreadable manifest, or one of another
+    step or run.
     """
     path = path_of(checkpoint)
     if not path.exists():
         return False
-    try:
-        files = read_json(path)["files"].items()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"the manifest {path} cannot be read ({error}). Use another checkpoint.") from error
-    for name, digest in files:
+    content, run = _read(path), checkpoint.with_name(RUN)
+    if str(content.get("step", checkpoint.name)) != checkpoint.name:
+        raise another_step(checkpoint, content["step"])
+    if "run" in content and run.is_file() and run.read_text(encoding="utf-8") != content["run"]:
+        raise CheckpointError(
+            f"{checkpoint} was copied from another run: its manifest has the run {content['run']}, but {run} has "
+            f"{run.read_text(encoding='utf-8')[:40]}. Use another checkpoint."
+        )
+    for name, digest in content["files"].items():
         file = checkpoint / name
         if unread is not None and name.split("/")[0] == unread:
             continue
@@ -69,6 +103,11 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
                 "checkpoint."
             )
     return True
+
+
+def another_step(checkpoint: Path, step: int) -> CheckpointError:
+    """Return the error for a checkpoint that holds a step which its name does not give."""
+    return CheckpointError(f"{checkpoint} was copied from another one: it holds step {step}. Use another checkpoint.")
 
 
 def remove_orphans(directory: Path) -> None:

@@ -1,5 +1,6 @@
 """Find, verify and restore checkpoints."""
 
+import contextlib
 import dataclasses
 import errno
 import itertools
@@ -79,16 +80,22 @@ def check_compatible(directory: Path | str, abstract: State) -> None:
         saved = contents.read_contents(find_checkpoint(directory))
     except CheckpointError:
         return
-    for expected, stored in zip(map(named, items_of(abstract)), (saved.params, saved.training), strict=True):
-        for name in sorted(expected.keys() | stored.keys()):
-            ours, theirs = (
-                f"{tree[name].dtype} {tree[name].shape}" if name in tree else "nothing" for tree in (expected, stored)
+    for expected, stored in zip(items_of(abstract), (saved.params, saved.training), strict=True):
+        _check_arrays(Path(directory) / str(saved.step), expected, stored)
+
+
+def _check_arrays(checkpoint: Path, expected: Any, stored: Mapping[str, contents.StoredArray]) -> None:
+    """Raise CheckpointError naming the first array in which a checkpoint's item differs from the tree `expected`."""
+    expected = named(expected)
+    for name in sorted(expected.keys() | stored.keys()):
+        ours, theirs = (
+            f"{tree[name].dtype} {tree[name].shape}" if name in tree else "nothing" for tree in (expected, stored)
+        )
+        if ours != theirs:
+            raise CheckpointError(
+                f"the checkpoint {checkpoint} does not fit this model and optimiser: {name} is {theirs} there and "
+                f"{ours} here. Restore its config, or use another directory."
             )
-            if ours != theirs:
-                raise CheckpointError(
-                    f"the checkpoint {Path(directory) / str(saved.step)} does not fit this model and optimiser: "
-                    f"{name} is {theirs} there and {ours} here. Restore its config, or use another directory."
-                )
 
 
 def restore_state(checkpoint: Path, abstract: State) -> State:
@@ -109,6 +116,8 @@ def restore_state(checkpoint: Path, abstract: State) -> State:
     if failure := _failure_of_any(failure):
         raise failure
     assert restored is not None
+    if (step := int(restored[TRAINING]["step"])) != int(checkpoint.name):
+        raise DamagedCheckpoint(str(manifest.another_step(checkpoint, step)))
     return State(params=restored["params"], **restored[TRAINING])
 
 
@@ -124,6 +133,7 @@ def restore_params(
     sealed = _verify(checkpoint, unread=TRAINING)
     if isinstance(sealed, str):
         raise DamagedCheckpoint(sealed)
+    _check_before(checkpoint, abstract_params)
     options = ocp.options.MultiprocessingOptions()
     if not hosts.alone():
         process = jax.process_index()
@@ -131,6 +141,25 @@ def restore_params(
             primary_host=None, active_processes={process}, barrier_sync_key_prefix=f"process-{process}"
         )
     return _restore_items(checkpoint, {"params": abstract_params}, sealed, options)["params"], int(checkpoint.name)
+
+
+def _check_before(checkpoint: Path, abstract_params: Any) -> None:
+    """Raise CheckpointError if a checkpoint is of another model or step; a damaged one is left to orbax.
+
+    orbax also rejects another model, but TensorStore prints lines of its own meanwhile.
+    """
+    stored = None
+    with contextlib.suppress(Exception):  # orbax and tensorstore raise many types for a damaged file
+        stored = contents.stored_arrays(checkpoint / "params", [])
+    if stored is not None:
+        _check_arrays(checkpoint, abstract_params, stored)
+    try:
+        if not is_url(str(checkpoint)):
+            contents.check_step(checkpoint)
+    except CheckpointError:
+        raise
+    except Exception:  # its item "training" is damaged or was not copied, but is not needed
+        return
 
 
 def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:

@@ -135,8 +135,8 @@ def test_more_layers_than_tensors_where_they_share_them(tmp_path: Path, capsys: 
 SHARD = "a.safetensors"
 INDEX = "model.safetensors.index.json"
 PLACES: dict[str, tuple[Callable[[dict], Any], tuple]] = {
-    "a number": (lambda places: places | {"x": 1}, (INDEX, "tensor x", "1")),
-    "nowhere": (lambda places: places | {"x": None}, (INDEX, "tensor x", None)),
+    "a number": (lambda places: places | {"x": 1}, (INDEX, "weight_map.x", 1)),
+    "nowhere": (lambda places: places | {"x": None}, (INDEX, "weight_map.x", "null")),
     "not there": (lambda places: places | {"x": SHARD}, (INDEX, "tensor x", SHARD)),
     "above": (lambda places: places | {"x": f"../{SHARD}"}, (INDEX, f"../{SHARD}")),
     "a list": (lambda places: [*places], (INDEX, "damaged")),

@@ -123,6 +123,13 @@ def test_pieces_never_cross_files_and_keep_order(tmp_path):
         ("a.json", b"[]", ("a.json ", "JSON")),
         ("*.txt", None, ("*.txt", "no file")),
         ("a.txt,,b.txt", None, ("empty name",)),
+        ("a.docx", b"text", ("a.docx", ".txt", ".jsonl", ".zst", ".parquet")),
+        ("a.BZ2", b"text", ("a.BZ2", ".txt")),
+        ("a.txt", b"PK\x03\x04text", ("a.txt", ".jsonl")),
+        ("a.txt", b"BZh91AY&SYtext", ("a.txt", ".jsonl")),
+        ("a.txt", b"%PDF-1.7\ntext", ("a.txt", ".jsonl")),
+        ("a.txt", gzip.compress(b"text"), ("a.txt", ".gz")),
+        ("a.xz", gzip.compress(b"text"), ("a.xz", ".gz")),
     ],
 )
 def test_bad_files_raise_by_name(tmp_path, name, data, parts):

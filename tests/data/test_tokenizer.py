@@ -176,6 +176,18 @@ def test_bad_vocabularies_raise_by_name(tmp_path):
         WordPiece(vocab_size=5)
 
 
+@pytest.mark.parametrize("entry", ["a\0b", "a\rb", "\r", "ab\r"])
+def test_a_vocabulary_with_nul_or_carriage_return_raises(tmp_path, entry):
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    file = tmp_path / "vocab.txt"
+    file.write_bytes("\n".join([*names, entry, ""]).encode())
+    with pytest.raises(CorpusError, match=mentioning(file, repr(entry), 6)):
+        WordPiece(path=str(file)).load()
+    file.write_bytes("\r\n".join([*names, "b", ""]).encode())  # a file of Windows
+    made = WordPiece(path=str(file)).load()
+    assert [made.token(index) for index in range(made.vocab_size)] == [*names, "b"]
+
+
 def test_a_sentencepiece_model_without_mask_raises(tmp_path):
     import io
 

@@ -27,6 +27,7 @@ from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.runs import any_model
 from bertzoo.tasks.custom import CustomFiles
+from bertzoo.tasks.readers import FEW
 from bertzoo.tasks.task import Example
 
 
@@ -368,11 +369,12 @@ def test_skipped_rows_are_logged_and_splits_selectable(
     (tmp_path / "dev.tsv").write_text(text + "20\tshort\n")
     out, err = said(capsys, "predict", models / "rte", "--split=dev", f"--data_dir={tmp_path}", "--json")
     assert len(out.splitlines()) == 20 and mentions(err, "dev", " 1 rows", "columns")
-    words = ["predict", models / "rte", "--task=mnli", "--split=dev", f"--data_dir={tmp_path}"]
+    out, err = said(capsys, "evaluate", models / "rte", f"--data_dir={tmp_path}", "--json")
+    assert json.loads(out)["skipped"] == {"dev": {FEW: 1}} and mentions(err, "dev", " 1 rows")
+    words = ["predict", tmp_path / "mnli", "--task=mnli", "--split=dev", f"--data_dir={tmp_path}"]
     base = any_model.read_model(models / "rte")
     mnli = SequenceClassification(labels=("entailment", "neutral", "contradiction"))
     planted.write(tmp_path / "mnli", base.model, mnli, base.tokenizer, task="mnli")
-    words[1] = tmp_path / "mnli"
     assert mentions(said(capsys, *words, code=2)[1], "dev_matched", "dev_mismatched")
     lines = text.splitlines()
     lines[3] = lines[3].rpartition("\t")[0] + "\t"

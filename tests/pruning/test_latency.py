@@ -183,9 +183,9 @@ def test_a_table_of_something_else():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d.pop("sizes"), ("complete table", "lacks 'sizes'")),
+        (lambda d: d.pop("sizes"), ("complete table", "sizes")),
         (lambda d: d.update(format="other"), ("complete table", "format")),
-        (lambda d: d["encoders"].pop(), ("complete table", "lacks (")),
+        (lambda d: d["encoders"].pop(), ("complete table", "(24,")),
         (lambda d: d["sizes"].update(h=[24, 1]), ("complete table", "sizes", "ascending")),
         (lambda d: d["sizes"].update(q=[1, 2]), ("complete table", "sizes", "ascending")),
         (lambda d: d["encoders"][0].update(one_ms=float("nan")), ("complete table", "time", "number")),

@@ -296,7 +296,7 @@ def broken(name: str) -> tuple[object, ...]:
         "cut": ("be read",),
         "list": ("not an object",),
         "version": ("version 2",),
-        "without": ("'median'",),
+        "without": ("median",),
         "points": ("accuracy", "170.0"),
         "nan": ("accuracy", " nan"),
         "text": ("'high'",),

@@ -129,7 +129,7 @@ def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(folder, buc
     assert same(any_model.read_model(f"{URL}/run", lines.append), any_model.read_model(folder / "run"))
     assert mentions(lines[2], f"{URL}/run", "copying") and opened
     (home,) = copies()
-    kept = {"10", "10.sha256.json"}
+    kept = {"10", "10.sha256.json", "run-id"}
     assert {path.name for path in (home / "files" / "checkpoints").iterdir()} == kept
     for path in bucket.find("/bucket/models/run/checkpoints"):  # the run is begun anew, and is behind
         if "/10" in path:

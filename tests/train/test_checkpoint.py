@@ -19,7 +19,7 @@ from messages import mentioning, mentions
 
 import bertzoo
 from bertzoo.core.errors import CheckpointError
-from bertzoo.train import manifest, optim
+from bertzoo.train import contents, manifest, optim
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.restore import find_checkpoint, restore_params
@@ -109,7 +109,7 @@ def test_keeps_the_last_and_best_checkpoints_with_their_manifests(tmp_path: Path
         checkpoints.save(state_at(7), loss=4.0)
         checkpoints.wait()
         assert checkpoints.latest() == relative / "7"  # as the user typed it
-    assert {path.name for path in tmp_path.iterdir()} == {
+    assert {path.name for path in tmp_path.iterdir()} == {manifest.RUN} | {
         f"{step}{suffix}" for step in (2, 6, 7) for suffix in ("", manifest.SUFFIX)
     }
     assert find_checkpoint(tmp_path, "best") == tmp_path / "2"
@@ -219,6 +219,56 @@ def test_a_checkpoint_of_another_model_raises_and_is_not_damage(saved: Path):
     with Checkpoints(saved) as checkpoints, pytest.raises(CheckpointError, match=mentioning(saved / "3", "model")):
         checkpoints.restore_latest(renamed)
     assert sorted(path.name for path in saved.iterdir() if path.is_dir()) == ["1", "2", "3"]
+
+
+def test_a_checkpoint_copied_over_another_is_rejected(saved: Path, caplog: pytest.LogCaptureFixture):
+    """An older step over the newest one, with its manifest or without one, as earlier versions may have written it."""
+    newest = saved / "3"
+    shutil.rmtree(newest)
+    shutil.copytree(saved / "2", newest)
+    shutil.copy(manifest.path_of(saved / "2"), manifest.path_of(newest))
+    readers = [manifest.verify, contents.read_contents, lambda path: restore_params(path.parent, abstract().params)]
+    for reader in readers:
+        with pytest.raises(CheckpointError, match=mentioning(newest, "step 2")):
+            reader(newest)
+    old = json.loads(manifest.path_of(newest).read_text())
+    manifest.path_of(newest).write_text(json.dumps({"files": old["files"]}))
+    for reader in readers[1:]:
+        with pytest.raises(CheckpointError, match=mentioning(newest, "step 2")):
+            reader(newest)
+    with Checkpoints(saved) as checkpoints:
+        restored = checkpoints.restore_latest(abstract())
+    assert restored is not None and int(restored.step) == 2 and mentions(caplog.text, newest, "step 2")
+
+
+def test_a_checkpoint_of_another_run_is_rejected(saved: Path, tmp_path: Path):
+    with Checkpoints(tmp_path / "other") as checkpoints:
+        checkpoints.save(state_at(3))
+    shutil.rmtree(saved / "3")
+    for name in ("3", f"3{manifest.SUFFIX}"):
+        source = tmp_path / "other" / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, saved / name)
+    ids = [(folder / manifest.RUN).read_text() for folder in (saved, tmp_path / "other")]
+    with pytest.raises(CheckpointError, match=mentioning(saved / "3", *ids)):
+        restore_params(saved, abstract().params)
+    assert restore_params(saved, abstract().params, 2)[1] == 2
+
+
+def test_checkpoints_copied_without_the_run_id_are_continued(saved: Path):
+    identity = (saved / manifest.RUN).read_text()
+    (saved / manifest.RUN).unlink()
+    assert restore_params(saved, abstract().params)[1] == 3
+    with Checkpoints(saved) as checkpoints:
+        checkpoints.save(state_at(4))
+    assert (saved / manifest.RUN).read_text() == identity and restore_params(saved, abstract().params)[1] == 4
+
+
+def test_manifests_of_earlier_versions_are_read(saved: Path):
+    for step in (2, 3):
+        path = manifest.path_of(saved / str(step))
+        path.write_text(json.dumps({"files": json.loads(path.read_text())["files"]}))
+    (saved / manifest.RUN).unlink()
+    assert manifest.verify(saved / "3") and restore_params(saved, abstract().params)[1] == 3
 
 
 def test_the_manifest_covers_every_file(saved: Path):

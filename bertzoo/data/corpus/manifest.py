@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from bertzoo.core import atomic
-from bertzoo.core.documents import parse_json, read_json
+from bertzoo.core.documents import fitting, parse_json, read_json
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.corpus.shard import SPLITS, FileRecord, ShardRecord, describe_file
+from bertzoo.data.corpus.shard import FILE, SHARD, SPLITS, FileRecord, ShardRecord, describe_file
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.tokenizers import tokenizer
 
@@ -21,6 +21,24 @@ FORMAT = 1
 NAME = "manifest.json"
 SETTINGS = "settings.json"  # file with the settings of the corpus; written first
 _UNHASHED = ("hash", "usage")  # keys not hashed, so that adding `usage` to an old corpus does not change its hash
+_SPLIT = {
+    "documents": int,
+    "sentences": int,
+    "tokens": int,
+    "sentence_index": FILE,
+    "document_index": FILE,
+    "shards": [SHARD],
+}
+_SIDECAR = {"text_sha256": str, "part": int, "documents": int, "shards": {str: SHARD}, "dropped": {str: int}}
+_MANIFEST = {
+    "hash": str,
+    "settings": {"format": int},
+    "tokenizer": {"vocab_size": int, "sha256": str},
+    "splits": dict.fromkeys(SPLITS, _SPLIT),
+    "dropped": {str: int},
+    "parts?": [{"source": str, "weight": float, "documents": int, "tokens": int}],
+    "usage?": {str: {"unknown?": int, "entries?": int}},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +105,13 @@ def read_manifest(directory: Path) -> Manifest:
 def parse_manifest(data: bytes, path: str) -> Manifest:
     """Parse and check `data`, the bytes of a manifest; raises CorpusError naming `path` and what is wrong."""
     try:
-        raw = parse_json(data)
+        raw = parse_json(data, {"settings": {"format": object}})
         if (version := raw["settings"]["format"]) != FORMAT:
             raise CorpusError(
                 f"{path} has format {version}, but this version of bertzoo reads format {FORMAT}. Tokenise the "
                 "source again."
             )
+        fitting(raw, _MANIFEST)
         manifest = Manifest(
             hash=raw["hash"],
             settings=raw["settings"],
@@ -103,9 +122,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
             },
             raw=raw,
         )
-    except KeyError as error:
-        raise CorpusError(f"{path} is damaged: it has no {error}. Tokenise the source again.") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError) as error:  # TypeError: further keys
         raise CorpusError(f"{path} is damaged ({error}). Tokenise the source again.") from error
     if manifest.hash != _hash(raw):
         raise CorpusError(f"{path} is damaged: its hash differs from that of its contents. Tokenise the source again.")
@@ -113,13 +130,12 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
 
 
 def _split_record(raw: dict[str, Any], usage: dict[str, int]) -> SplitRecord:
-    if not all(isinstance(count, int) for count in usage.values()):
-        raise ValueError(f"usage = {usage}")
     return SplitRecord(
         documents=raw["documents"],
         sentences=raw["sentences"],
         tokens=raw["tokens"],
-        **usage,
+        unknown=usage.get("unknown"),
+        entries=usage.get("entries"),
         sentence_index=FileRecord(**raw["sentence_index"]),
         document_index=FileRecord(**raw["document_index"]),
         shards=tuple(ShardRecord(**shard) for shard in raw["shards"]),
@@ -135,7 +151,7 @@ def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
     """Raise CorpusError unless `data`, the settings.json of the corpus at `place`, equals `ours`."""
     try:
         different = differences(ours, parse_json(data))
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise CorpusError(f"{place}/{SETTINGS} is damaged ({error}). Delete {place} and tokenise again.") from error
     if different:
         raise CorpusError(f"{place} holds another corpus ({'; '.join(different)}). Use another directory or delete it.")
@@ -161,12 +177,16 @@ def _flatten(settings: dict[str, object]) -> dict[str, object]:
     return flat
 
 
+def read_sidecar(sidecar: Path, destination: Path) -> dict[str, Any]:
+    """Read the sidecar of a finished piece of the corpus at `destination`; raises DocumentError if it is damaged."""
+    return read_json(sidecar, _SIDECAR, f"Delete {destination} and tokenise again.")
+
+
 def write_manifest(
     destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence[MixturePart]
 ) -> None:
     """Join the indexes of `count` finished pieces and write the manifest; raises CorpusError if a split is empty."""
-    advice = f"Delete {destination} and tokenise again."
-    sidecars = [read_json(pieces / f"{index:05d}.json", advice=advice) for index in range(count)]
+    sidecars = [read_sidecar(pieces / f"{index:05d}.json", destination) for index in range(count)]
     dropped: Counter[str] = Counter()
     for sidecar in sidecars:
         dropped.update(sidecar["dropped"])

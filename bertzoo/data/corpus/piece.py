@@ -12,9 +12,8 @@ import numpy as np
 from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue] (compiled, without stubs)
 
 from bertzoo.core import atomic
-from bertzoo.core.documents import read_json
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.corpus import shard
+from bertzoo.data.corpus import manifest, shard
 from bertzoo.data.hashes import is_heldout
 from bertzoo.data.settings import Data
 from bertzoo.data.sources.pieces import Piece
@@ -75,7 +74,7 @@ def is_finished(destination: Path, piece: Piece) -> bool:
     sidecar = destination / PIECES / f"{piece.index:05d}.json"
     if not sidecar.exists():
         return False
-    if read_json(sidecar, advice=f"Delete {destination} and tokenise again.")["text_sha256"] != piece.sha256:
+    if manifest.read_sidecar(sidecar, destination)["text_sha256"] != piece.sha256:
         raise CorpusError(
             f"the text of {piece.origin} changed after {destination} was started. Delete {destination} and tokenise "
             "again."

@@ -23,6 +23,9 @@ _SHORT_LIST = 200
 _OTHER_FILES = 512  # open files reserved for the rest of a run, such as checkpoints
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
+FILE = {"file": str, "bytes": int, "sha256": str}  # a FileRecord in JSON, as a pattern of core/documents
+SHARD = {**FILE, "tokens": int}
+
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:

@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 PLAIN = (".txt", ".text", ".md", ".jsonl")
 COMPRESSED = (".gz", ".xz", ".zst")
 PARQUET = ".parquet"
+READ = f"{', '.join(PLAIN)} (each also with {', '.join(COMPRESSED)}) and {PARQUET}"
+# Formats that users take for text: suffixes, and how their files and those of Word and RTF begin.
+_BINARY = (".bz2", ".zip", ".7z", ".rar", ".tar", ".tgz", ".docx", ".odt", ".xlsx", ".pptx", ".pdf", ".epub")
+_BINARY_BEGINNING = re.compile(rb"BZh[1-9]1AY|PK\x03\x04|7z\xbc\xaf|Rar!\x1a|%PDF-|\{\\rtf|\xd0\xcf\x11\xe0")
+_BEGINNINGS = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,14 @@ class SourceFile:
     def is_text(self) -> bool:
         """Whether the suffix is that of a text, JSON-lines or Parquet file."""
         return self.kind in PLAIN or self.name.endswith(PARQUET)
+
+    def check_format(self, beginning: bytes) -> None:
+        """Raise CorpusError if the suffix or the first bytes are those of a format that is not read as text."""
+        packed = next((suffix for suffix, mark in _BEGINNINGS.items() if beginning.startswith(mark)), self.compression)
+        if self.kind.lower() in _BINARY or _BINARY_BEGINNING.match(beginning):
+            raise CorpusError(f"{self} is not a text file. Convert it to text: bertzoo reads {READ}.")
+        if packed != self.compression:
+            raise CorpusError(f"{self} is compressed, but its name does not end in {packed}. Rename it.")
 
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:

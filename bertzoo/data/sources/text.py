@@ -107,8 +107,9 @@ def _decode(file: SourceFile, number: int, line: bytes) -> str:
 
 def _chunks(file: SourceFile) -> Iterator[bytes]:
     with file.open() as raw, _decompression_errors(file):
-        if not raw.read(1):
+        if not (beginning := raw.read(8)):
             raise CorpusError(f"{file} is empty. Remove it from the source or fill it.")
+        file.check_format(beginning)
         raw.seek(0)
         if file.compression == ".zst":
             yield from _zst_chunks(raw)

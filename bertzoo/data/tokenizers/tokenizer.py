@@ -4,10 +4,12 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Literal
 
 from bertzoo.core import atomic
+from bertzoo.core.config import from_dict
 from bertzoo.core.documents import read_json
-from bertzoo.core.errors import CorpusError
+from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece, SentencePieceTokenizer
 from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Specials, Tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
@@ -51,12 +53,12 @@ def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
     """Load the tokenizer that `save` wrote; raises CorpusError naming a missing or damaged file."""
     settings_file = directory / "settings.json"
     try:
-        settings = read_json(settings_file)
+        settings = read_json(settings_file, {"kind": Literal["wordpiece", "sentencepiece"]})
         kind, file = _KINDS[settings["kind"]]
-        config = kind(**{**settings, "path": str(directory / file)})
+        config = from_dict(kind, {**settings, "path": str(directory / file)})
     except FileNotFoundError as error:
         raise CorpusError(f"the tokenizer's {settings_file} does not exist. Tokenise the source again.") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ConfigError, ValueError) as error:
         raise CorpusError(
             f"the tokenizer's {settings_file} is damaged ({error}). Tokenise the source again."
         ) from error

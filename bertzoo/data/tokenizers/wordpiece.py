@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -43,12 +44,11 @@ class WordPiece:
     def load(self) -> "WordPieceTokenizer":
         """Read the vocabulary at `path`; raises CorpusError if it is missing or damaged."""
         try:
-            entries = vocabulary_file(self.path).read_text(encoding="utf-8").rstrip("\n").split("\n")
+            return WordPieceTokenizer(self, read_entries(vocabulary_file(self.path)), self.path)
         except UnicodeDecodeError as error:
             raise CorpusError(
                 f"the vocabulary {self.path} is not UTF-8 text: {error.reason}. Convert it to UTF-8."
             ) from error
-        return WordPieceTokenizer(self, [entry.rstrip("\r") for entry in entries], self.path)
 
     def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
         """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
@@ -76,8 +76,16 @@ class WordPiece:
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
 
+def read_entries(file: Path) -> list[str]:
+    """Return the lines of a vocab.txt; if the first line ends in a carriage return, one is removed from each."""
+    entries = file.read_bytes().decode().rstrip("\n").split("\n")
+    return [entry.removesuffix("\r") for entry in entries] if entries[0].endswith("\r") else entries
+
+
 class WordPieceTokenizer(Tokenizer):
-    """WordPiece tokenizer of a list of entries; creating one raises CorpusError if an entry occurs twice."""
+    """WordPiece tokenizer of a list of entries; creating one raises CorpusError for one that occurs twice or that no
+    line of a vocab.txt can hold.
+    """
 
     file, spellings = "vocab.txt", SPECIALS
 
@@ -86,6 +94,11 @@ class WordPieceTokenizer(Tokenizer):
         if len(ids) != len(entries):
             twice = next(entry for index, entry in enumerate(entries) if ids[entry] != index)
             raise CorpusError(f"the vocabulary {origin} holds {twice!r} more than once. Remove one of the lines.")
+        if (wrong := next((entry for entry in entries if not {*"\0\r\n"}.isdisjoint(entry)), None)) is not None:
+            raise CorpusError(
+                f"the vocabulary {origin} has the entry {wrong!r} (number {ids[wrong]}), with a NUL byte or a line "
+                "break. Use an undamaged copy."
+            )
         super().__init__(config, entries, ("\n".join(entries) + "\n").encode(), origin)
         model = models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
         self.library = _library(config, model)

@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from bertzoo.core import atomic
-from bertzoo.core.documents import read_json
+from bertzoo.core.documents import fitting, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.export.check import verify
 from bertzoo.export.companions import companions, read_metadata
@@ -44,6 +44,16 @@ LIMITS = {
 }
 FLOAT16 = DeviceLimits(2e-2, 0.9995, 1.0)  # for delegates in float16, unless LIMITS are looser
 _CHANCE = 2  # a score may be lower by this many examples, too
+_GOLDEN = [{"signature": str, "inputs": {str: [int]}, "outputs": dict}]
+_EXAM = {
+    "task": str,
+    "split": str,
+    "of?": int,
+    "kind": Literal["classification", "regression"],
+    "metrics": [str],
+    "scale": float,
+    "rows": [{"signature": str, "inputs": {str: [int]}, "label": float, "logits": [float]}],
+}
 _WITHOUT_EXAM = ("token_classification", "span", "joint_span")
 
 
@@ -63,7 +73,7 @@ class FileCompanions:
 def read_companions(file: Path) -> FileCompanions:
     """Read a LiteRT file's companions; raises UserError if one is missing, damaged or belongs to another file."""
     path, folder = (file.with_name(name) for name in companions(file))
-    if (description := read_metadata(file)) is None:
+    if (description := read_metadata(file, "format")) is None:
         raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.")
     if description["format"] != "litert":
         raise UserError(
@@ -75,25 +85,58 @@ def read_companions(file: Path) -> FileCompanions:
             f"{file} was made of a model without a tokenizer, so it has no golden inputs for a phone. Convert a model "
             "that has its tokenizer."
         )
-    if not (golden := _read_json(folder / "golden.json", list)):
-        raise UserError(f"{folder / 'golden.json'} has no rows, as no text is short enough. Use longer --lengths.")
+    if missing := {"precision", "ports"} - description.keys():
+        raise UserError(f"{path} is damaged: it has no {missing.pop()}. Convert the model again.")
+    path, ports = folder / "golden.json", description["ports"]
+    if not (golden := _read_json(path, _GOLDEN)):
+        raise UserError(f"{path} has no rows, as no text is short enough. Use longer --lengths.")
+    _check_rows(path, golden, ports)
     exam = None
     if description.get("scores") and description.get("head", {}).get("kind") not in _WITHOUT_EXAM:
         path = folder / "exam.json"
-        exam = _read_json(path, dict)
-        kinds = ("classification", "regression")
-        if exam.get("kind") not in kinds or not exam.get("rows"):
+        exam = _read_json(path, _EXAM)
+        _check_rows(path, exam["rows"], ports)
+        if not exam["rows"] or not {*exam["metrics"]} <= metrics.METRICS[exam["kind"]].keys():
             raise UserError(f"{path} is damaged, or from another version. Convert the model again.")
     return FileCompanions(description, golden, exam)
 
 
-def _read_json(path: Path, kind: type) -> Any:
+def _read_json(path: Path, pattern: Any) -> Any:
     try:
-        return read_json(path, kind)
+        return read_json(path, pattern)
     except FileNotFoundError:
         raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.") from None
-    except ValueError:
-        raise UserError(f"{path} is damaged. Convert the model again.") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}. Convert the model again.") from None
+
+
+def _check_rows(path: Path, rows: list[dict[str, Any]], ports: dict[str, Any]) -> None:
+    """Raise UserError unless the inputs and outputs of every row are those of its signature, with as many values."""
+    sizes = {
+        name: {side: {port[0]: math.prod(port[2]) for port in sides[side]} for side in ("inputs", "outputs")}
+        for name, sides in ports.items()
+    }
+    for number, row in enumerate(rows):
+        side = sizes.get(row["signature"], {"inputs": {}, "outputs": {}})
+        outputs = row.get("outputs", {"logits": row.get("logits")})
+        fits = all(_is_output(values, side["outputs"].get(name, -1)) for name, values in outputs.items())
+        if {name: len(values) for name, values in row["inputs"].items()} != side["inputs"] or not fits:
+            raise UserError(
+                f"{path} is damaged: row {number} does not fit the signature {row['signature']}. Convert the model "
+                "again."
+            )
+
+
+def _is_output(values: Any, size: int) -> bool:
+    """Return whether `values` are those of an output of `size` values, or the largest of them with their indices."""
+    try:
+        if isinstance(values, dict):
+            fitting(values, {"likeliest": [int], "values": [float]})
+            places = values["likeliest"]
+            return len(places) == len(values["values"]) and all(0 <= place < size for place in places)
+        return np.asarray(values, np.float64).size == size
+    except (ValueError, TypeError):
+        return False
 
 
 def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.export.check.task_score import Labels, Questions, Quiz
 from bertzoo.export.options import EXAMPLES
 from bertzoo.finetuning import predict_answers, predict_labels, saved_model
+from bertzoo.finetuning.evaluate import read_split
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
 
@@ -69,7 +70,7 @@ def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, 
     if not task.dev:
         raise UserError(f"{task.name} has no development set. Name its file in own.dev.")
     split = task.dev[0]
-    whole = task.read(split, model.recipe.data_dir).examples
+    whole = read_split(task, split, model.recipe.data_dir, tell).examples
     if any(example.label is None for example in whole):
         raise UserError(f"the {split} set of {task.name} has no labels. Add them to its file.")
     examples = draw_evenly(whole, most)

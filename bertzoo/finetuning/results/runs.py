@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertzoo.core.documents import read_json, read_toml
+from bertzoo.core.documents import fitting, read_json, read_toml
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 
@@ -17,6 +17,15 @@ VERSION = 1
 POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "exact_match")
 POINTS += ("best_exact", "best_f1")  # metrics of at most 100, as papers print them
 Scores = Mapping[str, Mapping[str, float]]  # by split and metric, in points
+_SCORES = {str: {str: float}}
+_RESULTS = {
+    "task": str,
+    "model": {"kind": str, "parameters": int},
+    "from": str,
+    "config": dict,
+    "seeds": [{"scores": _SCORES, "score": float, "epoch": int, "collapsed": bool}],
+    "median": _SCORES,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,23 +104,23 @@ def read_run(path: Path, place: Path) -> FinishedRun:
             "bertzoo finetune again."
         )
     try:
+        fitting(results, _RESULTS)
         run = FinishedRun(
             path=path,
             place=place,
-            task=str(results["task"]),
-            kind=str(results["model"]["kind"]),
-            parameters=int(results["model"]["parameters"]),
-            origin=_origin(path, results),
-            config=dict(results["config"]),
+            task=results["task"],
+            kind=results["model"]["kind"],
+            parameters=results["model"]["parameters"],
+            origin=_origin(path, results["from"]),
+            config=results["config"],
             seeds=[_scores(seed["scores"]) for seed in results["seeds"]],
             median=_scores(results["median"]),
             chosen_scores=[float(seed["score"]) for seed in results["seeds"]],
-            epochs=[int(seed["epoch"]) for seed in results["seeds"]],
-            collapsed=sum(bool(seed["collapsed"]) for seed in results["seeds"]),
+            epochs=[seed["epoch"] for seed in results["seeds"]],
+            collapsed=sum(seed["collapsed"] for seed in results["seeds"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        problem = f"lacks {error}" if isinstance(error, KeyError) else f"has a wrong value ({error})"
-        raise UserError(f"{file} is damaged: it {problem}. Run the same bertzoo finetune again.") from error
+    except ValueError as error:
+        raise UserError(f"{file} is damaged: {error}. Run the same bertzoo finetune again.") from error
     _check_median(run, file)
     return run
 
@@ -143,16 +152,16 @@ def _check_median(run: FinishedRun, file: Path) -> None:
             )
 
 
-def _load(file: Path) -> dict[str, Any]:
+def _load(file: Path, pattern: Any = dict) -> dict[str, Any]:
     try:
-        return read_json(file)
+        return read_json(file, pattern)
     except (OSError, ValueError) as error:
         raise UserError(
             f"{file} is damaged: it cannot be read ({error}). Run the same bertzoo finetune again."
         ) from error
 
 
-def _scores(table: Any) -> Scores:
+def _scores(table: Scores) -> Scores:
     scores = {split: {name: float(value) for name, value in named.items()} for split, named in table.items()}
     for named in scores.values():
         for name, value in named.items():
@@ -161,13 +170,14 @@ def _scores(table: Any) -> Scores:
     return scores
 
 
-def _origin(path: Path, results: Mapping[str, Any], depth: int = 8) -> str:
-    """Return the model that the run started from, traced back through at most `depth` earlier fine-tuning runs."""
-    facts = path / "run.json"
-    source = str(results["from"])
-    if facts.is_file():
-        source = str(_load(facts).get("from", {}).get("path", source))
+def _origin(path: Path, source: str, depth: int = 8) -> str:
+    """Return the model that the run started from, traced back through at most `depth` earlier fine-tuning runs.
+
+    source: the model that its results name, unless run.json names another.
+    """
+    if (record := path / "run.json").is_file():
+        source = _load(record, {"from?": {"path?": str}}).get("from", {}).get("path", source)
     for folder in (Path(source), *list(Path(source).parents)[:2]):  # the run, its model/ or seed-0/model
         if depth and (folder / RESULTS).is_file() and folder.resolve() != path.resolve():
-            return _origin(folder, _load(folder / RESULTS), depth - 1)
+            return _origin(folder, _load(folder / RESULTS, {"from": str})["from"], depth - 1)
     return str(Path(source).relative_to(Path.cwd())) if Path(source).is_relative_to(Path.cwd()) else source

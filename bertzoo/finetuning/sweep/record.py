@@ -118,7 +118,7 @@ class Record:
 
 def _read_identity(file: Path) -> dict[str, Any]:
     try:
-        identity = read_json(file)
+        identity = read_json(file, {"runs?": {str: dict}})
     except (OSError, ValueError) as error:
         raise UserError(f"{file} is damaged: {error}. Restore a copy or use a different --run_dir.") from error
     if identity.get("version") != VERSION:

@@ -10,16 +10,18 @@ from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from bertzoo.core import config, markdown
-from bertzoo.core.documents import parse_json
+from bertzoo.core.documents import fitting, parse_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import run_directory
 from bertzoo.runs import provenance, prune_layout
 from bertzoo.runs.report import pruning
 
 Line = Mapping[str, Any]
+_LINE = {"step": int, "stage?": int, "split?": str, "event?": str, "changes?": [str]}
+_CONFIG = {"model?": dict, "stages?": [{"steps": int}], "distillation?": [{"steps": int}]}
 SHARES = ("accuracy", "precision", "recall")  # endings of metrics shown in per cent
 QUALITY = ("loss", *SHARES, "auc")  # endings of metrics that say how well a model does
 HIDDEN = "_hidden_loss"  # ending of the loss over the hidden tokens alone
@@ -82,7 +84,7 @@ def read_run(directory: str | Path) -> RunRecord:
     return RunRecord(
         directory=directory,
         history=read_history(directory / "metrics.jsonl"),
-        config=config.read_toml(directory / "config.toml"),
+        config=config.read_toml(directory / "config.toml", _CONFIG),
         provenance=provenance.read_run_json(directory, str(directory)),
     )
 
@@ -95,11 +97,11 @@ def _read_pruning(directory: Path, parts: list[Path]) -> RunRecord:
         if not (part / "metrics.jsonl").is_file():
             continue  # the part has no step yet
         begun.append(done)
-        part_history, table = _read_lines(part / "metrics.jsonl"), config.read_toml(part / "config.toml")
+        part_history, table = _read_lines(part / "metrics.jsonl"), config.read_toml(part / "config.toml", _CONFIG)
         later = partial(_later, done, number)
         train += map(later, part_history.train)
         heldout += map(later, part_history.heldout)
-        for stage in table.get("stages") or table["distillation"]:
+        for stage in table.get("stages") or table.get("distillation", ()):
             events.append({"event": "stage", "step": done, "stage": number, "name": part.name, **stage})
             done, number = done + stage["steps"], number + 1
         events += [later(event) for event in part_history.events if event["event"] != "stage"]
@@ -107,7 +109,8 @@ def _read_pruning(directory: Path, parts: list[Path]) -> RunRecord:
     if not train:
         raise UserError(f"{directory} has no training step yet. Run the pruning for longer.")
     history = History(train=train, heldout=heldout, events=events, torn=torn)
-    table, record = config.read_toml(directory / "config.toml"), provenance.read_run_json(directory, str(directory))
+    table = config.read_toml(directory / "config.toml", _CONFIG)
+    record = provenance.read_run_json(directory, str(directory))
     return RunRecord(directory=directory, history=history, config=table, provenance=record, since=begun[-1])
 
 
@@ -134,13 +137,20 @@ def _read_lines(path: Path) -> History:
     torn = False
     for number, raw in enumerate(texts, start=1):
         try:
-            line = parse_json(raw)
-            step, kind = line["step"], line["event"] if "event" in line else splits[line["split"]]
-        except (ValueError, KeyError, TypeError) as error:
+            line = parse_json(raw, _LINE)
+            step, kind = line["step"], line.get("event")
+            if kind is None:
+                fitting({key: value for key, value in line.items() if key != "split"}, {str: float | None})
+                kind = splits[fitting(line, {"split": Literal["train", "heldout"]})["split"]]
+            elif kind == "stage":
+                fitting(line, {"stage": int, "steps": int})
+        except ValueError as error:
             if number == len(texts) and not text.endswith("\n"):
                 torn = True
                 continue
-            raise UserError(f"{path}, line {number} is not a line of metrics. Remove it to see the rest.") from error
+            raise UserError(
+                f"{path}, line {number} is not a line of metrics: {error}. Remove it to see the rest."
+            ) from error
         if isinstance(kind, dict):
             kind[step] = line
             continue

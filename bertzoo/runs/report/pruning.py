@@ -20,6 +20,13 @@ NAMES = {
     "e": "width of the embedding",
 }
 OF_LAYERS = ("f", "a", "k", "v")
+_CUT = {
+    "iteration": int,
+    "unit": str,
+    "budget": float,
+    "cost": {"before": float, "after": float},
+    "sizes": {"before": {str: int}, "after": {str: int}},
+}
 LAST, FIRST = "#c4452d", "0.55"
 
 
@@ -28,9 +35,8 @@ def read_cuts(run: Path) -> list[Cut]:
     cuts = []
     for path in prune_layout.cut_files(run):
         try:
-            cut = read_json(path)
-            cuts.append({key: cut[key] for key in ("iteration", "unit", "budget", "cost", "sizes")})
-        except (ValueError, KeyError, TypeError) as error:
+            cuts.append(read_json(path, _CUT))
+        except ValueError as error:
             raise UserError(f"{path} is damaged ({error}). Restore a copy or remove it.") from error
     return cuts
 
