@@ -15,7 +15,7 @@ Array = Any  # a numpy array while the graph is rewritten, a JAX array while it 
 
 
 class Map(Protocol):
-    """A layer that maps (L,I) to (L,O)."""
+    """A layer that maps I columns to O, (L,I) to (L,O)."""
 
     def __call__(self, x: jax.Array) -> jax.Array: ...
 
@@ -119,7 +119,7 @@ class GraphNoNorm(struct.PyTreeNode):
 
 
 class ScaledResidual(struct.PyTreeNode):
-    """Residual connection x · scale + update, for a NoNorm whose map of `update` is folded into the layer before."""
+    """Residual connection x · scale + update, for a NoNorm that is folded into the layer that computes `update`."""
 
     scale: Array
 

@@ -103,7 +103,7 @@ _LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Trigram": 
 
 
 def lay_out(module: nn.Module, grouped: str) -> None:
-    """Replace a module's layers by layers that store their kernels transposed. grouped: a key of GROUPED."""
+    """Replace a module's layers in place by layers that store their kernels transposed. grouped: a key of GROUPED."""
     for name, part in module.named_children():
         kind = type(part).__name__
         if kind == "Grouped":
@@ -180,7 +180,7 @@ _BY_INPUTS = {
 
 
 def phone(model: nn.Module, inputs: tuple[str, ...], pooling: str, grouped: str) -> Phone:
-    """Wrap a model for inference with exactly these inputs; replaces layers of the model in place."""
+    """Wrap a model for inference with exactly the named inputs; replaces layers of the model in place."""
     return _BY_INPUTS[inputs](model, pooling, grouped).eval().requires_grad_(False)
 
 
