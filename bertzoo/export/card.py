@@ -125,7 +125,6 @@ def _directory_use(directory: Path, name: str, form: str) -> list[str]:
 
 
 def _opening(name: str, description: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Return a card's first lines: YAML header, title, summary and source."""
     header = metadata(name, description, scores).to_yaml()
     source = _source(description["source"])
     return ["---", header.rstrip(), "---", "", f"# {name}", "", _summary(description), "", f"Made from {source}.", ""]

@@ -92,7 +92,7 @@ def convert(
 
 
 def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrained:
-    """Read the model and apply the options for head, licence and padding; `tell` receives names of omitted parts."""
+    """Read a model and apply the options for head, licence and padding; `tell` receives names of omitted parts."""
     pretrained = any_model.read_model(source, tell)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)

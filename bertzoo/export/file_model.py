@@ -85,7 +85,10 @@ def open_task_model(
 
 
 def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionModel | BlankFiller:
-    """Load an exported file: a BlankFiller if it predicts masked tokens, else its task's model; raises UserError."""
+    """Load an exported file, as a BlankFiller if it predicts masked tokens, else as a model for its task.
+
+    Raises UserError if the file or a companion is missing or damaged, or the runtime is not installed.
+    """
     if not path.is_file():
         raise UserError(f"{path} does not exist. Write it with `bertzoo convert`.")
     description, tokenizer = _read_description(path)
@@ -127,7 +130,7 @@ class OpenFile:
     pad: int
 
     def outputs(self, data: Planned) -> tuple[list[Slot], Outputs]:
-        """Run each row of `data` at the shortest length that holds it; return (row, length) slots and outputs."""
+        """Run each row of `data` at the shortest length that holds it; return slots (row and length) and outputs."""
         slots = data.plan(1, self.lengths)
         batches = (data.batch(slot, 1) for slot in slots)
         return slots, [self.run({name: batch[name] for name in self.inputs}) for batch in batches]
@@ -219,7 +222,10 @@ def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple
 
 
 def _row_lengths(description: dict[str, Any]) -> tuple[int, ...]:
-    """Return the row lengths to run: the signatures', or the ends and multiples of MULTIPLE in the file's range."""
+    """Return the row lengths to run a file at.
+
+    They are the signatures' or, if the file accepts a range, the range's ends and the multiples of MULTIPLE between.
+    """
     if "lengths" not in description:
         return tuple(sorted(signature["length"] for signature in description["signatures"].values()))
     shortest, longest = (description["lengths"][name] for name in ("shortest", "longest"))

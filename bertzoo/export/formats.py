@@ -60,7 +60,7 @@ class Target:
 
 
 def targets(python: Path) -> dict[str, Target]:
-    """Return the formats by name. python: a Python that has ExecuTorch."""
+    """Return the file formats by name. python: a Python that has ExecuTorch."""
     formats = (
         Target(
             name="litert",

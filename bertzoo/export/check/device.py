@@ -160,9 +160,9 @@ def judge(
     examples: number of rows from exam.json that `pack` wrote. limit: replaces `error` of LIMITS. float16: the phone
     computed in float16, so limits are at least as loose as FLOAT16.
 
-    Returns {"rows": number of rows of golden.json, "limits", "golden": errors by output, "exam": scores or None,
-    "wrong": a sentence for each exceeded limit, "right": True if "wrong" is empty}. Raises UserError if an output is
-    missing or has another size.
+    Returns {"rows": number of rows of golden.json, "limits": as applied, "golden": errors by output, "exam": scores or
+    None, "wrong": a sentence for each exceeded limit, "right": True if "wrong" is empty}. Raises UserError if an output
+    is missing or has another size.
     """
     beside = read_companions(file)
     ports, limits = beside.description["ports"], LIMITS[beside.description["precision"]]
@@ -231,7 +231,7 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
 
 
 def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return both arguments with a joint span head's end logits in the same order of starts, which may differ."""
+    """Return `outputs` and `expected`, with a joint span head's end logits reordered to the same starts."""
     if np.array_equal(outputs["starts"], expected["starts"]):
         return outputs, expected
     if isinstance(expected["end_logits"], dict):  # golden.json has only the largest values, which cannot be reordered
@@ -265,7 +265,7 @@ def _beyond_limits(figures: dict[str, dict[str, float]], limits: DeviceLimits) -
 
 
 def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray]]) -> dict[str, Any] | None:
-    """Return the scores of the phone's outputs and of this machine's on exam.json (NaN if not finite), or None."""
+    """Return task scores of the phone's outputs (NaN if not finite) and of this machine's, or None without outputs."""
     if exam is None or not outputs:
         return None
     rows = exam["rows"][: len(outputs)]

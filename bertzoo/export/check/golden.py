@@ -46,8 +46,8 @@ def place_texts(
 ) -> list[tuple[tuple[str, ...], int]]:
     """Return (texts, length) pairs, where `texts` is one text or two; each of TEXTS gets the shortest length that fits.
 
-    Each length also gets texts that fill it: at least one, and more until it has _LEAST rows. questions: put a question
-    before single texts.
+    Each length also gets texts that fill it: at least one, and more until it has _LEAST texts. questions: put a
+    question before single texts.
     """
     placed = []
     for texts in TEXTS:

@@ -91,7 +91,7 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
 
 
 def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
-    """Return the model with windows of at most `longest` tokens; raises UserError if questions may fill them."""
+    """Return the model with windows of at most `longest` tokens; raises UserError if a question may fill a window."""
     options = model.recipe.squad
     room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
     if room < 1:

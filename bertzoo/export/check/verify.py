@@ -78,7 +78,7 @@ def verify_outputs(
 
 
 def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
-    """Raise ExportFailed if a score of the file, in points, is below its model's by more than LOST and EXAMPLES."""
+    """Raise ExportFailed if a file's score is below its model's by more points than LOST and EXAMPLES allow."""
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():
         if in_points(metric) and not points >= scores["model"][metric] - room:  # NaN fails, too
@@ -90,7 +90,10 @@ def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
 
 
 def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
-    """Return rows of int32 inputs (1,L), one filled to each of SHARES: texts and pairs in turn, or random ids."""
+    """Return a row of int32 inputs, (1,L) each, for each of SHARES, the shares of L that tokens fill.
+
+    The tokens are single texts and pairs in turn or, without tokenizer, random ids.
+    """
     rows = []
     for index, share in enumerate(SHARES):
         count = max(3, round(share * length))
@@ -123,7 +126,7 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
 
 
 def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Return both with a joint span head's end logits in the same order of starts, and excluded positions set to 0.
+    """Return both with a joint span head's end logits reordered to the same starts, and excluded positions set to 0.
 
     theirs: the file's outputs; ours: the model's. Outputs of other heads are returned unchanged. Raises ExportFailed if
     file and model share no start.
@@ -157,7 +160,7 @@ def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray,
 
 
 def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[str, float | bool]:
-    """Return an output's errors over all rows, for `_check_errors`; raises ExportFailed if a shape differs."""
+    """Return an output's largest error, largest value and cosine over rows; raises ExportFailed if shapes differ."""
     if [array.shape for array in theirs] != [array.shape for array in ours]:
         raise ExportFailed(f"the file gives {theirs[0].shape} where the model gives {ours[0].shape}")
     actual, expected = (np.concatenate([x.astype(np.float64).reshape(-1) for x in rows]) for rows in (theirs, ours))

@@ -63,7 +63,7 @@ class Dynamic(struct.PyTreeNode):
     mask_padding: bool = struct.field(pytree_node=False)
 
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """Return (R,H,J), computed from "query", "convolved" and, without a span key, "gate" of `projected`."""
+        """Return (R,H,J), J channels per head, from "query", "convolved" and, if no span key, "gate" of `projected`."""
         rows, value_LC = len(projected["query"]), projected["convolved"]
         if self.span_key is None:
             value_LC = value_LC * jax.nn.sigmoid(projected["gate"])
@@ -88,7 +88,7 @@ class Fixed(struct.PyTreeNode):
         return self.separable.depthwise.shape[0]
 
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """Return x convolved at its first R tokens, (R,H,J): R is the number of rows of projected["query"]."""
+        """Return x convolved at its first R tokens, (R,H,J): R rows as in projected["query"], J channels per head."""
         rows = len(projected["query"])
         return self.separable(_zeroed(x_LD, mask_L, self.mask_padding), rows).reshape(rows, heads, -1)
 

@@ -100,7 +100,7 @@ class GraphLayerNorm(struct.PyTreeNode):
         return centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale + self.bias
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return norm(x + update)."""
+        """Return the norm of x + update."""
         return self(x + update)
 
 
@@ -114,12 +114,12 @@ class GraphNoNorm(struct.PyTreeNode):
         return x * self.scale + self.bias
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return norm(x + update)."""
+        """Return the norm of x + update."""
         return self(x + update)
 
 
 class ScaledResidual(struct.PyTreeNode):
-    """Residual connection x · scale + update, for a NoNorm that is folded into the layer that computes `update`."""
+    """Residual connection x · scale + update, in place of a NoNorm whose scale and bias are already in `update`."""
 
     scale: Array
 

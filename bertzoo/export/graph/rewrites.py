@@ -29,7 +29,7 @@ def phone_graph(reference: TrainingGraph) -> Graph:
 
 
 def fold_scale(graph: Graph) -> Graph:
-    """Fold the attention scale 1/√K into the query's map.
+    """Fold the attention scale 1/√K, for keys of size K, into the query's map.
 
     ConvBERT multiplies the query by the span key, so the span key's map is divided by the scale.
     """

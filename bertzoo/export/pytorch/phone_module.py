@@ -135,7 +135,7 @@ class Phone(nn.Module):
         self.model, self.outputs = model, HEADS.get(type(model).__name__, POOLINGS[pooling])
 
     def run(self, inputs: Inputs) -> Outputs:
-        """Map int32 inputs, (1,L) or (1,P) for `masked_positions`, to outputs by name."""
+        """Map int32 inputs by name, (1,L) or (1,P) for P `masked_positions`, to outputs by name."""
         mask = inputs["attention_mask"]
         types = inputs.get("token_type_ids", torch.zeros_like(mask))
         hidden_states, _ = self.model.encoder(self.model.embedding(inputs["input_ids"], types, mask), mask)

@@ -23,8 +23,8 @@ Operators = dict[str, int]  # count of each operator, the most frequent first
 def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
     """Return the bytes of a .pt2 file, for torch.export.load, and the counts of its operators.
 
-    rows: example inputs. lengths: one, or the shortest and the longest that the file accepts. Raises ExportFailed if
-    torch rejects the model.
+    rows: example inputs. pooling: "mean" or "first", for a model without a head. lengths: one, or the shortest and the
+    longest that the file accepts. Raises ExportFailed if torch rejects the model.
     """
     import torch
 
@@ -37,7 +37,7 @@ def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequ
 def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes, Operators]:
     """Return the bytes of a .pt file, for torch.jit.load, and the counts of its operators.
 
-    The file is a frozen trace and accepts rows of any length. Raises ExportFailed if torch rejects the model.
+    The file is a frozen trace and accepts rows of any length. Arguments and errors are as in `torch_export`.
     """
     import torch
 
