@@ -120,9 +120,10 @@ def transfer(
     tell: Say | None = print,
     **options: Any,
 ) -> Run:
-    """Train a student with a teacher, or resume, as `bertzoo transfer`; a resumed run finds its teacher in run.json.
+    """Train a student with a teacher, or resume, as `bertzoo transfer`.
 
-    stages: (A, B) trains only stages A to B, counted from 1. options: as in `pretrain`.
+    teacher: a model, or its URL; may be None for a resumed run. stages: (A, B) trains only stages A to B, counted from
+    1. options: as in `pretrain`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.runs import open_run
@@ -143,7 +144,7 @@ def prune(
 ) -> Path:
     """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune`; return the directory of the pruned model.
 
-    options: as in `pretrain`.
+    from_model: the model to prune; may be None for a resumed run. options: as in `pretrain`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.pruning.run import prune
