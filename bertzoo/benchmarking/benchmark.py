@@ -198,7 +198,7 @@ def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
 def _check_backends(
     settings: BenchmarkSettings, models: Sequence[BenchmarkModel], backends: dict[str, list[str]], tell: Tell
 ) -> None:
-    """Raise UserError if a backend cannot run here, runs no model, or has none of the precisions."""
+    """Raise UserError if a backend cannot run here, runs no model, or has none of the requested precisions."""
     used = {name for names in backends.values() for name in names}
     written = {name for model in models if model.file is None for name in backends[model.name]}
     for name in settings.backends or ():

@@ -153,7 +153,6 @@ def _request(model: Model, place: Path, settings: LatencySettings) -> LoadReques
 
 
 def _machine() -> str:
-    """Return the processor's name and architecture."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

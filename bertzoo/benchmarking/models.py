@@ -24,7 +24,7 @@ BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
 
 @dataclass(frozen=True, kw_only=True)
 class FileDescription:
-    """Contents of the JSON beside an exported file; None or empty if there is no JSON.
+    """Contents of the JSON beside an exported file, or the defaults without JSON.
 
     flops: operations of a row by signature.
     """
