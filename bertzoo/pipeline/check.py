@@ -81,7 +81,7 @@ def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: M
 
 
 def _linked(record: PipelineRecord, step: Step, key: str, shapes: Mapping[str, Any]) -> Any:
-    """Return the config (or None) of the model that `key`, such as "from", names; raises UserError without a model."""
+    """Return the config, if known, of the model that `key`, such as "from", names; raises UserError without a model."""
     name = step.links.get(key)
     if name is None or name not in record.pipeline.inputs:
         return shapes.get(name or "")
@@ -117,7 +117,7 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
 
 
 def _check_data(record: PipelineRecord, step: Step, recipes: Sequence[Any], read: set[Any]) -> None:
-    """Raise UserError if a step's text or task files are missing or wrong; `read` lists what is checked already."""
+    """Raise UserError if a step's text or task files are missing or wrong; `read` collects what is checked."""
     if step.form.by_task:
         for recipe in recipes:
             task = resolve_task(recipe)

@@ -87,7 +87,10 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Directories of outputs. training: of pretrain, transfer and prune; if a URL, prune writes to `stages`."""
+    """Directories of a pipeline's outputs.
+
+    training: of pretrain, transfer and prune; if a URL, of the first two. stages: of all others.
+    """
 
     stages: Path
     training: str
@@ -120,7 +123,7 @@ class Pipeline:
         return [name for name in self._named(step) if name not in self.inputs]
 
     def inputs_of(self, step: Step) -> dict[str, str]:
-        """Return the inputs that a step reads, by name."""
+        """Return the values of the inputs that a step reads, by name."""
         return {name: self.inputs[name] for name in self._named(step) if name in self.inputs}
 
     def _named(self, step: Step) -> list[str]:
@@ -131,7 +134,7 @@ class Pipeline:
         return name if name in self.inputs else resolve(name, step.task, self.steps, f"stages.{step.stage}")
 
     def words(self, step: Step, places: Places) -> list[str]:
-        """Return the words of a step's command line, after `bertzoo`. places: where outputs are."""
+        """Return a step's command line, after `bertzoo`. places: where outputs are."""
 
         def value(name: str) -> str:
             return self.inputs[name] if name in self.inputs else places.readable(self.step(name))
@@ -157,9 +160,9 @@ class Pipeline:
         return [*words, *step.form.fixed, *(f"--{key}={filled(text)}" for key, text in step.options.items())]
 
     def only(self, tasks: Sequence[str]) -> "Pipeline":
-        """Return the pipeline of steps for `tasks` (empty: all), steps without a task, and the steps that these read.
+        """Return the pipeline with only the steps of `tasks`, steps without a task, and steps that these read.
 
-        Raises ConfigError for an unknown task.
+        Without `tasks`, return the whole pipeline. Raises ConfigError for an unknown task.
         """
         known = {step.task for step in self.steps if step.task}
         for task in tasks:

@@ -40,7 +40,7 @@ class PipelineRecord:
         return self.path / LOGS / f"{step.name}.log"
 
     def words(self, step: Step) -> list[str]:
-        """Return the words of a step's command line, after `bertzoo`."""
+        """Return a step's command line, after `bertzoo`."""
         return self.pipeline.words(step, self.places)
 
     def entry(self, step: Step) -> dict[str, Any] | None:
@@ -147,7 +147,7 @@ class PipelineRecord:
 
 
 def steps_of(pipeline: Pipeline, patterns: Sequence[str], since: str) -> list[Step]:
-    """Return the steps of the stages `patterns` (--only; empty: all) that are not before stage `since` (--from_stage).
+    """Return the steps of stages in `patterns` (--only; all if empty) that do not precede `since` (--from_stage).
 
     Raises UserError for an unknown stage.
     """

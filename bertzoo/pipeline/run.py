@@ -28,7 +28,7 @@ class Execution:
 
 
 def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, execution: Execution) -> int:
-    """Run the unfinished of `steps` and write pipeline.md; return the number of steps that failed.
+    """Run the unfinished steps among `steps` and write pipeline.md; return the number of steps that failed.
 
     All steps are checked first. Raises ConfigError if something that a finished step depends on has changed, UserError
     if a step cannot start, Stopped after a signal.
@@ -71,7 +71,7 @@ def _check_finished(record: PipelineRecord) -> None:
 
 
 def _check_order(record: PipelineRecord, steps: Sequence[Step]) -> None:
-    """Raise UserError if one of `steps` reads a step that is neither finished nor in `steps`."""
+    """Raise UserError if a step reads the output of a step that is neither finished nor in `steps`."""
     chosen = {step.name for step in steps}
     for step in steps:
         for name in record.unfinished(step):
