@@ -125,7 +125,6 @@ def main(args: argparse.Namespace, overrides: Overrides) -> int:
 
 
 def _table(args: argparse.Namespace, overrides: Overrides) -> int:
-    """Measure the latency table of a model and write it to --table."""
     from bertzoo.benchmarking import latency
     from bertzoo.core import atomic
 

@@ -36,7 +36,7 @@ def arguments(parser: Parser) -> None:
 
 
 def config_class(*files: str | Path) -> type:
-    """Return the class of the config that files describe."""
+    """Return the class, such as Pretrain or Prune, of the config that files describe."""
     from bertzoo.runs.kind import kind_of, recipe_class
 
     match kind_of(*files):

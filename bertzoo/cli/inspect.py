@@ -87,7 +87,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raise UserError for wrong options before any file is read."""
     if args.out.suffix != ".png":
         raise UserError(f"--out={args.out} is not a PNG file. Give a name that ends in .png.")
     if not args.out.parent.is_dir() or args.out.is_dir():

@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _has_devices(error: Exception) -> bool:
-    """Return False if JAX raised `error` because it finds no device; for CUDA, an AssertionError without text."""
+    """Return False if JAX raised `error` because it finds no device; CUDA's is an AssertionError without text."""
     bare = isinstance(error, AssertionError) and not str(error) and "JAX_PLATFORMS" in os.environ
     if not (bare or str(error).startswith("Unable to initialize backend")) or "jax" not in sys.modules:
         return True

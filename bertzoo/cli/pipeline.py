@@ -104,7 +104,7 @@ def _is_training(step: "Step") -> bool:
 
 
 def configs_of(words: Sequence[str]) -> list[Any]:
-    """Return the configs of a command line, one for each run of a sweep; raises UserError as the command would."""
+    """Return the configs of a step's command line, one for each run of a sweep; raises the command's UserError."""
     from bertzoo.cli import config, convert
     from bertzoo.cli import main as cli
     from bertzoo.core import config as loader
@@ -131,7 +131,6 @@ def configs_of(words: Sequence[str]) -> list[Any]:
 def _print_plan(
     record: "PipelineRecord", steps: "Sequence[Step]", costs: "dict[str, Cost]", topology: str | None
 ) -> None:
-    """Print a table with the parameters, training steps, FLOPs, disk space and chip-hours of every pipeline step."""
     from bertzoo.benchmarking.rows import aligned
     from bertzoo.pipeline.check import stage_flops
 

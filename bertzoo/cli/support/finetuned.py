@@ -124,7 +124,6 @@ def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffi
 
 
 def _output_folder(name: str) -> Path:
-    """Return the directory of --output; raises UserError if it is not writable."""
     from bertzoo.core.paths import on_disk
 
     folder = on_disk(name, "--output", "Name a directory on this machine.")
@@ -266,7 +265,6 @@ def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequenc
 
 
 def _shown(text: Any, record: dict[str, Any]) -> str:
-    """Return a readable line with a prediction (`record`) and the text that it is for."""
     if "tags" in record:
         return " ".join(f"{word}/{tag or '-'}" for word, tag in zip(record["words"], record["tags"], strict=True))
     if "answer" in record:

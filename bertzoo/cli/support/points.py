@@ -142,7 +142,7 @@ def _record_outcome(record: "Record", point: "SweepPoint", how: "ProcessExit") -
 
 
 def report_outcomes(record: "Record") -> int:
-    """Print how many points failed and return the exit code; raises Stopped if some were stopped."""
+    """Print how many points (runs of a sweep) failed and return the exit code; raises Stopped if some were stopped."""
     stopped, failed = (sum(state == word for state, _ in record.states.values()) for word in ("stopped", "failed"))
     say(f"wrote {record.table}; next: bertzoo results {record.path}")
     if stopped:

@@ -86,7 +86,7 @@ def main(
 ) -> int:
     """Train to the end, as the only process or one of several; `train` returns the closing line.
 
-    load: returns the config. late: call `load` only after the processes have connected, as is needed if `load` reads a model.
+    load: returns the config. late: call `load` only after the processes have connected, because it reads a model.
     """
     from bertzoo.core import config as loader
     from bertzoo.train import hosts
