@@ -44,7 +44,7 @@ def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[in
 
 
 def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths to verify a file at. If one is requested, the file accepts only it, otherwise any length."""
+    """Return the lengths to verify a file at. A file for one requested length accepts only that, others accept any."""
     resolve = resolve_lengths if len(set(lengths)) == 1 else variable_lengths
     return resolve(pretrained, lengths)
 

@@ -140,7 +140,7 @@ def _write_row(folder: Path, row: dict[str, Any]) -> None:
 
 
 def count_packed(file: Path, folder: Path) -> int:
-    """Return how many rows of exam.json `pack` wrote to a folder; raises UserError if the folder is not of `file`."""
+    """Return how many rows of exam.json `pack` wrote to a folder; raises UserError if the rows are another file's."""
     try:
         lines = (folder / "rows" / "list").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:

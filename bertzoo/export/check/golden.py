@@ -16,14 +16,14 @@ from bertzoo.models.tasks import JointSpanFinder, SpanFinder
 
 QUESTION = "Why?"
 TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), (QUESTION, "No."))
-_LEAST = 3  # every length gets at least this many rows
+_LEAST = 3  # every length gets at least this many texts
 _LARGEST = 4096  # values; of a larger output golden.json keeps the five largest
 
 
 def golden_rows(
     run: FileRuntime, reference: TrainingGraph, tokenizer: Tokenizer, lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return golden.json: each row has texts, signature, inputs, the file's `outputs` and the model's (`expected`)."""
+    """Return the rows of golden.json: texts, signature, inputs, the file's "outputs" and the model's ("expected")."""
     model = jax.jit(lambda graph, row: graph(**row))
     rows, questions = [], isinstance(reference.model, (SpanFinder, JointSpanFinder))
     for texts, length in place_texts(tokenizer, lengths, questions):

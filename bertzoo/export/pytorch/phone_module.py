@@ -200,7 +200,7 @@ def _joint_spans(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outpu
 
 
 def _masked(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
-    """Return the logits of masked positions only, and of the sentence head."""
+    """Return the logits of masked positions only and, if the model has a sentence head, of that head."""
     rows = x.index_select(1, inputs["masked_positions"][0])
     logits = {"masked_logits": model.masked_head(rows, model.embedding.word.embedding)}
     return logits if model.sentence_head is None else {**logits, "sentence_logits": model.sentence_head(pooled)}
