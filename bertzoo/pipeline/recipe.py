@@ -183,7 +183,7 @@ class Pipeline:
 
 
 def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Pipeline:
-    """Return the pipeline of a file or of a shipped name; raises ConfigError if it is wrong or lacks an input.
+    """Return the pipeline in a TOML file or with a shipped name; raises ConfigError if it is wrong or lacks an input.
 
     overrides: values by key: inputs.NAME, COMMAND.OPTION for all stages of a command, or stages.NAME.OPTION for one
     stage. tasks: keep only these tasks' steps and what they need.
@@ -293,7 +293,7 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
 
 
 def _linked(step: Step, steps: Sequence[Step], inputs: Mapping[str, str]) -> Step:
-    """Return the step with names of stages replaced by names of steps, and without a teacher if alpha = 1."""
+    """Return the step with stages' names replaced by steps', and without teacher if it fine-tunes with alpha = 1."""
     links = dict(step.links)
     if "from" in step.form.words and "from" not in links:
         raise ConfigError(f"stages.{step.stage}.from is missing, but {step.verb} needs it. Add it.")
