@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bertzoo.pipeline.recipe import Step
     from bertzoo.pipeline.record import PipelineRecord
 
-PASSES_ON = "Inputs of the pipeline, and options of the stages' commands. The pipeline's file lists both."
+PASSES_ON = "Inputs of the pipeline, and options of the stages' commands. Its file lists the inputs and stages."
 
 
 def arguments(parser: Parser) -> None:

@@ -28,7 +28,7 @@ def parse_count(text: str) -> int:
 
 
 def task_options(parser: Parser, tasks: str, unit: str) -> None:
-    """Declare --tasks, --processes and --list. tasks: its help. unit: what the command runs, "points"."""
+    """Declare --tasks, --processes and --list. tasks: help of --tasks. unit: what is run, "points"."""
     group = parser.group(unit)
     group.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help=tasks)
     group.add_argument(
