@@ -149,7 +149,6 @@ def _print_plan(
 
 
 def _chip_hours(record: "PipelineRecord", step: "Step", topology: str | None) -> str:
-    """Return the smallest and largest estimate of a training step's chip-hours as text, or "" for pruning."""
     from bertzoo.planning import estimate
 
     (recipe,) = configs_of(record.words(step))

@@ -158,7 +158,6 @@ def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
 
 
 def _check_disk(record: PipelineRecord, needed: int) -> None:
-    """Raise UserError if the disk of the outputs has less free space than `needed` bytes."""
     if is_url(record.places.training):
         return
     folder = next(path for path in (record.path.absolute(), *record.path.absolute().parents) if path.exists())

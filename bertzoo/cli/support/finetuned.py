@@ -198,7 +198,6 @@ def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
 
 
 def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["Example"]:
-    """Read the texts from the command line, a split, a table or standard input."""
     from bertzoo.finetuning.evaluate import check_files, read_split
     from bertzoo.tasks import inputs
 
@@ -230,7 +229,6 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
 
 
 def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequence["Question"]:
-    """Read the questions from the command line, a split, a file or standard input."""
     from bertzoo.finetuning.evaluate import check_files, to_questions
     from bertzoo.tasks import inputs, squad
 
