@@ -66,7 +66,7 @@ def model_path(flag: str, name: str) -> Location:
 
 
 def model_option(parser: Parser, flag: str, text: str) -> None:
-    """Declare `flag`, --from (stored as args.origin) or --teacher, for a model's path or URL. text: its help."""
+    """Declare `flag`, whose value is a model's path or URL; --from is stored as args.origin. text: the flag's help."""
     kind = functools.partial(model_path, flag)
     parser.group("input").add_argument(flag, dest={"--from": "origin"}.get(flag), type=kind, metavar="MODEL", help=text)
 

@@ -23,7 +23,7 @@ _LARGEST = 4096  # values; of a larger output golden.json keeps the five largest
 def golden_rows(
     run: FileRuntime, reference: TrainingGraph, tokenizer: Tokenizer, lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return the rows of golden.json: texts, signature, inputs, the file's "outputs" and the model's ("expected")."""
+    """Return rows of golden.json: texts, signature, inputs, outputs of the file, and of the model ("expected")."""
     model = jax.jit(lambda graph, row: graph(**row))
     rows, questions = [], isinstance(reference.model, (SpanFinder, JointSpanFinder))
     for texts, length in place_texts(tokenizer, lengths, questions):

@@ -63,7 +63,7 @@ class SpanLogits(struct.PyTreeNode):
 
 
 class Pair(struct.PyTreeNode):
-    """Map x (K,1,D) and y (L,D) to logits (K,L) of pairs: output(activation(dense_x(x) + dense_y(y))).
+    """Map K states x (K,1,D) and y (L,D) to logits (K,L) of pairs: output(activation(dense_x(x) + dense_y(y))).
 
     The sum of dense_x and dense_y is a dense layer on [x, y], whose kernel is split in two.
     """
