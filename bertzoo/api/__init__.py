@@ -1,4 +1,4 @@
-"""Commands as functions, which take the same settings and return results instead of printing them.
+"""The commands of bertzoo as functions, which take the commands' settings and return results instead of printing them.
 
 config: the name of a shipped config, a file, several of them (later ones win), or a config object. overrides: the
 command line's options by key, such as `{"stages.0.steps": 100, "optimizer.learning_rate": 2e-3}`. tell: receives each

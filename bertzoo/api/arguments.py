@@ -10,7 +10,7 @@ Say = Callable[[str], None]
 
 
 def resolve(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
-    """Return the config, of class `cls`, with the overrides applied."""
+    """Return `config`, loaded as a `cls` unless it is one already, with the overrides applied."""
     from bertzoo.core import config as loader
 
     pairs = loader.as_options(overrides or {})
@@ -20,7 +20,7 @@ def resolve(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -
 
 
 def config_files(config: Config) -> list[str | Path]:
-    """Return the files or names of a config argument; raises UserError for anything else."""
+    """Return `config`, a name, a file or a list of these, as a list; raises UserError for anything else."""
     from bertzoo.core.errors import UserError
 
     files = [config] if isinstance(config, str | Path) else config if isinstance(config, Sequence) else None
@@ -30,7 +30,7 @@ def config_files(config: Config) -> list[str | Path]:
 
 
 def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
-    """Return a training run's Options; raises UserError, naming `function`, for unknown names in `options`."""
+    """Return a run's `runs.open_run.Options`; raises UserError, naming `function`, for unknown names in `options`."""
     from bertzoo.core.errors import UserError
     from bertzoo.runs.open_run import Options
 
@@ -69,7 +69,7 @@ def location(name: Path | str, argument: str) -> Path | str: ...
 @overload
 def location(name: Path | str | None, argument: str) -> Path | str | None: ...
 def location(name: Path | str | None, argument: str) -> Path | str | None:
-    """Return a path, a URL, or None for None; raises UserError for a URL passed as a Path, which has lost a slash."""
+    """Return `name` as a path or URL, or None; raises UserError for a URL passed as a Path, which drops a slash."""
     from bertzoo.core import paths
 
     return None if name is None else paths.location(name, f"{argument} =", "Pass a URL as text, not as a Path.")

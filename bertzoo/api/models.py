@@ -67,7 +67,7 @@ def evaluate(
     python: Path | str | None = None,
     tell: Say | None = print,
 ) -> dict[str, Any]:
-    """Measure a model, as `bertzoo evaluate`.
+    """Measure a model, as `bertzoo evaluate` does.
 
     A pretraining run: returns held-out losses (nats), metrics and the unigram entropy. checkpoint: latest, best or a
     step (default: latest). stage: the stage whose row length applies (default: the last). corpus: where the run's
@@ -75,7 +75,7 @@ def evaluate(
 
     A fine-tuned model or its exported file: returns its task, the number of examples and `scores` in points, by split
     and metric. split: train, dev or test (default: dev). task, data_dir: as in training by default. input: a file of
-    rows, instead of a split. seed: of the run (default: the best). output: a folder for the answers to questions.
+    rows, instead of a split. seed: of the run's models (default: the best). output: a folder for answers to questions.
     python: for a .pte file, a Python that has executorch.
     tell: receives progress lines; None silences them.
     """
@@ -120,7 +120,7 @@ def predict(
     batch_size: int | None = None,
     python: Path | str | None = None,
 ) -> list[dict[str, Any]]:
-    """Apply a model to texts, in their order, as `bertzoo predict`.
+    """Return a model's predictions for texts, in their order, as `bertzoo predict` does.
 
     A fine-tuned model returns for each text, or pair of texts, `label` and `probability`, or `number`, or `words` and
     `tags`. A question-answering model takes pairs of a question and its context and returns `answer`, `start`, `end`. A
@@ -153,7 +153,7 @@ def predict(
 def convert(
     source: Path | str, destination: Path | str, *, to: str, tell: Say | None = print, **options: Any
 ) -> dict[str, Any] | None:
-    """Convert a model, as `bertzoo convert`; return the description of a file, None for a directory.
+    """Convert a model, as `bertzoo convert` does; return the metadata JSON of a file, None for a directory.
 
     to: huggingface, bertzoo or pytorch for a directory; litert, torch-export, torchscript, onnx or executorch for a
     file, which is verified against the model before it appears. options: fields of
@@ -183,7 +183,7 @@ def plan(
     price: float | None = None,
     tell: Say | None = print,
 ) -> "RunPlan":
-    """Estimate a pretraining or transfer run on a TPU slice such as "v5e:16x16", as `bertzoo plan`.
+    """Estimate a pretraining or transfer run on a TPU slice such as "v5e:16x16", as `bertzoo plan` does.
 
     compile_steps: compile every stage's step if libtpu is installed (minutes each), or read results from `cache_dir`.
     price: dollars per chip-hour. The result holds memory in bytes, time and cost by stage.
@@ -219,11 +219,12 @@ def benchmark(
     tell: Say | None = print,
     **settings: Any,
 ) -> "BenchmarkResult":
-    """Measure speed, size and memory of models in their runtimes, as `bertzoo benchmark`.
+    """Measure speed, size and memory of models in their runtimes, as `bertzoo benchmark` does.
 
     models: names of shipped configs, runs, model directories or exported files. overrides: keys of the configs' model.
-    parts: also count the FLOPs of each part. settings: fields of `bertzoo.benchmarking.benchmark.BenchmarkSettings`,
-    such as `backends=("litert",)`, `lengths=(128,)`, `threads=(1, 4)`.
+    parts: also count FLOPs by part, such as attention. settings: fields of
+    `bertzoo.benchmarking.benchmark.BenchmarkSettings`, such as `backends=("litert",)`, `lengths=(128,)`,
+    `threads=(1, 4)`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark

@@ -16,7 +16,7 @@ class Run(NamedTuple):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The newest held-out losses and metrics; empty before the first."""
+        """The newest held-out losses and metrics; empty before the first evaluation."""
         from bertzoo.runs.report.page import read_history
         from bertzoo.runs.run_dir import RunDirectory
 
@@ -61,7 +61,7 @@ def tokenize(
 
     source: the text, named as in `data.source`. destination: a directory, or a URL. config: pretraining configs whose
     [data] applies, as names or files. overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`.
-    workers: processes, 0 for one per core. runner: an Apache Beam runner, with its own options.
+    workers: processes, 0 for one per core. runner: name of an Apache Beam runner; `runner_options` are its options.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.core import config as loader
@@ -120,9 +120,10 @@ def transfer(
     tell: Say | None = print,
     **options: Any,
 ) -> Run:
-    """Train a student with a teacher, or resume, as `bertzoo transfer`; a resumed run finds its teacher in run.json.
+    """Train a student with a teacher, or resume, as `bertzoo transfer`.
 
-    stages: (A, B) trains only stages A to B, counted from 1. options: as in `pretrain`.
+    teacher: a model, or its URL; may be None for a resumed run. stages: (A, B) trains only stages A to B, counted from
+    1. options: as in `pretrain`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.runs import open_run
@@ -143,7 +144,7 @@ def prune(
 ) -> Path:
     """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune`; return the directory of the pruned model.
 
-    options: as in `pretrain`.
+    from_model: the model to prune; may be None for a resumed run. options: as in `pretrain`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.pruning.run import prune

@@ -1,4 +1,4 @@
-"""Runtimes: the packages that each needs, the files that it runs, and how a model is written for it."""
+"""Runtimes to time models in: packages that each needs, files that it runs, and how a model is written for it."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -26,7 +26,8 @@ from bertzoo.runs import any_model
 class WrittenModel:
     """A model written for a runtime.
 
-    size: bytes of the file, or of a directory's weights. graph: to count FLOPs; None for a file that existed already.
+    size: bytes of the file, or of a directory's weights. graph: the model as a JAX function, to count FLOPs; None for
+    a file that existed already.
     """
 
     path: Path
@@ -34,12 +35,12 @@ class WrittenModel:
     graph: Any
 
     def flops(self, length: int) -> int:
-        """Return the operations of one row's matrix products, 2 per multiply-add."""
+        """Return the FLOPs of the matrix products for a row of `length` tokens, 2 per multiply-add."""
         return formats.flops(self.graph, length)
 
 
 class WriteRequest(NamedTuple):
-    """Lengths and precision to write a model for. python: an interpreter that has executorch."""
+    """Row lengths and precision of a file to write. python: an interpreter that has executorch."""
 
     lengths: Sequence[int]
     precision: Precision
@@ -48,9 +49,9 @@ class WriteRequest(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """A runtime.
+    """A runtime to time models in.
 
-    runs, writes: packages needed to run files and to write them. extra: the project's extra that installs them.
+    runs, writes: packages needed to run files and to write them. extra: the extra of bertzoo that installs them.
     suffixes: of files that it runs. single: whether a written file reads rows of one length only.
     """
 
@@ -74,7 +75,7 @@ def calibration(pretrained: Pretrained, lengths: Sequence[int], precision: Preci
 def litert_file(
     graph: Any, file: Path, lengths: Sequence[int], precision: Precision, calibration: Calibration | None = None
 ) -> WrittenModel:
-    """Write a graph as a LiteRT file with a signature for each length."""
+    """Write a graph as a LiteRT file with a signature for each length, and return the file's path and size."""
     content = quantise.quantised(write.convert(graph, lengths), precision, calibration)
     file.write_bytes(content)
     return WrittenModel(path=file, size=len(content), graph=graph)
@@ -87,7 +88,7 @@ def _litert(pretrained: Pretrained, place: Path, request: WriteRequest) -> Writt
 
 
 def _format(name: str, pretrained: Pretrained, place: Path, request: WriteRequest) -> WrittenModel:
-    """Write the file that `bertzoo convert --to=NAME` writes."""
+    """Write a model as `bertzoo convert --to=NAME` does, to `place` with the format's suffix."""
     target, graph = formats.targets(request.python)[name], training_graph(pretrained)
     file = place.with_suffix(target.suffix)
     target.make(pretrained, graph, formats.FileSettings(lengths=tuple(request.lengths)), file)
@@ -132,9 +133,9 @@ SUFFIXES = {suffix: name for name, backend in BACKENDS.items() for suffix in bac
 
 
 def check_backend(name: str, writes: bool, threads: Sequence[int], python: Path) -> None:
-    """Raise UserError if a backend's packages are not installed, or it does not support a number of threads.
+    """Raise UserError if a backend's packages are not installed, or it does not support one of the thread counts.
 
-    writes: whether a model will be written for it. python: an interpreter that has executorch.
+    writes: whether a model will be written for the backend. python: an interpreter that has executorch.
     """
     backend = BACKENDS[name]
     check_installed(f"--backends: {name}", (*backend.runs, *(backend.writes if writes else ())), backend.extra)

@@ -28,7 +28,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PartShares:
-    """A model's operations by part. flops: share (0 to 1) of each part of benchmarking/parts.py, at a length."""
+    """A model's operations by part. length: tokens of a row; flops: share (0 to 1) of each part of `parts.PARTS`."""
 
     model: str
     length: int
@@ -129,7 +129,7 @@ class Case:
         return LoadRequest(self.backend, str(self.written.path), self.threads, self.vocabulary, inputs)
 
     def flops(self, length: int) -> int | None:
-        """Return the operations of one row, or None if they are not known."""
+        """Return the FLOPs of a row of `length` tokens, or None if they are not known."""
         if self.written.graph is not None:
             return self.written.flops(length)
         return self.model.description.flops.get(signature(length))
@@ -185,7 +185,7 @@ def benchmark(
 
 
 def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
-    """Return the backends that run a model; a file has only one."""
+    """Return the backends to time a model in; a file has only one. Raises UserError if the settings exclude it."""
     if model.file is None:
         return list(settings.backends or ["litert"])
     backend = SUFFIXES[model.file.suffix]
@@ -198,7 +198,7 @@ def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
 def _check_backends(
     settings: BenchmarkSettings, models: Sequence[BenchmarkModel], backends: dict[str, list[str]], tell: Tell
 ) -> None:
-    """Raise UserError if a backend cannot run here, runs no model, or has none of the precisions."""
+    """Raise UserError if a backend cannot run here, runs no model, or has none of the requested precisions."""
     used = {name for names in backends.values() for name in names}
     written = {name for model in models if model.file is None for name in backends[model.name]}
     for name in settings.backends or ():

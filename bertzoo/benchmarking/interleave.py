@@ -1,4 +1,4 @@
-"""Worker processes timed in turns: one runs at a time, in an order that changes from round to round."""
+"""Time worker processes in turns: one runs at a time, in an order that changes from round to round."""
 
 import json
 import statistics
@@ -27,7 +27,8 @@ class BenchmarkFailed(UserError):
 class Worker:
     """A child process of `python` with a model loaded; call `close` at the end.
 
-    name: the model's, for messages. state: the process's first answer, with the keys empty, lengths, threads, version.
+    name: the model's, for messages. state: what the process reports once the model is loaded:
+    `empty` (bytes of memory before), `lengths`, `threads`, `version`.
     """
 
     def __init__(self, name: str, request: LoadRequest, python: str = sys.executable) -> None:
@@ -85,7 +86,7 @@ class Worker:
 def start_workers(
     requests: Sequence[tuple[str, LoadRequest]], executorch: str = sys.executable
 ) -> Iterator[list[Worker]]:
-    """Start a worker for each (name, request); close them on exit. executorch: a Python that has ExecuTorch."""
+    """Yield a started worker for each (name, request); close them on exit. executorch: a Python that has ExecuTorch."""
     with ExitStack() as stack:
         workers = []
         for name, request in requests:
@@ -106,7 +107,7 @@ def order(count: int, index: int) -> list[int]:
 def take_turns(
     workers: Sequence[Worker], lengths: Sequence[int], runs: int, rounds: int, tell: Callable[[int], None]
 ) -> list[Rounds]:
-    """Time `runs` runs of every worker at its own length, spread over the rounds as evenly as possible.
+    """Return the seconds of `runs` runs of every worker at its own length, spread evenly over the rounds.
 
     Every turn starts with one run that is not counted. `tell` receives the number of finished rounds.
     """
@@ -120,7 +121,7 @@ def take_turns(
 
 
 def ratio(ours: Rounds, theirs: Rounds) -> float:
-    """Return the median over the rounds of median(ours) / median(theirs)."""
+    """Return the median over the rounds of median(ours) / median(theirs), where both are seconds of runs."""
     pairs = zip(ours, theirs, strict=True)
     return statistics.median(statistics.median(a) / statistics.median(b) for a, b in pairs)
 

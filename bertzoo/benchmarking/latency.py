@@ -30,15 +30,15 @@ from bertzoo.pruning.structure import declare
 BACKEND = "litert"
 MORE = 2  # additional layers of the deeper encoder of a pair
 TOGETHER = 8  # models of a group, which take turns with the reference model
-VOCABULARY = 1000  # most entries of an encoder's table; more would not change its time
+VOCABULARY = 1000  # largest vocabulary of an encoder; a larger one would not change its time
 STEPS = 4
 
 
 class LatencySettings(NamedTuple):
     """Settings of a latency table.
 
-    dimensions: letters of dimensions to measure; empty for all of the model. steps: number of sizes of each. length:
-    tokens; 0 for 128. runs: timed runs of each encoder, spread over the rounds.
+    dimensions: letters of dimensions to measure, such as "h" for the width; empty for all of the model. steps: number
+    of sizes per dimension. length: tokens; 0 for 128. runs: timed runs of each encoder, spread over the rounds.
     """
 
     dimensions: Sequence[str] = ()
@@ -53,7 +53,7 @@ class LatencySettings(NamedTuple):
 def measure_config(
     name: str, overrides: Sequence[tuple[str, str]], settings: LatencySettings, tell: Callable[[str], None]
 ) -> LatencyTable:
-    """Measure a config or the model in a directory; raises UserError if `name` is neither or a setting is invalid."""
+    """Return the latency table of a config or model directory; raises UserError for a wrong name or setting."""
     if settings.steps < 2:
         raise UserError(f"--steps={settings.steps} is less than 2, the smallest and the largest size. Use at least 2.")
     check_backend(BACKEND, True, [settings.threads], Path(sys.executable))
@@ -123,7 +123,7 @@ def measure(model: Model, settings: LatencySettings, tell: Callable[[str], None]
 def _milliseconds(
     models: Sequence[Model], settings: LatencySettings, tell: Callable[[str], None]
 ) -> tuple[list[float], str]:
-    """Return the milliseconds of every model, and the runtime's version.
+    """Return the milliseconds of a row in every model, and the runtime's version.
 
     A few models at a time take turns with the first model. Times come from ratios to the first model's time, so a
     machine that slows down between two groups does not change them.
@@ -153,7 +153,6 @@ def _request(model: Model, place: Path, settings: LatencySettings) -> LoadReques
 
 
 def _machine() -> str:
-    """Return the processor's name and architecture."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

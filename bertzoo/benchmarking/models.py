@@ -24,7 +24,7 @@ BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
 
 @dataclass(frozen=True, kw_only=True)
 class FileDescription:
-    """Contents of the JSON beside an exported file; None or empty if there is no JSON.
+    """Contents of the JSON beside an exported file, or the defaults without JSON.
 
     flops: operations of a row by signature.
     """
@@ -99,7 +99,7 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
 
 
 def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[BenchmarkModel]) -> None:
-    """Raise UserError if there are overrides, but no model is a config."""
+    """Raise UserError if there are overrides, but no model comes from a config."""
     if overrides and not any(model.is_config for model in models):
         names = ", ".join(model.name for model in models)
         raise UserError(

@@ -1,4 +1,4 @@
-"""Measurements, and how they are written as JSON and as a table of text."""
+"""Hold the measurements of timed models, and write them as JSON or as a text table."""
 
 import statistics
 from collections.abc import Sequence

@@ -43,7 +43,8 @@ class LoadRequest(NamedTuple):
 class LoadedModel(NamedTuple):
     """A model in its runtime.
 
-    prepare: maps a length to an inference. lengths: row lengths of the file, empty if it takes any. threads: in use.
+    prepare: maps a length to a function that runs a random row of it. lengths: row lengths of the file, empty if it
+    takes any. threads: number in use.
     """
 
     prepare: Callable[[int], Inference]
@@ -70,7 +71,7 @@ def random_row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[s
 
 
 def litert(request: LoadRequest) -> Loader:
-    """Load a file in LiteRT's interpreter, which maps it into memory as on a phone."""
+    """Yield LiteRT's package name, then the file in its interpreter, which maps the file into memory as on a phone."""
     from ai_edge_litert.interpreter import Interpreter
 
     yield "ai-edge-litert"
@@ -89,7 +90,7 @@ def litert(request: LoadRequest) -> Loader:
 
 
 def torch(request: LoadRequest) -> Loader:
-    """Load a .pt or .pt2 file, or a directory of `--to=pytorch`, in PyTorch without a compiler."""
+    """Yield "torch", then a .pt file, a .pt2 file or a directory of `--to=pytorch`, in PyTorch without a compiler."""
     import torch
 
     from bertzoo.conversion.modeling_bertzoo import load
@@ -118,7 +119,7 @@ def torch(request: LoadRequest) -> Loader:
 
 
 def onnx(request: LoadRequest) -> Loader:
-    """Load a file in onnxruntime on the CPU."""
+    """Yield onnxruntime's package name, then the file in onnxruntime on the CPU."""
     import onnxruntime  # noqa: F401 (its memory must not count as the model's)
 
     from bertzoo.export import runtimes
@@ -128,7 +129,7 @@ def onnx(request: LoadRequest) -> Loader:
 
 
 def executorch(request: LoadRequest) -> Loader:
-    """Load a file in ExecuTorch's runtime, which the Python that runs this worker must have."""
+    """Yield ExecuTorch's package name, then the file in its runtime, which the Python of this process must have."""
     import executorch.runtime
     import torch
 
@@ -148,7 +149,7 @@ def executorch(request: LoadRequest) -> Loader:
 
 
 def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
-    """Return a file opened by export.runtimes as a model of any length; running an unsupported length raises."""
+    """Return `run`, a file opened by export.runtimes, as a model of any length; it raises for unsupported ones."""
 
     def prepare(length: int) -> Inference:
         shapes = {name: (1, 1 if name == "masked_positions" else length) for name in request.inputs}
@@ -159,7 +160,7 @@ def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
 
 
 def jax(request: LoadRequest) -> Loader:
-    """Load a directory's training graph, compiled by XLA; it uses as many threads as the process has cores."""
+    """Yield "jax", then the model directory's training graph, compiled by XLA; it uses a thread for each core."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request.threads])
     import jax
     import jax.numpy as jnp
@@ -201,7 +202,7 @@ def peak() -> int:
 
 
 def serve(requests: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
-    """Load the model of the first line and answer the other lines until the input ends."""
+    """Load the model that the first line of `requests` names, and answer the other lines until the input ends."""
     request = LoadRequest(**parse_json(next(requests)))
     loader = LOADERS[request.backend](request)
     package: Any = next(loader)

@@ -125,7 +125,6 @@ def main(args: argparse.Namespace, overrides: Overrides) -> int:
 
 
 def _table(args: argparse.Namespace, overrides: Overrides) -> int:
-    """Measure and write a latency table."""
     from bertzoo.benchmarking import latency
     from bertzoo.core import atomic
 

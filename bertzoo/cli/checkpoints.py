@@ -74,7 +74,7 @@ def read_checkpoint(checkpoint: Path, verify: bool) -> "Contents":
 
 
 def as_json(contents: "Contents", arrays: bool = False) -> dict[str, Any]:
-    """Return the JSON object of a checkpoint, with its arrays or without."""
+    """Return the JSON object of a checkpoint. arrays: whether to list the checkpoint's arrays."""
     fields = dataclasses.asdict(contents)
     trees = {name: fields.pop(name) for name in ("params", "training")}
     size = fields.pop("size")
@@ -82,7 +82,7 @@ def as_json(contents: "Contents", arrays: bool = False) -> dict[str, Any]:
 
 
 def cells(contents: "Contents") -> tuple[str, ...]:
-    """Return the table row of a checkpoint."""
+    """Return a checkpoint's cells under the column names HEAD."""
     devices = math.prod(contents.mesh.values())
     split = " ".join(f"{axis}={size}" for axis, size in contents.mesh.items() if size > 1)
     return (
@@ -97,7 +97,7 @@ def cells(contents: "Contents") -> tuple[str, ...]:
 
 
 def listing(contents: "Contents") -> str:
-    """Return the tables of a checkpoint and of its arrays, the parameters first."""
+    """Return a checkpoint's table row and a table of its arrays, parameters first, as text."""
     arrays = contents.params | {f"training/{path}": array for path, array in contents.training.items()}
     rows = [
         (path, "×".join(map(str, array.shape)) or "1", array.dtype, " ".join(filter(None, array.split)))
@@ -107,6 +107,6 @@ def listing(contents: "Contents") -> str:
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return rows as lines with aligned columns."""
+    """Return the lines of a table with aligned columns, as one text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

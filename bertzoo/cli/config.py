@@ -36,7 +36,7 @@ def arguments(parser: Parser) -> None:
 
 
 def config_class(*files: str | Path) -> type:
-    """Return the class of the config that files describe."""
+    """Return the class, such as Pretrain or Prune, of the config that files describe."""
     from bertzoo.runs.kind import kind_of, recipe_class
 
     match kind_of(*files):
@@ -53,7 +53,7 @@ def config_class(*files: str | Path) -> type:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Print the config."""
+    """Print the complete config."""
     if args.files[0] in VERBS:
         recipe = command_config([*args.files, *(f"--{key}={value}" for key, value in overrides)])
     else:
@@ -66,7 +66,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def command_config(argv: Sequence[str]) -> Any:
-    """Return the config of a command line whose verb is in VERBS; raises UserError if that verb would."""
+    """Return the config of a command line that starts with one of VERBS; raises UserError as that command would."""
     verb, args, overrides = cli.parse(argv)
     if args is None:
         raise UserError(

@@ -110,7 +110,7 @@ def _destination(text: str) -> Path:
 
 
 def options(args: argparse.Namespace) -> ExportOptions:
-    """The options of a conversion; raises UserError if they do not fit together."""
+    """Return the options of a conversion; raises UserError if they do not fit together."""
     return ExportOptions(**{field.name: getattr(args, field.name) for field in fields(ExportOptions)})
 
 

@@ -91,7 +91,7 @@ def _pretrained(args: argparse.Namespace) -> int:
 
 
 def show_figures(figures: dict) -> None:
-    """Print the figures in a readable table."""
+    """Print a run's figures, from `runs.load_run.evaluate_run`, as a table."""
     from bertzoo.runs.report.page import ABSENT, QUALITY, title, why_absent
 
     print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")

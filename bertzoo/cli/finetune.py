@@ -50,7 +50,7 @@ def arguments(parser: Parser) -> None:
 
 
 def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
-    """Return the task of a run; raises ConfigError, like `main`, if its options or its teacher do not apply."""
+    """Return the task that the config names; raises ConfigError if the task, its options or the teacher do not fit."""
     from bertzoo.finetuning.run import check_teacher, resolve_task
 
     task = resolve_task(recipe)
@@ -59,9 +59,9 @@ def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
 
 
 def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -> None:
-    """Raise UserError, like `main`, if the model or teacher is missing, or the model does not fit task or length.
+    """Raise UserError, as `main` would, if model or teacher is missing, or the model does not fit task or max_length.
 
-    seen: the checks that have passed, extended by this function.
+    seen: the models, and combinations of model, task and length, that were checked before; the function adds to it.
     """
     from bertzoo.finetuning.run_dir import model_of
     from bertzoo.finetuning.warm_start import load_starting_model

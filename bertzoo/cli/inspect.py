@@ -62,7 +62,7 @@ def _layers(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Compute the maps, draw them and print the figures."""
+    """Draw the attention maps and print how they differ from the teacher's, if there is one."""
     _check_options(args)
     from bertzoo.runs import inspect
     from bertzoo.runs.report import heatmaps
@@ -87,7 +87,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raise UserError for wrong options before any file is read."""
     if args.out.suffix != ".png":
         raise UserError(f"--out={args.out} is not a PNG file. Give a name that ends in .png.")
     if not args.out.parent.is_dir() or args.out.is_dir():

@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _has_devices(error: Exception) -> bool:
-    """Return False if JAX raised `error` because it finds no device; for CUDA, an AssertionError without text."""
+    """Return False if JAX raised `error` because it finds no device; CUDA's is an AssertionError without text."""
     bare = isinstance(error, AssertionError) and not str(error) and "JAX_PLATFORMS" in os.environ
     if not (bare or str(error).startswith("Unable to initialize backend")) or "jax" not in sys.modules:
         return True
@@ -130,7 +130,7 @@ def _has_devices(error: Exception) -> bool:
 
 
 def sentence(error: Exception) -> str:
-    """Return the error as one line for the user."""
+    """Return an error's message, without the traceback, as one line for the user."""
     if hasattr(error, "exit_code"):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -154,7 +154,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, list[tuple[str, str]]]:
-    """Return the verb of a command line, its arguments, and the options that set keys of its config.
+    """Return the module of a command line's verb, the arguments, and (key, value) options of the verb's config.
 
     The arguments are None if the command line asks for help, which is then printed. Raises UserError.
     """
@@ -188,7 +188,7 @@ def verb_parser(name: str, verb: ModuleType) -> Parser:
 
 
 def overview() -> str:
-    """Return the help of the program: every verb with the first line of its docstring, by job."""
+    """Return the program's help: every verb with the first line of its docstring, grouped by purpose as in VERBS."""
     width = max(map(len, VERBS))
     lines = ["Pretrain small BERTs and convert them for phones.", "", "usage: bertzoo COMMAND … [--help] [--debug]"]
     for job in dict.fromkeys(VERBS.values()):
@@ -200,7 +200,7 @@ def overview() -> str:
 
 
 def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[list[str], list[tuple[str, str]]]:
-    """Divide a command line into words for the verb's parser and (key, value) options of its config, in order."""
+    """Divide the words after a verb into those for the verb's parser and (key, value) options of the verb's config."""
     own: list[str] = []
     overrides: list[tuple[str, str]] = []
     words = iter(argv)

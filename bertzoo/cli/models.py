@@ -58,7 +58,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def measured(name: str, recipe: "Recipe") -> dict[str, Any]:
-    """Measure one config and return its JSON object."""
+    """Return a config's sizes, FLOPs and published figures as a JSON object."""
     from bertzoo.planning.sizes import measure
 
     sizes, paper = measure(recipe.model, recipe.objective), published(name, recipe)
@@ -76,7 +76,7 @@ def measured(name: str, recipe: "Recipe") -> dict[str, Any]:
 
 
 def published(name: str, recipe: "Recipe") -> "Published":
-    """Return a shipped config's published figures; empty ones if the recipe has another model or objective."""
+    """Return a shipped config's published figures, or empty ones if `recipe` differs in model or objective."""
     from bertzoo.core import config as loader
     from bertzoo.planning.sizes import PUBLISHED, Published
 

@@ -104,7 +104,7 @@ def _limit(text: str) -> float:
 
 
 def _finite(value: Any) -> Any:
-    """Replace numbers that are not finite, which JSON lacks, by None."""
+    """Return a JSON value with None in place of numbers that are not finite, which JSON lacks."""
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bertzoo.pipeline.recipe import Step
     from bertzoo.pipeline.record import PipelineRecord
 
-PASSES_ON = "Inputs, and options of the stages' commands. The file of the pipeline says which it has."
+PASSES_ON = "Inputs of the pipeline, and options of the stages' commands. Its file lists the inputs and stages."
 
 
 def arguments(parser: Parser) -> None:
@@ -104,7 +104,7 @@ def _is_training(step: "Step") -> bool:
 
 
 def configs_of(words: Sequence[str]) -> list[Any]:
-    """The configs of a command line, one for each run of a sweep; raises UserError as the command would."""
+    """Return the configs of a step's command line, one for each run of a sweep; raises the command's UserError."""
     from bertzoo.cli import config, convert
     from bertzoo.cli import main as cli
     from bertzoo.core import config as loader
@@ -131,7 +131,6 @@ def configs_of(words: Sequence[str]) -> list[Any]:
 def _print_plan(
     record: "PipelineRecord", steps: "Sequence[Step]", costs: "dict[str, Cost]", topology: str | None
 ) -> None:
-    """Print parameters, steps, training FLOPs, space and chip-hours of every step."""
     from bertzoo.benchmarking.rows import aligned
     from bertzoo.pipeline.check import stage_flops
 
@@ -150,7 +149,6 @@ def _print_plan(
 
 
 def _chip_hours(record: "PipelineRecord", step: "Step", topology: str | None) -> str:
-    """The least and the most chip-hours of a training step, without the TPU compiler where it is not installed."""
     from bertzoo.planning import estimate
 
     (recipe,) = configs_of(record.words(step))

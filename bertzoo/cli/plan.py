@@ -23,7 +23,7 @@ from bertzoo.core.paths import on_disk
 
 
 def config() -> type:
-    """Return Pretrain, the class of the config."""
+    """Return Pretrain, whose keys count as options of this command in error messages."""
     from bertzoo.runs.pretrain_config import Pretrain
 
     return Pretrain

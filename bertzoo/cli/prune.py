@@ -49,7 +49,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def train(args: argparse.Namespace, recipe: "Prune") -> str:
-    """Prune to the end and return the line to print."""
+    """Prune to the end and return the closing line."""
     from bertzoo.pruning.run import prune
     from bertzoo.runs.prune_layout import format_amount
 

@@ -48,7 +48,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Print the table and name damaged and unfinished runs; raises UserError if no other runs are left."""
+    """Print the table, and list damaged and unfinished runs; raises UserError if there are only such runs."""
     from bertzoo.core.paths import on_disk
     from bertzoo.finetuning.results import render, rows, runs, submitted
     from bertzoo.finetuning.results.layouts import PAPER_TABLES
@@ -64,7 +64,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     name = args.table or next((name for name, sources in fitting.items() if sources), next(iter(fitting)))
 
     def advice(sources: Sequence[object]) -> str:
-        """Return a hint to choose another table, which has a column for one of the sources."""
+        """Return a hint to choose another table that has a column for one of the sources, or ""."""
         table = next((table for table, fit in fitting.items() if any(source in fit for source in sources)), None)
         return f"; choose --table={table}" if table not in (None, name) else ""
 

@@ -45,7 +45,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Run every point that is not finished, and print the table and the best point of each task."""
+    """Run every unfinished point of the grid, and print the table and the best point of each task."""
     from bertzoo.finetuning.sweep import grid, slots
     from bertzoo.finetuning.sweep.record import Record
 

@@ -1,4 +1,4 @@
-"""Export models to files for phones: build and rewrite the graph, write a file, check it.
+"""Export models to files for phones: build a graph for inference, rewrite it, write a file, compare it with the model.
 
 `conversion` reads and writes model directories and other projects' checkpoints; `benchmarking` measures speed.
 """

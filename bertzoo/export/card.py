@@ -22,9 +22,9 @@ _PIPELINES = {  # the Hub's task by kind of head; it has no task for replaced to
     **dict.fromkeys(SPANS, "question-answering"),
     "none": "feature-extraction",
 }
-_LIBRARIES = {"huggingface": "transformers", "torch-export": "pytorch", "torchscript": "pytorch"}  # others: the format
+_LIBRARIES = {"huggingface": "transformers", "torch-export": "pytorch", "torchscript": "pytorch"}  # others: own name
 _DATASETS = {**dict.fromkeys(GLUE, "nyu-mll/glue"), "squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
-_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}  # else unchanged
+_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}  # others: own name
 _NAMES = {"huggingface": "Hugging Face", "pytorch": "PyTorch"}
 _SOURCES = {
     "run": "a pretraining run",
@@ -38,7 +38,7 @@ _LICENSE_IDS = ("apache-2.0", "mit", "cc0-1.0", "bsd-2-clause", "bsd-3-clause", 
 
 
 def card(name: str, description: Mapping[str, Any]) -> str:
-    """Return an exported file's model card in Markdown. name: the file's; description: the content of its JSON."""
+    """Return an exported file's model card in Markdown. description: the content of its metadata JSON."""
     head = ["signature", "output", "largest error", "of values up to", "cosine", *["FLOPs"] * ("flops" in description)]
     scores = description["scores"]
     lines = [
@@ -77,7 +77,7 @@ def write_directory_card(
 ) -> None:
     """Write README.md into a model directory whose other files are complete.
 
-    name: the directory's final name; form: the directory's format; origin: the model's source, from `convert`.
+    name: the directory's final name; form: the directory's format; origin: the model's source, such as path and task.
     """
     scores: Mapping[str, Mapping[str, float]] = origin.get("scores", {})
     description = {
@@ -110,7 +110,7 @@ def write_directory_card(
 
 
 def _directory_use(directory: Path, name: str, form: str) -> list[str]:
-    """Return Markdown lines with code that loads a model directory, or with a command that converts it."""
+    """Return Markdown lines with code that loads a model directory or, for bertzoo's own format, converts it."""
     match form:
         case "huggingface":
             (model,) = read_json(directory / "config.json")["architectures"]
@@ -125,7 +125,6 @@ def _directory_use(directory: Path, name: str, form: str) -> list[str]:
 
 
 def _opening(name: str, description: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Return a card's first lines: YAML header, title, summary and source."""
     header = metadata(name, description, scores).to_yaml()
     source = _source(description["source"])
     return ["---", header.rstrip(), "---", "", f"# {name}", "", _summary(description), "", f"Made from {source}.", ""]
@@ -134,7 +133,7 @@ def _opening(name: str, description: Mapping[str, Any], scores: Mapping[str, Map
 def metadata(
     name: str, description: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]] | None = None
 ) -> ModelCardData:
-    """Return a card's metadata for the Hub. scores: points by split and metric."""
+    """Return a card's metadata for the Hugging Face Hub. scores: points by split and metric."""
     head, source, form = description["head"]["kind"], description["source"], description["format"]
     task, pipeline, precision = source.get("task"), _PIPELINES.get(head), description.get("precision", "fp32")
     dataset, (license, license_name) = _DATASETS.get(task), _license_id(source.get("license"))
@@ -174,7 +173,7 @@ def metadata(
 
 
 def _license_id(license: str | None) -> tuple[str, str | None]:
-    """Return (identifier, name) of a licence for the Hub; the name is None unless the identifier is "other"."""
+    """Return the Hugging Face Hub's (identifier, name) of a licence; name is None if the identifier is not "other"."""
     if not license:
         return "unknown", None
     known = _LICENSES.get(license.lower(), license.lower())
@@ -184,7 +183,7 @@ def _license_id(license: str | None) -> tuple[str, str | None]:
 
 
 def use_steps(description: Mapping[str, Any]) -> list[str]:
-    """Return a card's steps for app developers: make tokens, a row and its padding, read the outputs, test the app."""
+    """Return sentences for app developers: how to tokenise, build and pad a row, read the outputs and test the app."""
     return [
         _tokens(description["tokenizer"]),
         _row(description),
@@ -273,7 +272,7 @@ def _outputs(description: Mapping[str, Any]) -> str:
 
 
 def _sentence_head(description: Mapping[str, Any]) -> str:
-    """Describe the two classes of a masked model's sentence head; return "" if it has no such head."""
+    """Return a sentence on the two classes of a masked model's sentence-pair head; "" without such a head."""
     if not description["head"].get("sentence"):
         return ""
     classes = {"sop": ("B follows A", "A follows B"), "nsp": ("B follows A", "B is from another text")}
@@ -282,7 +281,7 @@ def _sentence_head(description: Mapping[str, Any]) -> str:
 
 
 def _answer(kind: str, decoding: Mapping[str, Any]) -> str:
-    """Describe how to find the answer in the outputs of a question-answering head."""
+    """Return a sentence on how to find the answer in the outputs of a question-answering head. kind: one of SPANS."""
     text = f"inside the text, with the end at most {decoding['longest'] - 1} tokens behind the start"
     if kind == "span":
         none = f"there is no answer if the first token's sum is higher by more than {decoding['threshold']:g}"
@@ -298,7 +297,7 @@ def _answer(kind: str, decoding: Mapping[str, Any]) -> str:
 
 
 def _specials(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return, by name, each special token with its id, such as `[CLS] (2)`."""
+    """Return special tokens with their ids by name, such as {"cls": "[CLS] (2)"}."""
     return {
         name: f"{special['token']} ({special['id']})" for name, special in description["tokenizer"]["specials"].items()
     }
@@ -311,7 +310,7 @@ def _license(source: Mapping[str, Any]) -> str:
 
 
 def _limits(description: Mapping[str, Any]) -> str:
-    """Explain the columns of the error table, and the errors at which no file is written."""
+    """Return sentences on the columns of a card's error table, and on the errors above which no file is written."""
     rows, limits = next(iter(description["signatures"].values()))["rows"], description["limits"]
     texts = "random ids" if description["sentences"] == "random ids" else "English sentences"
     return (
@@ -355,7 +354,7 @@ def _errors(description: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _operators(description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a table of the first graph's operators and, if known, how many of each XNNPACK runs."""
+    """Yield Markdown with a table of the first graph's operators and, if known, how many of each XNNPACK runs."""
     delegated = description.get("xnnpack")
     yield markdown.table(
         ["operator", "times", *["by XNNPACK"] * bool(delegated)],
@@ -370,7 +369,7 @@ def _operators(description: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _delegation(description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences on an ExecuTorch file: nodes that XNNPACK runs, and operators left to the runtime."""
+    """Yield sentences on an ExecuTorch file: how many nodes XNNPACK runs, and which operators it does not run."""
     nodes, parts = description["nodes"], description["delegates"]
     yield f"XNNPACK takes {description['delegated']} of {nodes} nodes, in {parts} parts."
     if left := description["not_delegated"]:

@@ -31,13 +31,13 @@ _METADATA = {
 def companions(file: Path) -> tuple[str, str]:
     """Return the names of a file's metadata JSON and companion folder.
 
-    They include the file's suffix, so files of several formats can share a directory.
+    Both names include the file's suffix, so files of several formats can share a directory.
     """
     return f"{file.name}.json", f"{file.name}.files"
 
 
 def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
-    """Read the metadata JSON beside a file; None if there is none. needed: keys of it that the caller reads.
+    """Return the metadata JSON beside a file, or None if there is none. needed: keys of it that the caller reads.
 
     Raises UserError if the JSON is damaged, lacks a key, belongs to another file or has the name that earlier versions
     gave it.
@@ -66,7 +66,7 @@ def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
 
 
 def file_hash(file: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

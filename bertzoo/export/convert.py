@@ -41,8 +41,8 @@ Memory = Callable[[ExportOptions, Any, Path, int, tuple[str, ...]], int]
 class Converted(NamedTuple):
     """A finished conversion.
 
-    model: the converted model with its head. description: the JSON of a file; None for a directory. written: False if
-    an earlier call with the same arguments had written it.
+    model: the converted model with its head. description: the metadata JSON of a file; None for a directory. written:
+    False if an earlier call with the same arguments had written the result.
     """
 
     model: Pretrained
@@ -55,8 +55,8 @@ def convert(
 ) -> Converted:
     """Read the model in `source` and write it to `destination`, which appears only when it is complete.
 
-    An exported file is first compared with its model. memory: measures the memory that running a file
-    takes; None skips this.
+    An exported file is first compared with its model. memory: a function that measures the memory of running a file;
+    None skips the measurement.
 
     Raises UserError if model or destination does not fit the options, ExportFailed if a file cannot be written or
     differs from its model.
@@ -92,7 +92,7 @@ def convert(
 
 
 def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrained:
-    """Read the model and apply the options for head, licence and padding; `tell` receives names of omitted parts."""
+    """Read a model and apply the options for head, licence and padding; `tell` receives names of omitted parts."""
     pretrained = any_model.read_model(source, tell)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)
@@ -108,7 +108,7 @@ def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrai
 def _convert_to_file(
     source: Location, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None
 ) -> Converted:
-    """Convert to a file; check packages and destination before reading the model, which can take minutes."""
+    """Convert to a file; check packages and destination first, because reading the model can take minutes."""
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
         raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")
@@ -167,10 +167,10 @@ def write_file(
     memory: Callable[[Path, int, tuple[str, ...]], int] | None = None,
     request: str | None = None,
 ) -> dict[str, Any]:
-    """Write a file, its JSON and, if the model has a tokenizer, its companion folder; return the JSON's content.
+    """Write a file, its metadata JSON and, if the model has a tokenizer, its companion folder; return the JSON.
 
     quiz: examples to score the file and the model on. memory: (file, length, names of the inputs) -> peak
-    bytes of running the file. request: a hash of all that the file depends on.
+    bytes of running the file. request: a hash of all that the file depends on, to be stored in the JSON.
 
     Raises ExportFailed if the file's outputs differ from the model's, or its scores are lower.
     """
@@ -236,7 +236,7 @@ def _origin(pretrained: Pretrained) -> dict[str, Any]:
 
 
 def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Describe a tokenizer: kind, vocabulary file and size, normalisation, special tokens with their ids."""
+    """Return a tokenizer's kind, vocabulary file and size, normalisation, and special tokens with their ids."""
     specials = {name: {"token": tokenizer.token(i), "id": i} for name, i in asdict(tokenizer.specials).items()}
     facts = {"kind": tokenizer.config.kind, "file": tokenizer.file, "entries": tokenizer.vocab_size}
     return facts | {"normalization": tokenizer.config.normalization, "specials": specials}
@@ -251,7 +251,7 @@ def _decoding(pretrained: Pretrained) -> dict[str, Any]:
 
 
 def _calibration_texts(options: ExportOptions, tell: Tell) -> tuple[str, ...]:
-    """Read the lines of --calibration; raises UserError if int8-static lacks it or another precision has it."""
+    """Return the lines of --calibration; raises UserError if int8-static lacks it or another precision has it."""
     file = options.calibration
     if options.precision != "int8-static":
         if file is not None:

@@ -26,7 +26,7 @@ def check_installed(subject: str, packages: Sequence[str], extra: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress the warnings, log messages and prints of converters, which are meant for the converters' developers."""
+    """Suppress warnings, log messages and prints inside the block, which converters write for their own developers."""
     logging.disable(logging.WARNING)
     try:
         with (

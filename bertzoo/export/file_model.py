@@ -40,7 +40,7 @@ Outputs = list[dict[str, np.ndarray]]
 
 
 def is_exported(name: Path | str) -> bool:
-    """Return whether a name has an exported file's suffix and is no directory."""
+    """Return whether a name has an exported file's suffix and is not a directory."""
     return Path(name).suffix in SUFFIXES.values() and not Path(name).is_dir()
 
 
@@ -54,10 +54,10 @@ def is_pretraining(name: Path | str) -> bool:
 def open_model(
     path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
 ) -> LabelModel | QuestionModel | BlankFiller:
-    """Open an exported file, a fine-tuning run (its best seed, or `seed`) or any model directory as a model.
+    """Return a model that predicts, from an exported file, a fine-tuning run (`seed` or the best) or a model directory.
 
     batch_size: only checked here, not used. python: a Python that has executorch, for a .pte file. Raises UserError
-    for a wrong argument, a missing model or companion, or a head that is neither masked nor a task's.
+    for a wrong argument, a missing file, or a head that is neither a masked-language-model's nor a task's.
     """
     kind, foreign = "a directory", {"python": python}
     if is_exported(path):
@@ -77,7 +77,7 @@ def open_model(
 def open_task_model(
     path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
 ) -> LabelModel | QuestionModel:
-    """Open a model like `open_model`; raises UserError for a masked head, too."""
+    """Return a model as `open_model` does, but raise UserError for a masked-language-model head, too."""
     model = open_model(path, seed, batch_size, python)
     if isinstance(model, BlankFiller):
         raise UserError(f"{path} has a masked head, not a task's head. Fine-tune it first, or evaluate its run.")
@@ -85,7 +85,10 @@ def open_task_model(
 
 
 def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionModel | BlankFiller:
-    """Load an exported file: a BlankFiller if its head is masked, else its task's model; raises UserError."""
+    """Load an exported file, as a BlankFiller if it predicts masked tokens, else as a model for its task.
+
+    Raises UserError if the file or a companion is missing or damaged, or the runtime is not installed.
+    """
     if not path.is_file():
         raise UserError(f"{path} does not exist. Write it with `bertzoo convert`.")
     description, tokenizer = _read_description(path)
@@ -127,13 +130,13 @@ class OpenFile:
     pad: int
 
     def outputs(self, data: Planned) -> tuple[list[Slot], Outputs]:
-        """Run each row of `data` at the shortest length that holds it; return slots (one per row) and outputs."""
+        """Run each row of `data` at the shortest length that holds it; return slots (row and length) and outputs."""
         slots = data.plan(1, self.lengths)
         batches = (data.batch(slot, 1) for slot in slots)
         return slots, [self.run({name: batch[name] for name in self.inputs}) for batch in batches]
 
     def masked_logits(self, row: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the logits (1,P,V) at a row's masked positions; the file predicts one position per call."""
+        """Return the logits (1,P,V) at a row's P masked positions, by a call of the file for each."""
         count = row["input_ids"].shape[1]
         length = next(length for length in self.lengths if length >= count)
         padding = {"input_ids": self.pad, "token_type_ids": 0, "attention_mask": 0}
@@ -193,7 +196,7 @@ class FileQuestionModel(QuestionModel):
 
 
 def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
-    """Read the JSON and tokenizer beside an exported file; raises UserError naming a missing one."""
+    """Read the JSON and tokenizer beside an exported file; raises UserError if either is missing."""
     document, folder = (path.with_name(name) for name in companions(path))
     copy = "Copy it from where `bertzoo convert` wrote the file, or convert the model again."
     if (description := read_metadata(path, "format", "model", "head", "source", "inputs", "signatures")) is None:
@@ -209,7 +212,7 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
 
 
 def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple[Target, any_model.ModelTables]:
-    """Return the format of a file and the configs of its model and head."""
+    """Return the format of a file, and the configs of its model and head; raises UserError if the JSON is damaged."""
     try:
         target = targets(python)[description["format"]]
         return target, config.from_dict(any_model.ModelTables, {name: description[name] for name in ("model", "head")})
@@ -219,7 +222,10 @@ def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple
 
 
 def _row_lengths(description: dict[str, Any]) -> tuple[int, ...]:
-    """Return the row lengths to run: those of the signatures or, for a range, its ends and multiples of MULTIPLE."""
+    """Return the row lengths to run a file at.
+
+    They are the signatures' or, if the file accepts a range, the range's ends and the multiples of MULTIPLE between.
+    """
     if "lengths" not in description:
         return tuple(sorted(signature["length"] for signature in description["signatures"].values()))
     shortest, longest = (description["lengths"][name] for name in ("shortest", "longest"))

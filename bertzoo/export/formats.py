@@ -25,8 +25,8 @@ from bertzoo.nn.flops import matmul_flops
 class FileSettings:
     """Settings with which a file is written.
 
-    lengths: tokens in a row, shortest first. pooling: for a model without a head. optimise: rewrite the graph; False
-    only for LiteRT. calibration: texts that set the scales of int8-static.
+    lengths: tokens in a row, shortest first. pooling: of the states, for a model without a head. optimise: whether to
+    rewrite the graph (False only for LiteRT). calibration: texts that set the scales of int8-static.
     """
 
     lengths: tuple[int, ...]
@@ -40,7 +40,7 @@ class FileSettings:
 class Target:
     """A file format of `bertzoo convert --to`.
 
-    check: raises UserError if packages to write files are missing. check_runtime: the same for packages to run files.
+    check: raises UserError if packages to write files are missing. check_runtime: likewise for packages to run files.
     lengths: (model, requested lengths, possibly none) -> the file's lengths. make: writes a file and returns entries
     of its JSON. load: (file, threads) -> a runtime.
     """
@@ -60,7 +60,7 @@ class Target:
 
 
 def targets(python: Path) -> dict[str, Target]:
-    """Return the formats by name. python: a Python that has ExecuTorch."""
+    """Return the file formats by name. python: a Python that has ExecuTorch."""
     formats = (
         Target(
             name="litert",
@@ -113,7 +113,7 @@ def flops(graph: Any, length: int) -> int:
 
 
 def flops_by_signature(graph: Any, lengths: Sequence[int]) -> dict[str, int]:
-    """Return `flops` for every length, by signature."""
+    """Return the `flops` of a row of every length, by signature."""
     return {write.signature(length): flops(graph, length) for length in lengths}
 
 

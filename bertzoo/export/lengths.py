@@ -11,7 +11,7 @@ USUAL = 128
 
 
 def resolve_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Check and sort the lengths of a file; if none are requested, return USUAL or, if smaller, max_positions."""
+    """Return requested lengths, checked and sorted; by default USUAL or, if smaller, the model's max_positions."""
     longest = pretrained.model.max_positions
     for length in lengths:
         if length < SHORTEST:
@@ -44,7 +44,7 @@ def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[in
 
 
 def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths at which to verify a file: a single requested length is fixed, else the file accepts any."""
+    """Return the lengths to verify a file at. A file for one requested length accepts only that, others accept any."""
     resolve = resolve_lengths if len(set(lengths)) == 1 else variable_lengths
     return resolve(pretrained, lengths)
 

@@ -35,11 +35,11 @@ class ExportOptions:
 
     to: the format, one of DIRECTORIES or FILES; "tflite" means litert. head: the only head to keep, one of HEADS; None
     keeps all. leak_padding: let convolutions and trigrams see padding, as Hugging Face's do. license: of the weights,
-    for the card; None keeps the source's.
+    for the model card; None keeps the source's.
 
     The other options apply only to files. lengths: tokens in a row. precision: of the weights. pooling: one of
-    POOLINGS, for a model without a head. calibration: a file of texts for int8-static. examples: number to score on;
-    0 for all. no_optimize: keep the training graph. python: a Python that has ExecuTorch.
+    POOLINGS, for a model without a head. calibration: a file of texts for int8-static. examples: number of the task's
+    to score on; 0 for all. no_optimize: do not rewrite the graph. python: a Python that has ExecuTorch.
     """
 
     to: str

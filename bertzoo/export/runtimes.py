@@ -133,13 +133,13 @@ class ExecuTorch(FileRuntime):
 
 
 def start_process(python: Path, *words: str) -> subprocess.Popen[str]:
-    """Start executorch_process.py in `python`; it answers with lines of JSON on stdout."""
+    """Start executorch_process.py with the arguments `words` in `python`; it prints lines of JSON on stdout."""
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     return start_python([str(EXECUTORCH), *words], python, text=True, **pipes)
 
 
 def parse_answer(line: str, failure: str) -> dict[str, Any]:
-    """Parse a line of executorch_process.py; raises ExportFailed with `failure` if it is an error or empty."""
+    """Parse a line that executorch_process.py prints; raises ExportFailed, starting with `failure`, for an error."""
     document = parse_json(line or '{"error": "its process ended without an answer"}')
     if "error" in document:
         raise ExportFailed(f"{failure}: {' '.join(document['error'].split())[:300]}")

@@ -1,7 +1,7 @@
-"""Pipelines: whole recipes of a paper as one command, each stage a run of another command.
+"""Run a whole recipe, such as a paper's, as one command: a pipeline of steps, each a run of another command.
 
-recipe.load_pipeline(name, overrides, tasks) -> Pipeline: the steps of a TOML file and what each reads
-verbs.VERBS: how the command line of each command is written, and what it reads and makes
-fingerprint: hashes of inputs and outputs;  record.PipelineRecord: the directory of a pipeline and its finished steps
-run.run_pipeline: every step that is not finished;  page: pipeline.md
+recipe.load_pipeline(name, overrides, tasks) -> Pipeline: reads the steps, and what each step reads, from a TOML file
+verbs.VERBS: describes each command's arguments, inputs and output
+fingerprint: hashes inputs and outputs;  record.PipelineRecord: keeps a pipeline's directory and its finished steps
+run.run_pipeline: runs the unfinished steps;  page: writes pipeline.md
 """

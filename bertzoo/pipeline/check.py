@@ -1,4 +1,4 @@
-"""Check every step of a pipeline before the first one starts, and estimate what each costs."""
+"""Check every step of a pipeline before the first step starts, and estimate the cost of each."""
 
 import math
 import shutil
@@ -21,30 +21,30 @@ from bertzoo.pipeline.record import PipelineRecord, is_training
 from bertzoo.pruning.settings import Prune
 from bertzoo.runs import any_model, stage_setups
 
-Parse = Callable[[Sequence[str]], list[Any]]  # of a command line: its configs, one for each run; raises UserError
-_BYTES = 4  # of a parameter
-_STATE = 3  # the parameters and the optimiser's two moments
+Parse = Callable[[Sequence[str]], list[Any]]  # returns a command line's configs, one for each run
+_BYTES = 4  # bytes of a parameter
+_STATE = 3  # arrays in a checkpoint: the parameters and the optimiser's two moments
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """parameters of the model that a step trains, 0 if unknown; size: bytes of its checkpoints and models on disk."""
+    """Cost of a step. parameters: of its model, 0 if unknown; size: bytes of its checkpoints and models on disk."""
 
     parameters: int = 0
     size: int = 0
 
 
 def check_steps(record: PipelineRecord, steps: Sequence[Step], parse: Parse) -> dict[str, Cost]:
-    """Raise UserError if a step would fail by its options, its models, its data or the space on the disk.
+    """Return the cost of every step by name; raise UserError if options, models, data or disk space make a step fail.
 
-    steps: those that will run. Returns what each step of the pipeline takes, by name.
+    steps: the steps that will run; only their data and disk space are checked.
     """
     recipes: dict[str, list[Any]] = {}
     for step in record.pipeline.steps:
         with _named(step):
             recipes[step.name] = parse(record.words(step))
             record.configs[step.name] = "\n".join(config.dump(recipe) for recipe in recipes[step.name][:1])
-    shapes: dict[str, Any] = {}  # the model that the output of a step holds, if it is known
+    shapes: dict[str, Any] = {}  # by step: config of the model in its output, or None
     costs = {}
     read: set[Any] = set()
     for step in record.pipeline.steps:
@@ -59,7 +59,7 @@ def check_steps(record: PipelineRecord, steps: Sequence[Step], parse: Parse) -> 
 
 
 class _named:
-    """A context in which errors name the step."""
+    """A context manager that starts the messages of errors with the step's name."""
 
     def __init__(self, step: Step):
         self.step = step
@@ -72,7 +72,7 @@ class _named:
 
 
 def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> Any:
-    """The model's config that a step's output holds, None if it is not known before the step runs."""
+    """Return the config of the model that a step's output holds, or None if it is not known before the step runs."""
     if step.verb in ("pretrain", "transfer"):
         return recipes[0].model
     if step.verb == "prune" or "from" not in step.links:
@@ -81,7 +81,7 @@ def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: M
 
 
 def _linked(record: PipelineRecord, step: Step, key: str, shapes: Mapping[str, Any]) -> Any:
-    """The model's config behind `from` or `teacher`, None if it is not known; raises UserError if there is no model."""
+    """Return the config, if known, of the model that `key`, such as "from", names; raises UserError without a model."""
     name = step.links.get(key)
     if name is None or name not in record.pipeline.inputs:
         return shapes.get(name or "")
@@ -92,7 +92,7 @@ def _linked(record: PipelineRecord, step: Step, key: str, shapes: Mapping[str, A
 
 
 def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> None:
-    """Raise ConfigError if the model that a step reads is not the one that its config describes."""
+    """Raise ConfigError if the model that a step reads has other shapes or fewer positions than the step needs."""
     tables = {"transfer": ("teacher", "teacher"), "prune": ("from", "model"), "pretrain": ("from", "model")}
     if step.verb in tables:
         key, table = tables[step.verb]
@@ -117,7 +117,7 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
 
 
 def _check_data(record: PipelineRecord, step: Step, recipes: Sequence[Any], read: set[Any]) -> None:
-    """Raise UserError if text or the files of a task are missing or wrong; each is read once."""
+    """Raise UserError if a step's text or task files are missing or wrong; `read` collects what is checked."""
     if step.form.by_task:
         for recipe in recipes:
             task = resolve_task(recipe)
@@ -147,7 +147,7 @@ def _cost(model: Any, recipes: Sequence[Any]) -> Cost:
 
 
 def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
-    """Steps of every stage of a training, and training FLOPs of a step; a pruning's are those of the whole model."""
+    """Yield (steps, FLOPs of a step) for every stage of training; pruning counts the FLOPs of the whole model."""
     if isinstance(recipe, Prune):
         parts = [recipe.scoring_recipe(recipe.model), recipe.tuning_recipe(recipe.model)] * recipe.cut.iterations
     else:
@@ -158,7 +158,6 @@ def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
 
 
 def _check_disk(record: PipelineRecord, needed: int) -> None:
-    """Raise UserError if the disk of the outputs has less free space than the checkpoints and models take."""
     if is_url(record.places.training):
         return
     folder = next(path for path in (record.path.absolute(), *record.path.absolute().parents) if path.exists())

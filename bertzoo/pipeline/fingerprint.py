@@ -1,4 +1,4 @@
-"""Hashes of what a step reads and makes, by which a finished step is recognised."""
+"""Hash the inputs and outputs of a pipeline's steps, to find out whether a finished step is still valid."""
 
 import glob
 import hashlib
@@ -15,9 +15,10 @@ from bertzoo.pipeline import verbs
 
 
 def of_output(kind: str, place: str) -> str:
-    """The SHA-256 of an output of a kind of `verbs`: of a model's parameters, a corpus's text or a file's bytes.
+    """Return the SHA-256 of an output: of a model's parameters, a corpus's text or a file's bytes.
 
-    Raises UserError if it is missing or damaged.
+    kind: a kind of output in `verbs`, such as MODEL. place: the output's path or URL. Raises UserError if a model or
+    file is missing or damaged.
     """
     if kind in verbs.ANY_MODEL:
         return _of_model(place)
@@ -27,9 +28,9 @@ def of_output(kind: str, place: str) -> str:
 
 
 def of_input(text: str) -> str:
-    """The SHA-256 of an input: of a model's parameters, or of all bytes of the files that a source names.
+    """Return the SHA-256 of an input: of a model's parameters, or of all bytes of the files that `text` names.
 
-    The name itself is hashed of what is not on this machine, such as `embedded:python` or gs://bucket/text.
+    If nothing on this machine has the name, as with embedded:python or gs://bucket/text, the name itself is hashed.
     """
     paths = [path for name in text.split(",") for path in _matches(name.strip())]
     if len(paths) == 1 and paths[0].is_dir():
@@ -41,14 +42,14 @@ def of_input(text: str) -> str:
 
 
 def stamp(text: str) -> str | None:
-    """A hash of sizes and times, which tells unchanged files without reading them; None if there are none."""
+    """Return a hash of the names, sizes and times of the files that `text` names, or None if there are none."""
     files = [file for name in text.split(",") for path in _matches(name.strip()) for file in _files(path)]
     facts = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
     return _digest(facts) if facts else None
 
 
 def exists(place: str) -> bool:
-    """Whether an output is there."""
+    """Return whether a path or URL exists."""
     from bertzoo.core.paths import place as located
 
     return located(place).exists()

@@ -1,4 +1,4 @@
-"""pipeline.md: the result, the time and the origin of every step of a pipeline, and its command."""
+"""Write pipeline.md: the result, time, output and command line of every step of a pipeline."""
 
 import shlex
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ _SHORT = 12  # digits of a hash
 
 
 def write_page(record: PipelineRecord) -> None:
-    """Write pipeline.md."""
+    """Write pipeline.md into the pipeline's directory."""
     atomic.write_bytes(record.path / PAGE, ("\n".join(_lines(record)) + "\n").encode())
 
 
 def outcome(record: PipelineRecord, step: Step) -> str:
-    """The result of a step in a few words, or why it has none."""
+    """Return the result of a step in a few words, or why it has none."""
     if step.name in record.errors:
         return record.errors[step.name]
     if record.entry(step) is None:
@@ -66,7 +66,7 @@ def _result(step: Step, output: Path) -> str:
     return "finished"
 
 
-_FIGURES = ("loss", "mlm_loss", "mlm_hidden_loss", "mlm_accuracy", "rtd_auc")  # of a line of metrics.jsonl
+_FIGURES = ("loss", "mlm_loss", "mlm_hidden_loss", "mlm_accuracy", "rtd_auc")  # keys of metrics.jsonl to show
 _SCORES = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact")
 
 

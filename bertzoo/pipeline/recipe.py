@@ -1,7 +1,7 @@
-"""Read a pipeline from TOML: stages that each run a command of bertzoo and read what earlier stages have made.
+"""Read a pipeline from TOML: each of its stages runs a command of bertzoo and can read outputs of earlier stages.
 
-KEYS are those of the file. A stage with tasks has a step for each; another has one step. A stage that names another
-means its step of the same task, or its only step; `models` means all of them.
+KEYS describes the file's keys. A stage with tasks has a step for each task; any other stage has a single step. The name
+of an earlier stage means its step for the same task, or its only step; in the key `models` it means all its steps.
 """
 
 import re
@@ -19,9 +19,9 @@ from bertzoo.finetuning.sweep.record import BEST
 from bertzoo.pipeline import verbs
 from bertzoo.pipeline.verbs import OUTPUT, VERBS, Verb
 
-FOLDER = "pipelines"  # in the shipped configs
+FOLDER = "pipelines"  # folder of pipelines in the shipped configs
 KEYS = {
-    "inputs.NAME": "default of a path or source that the command may set with --inputs.NAME=…; empty: it must",
+    "inputs.NAME": "default of a path or source that --inputs.NAME=… replaces; if empty, --inputs.NAME is required",
     "options.COMMAND.OPTION": "value of an option in all stages of a command, such as options.finetune.seeds",
     "stages.NAME.verb": "command that the stage runs, such as pretrain; required",
     "stages.NAME.config": "name or file of the config, or a list of them, for commands that take one",
@@ -30,7 +30,7 @@ KEYS = {
     "stages.NAME.teacher": "earlier stage or input that holds the teacher",
     "stages.NAME.models": "list of earlier stages or inputs that benchmark, results and submission read",
     "stages.NAME.options.OPTION": "value of an option of the command",
-    "stages.NAME.tasks": "list of tasks, each a step of the stage, or a table of differences by task",
+    "stages.NAME.tasks": "list of tasks, each of which is a step of the stage, or a table of options by task",
     "stages.NAME.tasks.TASK.OPTION": "value of an option, of `from` or of `teacher` for one task",
 }
 _STAGE = ("verb", *verbs.KEYS, "options", "tasks")
@@ -42,10 +42,11 @@ _REFERENCE = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One run of a command.
+    """One run of a command (`verb`), for one task of a stage or for the whole stage.
 
-    config: config names or files. links: the step or input that `from` and `teacher` name; models: those that
-    `models` names. options: as on a command line; {NAME} stands for a step's output or an input, {task} for the task.
+    config: config names or files. links: names of the steps or inputs of the keys "from" and "teacher". models: names
+    of the steps or inputs of the key "models". options: as on a command line; {NAME} stands for a step's output or an
+    input, {task} for the task.
     """
 
     stage: str
@@ -59,67 +60,70 @@ class Step:
 
     @property
     def name(self) -> str:
-        """The stage, and the task if it has one."""
+        """The step's name: the stage's, and the task's if there is one."""
         return f"{self.stage}/{self.task}" if self.task else self.stage
 
     @property
     def form(self) -> Verb:
-        """How its command line is written."""
+        """The Verb that describes the step's command."""
         return VERBS[self.verb]
 
     @property
     def makes(self) -> str:
-        """What its output is, as in `verbs`."""
+        """Kind of the step's output, one of those in `verbs`, such as MODEL."""
         directory = self.verb == "convert" and self.options.get("to") not in SUFFIXES
         return verbs.MODEL if directory else self.form.makes
 
     @property
     def suffix(self) -> str:
-        """The end of its output's name; empty for a directory."""
+        """Suffix of the output's name; empty for a directory."""
         return SUFFIXES.get(self.options.get("to", ""), "") if self.verb == "convert" else self.form.suffix
 
     def mentions(self) -> list[str]:
-        """The names in braces in its options and its source."""
+        """Return the names in braces in the step's source and options, except {task}."""
         found = [name for text in (self.source, *self.options.values()) for name in _REFERENCE.findall(text)]
         return [name for name in dict.fromkeys(found) if name != "task"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Directories of a pipeline's outputs. training: of pretrain, transfer and prune; a URL is for the first two."""
+    """Directories of a pipeline's outputs.
+
+    training: of pretrain, transfer and prune; if a URL, of the first two. stages: of all others.
+    """
 
     stages: Path
     training: str
 
     def output(self, step: Step) -> str:
-        """The path of what a step makes."""
+        """Return the path or URL of a step's output."""
         here = step.verb not in verbs.TRAINING or (step.verb == "prune" and is_url(self.training))
         folder = str(self.stages) if here else self.training
         return f"{folder}/{step.name}{step.suffix}"
 
     def readable(self, step: Step) -> str:
-        """The path under which another step reads it."""
+        """Return the path at which other steps read a step's output; for a sweep, that of the best run."""
         return f"{self.output(step)}/{BEST}/{step.task}" if step.verb == "sweep" else self.output(step)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """The steps, each after those that it reads, and the inputs by name. path: the TOML file."""
+    """A pipeline. path: the TOML file; steps: each follows those that it reads; inputs: paths or sources by name."""
 
     path: Path
     steps: tuple[Step, ...]
     inputs: Mapping[str, str]
 
     def step(self, name: str) -> Step:
-        """The step of a name."""
+        """Return the step with this name."""
         return next(step for step in self.steps if step.name == name)
 
     def needs(self, step: Step) -> list[str]:
-        """The names of the steps that a step reads."""
+        """Return the names of the steps whose outputs a step reads."""
         return [name for name in self._named(step) if name not in self.inputs]
 
     def inputs_of(self, step: Step) -> dict[str, str]:
-        """The inputs that a step reads, by name."""
+        """Return the values of the inputs that a step reads, by name."""
         return {name: self.inputs[name] for name in self._named(step) if name in self.inputs}
 
     def _named(self, step: Step) -> list[str]:
@@ -130,7 +134,7 @@ class Pipeline:
         return name if name in self.inputs else resolve(name, step.task, self.steps, f"stages.{step.stage}")
 
     def words(self, step: Step, places: Places) -> list[str]:
-        """The command line of a step, after `bertzoo`."""
+        """Return a step's command line, after `bertzoo`. places: where outputs are."""
 
         def value(name: str) -> str:
             return self.inputs[name] if name in self.inputs else places.readable(self.step(name))
@@ -156,7 +160,10 @@ class Pipeline:
         return [*words, *step.form.fixed, *(f"--{key}={filled(text)}" for key, text in step.options.items())]
 
     def only(self, tasks: Sequence[str]) -> "Pipeline":
-        """The steps of some tasks, those without a task, and what they read; raises ConfigError for an unknown task."""
+        """Return the pipeline with only the steps of `tasks`, steps without a task, and steps that these read.
+
+        Without `tasks`, return the whole pipeline. Raises ConfigError for an unknown task.
+        """
         known = {step.task for step in self.steps if step.task}
         for task in tasks:
             if task not in known:
@@ -176,10 +183,10 @@ class Pipeline:
 
 
 def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Pipeline:
-    """A pipeline from a file or by the name of a shipped one; raises ConfigError.
+    """Return the pipeline in a TOML file or with a shipped name; raises ConfigError if it is wrong or lacks an input.
 
-    overrides: `inputs.NAME`, `COMMAND.option` for all stages of a command, `stages.NAME.option` for one. tasks: only
-    the steps of these, and what they need.
+    overrides: values by key: inputs.NAME, COMMAND.OPTION for all stages of a command, or stages.NAME.OPTION for one
+    stage. tasks: keep only these tasks' steps and what they need.
     """
     path = config.find(name, FOLDER)
     try:
@@ -195,7 +202,10 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
 
 
 def resolve(name: str, task: str, steps: Sequence[Step], where: str) -> str:
-    """The name of a stage's step of a task, or of its only step; raises ConfigError if there is none."""
+    """Return the name of stage `name`'s step for a task, or of its only step; raises ConfigError if there is none.
+
+    where: the key that names the stage, for the message.
+    """
     names = [step.name for step in steps if step.stage == name]
     if not names:
         raise ConfigError(
@@ -283,7 +293,7 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
 
 
 def _linked(step: Step, steps: Sequence[Step], inputs: Mapping[str, str]) -> Step:
-    """The step with the names of steps in place of those of stages, without a teacher that does not contribute."""
+    """Return the step with stages' names replaced by steps', and without teacher if it fine-tunes with alpha = 1."""
     links = dict(step.links)
     if "from" in step.form.words and "from" not in links:
         raise ConfigError(f"stages.{step.stage}.from is missing, but {step.verb} needs it. Add it.")
@@ -343,7 +353,7 @@ def _check_settable(where: str, key: str) -> None:
 
 
 def _overridden(steps: list[Step], inputs: dict[str, str], overrides: Sequence[tuple[str, str]]) -> list[Step]:
-    """The steps with the options of the command line, those of one stage last; sets the inputs that it gives."""
+    """Return the steps with the command line's options, one stage's after a command's; also update `inputs`."""
     stages = {step.stage for step in steps}
     for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("stages.")):
         kind, _, rest = key.partition(".")

@@ -1,4 +1,4 @@
-"""The directory of a pipeline: pipeline.json with its finished steps, the lock, and pipeline.md."""
+"""Keep the directory of a pipeline: pipeline.json with the finished steps, the lock, logs and pipeline.md."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -15,15 +15,15 @@ from bertzoo.pipeline import fingerprint, verbs
 from bertzoo.pipeline.recipe import Pipeline, Places, Step
 
 NAME, STAGES, LOGS, PAGE = "pipeline.json", "stages", "logs", "pipeline.md"
-VERSION = 1  # of pipeline.json
+VERSION = 1  # format of pipeline.json
 _SHORT = 12  # digits of a hash that an error shows
 
 
 class PipelineRecord:
     """The directory of a pipeline, which need not exist yet.
 
-    training_dir: directory or URL of the runs of pretrain, transfer and prune; by default the others' too. configs:
-    the resolved config of each step as TOML, empty without one.
+    training_dir: directory or URL of the runs of pretrain, transfer and prune; by default that of the other outputs.
+    configs: resolved configs as TOML, by step; empty for a step without a config.
     """
 
     def __init__(self, run_dir: str, pipeline: Pipeline, training_dir: str | None = None):
@@ -36,25 +36,25 @@ class PipelineRecord:
         self._finished: dict[str, dict[str, Any]] = {}
 
     def log(self, step: Step) -> Path:
-        """The log of a step's last run."""
+        """Return the path of the log of a step's last run."""
         return self.path / LOGS / f"{step.name}.log"
 
     def words(self, step: Step) -> list[str]:
-        """The command line of a step."""
+        """Return a step's command line, after `bertzoo`."""
         return self.pipeline.words(step, self.places)
 
     def entry(self, step: Step) -> dict[str, Any] | None:
-        """What is recorded of a finished step whose output still exists, or None."""
+        """Return the record of a finished step whose output still exists, or None."""
         entry = self._finished.get(step.name)
         return entry if entry and fingerprint.exists(self.places.readable(step)) else None
 
     def unfinished(self, step: Step) -> list[str]:
-        """The steps that a step reads and that are not finished."""
+        """Return the names of unfinished steps whose outputs a step reads."""
         return [name for name in self.pipeline.needs(step) if self.entry(self.pipeline.step(name)) is None]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory and read what it records; raises UserError if it is another's or in use."""
+        """Hold the directory's lock and read pipeline.json; raises UserError if it is in use or has other files."""
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"--run_dir={self.path} is a file. Name a directory.")
         if self.path.exists():
@@ -65,7 +65,7 @@ class PipelineRecord:
             yield
 
     def changes(self, step: Step) -> list[str]:
-        """A line for each difference between a finished step as it is recorded and as it would run now."""
+        """Return a line for each difference between a finished step's record and the step as it would run now."""
         old = self._finished[step.name]
         new = self._facts(step)
         lines = [f"its command lacks {word}" for word in old["words"] if word not in new["words"]]
@@ -82,7 +82,7 @@ class PipelineRecord:
         return lines
 
     def finish(self, step: Step, seconds: float) -> None:
-        """PipelineRecord that a step has just finished; raises UserError if its output is missing or damaged."""
+        """Record that a step has just finished; raises UserError if its output is missing or damaged."""
         output = self._hash(step.makes, self.places.readable(step))
         times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
         self._finished[step.name] = {**self._facts(step), "output": output, **times}
@@ -91,14 +91,14 @@ class PipelineRecord:
 
     def write(self) -> None:
         """Write pipeline.json, without steps whose output no longer exists."""
-        for step in self.pipeline.steps:  # with --tasks, not all that are recorded
+        for step in self.pipeline.steps:  # with --tasks, more steps than these are recorded
             if self.entry(step) is None:
                 self._finished.pop(step.name, None)
         document = {"version": VERSION, "steps": self._finished, "hashes": self._stamps}
         atomic.write_json(self.path / NAME, document)
 
     def read(self) -> None:
-        """Read pipeline.json, if there is one; raises UserError if it is damaged or of another version."""
+        """Read pipeline.json, if it exists; raises UserError if it is damaged or of another version."""
         file = self.path / NAME
         if not file.is_file():
             return
@@ -115,7 +115,7 @@ class PipelineRecord:
             )
 
     def _facts(self, step: Step) -> dict[str, Any]:
-        """What a finished step depends on. Paths are left out, so that a directory may move."""
+        """Return the command, config and hashes that a step depends on, without paths, so that directories may move."""
         inputs = self.pipeline.inputs_of(step)
         text = self.configs.get(step.name, "")
         named = {str(self.places.stages): "{stages}", self.places.training: "{training}"}
@@ -135,7 +135,7 @@ class PipelineRecord:
         }
 
     def _hash(self, kind: str, place: str) -> str:
-        """The hash of an output of a kind, or of an input, read again only if sizes or times have changed."""
+        """Return the hash of an output or, if `kind` is "", of an input; cached until sizes or times change."""
         stamp = None if is_url(place) else fingerprint.stamp(place)
         known = self._stamps.get(place)
         if known is not None and stamp is not None and known[0] == stamp:
@@ -147,7 +147,10 @@ class PipelineRecord:
 
 
 def steps_of(pipeline: Pipeline, patterns: Sequence[str], since: str) -> list[Step]:
-    """The steps of the stages that --only names, from --from_stage on; raises UserError for an unknown one."""
+    """Return the steps of stages in `patterns` (--only; all if empty) that do not precede `since` (--from_stage).
+
+    Raises UserError for an unknown stage.
+    """
     stages = list(dict.fromkeys(step.stage for step in pipeline.steps))
     for flag, name in (*(("--only", name) for name in patterns), *[("--from_stage", since)] * bool(since)):
         if name not in stages:
@@ -157,5 +160,5 @@ def steps_of(pipeline: Pipeline, patterns: Sequence[str], since: str) -> list[St
 
 
 def is_training(step: Step) -> bool:
-    """Whether a step may run on several machines."""
+    """Return whether a step's command can run on several machines."""
     return step.verb in verbs.TRAINING

@@ -1,4 +1,4 @@
-"""Run the steps of a pipeline that are not finished, each as a process of its own."""
+"""Run the unfinished steps of a pipeline, each in its own process."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +16,10 @@ from bertzoo.pipeline.record import PipelineRecord, is_training
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How steps run. environments: variables of each process that fine-tunes or sweeps side by side with others;
-    launcher: words that start a step of pretrain, transfer or prune on other machines; tell: receives each line.
+    """How steps run.
+
+    environments: environment variables of each process, for steps that fine-tune or sweep side by side. launcher: words
+    that start a step of pretrain, transfer or prune on other machines. tell: receives each progress line.
     """
 
     environments: Sequence[dict[str, str]] = ({},)
@@ -26,10 +28,10 @@ class Execution:
 
 
 def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, execution: Execution) -> int:
-    """Run `steps` of a pipeline and write its page; return the number of those that failed.
+    """Run the unfinished steps among `steps` and write pipeline.md; return the number of steps that failed.
 
-    Everything is checked first. Raises ConfigError if what a finished step depends on has changed, UserError if a step
-    cannot start, Stopped after a signal.
+    All steps are checked first. Raises ConfigError if something that a finished step depends on has changed, UserError
+    if a step cannot start, Stopped after a signal.
     """
     record.read()
     check_steps(record, [step for step in steps if record.entry(step) is None], parse)  # before the directory exists
@@ -50,16 +52,16 @@ def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, ex
             ) from None
         finally:
             page.write_page(record)
-    _check_finished(record)  # a step that was made again may have changed what later ones were made of
+    _check_finished(record)  # a step that ran again may have changed what a finished step had read
     return sum(step.name in record.errors for step in steps)
 
 
 def _check_finished(record: PipelineRecord) -> None:
-    """Raise ConfigError if a finished step would now run otherwise or on something else."""
+    """Raise ConfigError if the command, config, inputs or output of a finished step have changed."""
     lines = []
     for step in record.pipeline.steps:
         if record.entry(step) is None or record.unfinished(step):
-            continue  # what it reads is made again first, and compared at the end
+            continue  # a step that it reads runs again first; the end of the run compares
         lines += [f"{step.name} is finished, but {change}" for change in record.changes(step)]
     if lines:
         raise ConfigError(
@@ -69,7 +71,7 @@ def _check_finished(record: PipelineRecord) -> None:
 
 
 def _check_order(record: PipelineRecord, steps: Sequence[Step]) -> None:
-    """Raise UserError if a step reads one that is neither finished nor about to run."""
+    """Raise UserError if a step reads the output of a step that is neither finished nor in `steps`."""
     chosen = {step.name for step in steps}
     for step in steps:
         for name in record.unfinished(step):
@@ -81,20 +83,20 @@ def _check_order(record: PipelineRecord, steps: Sequence[Step]) -> None:
 
 
 def _waits(record: PipelineRecord, step: Step) -> bool:
-    """Whether a step cannot run, as one that it reads has failed; records which."""
+    """Return whether a step cannot run because it reads unfinished steps; record their names as its error."""
     if lacking := record.unfinished(step):
         record.errors[step.name] = f"needs {', '.join(lacking)}"
     return bool(lacking)
 
 
 def _groups(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Steps that may run side by side: fine-tunings of one stage, or of later ones that read none of these."""
+    """Yield groups of steps that may run side by side: those of a stage that fine-tunes or sweeps, or one step."""
     for _, group in groupby(steps, lambda step: step.stage if step.form.by_task else step.name):
         yield list(group)
 
 
 def _run_group(record: PipelineRecord, group: Sequence[Step], execution: Execution, steps: Sequence[Step]) -> None:
-    """Run steps side by side and record how each ended."""
+    """Run the steps of `group` side by side and record how each ended. steps: all steps, for progress lines."""
 
     def job(step: Step) -> queue.ProcessJob[Step]:
         launcher = execution.launcher if is_training(step) else ()
@@ -126,7 +128,7 @@ def _run_group(record: PipelineRecord, group: Sequence[Step], execution: Executi
 
 
 def _remove(output: Path) -> None:
-    """Remove what a killed step may have left, of a command that does not go on by itself."""
+    """Remove the partial output that a killed step may have left, for a command that cannot resume."""
     if output.is_dir():
         shutil.rmtree(output)
     else:

@@ -1,22 +1,22 @@
-"""The commands that a stage can run: the words of their command lines, what they read, and what they make."""
+"""Describe the commands that a pipeline's stage can run: their arguments, what they read, and what they make."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 CORPUS, MODEL, TUNED, FILE = "a tokenised corpus", "a model", "a fine-tuned model", "a file for phones"
 REPORT, PACKED, ZIP = "a report", "packed inputs", "a submission"
-OUTPUT = "output"  # among the words of a command line: the place of what the command makes
+OUTPUT = "output"  # among `words`: stands for the path of the command's output
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """A command of bertzoo as a stage runs it.
+    """How a pipeline's stage runs a command of bertzoo.
 
-    words: its positional arguments in order: keys of a stage, OUTPUT, or other words as they are. flags: keys of a
-    stage that are flags of that name. reads: by key, what a stage that it names may have made. makes: what it makes.
-    suffix: of the output's name. prints: whether the output is what it prints. resumes: whether the same command goes
-    on after a kill; otherwise its output is removed first. by_task: whether it needs tasks. fixed: words that a stage
-    always has.
+    words: the positional arguments in order: keys of the stage, OUTPUT, or literal words. flags: keys of the stage that
+    are passed as flags. reads: by key, kinds of output that the named stage may have. makes: kind of the command's
+    output. suffix: of the output's name. prints: whether the output is what the command prints. resumes: whether the
+    same command resumes after a kill; otherwise the output is removed first. by_task: whether the stage needs tasks.
+    fixed: flags that are always added.
     """
 
     words: tuple[str, ...] = ("config",)
@@ -31,7 +31,7 @@ class Verb:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of a stage that the command takes, besides its options."""
+        """Keys of a stage that the command takes, besides `options`."""
         return tuple(dict.fromkeys([*(word for word in self.words if word in KEYS), *self.flags]))
 
     @property
@@ -40,7 +40,7 @@ class Verb:
         return OUTPUT not in self.words and not self.prints
 
 
-KEYS = ("config", "source", "from", "teacher", "models")  # of a stage: a command's arguments
+KEYS = ("config", "source", "from", "teacher", "models")  # keys of a stage that are arguments of its command
 REQUIRED = ("config", "source", "models")  # others are required by the commands themselves
 ANY_MODEL = (MODEL, TUNED)
 TRAINING = ("pretrain", "transfer", "prune")  # commands that run on several machines

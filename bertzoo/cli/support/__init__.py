@@ -1,1 +1,1 @@
-"""Options and output that several verbs share."""
+"""Options and output that several commands share."""

@@ -1,4 +1,4 @@
-"""Run `evaluate` and `predict` for a fine-tuned model or an exported file; declare their flags."""
+"""Run the commands evaluate and predict for a fine-tuned model or an exported file; declare their flags."""
 
 import argparse
 import json
@@ -52,7 +52,7 @@ def reject_flags(args: argparse.Namespace, names: Iterable[str], model: str) -> 
 
 
 def evaluate_model(args: argparse.Namespace) -> int:
-    """Score a split, print the scores and return the exit code."""
+    """Score a model on a split or on --input, print the scores and return the exit code."""
     from bertzoo.export.file_model import open_task_model
     from bertzoo.finetuning.evaluate import evaluate_split
     from bertzoo.finetuning.predict_answers import QuestionModel
@@ -84,7 +84,7 @@ def evaluate_model(args: argparse.Namespace) -> int:
 
 
 def output_suffix(args: argparse.Namespace) -> str:
-    """Return the format's suffix, such as ".jsonl", or "" for readable lines; raises UserError for a bad --output."""
+    """Return the output's suffix, such as ".jsonl", or "" for plain lines; raises UserError for a bad --output."""
     from bertzoo.tasks import predictions
 
     if not args.output:
@@ -124,7 +124,6 @@ def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffi
 
 
 def _output_folder(name: str) -> Path:
-    """Return the directory of --output; raises UserError if it is not writable."""
     from bertzoo.core.paths import on_disk
 
     folder = on_disk(name, "--output", "Name a directory on this machine.")
@@ -151,7 +150,7 @@ def _check_apart(args: argparse.Namespace, model: "LabelModel | QuestionModel") 
 
 
 def _label(args: argparse.Namespace, model: "LabelModel") -> tuple[Sequence["Example"], Iterable[dict], Counts]:
-    """Label the texts; return them, the records of their labels, and how many are cut or empty."""
+    """Return the texts, a record of the label of each, and (number, state) of texts that are cut or empty."""
     from bertzoo.tasks.predictions import label_records
 
     if args.task:
@@ -166,7 +165,7 @@ def _label(args: argparse.Namespace, model: "LabelModel") -> tuple[Sequence["Exa
 
 
 def _answer(args: argparse.Namespace, model: "QuestionModel") -> tuple[Sequence["Question"], Iterable[dict], Counts]:
-    """Answer the questions; return them, their answers' records, and how many are cut, empty or without an answer."""
+    """Return the questions, a record of each answer, and (number, state) of those cut, empty or without an answer."""
     from bertzoo.tasks.predictions import answer_records
 
     if args.task:
@@ -184,7 +183,7 @@ def _answer(args: argparse.Namespace, model: "QuestionModel") -> tuple[Sequence[
 
 
 def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
-    """Raise UserError if the texts have two sources or a flag does not fit their source.
+    """Raise UserError if flags name two sources of the texts, or a flag does not fit the source.
 
     texts: the arguments that hold the texts, or empty. tabular: whether --input is a table.
     """
@@ -199,7 +198,6 @@ def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
 
 
 def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["Example"]:
-    """Read the texts from the command line, a split, a table or standard input."""
     from bertzoo.finetuning.evaluate import check_files, read_split
     from bertzoo.tasks import inputs
 
@@ -231,7 +229,6 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
 
 
 def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequence["Question"]:
-    """Read the questions from the command line, a split, a file or standard input."""
     from bertzoo.finetuning.evaluate import check_files, to_questions
     from bertzoo.tasks import inputs, squad
 
@@ -266,7 +263,6 @@ def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequenc
 
 
 def _shown(text: Any, record: dict[str, Any]) -> str:
-    """Format a prediction and its text as a readable line."""
     if "tags" in record:
         return " ".join(f"{word}/{tag or '-'}" for word, tag in zip(record["words"], record["tags"], strict=True))
     if "answer" in record:

@@ -1,4 +1,4 @@
-"""Flags, progress lines and output files that several verbs share."""
+"""Flags, progress lines and output files that several commands (verbs) share."""
 
 import argparse
 import shutil
@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
         return [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
 
     def group(self, title: str) -> argparse._ArgumentGroup:
-        """Return the group of options with this title, which the first call adds."""
+        """Return the group of options with a title; the first call for it adds the group."""
         titled = (group for group in self._action_groups if group.title == title)
         return next(titled, None) or self.add_argument_group(title)
 
@@ -152,12 +152,12 @@ def _count_option(parser: Parser, flag: str, text: str) -> None:
 
 
 def checkpoint_option(parser: Parser, title: str, text: str = "latest, best or a step (default: latest)") -> None:
-    """Declare --checkpoint, None by default, in the group of this title."""
+    """Declare --checkpoint, None by default, in the group `title`. text: its help."""
     parser.group(title).add_argument("--checkpoint", type=_checkpoint, metavar="STEP", help=text)
 
 
 def corpus_option(parser: Parser, title: str, name: str) -> None:
-    """Declare --corpus, the new place of a moved corpus, in the group of this title. name: the corpus, in the help."""
+    """Declare --corpus, the new place of a moved corpus, in the group `title`. name: what the help calls the corpus."""
     parser.group(title).add_argument(
         "--corpus",
         type=_corpus,
@@ -182,7 +182,7 @@ def _checkpoint(text: str) -> str | int:
 
 @contextmanager
 def tokenising() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that prints how many shards are done and how many bytes read, on a live line or every 10 s."""
+    """Yield a function of (shards done, bytes read) that prints both, on a live line or every 10 s."""
     live, shown, last = sys.stderr.isatty(), False, time.monotonic()
 
     def show(pieces: int, size: int) -> None:
@@ -203,14 +203,14 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
 
 
 def check_file(name: Path | str, flag: str) -> None:
-    """Raise UserError if `name` is a directory or its folder is not writable."""
+    """Raise UserError, naming `flag`, if `name` is a directory or a file in a folder that is not writable."""
     if Path(name).is_dir():
         raise UserError(f"{flag}={name} is a directory. Name a file.")
     check_folder(Path(name).parent, flag)
 
 
 def check_folder(folder: Path, flag: str) -> None:
-    """Raise UserError if no temporary file can be created in a directory."""
+    """Raise UserError, naming `flag`, if no temporary file can be created in a directory."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return

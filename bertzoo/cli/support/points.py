@@ -1,4 +1,4 @@
-"""Check and run the points of `sweep`; each point is a `bertzoo finetune` process."""
+"""Check and run the points of `bertzoo sweep`; each point is one setting, run as a `bertzoo finetune` process."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Parse the comma-separated names of a flag."""
+    """Return the comma-separated names in a flag's value."""
     return tuple(name.strip() for name in text.split(","))
 
 
 def parse_count(text: str) -> int:
-    """Parse the number of a flag; raises UserError unless it is at least 1."""
+    """Return the number in a flag's value; raises UserError unless it is at least 1."""
     if text.isdecimal() and int(text):
         return int(text)
     raise UserError(
@@ -28,7 +28,7 @@ def parse_count(text: str) -> int:
 
 
 def task_options(parser: Parser, tasks: str, unit: str) -> None:
-    """Declare --tasks, --processes and --list. tasks: the help of --tasks. unit: what the command runs, "points"."""
+    """Declare --tasks, --processes and --list. tasks: help of --tasks. unit: what is run, "points"."""
     group = parser.group(unit)
     group.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help=tasks)
     group.add_argument(
@@ -38,7 +38,7 @@ def task_options(parser: Parser, tasks: str, unit: str) -> None:
 
 
 def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
-    """Parse a point's options as `bertzoo finetune` does; return the verb's module, the arguments and the config."""
+    """Return the module, arguments and config of the `bertzoo finetune` command of a point (a sweep's run)."""
     from bertzoo.cli import main as cli
     from bertzoo.core import config
 
@@ -49,14 +49,14 @@ def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
 
 
 def check_options(record: "Record") -> list[Any]:
-    """Return the configs of all points; raise the error of `bertzoo finetune` if the options of one are wrong."""
+    """Return the configs of all points (runs of a sweep); raise `bertzoo finetune`'s error for wrong options."""
     return [_parsed(record, point)[2] for point in record.points]
 
 
 def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
-    """Yield points with their config and task; raises the error of `bertzoo finetune` if these do not fit.
+    """Yield points (runs of a sweep) with config and task; raises `bertzoo finetune`'s error if the two do not fit.
 
-    Yields only the first point of each custom task, because finding a task's labels reads its files.
+    Yields only the first point of each custom task (`own`), because finding the task's labels reads its files.
     """
     seen = set()
     for point in record.points:
@@ -69,7 +69,7 @@ def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
 
 
 def check_inputs(record: "Record") -> None:
-    """Raise UserError if a point's options do not fit, or an unfinished point's task files are missing or wrong."""
+    """Raise UserError if options of a sweep's run do not fit its task, or task files of an unfinished run are wrong."""
     seen = set()
     for point, recipe, task in list(tasks(record)):  # `list` checks the options of every point first
         with suppress(UserError):  # damaged results are computed again
@@ -81,7 +81,7 @@ def check_inputs(record: "Record") -> None:
 
 
 def check_models(record: "Record") -> None:
-    """Raise the error of `bertzoo finetune` if an unfinished point's model or teacher is missing or unfit."""
+    """Raise `bertzoo finetune`'s error if the model or teacher of an unfinished run is missing or does not fit."""
     seen = set()
     for point in record.points:
         if point.name not in record.finished:
@@ -90,9 +90,9 @@ def check_models(record: "Record") -> None:
 
 
 def run_points(record: "Record", environments: Sequence[dict[str, str]]) -> None:
-    """Run each unfinished point; raises Stopped after a signal.
+    """Run each unfinished point (run of a sweep); raises Stopped after a signal.
 
-    environments: environment variables of each process; one point runs at a time in each.
+    environments: sets of environment variables; at most one process runs in each set at a time.
     """
     from bertzoo.finetuning.sweep import queue
 
@@ -126,7 +126,7 @@ def run_points(record: "Record", environments: Sequence[dict[str, str]]) -> None
 
 
 def _record_outcome(record: "Record", point: "SweepPoint", how: "ProcessExit") -> str:
-    """Record how a point ended and return it in words."""
+    """Record how a point's process ended, and return a text such as "stopped" or the score."""
     if how.stopped:
         record.states[point.name] = "stopped", ""
         return "stopped"
@@ -142,7 +142,7 @@ def _record_outcome(record: "Record", point: "SweepPoint", how: "ProcessExit") -
 
 
 def report_outcomes(record: "Record") -> int:
-    """Print how the points ended and return the exit code; raises Stopped if some were stopped."""
+    """Print how many points (runs of a sweep) failed and return the exit code; raises Stopped if some were stopped."""
     stopped, failed = (sum(state == word for state, _ in record.states.values()) for word in ("stopped", "failed"))
     say(f"wrote {record.table}; next: bertzoo results {record.path}")
     if stopped:

@@ -1,4 +1,4 @@
-"""Flags and start-up of the verbs that train, with one process or several."""
+"""Flags and start-up of the commands that train, with one process or several."""
 
 import argparse
 import functools
@@ -66,7 +66,7 @@ def model_path(flag: str, name: str) -> Location:
 
 
 def model_option(parser: Parser, flag: str, text: str) -> None:
-    """Declare --from (`args.origin`) or --teacher: the path or URL of a model."""
+    """Declare `flag`, whose value is a model's path or URL; --from is stored as args.origin. text: the flag's help."""
     kind = functools.partial(model_path, flag)
     parser.group("input").add_argument(flag, dest={"--from": "origin"}.get(flag), type=kind, metavar="MODEL", help=text)
 
@@ -86,7 +86,7 @@ def main(
 ) -> int:
     """Train to the end, as the only process or one of several; `train` returns the closing line.
 
-    load: returns the config. late: call `load` only after the processes have connected, as needed if it reads a model.
+    load: returns the config. late: call `load` only after the processes have connected, because it reads a model.
     """
     from bertzoo.core import config as loader
     from bertzoo.train import hosts

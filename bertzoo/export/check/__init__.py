@@ -1,1 +1,1 @@
-"""Check a written file against its model, on sentences, a task and a phone; make rows to test apps with."""
+"""Compare an exported file with its model on sentences, on its task and on a phone; make rows to test apps with."""

@@ -1,7 +1,8 @@
 """Pack test inputs for a phone as raw bytes and check its outputs; launch/phone.sh moves the files.
 
-A LiteRT file's JSON lists its ports (inputs and outputs) in order; its companion folder has golden.json and, for
-classifiers and regressions, exam.json.
+A LiteRT file's metadata JSON lists its inputs and outputs ("ports") in order. The folder beside the file has
+golden.json (sentences and the file's outputs) and, if a classifier or regression was scored, exam.json (the task's
+examples).
 """
 
 import math
@@ -22,10 +23,10 @@ from bertzoo.tasks import metrics
 
 
 class DeviceLimits(NamedTuple):
-    """How much a file's outputs on a phone may differ from its outputs on this machine.
+    """Limits of the difference between a file's outputs on a phone and on this machine.
 
-    error: the largest, as a share of an output's largest value. cosine: the smallest between both outputs. points:
-    how much lower a score may be.
+    error: the largest difference, as a share of the output's largest value. cosine: the smallest cosine between both.
+    points: how much lower a score may be.
     """
 
     error: float
@@ -43,7 +44,7 @@ LIMITS = {
     "int8-static": DeviceLimits(0.6, 0.9, 5.0),
 }
 FLOAT16 = DeviceLimits(2e-2, 0.9995, 1.0)  # for delegates in float16, unless LIMITS are looser
-_CHANCE = 2  # a score may be lower by this many examples, too
+_CHANCE = 2  # in addition, a score may be lower by what this many examples count
 _GOLDEN = [{"signature": str, "inputs": {str: [int]}, "outputs": dict}]
 _EXAM = {
     "task": str,
@@ -59,19 +60,19 @@ _WITHOUT_EXAM = ("token_classification", "span", "joint_span")
 
 @dataclass(frozen=True)
 class FileCompanions:
-    """Contents of a file's companions: its JSON, golden.json, and exam.json or None."""
+    """Contents of the JSON beside a file: `description` (the file's metadata), golden.json, and exam.json or None."""
 
     description: dict[str, Any]
     golden: list[dict[str, Any]]
     exam: dict[str, Any] | None
 
     def rows(self, examples: int | None) -> list[dict[str, Any]]:
-        """Return the golden rows, then the first `examples` rows of the exam, or all if None."""
+        """Return the rows of golden.json, then the first `examples` rows of exam.json, or all of them if it is None."""
         return [*self.golden, *(self.exam["rows"][:examples] if self.exam else [])]
 
 
 def read_companions(file: Path) -> FileCompanions:
-    """Read a LiteRT file's companions; raises UserError if one is missing, damaged or belongs to another file."""
+    """Read the JSON beside a LiteRT file; raises UserError if any is missing, damaged or belongs to another file."""
     path, folder = (file.with_name(name) for name in companions(file))
     if (description := read_metadata(file, "format")) is None:
         raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.")
@@ -140,10 +141,11 @@ def _is_output(values: Any, size: int) -> bool:
 
 
 def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, int]:
-    """Write test inputs for a phone to a new folder; return the numbers of golden rows and of exam rows.
+    """Write test inputs for a phone to a new folder; return how many rows are from golden.json and from exam.json.
 
-    `signatures` and `rows/list` hold signatures, inputs and shapes in the syntax of LiteRT's benchmark_model.
-    `rows/NUMBER/INPUT` and `timed/SIGNATURE/INPUT` are raw little-endian int32. examples: maximum of exam rows.
+    The files signatures and rows/list hold signatures, inputs and shapes in the syntax of LiteRT's benchmark_model.
+    The files rows/NUMBER/INPUT and timed/SIGNATURE/INPUT are raw little-endian int32. examples: largest number of rows
+    from exam.json; None takes all.
     """
     beside = read_companions(file)
     if folder.exists():
@@ -181,7 +183,7 @@ def _write_row(folder: Path, row: dict[str, Any]) -> None:
 
 
 def count_packed(file: Path, folder: Path) -> int:
-    """Count the exam rows in a folder that `pack` wrote for a file; raises UserError for any other folder."""
+    """Return how many rows of exam.json `pack` wrote to a folder; raises UserError if the rows are another file's."""
     try:
         lines = (folder / "rows" / "list").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -198,12 +200,12 @@ def judge(
 ) -> dict[str, Any]:
     """Compare a phone's outputs in the folder `computed` with the file's outputs on this machine.
 
-    examples: number of exam rows that were packed. limit: replaces `error` of LIMITS. float16: the phone computed in
-    float16, so limits are at least as loose as FLOAT16.
+    examples: number of rows from exam.json that `pack` wrote. limit: replaces `error` of LIMITS. float16: the phone
+    computed in float16, so limits are at least as loose as FLOAT16.
 
-    Returns {"rows": number of golden rows, "limits", "golden": {output: figures}, "exam": the scores or None, "wrong":
-    a sentence for each exceeded limit, "right": True if "wrong" is empty}. Raises UserError if an output is missing or
-    has another size.
+    Returns {"rows": number of rows of golden.json, "limits": as applied, "golden": errors by output, "exam": scores or
+    None, "wrong": a sentence for each exceeded limit, "right": True if "wrong" is empty}. Raises UserError if an output
+    is missing or has another size.
     """
     beside = read_companions(file)
     ports, limits = beside.description["ports"], LIMITS[beside.description["precision"]]
@@ -234,7 +236,7 @@ def judge(
 
 
 def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return a row's outputs by name, from the one file in which benchmark_model writes all of them."""
+    """Return the outputs of row `number` by name; benchmark_model writes them to one file in the order of `ports`."""
     path = folder / f"{number:05}"
     try:
         content = path.read_bytes()
@@ -257,7 +259,7 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
 
 
 def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield (output, phone's values, expected values); for a large output, only the values that golden.json has."""
+    """Yield (output's name, phone's values, expected values); for a large output, only the values in golden.json."""
     joint = "starts" in expected
     if joint:
         outputs, expected = _same_starts(outputs, expected)
@@ -272,7 +274,7 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
 
 
 def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Align a joint span head's end logits by start, since phone and golden.json may order starts differently."""
+    """Return `outputs` and `expected`, with a joint span head's end logits reordered to the same starts."""
     if np.array_equal(outputs["starts"], expected["starts"]):
         return outputs, expected
     if isinstance(expected["end_logits"], dict):  # golden.json has only the largest values, which cannot be reordered
@@ -286,7 +288,7 @@ def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tu
 
 
 def _figures(actual: np.ndarray, expected: np.ndarray) -> dict[str, float]:
-    """Compute one output's errors over all rows; if a value is not finite, the error is infinite and the cosine 0."""
+    """Return an output's largest error, largest value and cosine; the error is inf if an actual value is not finite."""
     error, norms = float(np.abs(actual - expected).max()), np.linalg.norm(actual) * np.linalg.norm(expected)
     finite = bool(np.isfinite(actual).all())
     return {
@@ -306,7 +308,7 @@ def _beyond_limits(figures: dict[str, dict[str, float]], limits: DeviceLimits) -
 
 
 def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray]]) -> dict[str, Any] | None:
-    """Score the phone's outputs (NaN if one is not finite) and this machine's on exam.json; None without rows."""
+    """Return task scores of the phone's outputs (NaN if not finite) and of this machine's, or None without outputs."""
     if exam is None or not outputs:
         return None
     rows = exam["rows"][: len(outputs)]

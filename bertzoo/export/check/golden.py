@@ -1,4 +1,4 @@
-"""Rows for testing an app: texts, their ids, and the outputs of the file and of the model."""
+"""Make rows for testing an app: texts, their ids, and the outputs of the exported file and of its model."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -16,14 +16,14 @@ from bertzoo.models.tasks import JointSpanFinder, SpanFinder
 
 QUESTION = "Why?"
 TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), (QUESTION, "No."))
-_LEAST = 3  # every length gets at least this many rows
+_LEAST = 3  # every length gets at least this many texts
 _LARGEST = 4096  # values; of a larger output golden.json keeps the five largest
 
 
 def golden_rows(
     run: FileRuntime, reference: TrainingGraph, tokenizer: Tokenizer, lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return for each text of `place_texts` its signature, inputs, file's outputs and model's outputs (`expected`)."""
+    """Return rows of golden.json: texts, signature, inputs, outputs of the file, and of the model ("expected")."""
     model = jax.jit(lambda graph, row: graph(**row))
     rows, questions = [], isinstance(reference.model, (SpanFinder, JointSpanFinder))
     for texts, length in place_texts(tokenizer, lengths, questions):
@@ -44,9 +44,10 @@ def golden_rows(
 def place_texts(
     tokenizer: Tokenizer, lengths: Sequence[int], questions: bool = False
 ) -> list[tuple[tuple[str, ...], int]]:
-    """Return (texts, length) pairs: each of TEXTS at the shortest length that holds it, then texts that fill a length.
+    """Return (texts, length) pairs, where `texts` is one text or two; each of TEXTS gets the shortest length that fits.
 
-    Every length gets a filling text, and more until it has _LEAST rows. questions: put a question before single texts.
+    Each length also gets texts that fill it: at least one, and more until it has _LEAST texts. questions: put a
+    question before single texts.
     """
     placed = []
     for texts in TEXTS:
@@ -61,9 +62,9 @@ def place_texts(
 
 
 def _fill_length(tokenizer: Tokenizer, length: int, questions: bool) -> Iterator[tuple[str, ...]]:
-    """Yield texts that fill the length, each from the next sentence of TEXT on.
+    """Yield single texts or pairs that fill `length` tokens; the first starts with TEXT[0], the next with TEXT[1], etc.
 
-    The second is a pair; with `questions`, all are.
+    The second result is a pair; with `questions`, all results are a question and a text.
     """
     for start in range(len(TEXT)):
         words = " ".join([*TEXT[start:], *TEXT[:start]]).split()
@@ -83,7 +84,7 @@ def _count(tokenizer: Tokenizer, texts: Sequence[str]) -> int:
 def pad_row(
     reference: TrainingGraph, tokenizer: Tokenizer, ids: np.ndarray, types: np.ndarray, length: int
 ) -> dict[str, np.ndarray]:
-    """Return the inputs, (L,) each, of a row padded to `length`; a masked head predicts the token after [CLS]."""
+    """Return the model's inputs, (L,) each, for ids padded to L = `length`; `masked_positions`, if any, is [1]."""
     row = {
         "input_ids": np.pad(ids, (0, length - len(ids)), constant_values=tokenizer.specials.pad),
         "token_type_ids": np.pad(types, (0, length - len(ids))),
@@ -96,7 +97,7 @@ def pad_row(
 def calibration_rows(
     reference: TrainingGraph, tokenizer: Tokenizer, texts: Sequence[str], length: int
 ) -> list[dict[str, np.ndarray]]:
-    """Return inputs (1,L) for each text, truncated or padded to the length; a tab separates the texts of a pair."""
+    """Return inputs (1,L) for each text, truncated or padded to L = `length`; a tab separates the texts of a pair."""
     rows = []
     for text in texts:
         ids, types = encode_texts(tokenizer, tuple(text.split("\t")))
@@ -107,7 +108,7 @@ def calibration_rows(
 
 
 def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids and token types, (T,) each, of [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
+    """Return the ids and token types, (T,) each, of one text, [CLS] A [SEP], or two, [CLS] A [SEP] B [SEP]."""
     cls, sep = tokenizer.specials.cls, tokenizer.specials.sep
     first, *second = (ids.tolist() for ids in tokenizer.encode_batch(texts))
     segments = [[cls, *first, sep], *([*ids, sep] for ids in second)]
@@ -116,7 +117,7 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray
 
 
 def _as_json(output: np.ndarray) -> Any:
-    """Return all values of an output; for a large one, the five largest with their flat indices."""
+    """Return all values of an output; if more than _LARGEST, the five largest and their indices in the flat array."""
     if output.size <= _LARGEST:
         return output.tolist()
     flat = output.reshape(-1)

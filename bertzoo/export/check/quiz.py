@@ -20,11 +20,11 @@ TASK_HEADS = ("sequence_classification", "token_classification", "span", "joint_
 def build_quiz(
     source: Path, pretrained: Pretrained, longest: int, examples: int | None, tell: Callable[[str], None]
 ) -> Quiz | None:
-    """Draw evenly spaced examples from the first development set of the model's task.
+    """Return evenly spaced examples from the first development set of the task that `source` is fine-tuned for.
 
-    Returns None if the model cannot be scored, but raises UserError if `examples` is set. pretrained: the exported
-    model, which may treat padding differently from `source`. longest: tokens of the file's longest row. examples: how
-    many; 0 for all, None for the default.
+    If the model cannot be scored, returns None, or raises UserError if `examples` is set. pretrained: the exported
+    model, which may treat padding differently from `source`. longest: tokens of the file's longest row. examples:
+    number to draw; 0 for all, None for the default.
     """
     if not saved_model.is_finetuned(source) or pretrained.head.kind not in TASK_HEADS:
         if examples is not None:
@@ -92,7 +92,7 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
 
 
 def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
-    """Return the model with windows of at most `longest` tokens; raises UserError if questions leave no room."""
+    """Return the model with windows of at most `longest` tokens; raises UserError if a question may fill a window."""
     options = model.recipe.squad
     room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
     if room < 1:
@@ -106,6 +106,6 @@ def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
 
 
 def draw_evenly(examples: Sequence[Any], most: int) -> list[Any]:
-    """Return at most `most` evenly spaced examples; 0 returns all."""
+    """Return at most `most` evenly spaced examples, or all if `most` is 0."""
     count = min(most or len(examples), len(examples))
     return [examples[index * len(examples) // count] for index in range(count)]

@@ -42,9 +42,9 @@ class Quiz(Protocol):
 def score_file(
     run: FileRuntime, reference: TrainingGraph, quiz: Quiz, lengths: Sequence[int]
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the scores of the file and of the model, and the content of exam.json (None for tags and questions).
+    """Return the scores of file and model, and the content of exam.json (None for tagging and question answering).
 
-    Every row runs at the shortest length that holds it.
+    reference: the model. Every row runs at the shortest of `lengths` that holds it.
     """
     model = jax.jit(
         lambda graph, row: {name: y[None] for name, y in graph(**{name: x[0] for name, x in row.items()}).items()}
@@ -88,14 +88,14 @@ class Labels:
         return len(self.examples), self.whole
 
     def predict(self, slots: Sequence[Slot], outputs: Outputs) -> Any:
-        """Return the logits (N,C) in the examples' order or, for a tagging task, each example's word tags."""
+        """Return logits (N,C) in the examples' order or, for tagging, word tags; slots: the example of each output."""
         logits = [output["logits"] for output in outputs]
         if self.task.kind == "tokens":
             return self.rows.restore_words(slots, [array.argmax(-1) for array in logits])
         return self.rows.restore(slots, logits)
 
     def scores(self, predictions: Any) -> dict[str, float]:
-        """Compute the task's metrics."""
+        """Return the task's metrics by name."""
         if self.task.kind == "regression":
             predictions = predictions[:, 0] * self.scale
         elif self.task.kind != "tokens":
@@ -115,7 +115,7 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """A Quiz of questions, whose texts are split into windows. whole: number of questions in the whole split."""
+    """A Quiz (labelled examples to score a file on) of questions on texts. whole: number of questions in the split."""
 
     task: SpanTask
     split: str
@@ -132,16 +132,16 @@ class Questions:
         return len(self.rows.questions), self.whole
 
     def predict(self, slots: Sequence[Slot], outputs: Outputs) -> list[Answered]:
-        """Decode the answers from the outputs of all windows."""
+        """Return the answers to the questions, decoded from the outputs of the windows of their texts."""
         return decode(self.rows, self.rows.restore(slots, decodable(outputs)), self.decoding)
 
     def scores(self, predictions: list[Answered]) -> dict[str, float]:
-        """Compute SQuAD's official metrics."""
+        """Return SQuAD's official metrics by name."""
         return self.task.score(self.rows.questions, predictions, self.decoding.threshold)
 
 
 def decodable(outputs: Outputs) -> list[dict[str, np.ndarray]]:
-    """Convert outputs for `tasks.answers.decode`: those of a joint span head become candidate answers."""
+    """Return outputs as `tasks.answers.decode` reads them; a joint span head's become scores of candidate answers."""
     return [_joint_candidates(output) if "null_logit" in output else dict(output) for output in outputs]
 
 

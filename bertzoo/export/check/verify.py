@@ -44,7 +44,7 @@ LIMITS: dict[Precision, Limit] = {
     "int8-static": Limit(1.0, 0.9),
     "int8-weight": Limit(0.5, 0.98),
 }
-# A file's score may be lower than its model's by these points and EXAMPLES examples (many points on a small set).
+# A file's score may be lower than its model's by these points plus what EXAMPLES examples count.
 LOST: dict[Precision, float] = {"fp32": 0.5, "fp16": 0.5, "int8-dynamic": 2.0, "int8-static": 5.0, "int8-weight": 2.0}
 EXAMPLES = 3
 SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a row that tokens fill; the rest is padding
@@ -59,7 +59,8 @@ def verify_outputs(
 ) -> dict[str, Any]:
     """Compare a file with its model; return, by signature, the length, the number of rows and each output's errors.
 
-    Rows are TEXT or, without tokenizer, random ids. Raises ExportFailed if an output is not finite or beyond LIMITS.
+    run: the file; reference: the model. Rows are as in `sample_rows`. Raises ExportFailed if an output is not finite
+    or exceeds LIMITS.
     """
     import jax
 
@@ -77,7 +78,7 @@ def verify_outputs(
 
 
 def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
-    """Raise ExportFailed if a score of the file, in points, is lower than its model's by more than the limit."""
+    """Raise ExportFailed if a file's score is below its model's by more points than LOST and EXAMPLES allow."""
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():
         if in_points(metric) and not points >= scores["model"][metric] - room:  # NaN fails, too
@@ -89,7 +90,10 @@ def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
 
 
 def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
-    """Make rows of (1,L) int32 inputs: texts and pairs in turn, or random ids, that fill SHARES of the length."""
+    """Return a row of int32 inputs, (1,L) each, for each of SHARES, the shares of L that tokens fill.
+
+    The tokens are single texts and pairs in turn or, without tokenizer, random ids.
+    """
     rows = []
     for index, share in enumerate(SHARES):
         count = max(3, round(share * length))
@@ -122,9 +126,9 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
 
 
 def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Align a joint span head's outputs by start, whose order may differ, and set excluded positions to 0.
+    """Return both with a joint span head's end logits reordered to the same starts, and excluded positions set to 0.
 
-    theirs: the file's; ours: the model's. Other heads' outputs are returned unchanged. Raises ExportFailed if
+    theirs: the file's outputs; ours: the model's. Outputs of other heads are returned unchanged. Raises ExportFailed if
     file and model share no start.
     """
     if "starts" not in ours:
@@ -143,9 +147,10 @@ def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
 
 
 def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Set both arrays to 0 where the model excludes an answer, because logits near -1,000 would hide other errors.
+    """Return both arrays with 0 where the model excludes an answer, because logits near -1,000 would hide other errors.
 
-    If the file does not exclude such a position, its value becomes 1,000, which counts as an error.
+    actual: the file's; expected: the model's. If the file does not exclude such a position, `actual` becomes 1,000
+    there, which counts as an error.
     """
     from bertzoo.nn.heads import EXCLUDED
 
@@ -155,7 +160,7 @@ def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray,
 
 
 def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[str, float | bool]:
-    """Compute the errors of one output over all rows; raises ExportFailed if a shape differs."""
+    """Return an output's largest error, largest value and cosine over rows; raises ExportFailed if shapes differ."""
     if [array.shape for array in theirs] != [array.shape for array in ours]:
         raise ExportFailed(f"the file gives {theirs[0].shape} where the model gives {ours[0].shape}")
     actual, expected = (np.concatenate([x.astype(np.float64).reshape(-1) for x in rows]) for rows in (theirs, ours))

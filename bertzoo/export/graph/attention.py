@@ -10,7 +10,7 @@ from bertzoo.export.graph.layers import Array, Map
 
 
 class Projection(struct.PyTreeNode):
-    """A linear map. reads: its input (see Attention). name: its result: query, key, value, convolved or gate."""
+    """A linear map to `name`: query, key, value, convolved or gate. reads: its input (see Attention)."""
 
     map: Any  # Affine, GroupedAffine or SideBySide
     name: str = struct.field(pytree_node=False)
@@ -23,7 +23,7 @@ def split_heads(x_LO: jax.Array, heads: int) -> jax.Array:
 
 
 def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
-    """Convolve each channel with zero padding, (L,C) -> (R,C); compute only the first R = `rows` outputs."""
+    """Convolve each channel with zero padding, (L,C) -> (R,C); compute only the first R = `rows` output rows."""
     window, channels = kernel_WC.shape
     return jax.lax.conv_general_dilated(
         _padded(x_LC, window, rows)[None, None],
@@ -42,7 +42,7 @@ def _padded(x: jax.Array, window: int, rows: int) -> jax.Array:
 
 
 class SeparableMap(struct.PyTreeNode):
-    """Depth-wise separable convolution, (L,D) -> (R,H·K): pointwise(depthwise(x)) at the first R tokens."""
+    """Depth-wise separable convolution, (L,D) -> (R,H·K): pointwise(depthwise(x)) at the first R = `rows` tokens."""
 
     depthwise: Array
     pointwise: Map
@@ -63,7 +63,7 @@ class Dynamic(struct.PyTreeNode):
     mask_padding: bool = struct.field(pytree_node=False)
 
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """Return (R,H,J), computed from the projections `convolved`, `query` and, without a span key, `gate`."""
+        """Return (R,H,J), J channels per head, from "query", "convolved" and, if no span key, "gate" of `projected`."""
         rows, value_LC = len(projected["query"]), projected["convolved"]
         if self.span_key is None:
             value_LC = value_LC * jax.nn.sigmoid(projected["gate"])
@@ -88,7 +88,7 @@ class Fixed(struct.PyTreeNode):
         return self.separable.depthwise.shape[0]
 
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """Return (R,H,J): x convolved at its first R tokens, where R is the number of rows of `query`."""
+        """Return x convolved at its first R tokens, (R,H,J): R rows as in projected["query"], J channels per head."""
         rows = len(projected["query"])
         return self.separable(_zeroed(x_LD, mask_L, self.mask_padding), rows).reshape(rows, heads, -1)
 
@@ -100,8 +100,8 @@ def _zeroed(x_LC: jax.Array, mask_L: jax.Array, mask_padding: bool) -> jax.Array
 class Attention(struct.PyTreeNode):
     """Map source_LD and values_LI to (R,D): output([softmax(scale · qkᵀ + masked) · v, convolved heads]).
 
-    output: if None, return the heads concatenated. scale: 1 if the query's map includes it. A projection reads
-    "source", "values", "first" (the first R rows of the source) or "near" (the source in windows around those rows).
+    R = `rows` tokens are computed. output: if None, return the heads concatenated. scale: 1 if the query's map includes
+    it. A projection reads "source", "values", "first" (the source's first R rows) or "near" (windows around them).
     """
 
     projections: tuple[Projection, ...]
@@ -134,7 +134,7 @@ class Attention(struct.PyTreeNode):
 
 
 class AttentionSideBySide(struct.PyTreeNode):
-    """Attention split into parts, each of which reads an equal share of the columns; `output` maps all parts' heads."""
+    """Attention in `parts`, each of which reads an equal share of the input's columns; `output` maps all heads."""
 
     parts: tuple[Any, ...]
     output: Map

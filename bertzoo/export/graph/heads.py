@@ -1,6 +1,7 @@
-"""Heads of the export graph, which map the last layer's states (R,D) to outputs by name.
+"""Heads of the export graph: each maps the last layer's states (R,D), of the R tokens computed, to outputs by name.
 
-more_inputs: names of inputs besides ids and mask. reads_first: whether a head reads only the first token's state.
+Every head has `more_inputs`, the names of its inputs besides ids and mask, and `reads_first`, whether it reads only
+the first token's state.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ Inputs = Mapping[str, jax.Array]
 
 
 class Logits(struct.PyTreeNode):
-    """Head with the output `logits`: output(activation(dense(x))), or output(x).
+    """Head with the output `logits`: output(activation(dense(x))), or output(x) without `dense`.
 
     of: "first" for logits (C) of the pooled first token, "tokens" for (L,C), "token" for (L), one logit per token.
     """
@@ -62,9 +63,9 @@ class SpanLogits(struct.PyTreeNode):
 
 
 class Pair(struct.PyTreeNode):
-    """Map x (K,1,D) and y (L,D) to logits (K,L): output(activation(dense_x(x) + dense_y(y))).
+    """Map K states x (K,1,D) and y (L,D) to logits (K,L) of pairs: output(activation(dense_x(x) + dense_y(y))).
 
-    Together dense_x and dense_y are one dense layer on [x, y], whose kernel is split in two.
+    The sum of dense_x and dense_y is a dense layer on [x, y], whose kernel is split in two.
     """
 
     dense_x: Affine
@@ -106,7 +107,7 @@ class JointSpanLogits(struct.PyTreeNode):
 
 
 class MaskedLogits(struct.PyTreeNode):
-    """Masked-language-model head, tied to the word table.
+    """Masked-language-model head, whose output weights are the word embeddings.
 
     Outputs: `masked_logits` (P,V) at `masked_positions` and, with `sentence`, `sentence_logits` (2).
     """

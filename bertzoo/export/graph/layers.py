@@ -15,7 +15,7 @@ Array = Any  # a numpy array while the graph is rewritten, a JAX array while it 
 
 
 class Map(Protocol):
-    """A layer that maps (L,I) to (L,O)."""
+    """A layer that maps I columns to O, (L,I) to (L,O)."""
 
     def __call__(self, x: jax.Array) -> jax.Array: ...
 
@@ -100,7 +100,7 @@ class GraphLayerNorm(struct.PyTreeNode):
         return centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale + self.bias
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return norm(x + update)."""
+        """Return the norm of x + update."""
         return self(x + update)
 
 
@@ -114,12 +114,12 @@ class GraphNoNorm(struct.PyTreeNode):
         return x * self.scale + self.bias
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return norm(x + update)."""
+        """Return the norm of x + update."""
         return self(x + update)
 
 
 class ScaledResidual(struct.PyTreeNode):
-    """Residual connection x · scale + update, for a NoNorm whose map of `update` is folded into the layer before."""
+    """Residual connection x · scale + update, in place of a NoNorm whose scale and bias are already in `update`."""
 
     scale: Array
 

@@ -94,9 +94,9 @@ class GraphBottleneckLayer(struct.PyTreeNode):
 
 
 class Graph(struct.PyTreeNode):
-    """A model with its head for one sentence; a call returns the outputs by name.
+    """A model with its head for one row of tokens; a call returns the outputs by name.
 
-    projection: from the embedding's to the layers' width. pooler: None if heads read the first state unpooled.
+    projection: maps the embeddings' width to the layers'. pooler: None if heads read the first state unpooled.
     """
 
     embedding: GraphEmbedding

@@ -1,4 +1,4 @@
-"""A Linen model with the inputs and outputs of its export graph; exported files are compared with it."""
+"""Wrap a Linen model with the inputs and outputs of its export graph, to compare exported files with."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from bertzoo.nn import Table
 
 
 class TrainingGraph(struct.PyTreeNode):
-    """A Linen model on one sentence; a call returns the same outputs by name as the export graph.
+    """A Linen model on one row of tokens; a call returns outputs by name, as a call of the export graph.
 
     pooling: MeanEmbedding or FirstEmbedding, for a model without a head.
     """
@@ -54,6 +54,6 @@ class TrainingGraph(struct.PyTreeNode):
 
 
 def training_graph(pretrained: Pretrained, pooling: Any = FirstEmbedding()) -> TrainingGraph:  # noqa: B008 (frozen)
-    """Return the training graph of a model, with numpy parameters. pooling: for a model without a head."""
+    """Return the training graph of a model, with numpy parameters. pooling: as in TrainingGraph."""
     module, params = pretrained.module()
     return TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=pooling, model=module)

@@ -14,7 +14,7 @@ from bertzoo.export.graph.reference import TrainingGraph
 
 
 def optimised(graph: Graph) -> Graph:
-    """Apply all rewrites, in an order in which none hides a pattern from a later one.
+    """Apply all rewrites, in an order in which no rewrite removes a pattern that a later rewrite looks for.
 
     No rewrite merges query, key and value projections: that changed run times only by a factor of 0.96 to 1.02.
     """
@@ -29,7 +29,7 @@ def phone_graph(reference: TrainingGraph) -> Graph:
 
 
 def fold_scale(graph: Graph) -> Graph:
-    """Fold the attention scale 1/√K into the query's map.
+    """Fold the attention scale 1/√K, for keys of size K, into the query's map.
 
     ConvBERT multiplies the query by the span key, so the span key's map is divided by the scale.
     """
@@ -52,7 +52,7 @@ def fold_scale(graph: Graph) -> Graph:
 def fold_no_norm(graph: Graph) -> Graph:
     """Fold each NoNorm into the dense map or the embedding tables before it.
 
-    A NoNorm after a residual sum is folded into the update, and its scale still multiplies the residual.
+    After a residual sum, it is folded into the map that computes the update; its scale still multiplies the residual.
     """
     embedding = graph.embedding
     if isinstance(embedding.norm, layers.GraphNoNorm):
@@ -100,9 +100,9 @@ def _fold_layer(layer: GraphLayer | GraphBottleneckLayer) -> GraphLayer | GraphB
 
 
 def _fold_update(part: Any, norm: Any) -> tuple[Any, Any]:
-    """Fold a NoNorm into the output map of an attention or feed-forward; return the part and a ScaledResidual.
+    """Fold a NoNorm into the output map of attention or a feed-forward; return the new part and a ScaledResidual.
 
-    With another norm, return part and norm unchanged.
+    Any other norm is returned unchanged with its part.
     """
     if not isinstance(norm, layers.GraphNoNorm):
         return part, norm
@@ -119,7 +119,7 @@ def _fold_narrow(part: Any) -> Any:
 def first_token(graph: Graph) -> Graph:
     """Restrict the last layer to the first token if the head reads no other token.
 
-    Its queries, output and feed-forward are then computed for the first token only, its keys and values for all tokens.
+    The layer then computes queries, output and feed-forward for the first token only, keys and values for all tokens.
     """
     if not graph.head.reads_first:
         return graph

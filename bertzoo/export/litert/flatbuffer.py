@@ -63,7 +63,7 @@ def _flatten(model: Any) -> int:
 
 
 class _Once:
-    """A quantisation table that the flatbuffer stores once and then references."""
+    """A tensor's quantisation parameters, which the flatbuffer stores once and then references."""
 
     def __init__(self, table: Any):
         self.table, self.place = table, None
@@ -92,7 +92,7 @@ def operators(content: bytes) -> dict[str, int]:
 
 
 def ports(content: bytes) -> dict[str, dict[str, list[tuple[str, str, list[int]]]]]:
-    """Return the `inputs` and `outputs` of each signature, in the graph's order, as (name, type, shape)."""
+    """Return the "inputs" and "outputs" of each signature, in the graph's order, as (name, type, shape)."""
     from litert_converter import schema_py_generated as schema
 
     model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))

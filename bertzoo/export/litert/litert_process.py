@@ -24,7 +24,7 @@ class SignatureModule(NamedTuple):
 
 
 def convert(modules: Sequence[Sequence[Any]], arrays: Sequence[np.ndarray]) -> bytes:
-    """Convert modules to a LiteRT file with a signature each; the signatures share one copy of the arrays."""
+    """Convert modules (SignatureModules) to a LiteRT file; their signatures share one copy of the weights `arrays`."""
     from litert_converter import converter_api_ext as api
     from litert_converter.mlir import ir, passmanager
 
@@ -55,7 +55,7 @@ class _Constants:
 
 
 def _module(source: SignatureModule, arrays: Sequence[np.ndarray], constants: Callable) -> Any:
-    """Parse a module and replace its public function's array arguments by constants."""
+    """Return a parsed module whose public function has the weights `arrays` as constants instead of arguments."""
     from litert_converter import converter_api_ext as api
     from litert_converter.mlir import ir
     from litert_converter.mlir.dialects import stablehlo

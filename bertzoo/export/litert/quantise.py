@@ -15,13 +15,13 @@ Calibration = Mapping[str, Sequence[Mapping[str, np.ndarray]]]  # rows of inputs
 
 
 def quantised(content: bytes, precision: Precision, calibration: Calibration | None = None) -> bytes:
-    """Quantise a float32 file: weights become float16, or int8 with a scale per channel.
+    """Quantise a float32 file: weights become float16, or int8 with a scale per channel; "fp32" changes nothing.
 
     int8-dynamic scales activations at run time; int8-static takes their scales from the rows of `calibration`;
     int8-weight dequantises weights before use. int8-static quantises only dense layers and embedding tables: attention
     scores and a mask of -30,000 do not fit on one scale of 255 steps.
 
-    Raises ExportFailed if the quantiser does not take the file.
+    Raises ExportFailed if the quantiser rejects the file.
     """
     if precision == "fp32":
         return content

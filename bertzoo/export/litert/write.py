@@ -47,7 +47,7 @@ def signature(length: int) -> str:
 
 
 def row_shapes(graph: Any, length: int) -> "dict[str, jax.ShapeDtypeStruct]":
-    """Shapes of a graph's inputs for one row of `length` tokens, without the batch axis of 1 that files have."""
+    """Return shapes of a graph's inputs for one row of `length` tokens, without the batch axis of 1 that files have."""
     import jax
 
     sizes = {"masked_positions": POSITIONS}
@@ -76,9 +76,10 @@ def convert(graph: Any, lengths: Sequence[int]) -> bytes:
 
 
 def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[str, str, list[str], list[str]]:
-    """Return a signature's name, StableHLO text, input names and output names.
+    """Return the signature for rows of `length` tokens: its name, StableHLO text, input names and output names.
 
-    Other functions in the text get the length as a suffix, so that no two signatures share a name.
+    structure, arrays: the flattened graph. Other functions in the text get the length as a suffix, so that no two
+    signatures share a name.
     """
     import jax
 
@@ -105,7 +106,7 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
 def announce_delegate() -> None:
     """Trigger and discard the announcement of XNNPACK's delegate, which LiteRT prints once per process.
 
-    It loads a file of one operator, so that errors of real files stay visible.
+    It discards stderr while it loads a file of one operator, so that errors of real files stay visible.
     """
     if sys.stderr is None:
         return
@@ -146,7 +147,7 @@ def _run_one_operator() -> None:
 
 
 class Interpreter:
-    """LiteRT's interpreter of a file; a call maps a signature and inputs by name to outputs by name."""
+    """LiteRT's interpreter of a file; a call maps a signature's name and inputs by name to outputs by name."""
 
     def __init__(self, content: bytes, threads: int = 1):
         from ai_edge_litert import interpreter
@@ -174,9 +175,9 @@ class Interpreter:
             raise ExportFailed(f"LiteRT's interpreter cannot run {name} of the file: {reason[:300]}") from error
 
     def delegated(self) -> dict[str, Any]:
-        """Count the parts of the file's first graph that XNNPACK runs, and the nodes inside these parts by operator.
+        """Return how many parts of the first graph XNNPACK runs, and how many nodes of each operator are in them.
 
-        A node is inside a part if it lies between the part's inputs and outputs.
+        A node is in a part if it lies between the part's inputs and outputs.
         """
         nodes = self._interpreter._get_ops_details()
         producers = {tensor: node for node in nodes if node["op_name"] != "DELEGATE" for tensor in node["outputs"]}

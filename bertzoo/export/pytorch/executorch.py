@@ -23,7 +23,7 @@ _MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if 
 
 
 def check_python(python: Path, subject: str = "--to=executorch") -> None:
-    """Raise UserError unless `python` runs and has PACKAGES. subject: what needs them, such as an option."""
+    """Raise UserError unless `python` runs and has PACKAGES. subject: what needs them, for the message."""
     try:
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         with start_python(["-c", _MISSING, *PACKAGES], python, text=True, **pipes) as process:

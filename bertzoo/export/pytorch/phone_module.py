@@ -103,7 +103,7 @@ _LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Trigram": 
 
 
 def lay_out(module: nn.Module, grouped: str) -> None:
-    """Replace a module's layers by layers that store their kernels transposed. grouped: a key of GROUPED."""
+    """Replace a module's layers in place by layers that store their kernels transposed. grouped: a key of GROUPED."""
     for name, part in module.named_children():
         kind = type(part).__name__
         if kind == "Grouped":
@@ -135,7 +135,7 @@ class Phone(nn.Module):
         self.model, self.outputs = model, HEADS.get(type(model).__name__, POOLINGS[pooling])
 
     def run(self, inputs: Inputs) -> Outputs:
-        """Map int32 inputs, (1,L) or (1,P) for `masked_positions`, to outputs by name."""
+        """Map int32 inputs by name, (1,L) or (1,P) for P `masked_positions`, to outputs by name."""
         mask = inputs["attention_mask"]
         types = inputs.get("token_type_ids", torch.zeros_like(mask))
         hidden_states, _ = self.model.encoder(self.model.embedding(inputs["input_ids"], types, mask), mask)
@@ -180,7 +180,7 @@ _BY_INPUTS = {
 
 
 def phone(model: nn.Module, inputs: tuple[str, ...], pooling: str, grouped: str) -> Phone:
-    """Wrap a model for inference with exactly these inputs; replaces layers of the model in place."""
+    """Wrap a model for inference with exactly the named inputs; replaces layers of the model in place."""
     return _BY_INPUTS[inputs](model, pooling, grouped).eval().requires_grad_(False)
 
 
@@ -200,7 +200,7 @@ def _joint_spans(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outpu
 
 
 def _masked(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
-    """Return the logits of masked positions only, and of the sentence head."""
+    """Return the logits of masked positions only and, if the model has a sentence head, of that head."""
     rows = x.index_select(1, inputs["masked_positions"][0])
     logits = {"masked_logits": model.masked_head(rows, model.embedding.word.embedding)}
     return logits if model.sentence_head is None else {**logits, "sentence_logits": model.sentence_head(pooled)}

@@ -21,10 +21,10 @@ Operators = dict[str, int]  # count of each operator, the most frequent first
 
 
 def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
-    """Return the bytes of a .pt2 file, for torch.export.load, and its operators.
+    """Return the bytes of a .pt2 file, for torch.export.load, and the counts of its operators.
 
-    rows: example inputs. lengths: one, or the shortest and the longest that the file accepts. Raises ExportFailed if
-    torch rejects the model.
+    rows: example inputs. pooling: "mean" or "first", for a model without a head. lengths: one, or the shortest and the
+    longest that the file accepts. Raises ExportFailed if torch rejects the model.
     """
     import torch
 
@@ -35,9 +35,9 @@ def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequ
 
 
 def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes, Operators]:
-    """Return the bytes of a .pt file, for torch.jit.load, and its operators.
+    """Return the bytes of a .pt file, for torch.jit.load, and the counts of its operators.
 
-    The file is a frozen trace and accepts rows of any length. Raises ExportFailed if torch rejects the model.
+    The file is a frozen trace and accepts rows of any length. Arguments and errors are as in `torch_export`.
     """
     import torch
 
@@ -51,7 +51,7 @@ def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes
 
 
 def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
-    """Return the bytes of an .onnx file and its operators; arguments are as in `torch_export`.
+    """Return the bytes of an .onnx file and the counts of its operators; arguments are as in `torch_export`.
 
     Raises ExportFailed if the exporter rejects the model.
     """
@@ -86,7 +86,7 @@ def _tensors(rows: Rows) -> dict[str, Any]:
 
 
 def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
-    """Return the dynamic axes of the inputs: the second of all but `masked_positions`. None for a single length."""
+    """Return the dynamic axes: the second of every input but `masked_positions`. None for a single length."""
     import torch
 
     if len(lengths) == 1:
@@ -127,7 +127,7 @@ def _counted(operators: Iterable[str]) -> Operators:
 
 
 def _rename(model: Any, outputs: Sequence[str]) -> Operators:
-    """Give an ONNX model's outputs the names `outputs`, other values unique names; drop metadata, count operators."""
+    """Rename an ONNX model's outputs to `outputs`, other values uniquely; drop metadata and return operator counts."""
     for place, node in enumerate(model.graph):
         node.name = f"node_{place}"
         node.metadata_props.clear()
