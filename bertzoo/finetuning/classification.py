@@ -21,7 +21,7 @@ from bertzoo.tasks.task import Example, Task, double_unordered
 from bertzoo.train.step import HostBatch
 
 NUMBER = "number"  # name of a regression's single output
-TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to labels of words
+TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to tags of words
 
 
 @dataclass(frozen=True)
@@ -120,14 +120,14 @@ class LabelTask(TaskKind):
         )
 
     def _majority(self, examples: list[Example]) -> int:
-        """The index of the most common label, the lowest one on a tie."""
+        """Return the index of the most common label in the examples, the lowest on a tie."""
         counts = Counter(example.label for example in examples)
         return max(range(len(self.task.labels)), key=lambda label: counts[label])
 
     def _read(
         self, tokenizer: Tokenizer, padding: int, tell: Say
     ) -> tuple[LabelSplit, dict[str, LabelSplit], dict[str, dict[str, int]]]:
-        """The training split, the development splits by name, and skipped rows counted by split and reason."""
+        """Return the training split, the development splits by name, and counts of skipped rows by split and reason."""
         recipe, task = self.recipe, self.task
         self.check_test_file()
         read = {split: task.read(split, recipe.data_dir) for split in (*task.train, *task.dev)}

@@ -1,4 +1,4 @@
-"""Score a fine-tuned model of any task, or predict texts with it."""
+"""Score a fine-tuned model on a split or a file, or predict labels or answers for texts."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ M = TypeVar("M", bound=SavedModel)
 
 
 def task_model(model: SavedModel) -> LabelModel | QuestionModel:
-    """Convert a saved model to a QuestionModel or LabelModel, as its head requires; raises UserError for any other."""
+    """Convert a saved model to a QuestionModel or a LabelModel; raises UserError unless its head fits one of these."""
     return predict_answers.question_model(model) or predict_labels.label_model(model)
 
 
@@ -37,12 +37,13 @@ def evaluate_split(
     output: Path | None = None,
     tell: Say = lambda line: None,
 ) -> dict[str, Any]:
-    """Score a model on a split of its own task or of the task `task`, or on the rows of a file.
+    """Score a model on a split of a task, or on the rows of the file `input`.
 
-    split: train, dev or test, by default dev. input: a file with the columns that a task `own` was trained on. output:
-    a directory for answers to questions. Returns `task`, `examples` (count by split), `skipped` (count of malformed
-    rows by split and reason, if any), `scores` (points by split and metric), `score`, `loss`, and `collapsed` (all
-    predictions are equal). Raises UserError if the split has no labels.
+    task: a task's name; empty: the model's own task. split: train, dev or test; empty: dev. input: a file with the
+    columns that the model's task `own` was trained on. output: directory for answers to questions. Returns `task`,
+    `examples` (count by split), `skipped` (count of malformed rows by split and reason, if any), `scores` (points by
+    split and metric), `score` (by which epochs are chosen), `loss`, and `collapsed` (all predictions are equal).
+    Raises UserError if the split has no labels.
     """
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
@@ -82,14 +83,13 @@ def evaluate_split(
 
 
 def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_dir: str) -> str:
-    """Return advice to run `bertzoo predict` on a split without labels."""
     flags = {"input": input, "split": "" if input else split, "task": task, "data_dir": data_dir}
     words = ["bertzoo", "predict", str(model.path), *(f"--{name}={value}" for name, value in flags.items() if value)]
     return f"Use `{shlex.join(words)}` for its predictions."
 
 
 def check_files(model: SavedModel, directory: str, split: str, task: str) -> None:
-    """Raise UserError if neither the user nor the model's run names the files of a split."""
+    """Raise UserError unless a split's files are known: by the model's run, its record (task `own`) or `directory`."""
     if model.recipe.task:
         return
     if task == "own" and not getattr(model.recipe.own, split, ""):
@@ -103,7 +103,7 @@ def check_files(model: SavedModel, directory: str, split: str, task: str) -> Non
 
 
 def _on_file(model: M, file: str) -> M:
-    """Return a model of the task `own` with `file` as its test file; raises UserError for a model of another task."""
+    """Return the model with `file` as its task's test file; raises UserError unless the task is the user's own."""
     if model.task_name != "own":
         raise UserError(
             f"--input={file} needs a model of the task own, which records the columns, but the task of {model.path} "
@@ -114,7 +114,7 @@ def _on_file(model: M, file: str) -> M:
 
 
 def read_split(task: Task, split: str, directory: str, tell: Say) -> SplitExamples:
-    """Read a split of a task's files and print how many rows are skipped."""
+    """Read a split from `directory`; report through `tell` how many rows are skipped and why."""
     rows = task.read(split, directory)
     for reason, count in rows.skipped.items():
         tell(f"{split}: skipped {count} rows ({reason})")
@@ -124,7 +124,7 @@ def read_split(task: Task, split: str, directory: str, tell: Say) -> SplitExampl
 def predict_texts(
     model: LabelModel | QuestionModel, texts: Sequence[str] | Sequence[tuple[str, str]], batch_size: int = 0
 ) -> list[dict[str, Any]]:
-    """Return a prediction record (see `tasks.predictions`) for each text or pair of texts, in their order.
+    """Return a prediction record (see `tasks.predictions`) for each text or pair of texts, in order.
 
     A QuestionModel takes pairs of a question and the text that holds its answer.
     """
@@ -139,7 +139,7 @@ def predict_texts(
 
 
 def to_questions(examples: Sequence[Example], origin: str) -> list[Question]:
-    """Convert pairs (question, paragraph) to Questions; messages name them by `origin` and number."""
+    """Convert examples (question, paragraph) to Questions, which errors name by `origin` and number."""
     return [
         Question(pair.key, pair.text_a, pair.text_b or "", (), False, "", f"{origin} question {int(pair.key) + 1}")
         for pair in examples

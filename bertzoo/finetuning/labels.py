@@ -25,10 +25,10 @@ _OUTPUTS = tuple(f"{head}/output/{leaf}" for head in ("classifier", "token_class
 
 
 def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained:
-    """Permute a model's outputs into the order of the task's labels; raises ConfigError if its labels differ.
+    """Return the model with its outputs in the order of the task's labels; raises ConfigError if it has other labels.
 
-    Case does not matter, and the task's aliases count as its labels. Labels without a name (LABEL_0) are assumed to be
-    in the task's order, and `tell` reports this. origin: the model's name in messages.
+    Case is ignored, and the task's aliases count as labels. Labels without a name (LABEL_0) are assumed to be in the
+    task's order, and `tell` reports this. origin: the model's name in messages.
     """
     if (order := label_order(model.head.labels, task, origin, tell)) is None:
         return model
@@ -37,9 +37,9 @@ def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained
 
 
 def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> list[int] | None:
-    """The index of each of the task's labels among a model's `labels`; None if nothing must be reordered.
+    """Return, for each label of the task, its index in a model's `labels`; None if nothing must be reordered.
 
-    Labels are matched, reported and rejected as in `relabel`.
+    Matches labels, calls `tell` and raises ConfigError as `relabel` does.
     """
     expected = task.labels
     if len(labels) != (len(expected) or 1):
@@ -68,10 +68,10 @@ def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> 
 def teacher_logits(
     path: Location, recipe: Finetune, task: Task, examples: Sequence[Example], mesh: jax.sharding.Mesh, tell: Say
 ) -> tuple[np.ndarray, dict[str, str]]:
-    """The teacher's logits (N,C) on `examples` and the teacher's record for run.json.
+    """Return the teacher's logits (N,C) on N examples, and the teacher's path and parameter hash for run.json.
 
-    Logits of a regression are rescaled to the student's `scale`. The teacher uses its own tokenizer. Raises ConfigError
-    unless it is fine-tuned on this task.
+    A regression's logits are rescaled to the `scale` of `recipe`, the student's config. The teacher uses its own
+    tokenizer. Raises ConfigError if the teacher lacks a tokenizer or the task's labels.
     """
     model = any_model.read_model(path, tell)
     tokenizer = model.tokenizer

@@ -20,11 +20,11 @@ def predict_test_sets(
     tell: Callable[[str], None],
     rows: Mapping[str, int] | None = None,
 ) -> dict[str, dict[str, int | float]]:
-    """Return predictions by test set and example, as `write_submission` takes them.
+    """Return the predicted label indices or numbers by test set and example, as `write_submission` takes them.
 
-    paths: one model of each task. data_dir: the parent of GLUE's folders; empty: each run's data_dir. rows: as in
-    `write_submission`. All test sets are read and counted first. Raises UserError for missing or duplicate tasks and
-    rows.
+    paths: one model of each task. data_dir: the parent of GLUE's folders; empty: the data_dir of each model's run.
+    rows: as in `tasks.submission.write_submission`. All test sets are read and counted first. Raises UserError for
+    missing or duplicate tasks and rows.
     """
     models: dict[str, LabelModel] = {}
     for path in paths:
@@ -56,7 +56,7 @@ def predict_test_sets(
 
 
 def _files(task: str) -> list[str]:
-    """The test sets (keys of submission.FILES) that a task's model predicts."""
+    """Return the test sets (keys of submission.FILES) that the model of a task predicts."""
     return ["mnli_matched", "mnli_mismatched", "ax"] if task == "mnli" else [task]
 
 

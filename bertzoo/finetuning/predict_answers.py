@@ -21,8 +21,8 @@ from bertzoo.tasks.windows import Windows
 
 
 class Answers(NamedTuple):
-    """Answers to questions, in their order. skipped: number of questions without a window, by reason; shortened: number
-    of questions cut to max_question tokens.
+    """Answers in the order of the questions. skipped: by reason, the number of questions without a window (a part of
+    the paragraph); shortened: number of questions cut to max_question tokens.
     """
 
     answered: list[Answered]
@@ -32,12 +32,12 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionModel(SavedModel):
-    """A model that answers questions. nulls: whether it can predict "no answer"."""
+    """A fine-tuned model that answers questions. nulls: whether it can predict "no answer"."""
 
     nulls: bool
 
     def task(self, name: str = "") -> SpanTask:
-        """Return the task `name`, by default the task of the training; raises ConfigError unless it has questions."""
+        """Return the task `name`, by default the model's own; raises ConfigError for a task without questions."""
         name, known = name or self.task_name, " or ".join(SQUAD)
         if name == "own":
             self.check_columns()
@@ -49,18 +49,18 @@ class QuestionModel(SavedModel):
         return SQUAD[name]
 
     def for_task(self, task: SpanTask) -> "QuestionModel":
-        """Return the model, allowed to predict "no answer" only if the task has unanswerable questions."""
+        """Return a copy of the model that can predict "no answer" exactly if the task has unanswerable questions."""
         return replace(self, nulls=task.nulls)
 
     def read_questions(self, task: SpanTask, split: SplitName, directory: str) -> QuestionSet:
-        """Read the questions of a split; raises UserError for wrong files.
+        """Read the questions of a split from `directory`; raises UserError for wrong files.
 
-        If the run sets squad.heldout, train and dev are parts of the training data.
+        If the model's run sets squad.heldout, train and dev are parts of the training data.
         """
         return task.split(split, directory, self.recipe.squad.heldout)
 
     def answer(self, questions: Sequence[Question], batch_size: int = 0) -> Answers:
-        """Answer questions, ignoring their annotated answers; the batch size does not change the result."""
+        """Predict answers; annotated answers and the batch size do not affect the result."""
         bare = [question._replace(answers=(), impossible=False) for question in questions]
         data = self.windows(bare, labels=False)
         slots, outputs = self.outputs(data, batch_size) if data.windows else ([], [])
@@ -70,15 +70,15 @@ class QuestionModel(SavedModel):
         return Answers(answered, data.skipped, sum(len(ids) > self.recipe.squad.max_question for ids in pieces))
 
     def outputs(self, data: Windows, batch_size: int = 0) -> tuple[list[Slot], list[dict[str, np.ndarray]]]:
-        """Run the model on windows; return the slot of each batch and its outputs, for decoding."""
+        """Run the model on windows; return each batch's Slot (row indices, length) and outputs for `answers.decode`."""
         module, params = self.module()
         predictor = self.predictor(self._objective(module).predict, batch_size)
         return predictor(params, data, self.lengths([data.rows]), 1.0)
 
     def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
-        """Score the questions of a split exactly as after an epoch of training; call `for_task` first.
+        """Score the model's answers as after an epoch of training; needs a model from `for_task`.
 
-        Raises UserError if a question cannot be scored.
+        split: its name in the scores. Raises UserError if a question lacks a required answer.
         """
         data = self.scored_windows(task, questions, split)
         module, params = self.module()
@@ -98,7 +98,7 @@ class QuestionModel(SavedModel):
         return span_objective(module, isinstance(self.pretrained.head, JointSpanExtraction))
 
     def scored_windows(self, task: SpanTask, questions: Sequence[Question], split: str) -> Windows:
-        """Encode questions for scoring; raises UserError if a question cannot be scored, or none has a window."""
+        """Encode questions and answers; raises UserError if an answer is missing or no question has a window."""
         task.check(questions)
         data = self.windows(questions, labels=True)
         if not data.windows:
@@ -108,7 +108,7 @@ class QuestionModel(SavedModel):
         return data
 
     def windows(self, questions: Sequence[Question], labels: bool) -> Windows:
-        """Encode questions as windows. labels: whether to add the positions of the answers."""
+        """Encode questions as windows (question, part of its paragraph). labels: whether to add answer positions."""
         windowing = self.recipe.squad.windowing(self.max_length)
         return windows.make_windows(
             questions, self.tokenizer, windowing, labels=labels, every=labels, padding=self.padding
@@ -116,11 +116,11 @@ class QuestionModel(SavedModel):
 
 
 def question_model(model: SavedModel) -> QuestionModel | None:
-    """Convert a saved model to a QuestionModel with its training's options; None if its head is for other tasks."""
+    """Convert a saved model to a QuestionModel with the `squad` options of its training; None without a span head."""
     if not isinstance(model.pretrained.head, SPANS):
         return None
     options, nulls = noted_options(model.pretrained.source, model.pretrained.head)
-    if model.recipe.task:  # inside a run, whose config has the options
+    if model.recipe.task:  # the model is in a run, whose config has the options
         options = model.recipe.squad
     if model.task_name == "own":
         nulls = model.recipe.own.unanswerable

@@ -23,10 +23,11 @@ from bertzoo.tasks.task import Example, Kind, Task
 
 
 class Predictions(NamedTuple):
-    """Predictions for N examples, in their order.
+    """Predictions for N examples, in order.
 
-    values: (N,) label indices or numbers; for tags, an array per example with an index per word, -1 if cut off.
-    probabilities: (N,C); for tags, those of the predicted tags by word; None for numbers. cut: (N,) bool.
+    values: (N,) label indices or numbers; for tags, an array per example with each word's tag index, -1 if cut off.
+    probabilities: (N,C) for C labels; for tags, an array per example with the probability of each predicted tag; None
+    for numbers. cut: (N,) bool, whether the text was cut.
     """
 
     values: Any
@@ -36,9 +37,9 @@ class Predictions(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelModel(SavedModel):
-    """A model that predicts labels, numbers or tags.
+    """A fine-tuned model that predicts labels, numbers or tags of words.
 
-    kind: the kind of its task. scale: an output times `scale` is a predicted number.
+    kind: "classification", "regression" or "tokens". scale: a regression's output times `scale` is the number.
     """
 
     kind: Kind
@@ -46,7 +47,7 @@ class LabelModel(SavedModel):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels in the order of the logits; empty for numbers."""
+        """The labels in the order of the logits; empty for a regression."""
         return () if self.kind == "regression" else self.pretrained.head.labels
 
     @property
@@ -58,13 +59,13 @@ class LabelModel(SavedModel):
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The least and the greatest number that the model's task allows; None if unlimited."""
+        """The least and the greatest number that a regression task allows; None if unlimited."""
         return GLUE[self.task_name].range if self.task_name in GLUE else None
 
     def task(self, name: str = "", data_dir: str = "") -> Task:
-        """Return the task `name`, by default the task of the training; raises ConfigError unless it has labels.
+        """Return the task `name`, by default the model's own; raises ConfigError for a task without labels.
 
-        The task `own` gets the head's labels if its config lists none.
+        The task `own` gets the labels of the model's head if its config lists none.
         """
         name = name or self.task_name
         if not name:
@@ -83,7 +84,7 @@ class LabelModel(SavedModel):
         return GLUE[name]
 
     def for_task(self, task: Task, tell: Say = lambda line: None) -> "LabelModel":
-        """Return the model with its outputs in the task's label order; raises ConfigError if labels or kind differ."""
+        """Return a copy with outputs in the task's label order; raises ConfigError if labels or kind of task differ."""
         if task.kind != self.kind:
             raise ConfigError(
                 f"{self.path} is fine-tuned for {self.kind}, but {task.name} is {task.kind}. Name a task of kind "
@@ -92,11 +93,11 @@ class LabelModel(SavedModel):
         return replace(self, pretrained=relabel(self.pretrained, task, str(self.path), tell))
 
     def rows(self, examples: Sequence[Example]) -> Rows:
-        """Encode examples as rows."""
+        """Encode examples as rows of token ids."""
         return encode(examples, self.tokenizer, self.max_length, self.kind, self.padding)
 
     def predict(self, examples: Sequence[Example], batch_size: int = 0) -> Predictions:
-        """Predict examples, ignoring their labels; the batch size does not change the result."""
+        """Predict labels, numbers or tags; known labels and the batch size do not affect the result."""
         rows = self.rows([example._replace(label=None) for example in examples])
         slots, logits = self.logits(rows, batch_size)
         if self.kind == "regression":
@@ -110,13 +111,13 @@ class LabelModel(SavedModel):
         return Predictions(whole.argmax(-1), whole, rows.cut)
 
     def logits(self, rows: Rows, batch_size: int = 0) -> tuple[list[Slot], list[np.ndarray]]:
-        """Run the model on rows; return the slot of each batch and its logits, (B,C) or (B,L,C)."""
+        """Run the model; return each batch's Slot (row indices, length) and its logits, (B,C), or (B,L,C) for tags."""
         objective, params = self._objective()
         predictor = self.predictor(lambda params, batch: objective.logits(params, batch, None), batch_size)
         return predictor(params, rows, self.lengths([rows]), 1.0)
 
     def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
-        """Score labelled splits exactly as after an epoch of training; call `for_task` first."""
+        """Score examples by split, exactly as after an epoch of training; needs a model from `for_task`."""
         splits = {name: LabelSplit(split, self.rows(split)) for name, split in examples.items()}
         objective, params = self._objective()
         lengths, size = self.lengths([split.rows for split in splits.values()]), self.size(batch_size)
@@ -128,18 +129,18 @@ class LabelModel(SavedModel):
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """The softmax over the last axis, in float64."""
+    """Return the softmax over the last axis, in float64."""
     shifted = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     return shifted / shifted.sum(-1, keepdims=True)
 
 
 def load_label_model(path: Path, seed: int | None = None) -> LabelModel:
-    """Load a model with `load_saved`, and convert it with `label_model`."""
+    """Load a fine-tuned model as a LabelModel. path, seed: as in `saved_model.load_saved`."""
     return label_model(load_saved(path, seed))
 
 
 def label_model(model: SavedModel) -> LabelModel:
-    """Convert a saved model to a LabelModel; raises UserError if it has no head for labels, numbers or tags."""
+    """Convert a saved model to a LabelModel; raises UserError unless its head predicts one label, a number or tags."""
     head, kind = model.pretrained.head, "classification"
     if isinstance(head, SPANS):
         raise UserError(f"{model.path} answers questions and predicts no labels, numbers or tags. Name another model.")

@@ -23,13 +23,13 @@ from bertzoo.tasks.windows import Windows
 from bertzoo.train.step import Batch
 
 LABELS_ONLY = ("double_unordered", "scale", "hidden", "pooler", "wnli")  # options that do not apply to questions
-NOTED = ("stride", "max_question", "longest", "candidates", "threshold")
+NOTED = ("stride", "max_question", "longest", "candidates", "threshold")  # options that answers depend on
 AnySpanObjective = SpanObjective | JointSpanObjective
 
 
 @dataclass(frozen=True)
 class QuestionTask(TaskKind):
-    """A fine-tuning task whose examples are questions; each window of a question's paragraph becomes a row."""
+    """A fine-tuning task whose examples are questions. A row holds a question and a window, a part of its paragraph."""
 
     task: SpanTask
     unit = "questions"
@@ -96,7 +96,7 @@ class QuestionTask(TaskKind):
         )
 
     def _read(self, tokenizer: Tokenizer, padding: int, tell: Say) -> tuple[Windows, Windows]:
-        """The windows of the training questions and those of the development questions."""
+        """Return the windows of the training questions and of the development questions."""
         recipe = self.recipe
         self.check_test_file()
         train_set, dev_set = self.task.splits(recipe.data_dir, recipe.squad.heldout)
@@ -120,12 +120,12 @@ class QuestionTask(TaskKind):
 
 
 def span_objective(module: Any, joint: bool, reduction: Reduction = "mean") -> AnySpanObjective:
-    """Return the objective of a model with a joint or independent span head; its `predict` yields outputs to decode."""
+    """Return the objective of a model with a span head: JointSpanObjective if `joint`, else SpanObjective."""
     return (JointSpanObjective if joint else SpanObjective)(model=module, reduction=reduction)
 
 
 class AnswerScorer:
-    """Answers the questions of one split and scores the answers."""
+    """Answers the questions of one split with given parameters, and scores the answers."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class AnswerScorer:
         mean = replace(objective, reduction="mean")
 
         def outputs_and_losses(params: Any, batch: Batch) -> Any:
-            """The outputs to decode and, by loss term, the sum of losses and the sum of weights."""
+            """Return the outputs for `decode` and, by loss term, the sums of losses and of weights."""
             sums, _ = mean(params, None, batch, None)
             weights = mean.weights(batch)
             return mean.predict(params, batch), {term: (sums[term], weights[term]) for term in sums}
@@ -157,7 +157,7 @@ class AnswerScorer:
         loss = float(sum(total / weight for total, weight in totals.values() if weight))
         figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {self._split: {}}}
         if not np.isfinite(loss):
-            return Evaluation(figures)  # for which train.loop raises NonFinite
+            return Evaluation(figures)  # train.loop raises NonFinite for this loss
         outputs = self._data.restore(slots, [output for output, _ in results])
         scored = answer_evaluation(self._task, self._decoding, self._data, outputs, self._split)
         return scored._replace(figures=figures | scored.figures)
@@ -166,7 +166,7 @@ class AnswerScorer:
 def answer_evaluation(
     task: SpanTask, decoding: Decoding, data: Windows, outputs: Sequence[Mapping[str, np.ndarray]], split: str
 ) -> Evaluation:
-    """Decode a model's outputs, one per window in order, and compute the answers' `score`, `collapsed` and `scores`."""
+    """Decode answers from a model's outputs, one per window in order, and evaluate the answers."""
     answered = decode(data, outputs, decoding)
     scores = task.score(data.questions, answered, decoding.threshold)
     same = len(answered) > 1 and len({answer.text for answer in answered}) == 1
@@ -183,13 +183,16 @@ def _skipped(train: Windows) -> dict[str, dict[str, int]]:
 
 
 def squad_notes(options: SquadOptions, nulls: bool) -> dict[str, str | int]:
-    """The options that answers depend on, as fields of a saved model's source record."""
+    """Return the options that answers depend on, to save in the model's `Pretrained.source`."""
     chosen = {name: str(getattr(options, name)) for name in NOTED if getattr(options, name) is not None}
     return {**chosen, "nulls": int(nulls)}
 
 
 def noted_options(source: Mapping[str, Any], head: Any) -> tuple[SquadOptions, bool]:
-    """The options and `nulls` that `squad_notes` recorded in `source`; missing fields get the head's defaults."""
+    """Return the options and `nulls` that `squad_notes` recorded in `source`.
+
+    A missing option gets its default or, for `candidates` of a joint head, the head's beam.
+    """
     joint = isinstance(head, JointSpanExtraction)
     options = SquadOptions(joint=joint, candidates=head.beam) if joint else SquadOptions()
     noted = {name: source_number(source, name, 0.0 if name == "threshold" else 0) for name in NOTED if name in source}

@@ -1,4 +1,4 @@
-"""The report of a fine-tuning run: the curves of its seeds and a page with their scores."""
+"""Write the report of a fine-tuning run: curves of loss and scores by seed, and a page with the scores."""
 
 import statistics
 from collections.abc import Mapping
@@ -14,13 +14,14 @@ from bertzoo.runs import provenance
 from bertzoo.runs.report import page
 from bertzoo.runs.report.page import History
 
-Scores = Mapping[int, list[Figures]]  # by seed, the figures of each epoch
+Scores = Mapping[int, list[Figures]]  # by seed, the loss and scores of each epoch
 
 
 def write_report(directory: Path) -> tuple[list[Path], str]:
     """Write loss.png, scores.png and report.md into a run's directory, also while the run is training.
 
-    Returns their paths, and the newest seed's loss as a plot of characters. Raises UserError before the first epoch.
+    Returns their paths, and the newest seed's loss curve as a text plot. Raises UserError before the end of the first
+    epoch.
     """
     recipe = config.load(Finetune, [directory / "config.toml"])
     folders = {seed: directory / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + recipe.seeds)}
@@ -73,7 +74,7 @@ def _losses(history: History) -> History:
 
 
 def _draw(histories: Mapping[int, History], names: list[str], path: Path) -> Path:
-    """Draw metrics by step, one panel each: lines for training, markers for the development set, a colour per seed."""
+    """Draw a panel per metric in `names`, by step: training as lines, development set as markers, a colour per seed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 1.2 + 2.8 * len(names)), layout="constrained")

@@ -1,4 +1,4 @@
-"""A fine-tuning run: resolve its task and model, train its seeds one after another, summarise them in results.json."""
+"""Run a fine-tuning: resolve the task and the model, train one seed after another, summarise them in results.json."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ Results = dict[str, Any]
 
 
 def resolve_task(recipe: Finetune) -> TaskKind:
-    """Return the task that a config names; raises ConfigError for an unknown name and for options that do not apply."""
+    """Return the task that a config names; raises ConfigError if it is unknown or options do not apply to it."""
     name, own = recipe.task, recipe.own
     if not name:
         raise ConfigError(f"--task is missing. Use one of {', '.join(NAMES)}.")
@@ -53,9 +53,10 @@ def train(
     *,
     console: bool = True,
 ) -> Results:
-    """Train every seed that is not finished, write results.json and return it; raises as `train.loop.run` does.
+    """Train every seed that is not finished, write results.json and return its content.
 
-    origin, teacher: paths of models; None: those in run.json. console: print progress to stderr.
+    origin, teacher: paths of models; None: those in run.json. console: whether to print progress to stderr. Raises as
+    `train.loop.run` does.
     """
     on_disk(run_dir, "the run directory", "Use a local or mounted directory, and copy the results there.")
     task, run = resolve_task(recipe), RunDirectory(run_dir)
@@ -82,9 +83,9 @@ def train(
 
 
 def check_teacher(recipe: Finetune, task: TaskKind, teacher: Location | None, recorded: bool = False) -> None:
-    """Raise ConfigError if a teacher is missing, or alpha or the task does not allow it.
+    """Raise ConfigError if alpha < 1 lacks a teacher, alpha = 1 has one, or the task cannot use a teacher.
 
-    recorded: whether run.json has a teacher, which a resumed run uses.
+    recorded: whether run.json names a teacher, which a resumed run uses.
     """
     if not task.distillable and (teacher is not None or recipe.alpha < 1):
         option = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
@@ -125,7 +126,7 @@ def _summarise(job: SeedJob, seeds: list[Seed]) -> Results:
 
 
 def summary_lines(results: Results) -> Iterator[str]:
-    """Yield lines for the console: every seed's chosen epoch, then each score's median, lowest and highest value."""
+    """Yield lines for the console: scores of each seed's chosen epoch, then each score's median and range."""
 
     def label(split: str, name: str) -> str:
         return name if len(results["median"]) == 1 else f"{split} {name}"

@@ -18,7 +18,10 @@ FREE = ("seeds", "log_every", "data_dir")  # keys that may change when a run res
 
 
 def model_of(run: RunDirectory, name: str, path: Location | None) -> Location:
-    """Return `path`, by default the path of the run's `name` ("from" or "teacher"); raises UserError without either."""
+    """Return `path`, by default the path that run.json records for `name` ("from" or "teacher").
+
+    Raises UserError if there is neither.
+    """
     if path is not None:
         return path
     recorded = run.origin(name)
@@ -28,7 +31,7 @@ def model_of(run: RunDirectory, name: str, path: Location | None) -> Location:
 
 
 def check_config(run: RunDirectory, recipe: Finetune) -> None:
-    """Raise ConfigError if a resumed run changes a key other than FREE, or drops a seed that was trained."""
+    """Raise ConfigError if a resumed run changes a key that is not in FREE, or leaves out a seed that was trained."""
     if not run.config.exists():
         return
     before = config.load(Finetune, [run.config])
@@ -44,9 +47,9 @@ def check_config(run: RunDirectory, recipe: Finetune) -> None:
 
 
 def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]], digests: Mapping[str, str]) -> None:
-    """Write the config, and run.json with the records of the `models` "from" and "teacher" and each split's digest.
+    """Write config.toml and run.json; raises UserError if the run began with other parameters or examples.
 
-    Raises UserError if the run began with other parameters or examples.
+    models: records of the model to fine-tune ("from") and of the "teacher". digests: hash of the examples by split.
     """
     for name, record in models.items():
         before = run.origin(name) if _begun(run) else None

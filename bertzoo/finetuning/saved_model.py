@@ -44,18 +44,18 @@ class SavedModel:
     max_length: int
 
     def module(self) -> tuple[Any, Any]:
-        """The Linen module with its head, in the run's precision, and the parameters."""
+        """Return the Linen module of the model with its head, in the run's precision, and the parameters."""
         compute = replace(self.recipe.compute, vocab_multiple=1)
         _, params = self.pretrained.module()
         return self.pretrained.head.build(self.pretrained.model, compute), params
 
     @property
     def knows_task(self) -> bool:
-        """Whether its task is known, including the files of the task `own`, which only a run's config names."""
+        """Whether the model's task is known; the task `own` also needs the user's files, which a run's config names."""
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
     def check_columns(self) -> None:
-        """Raise ConfigError unless the model's run or source record names the columns of the task `own`."""
+        """Raise ConfigError unless the model's run or `pretrained.source` names the columns of the task `own`."""
         if self.recipe.task != "own" and "own" not in self.pretrained.source:
             raise ConfigError(
                 f"{self.path} does not record the columns of the task own. Name a run of that task, or another --task."
@@ -71,21 +71,21 @@ class SavedModel:
         return batch_size or self.recipe.batch_size
 
     def predictor(self, function: Callable[[Any, Any], Any], batch_size: int) -> Predictor:
-        """A Predictor of `function` on one device."""
+        """Return a Predictor of `function` on one device."""
         return Predictor(function, mesh(), self.size(batch_size))
 
     def lengths(self, rows: Sequence[Rows]) -> tuple[int, ...]:
-        """The lengths that batches of rows are padded to."""
+        """Return the lengths that batches of `rows` are padded to."""
         return bucket_lengths(rows, self.recipe.buckets, self.max_length)
 
 
 def mesh() -> jax.sharding.Mesh:
-    """A mesh of one device."""
+    """Return a mesh of one device."""
     return sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
 
 
 def is_finetuned(name: str | Path) -> bool:
-    """Whether a path holds a fine-tuning run, one of its seeds or a model directory, not a pretraining run."""
+    """Return whether a path is a fine-tuning run, a seed's directory or a model directory; False for a URL."""
     if is_url(str(name)):
         return False
     path = Path(name)
@@ -103,7 +103,7 @@ def load_saved(path: Path, seed: int | None = None) -> SavedModel:
 
 
 def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) -> SavedModel:
-    """Return `model` as a SavedModel, with the options of its run's `recipe` or, outside of a run, its source record.
+    """Return `model` as a SavedModel with the options of its run's `recipe` or, without one, of `model.source`.
 
     Raises ConfigError if the model has no tokenizer.
     """
@@ -122,7 +122,7 @@ def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) 
 
 
 def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
-    """Return the model's directory and, if it belongs to a run, the run's config."""
+    """Return the directory of the model at `path` and, if it belongs to a run, the run's config."""
     if kind_of(path / CONFIG) == "finetune":
         recipe = config.load(Finetune, [path / CONFIG])
         if seed is None and not (path / any_model.RESULTS).is_file():

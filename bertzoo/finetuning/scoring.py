@@ -22,14 +22,14 @@ class LabelSplit(NamedTuple):
 
 
 class Planned(Protocol):
-    """The interface of Rows and Windows: plan batches and build them."""
+    """The interface of `tasks.rows.Rows` and `tasks.windows.Windows`: plan batches and build them."""
 
     def plan(self, batch_size: int, lengths: Sequence[int]) -> list[Slot]: ...
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]: ...
 
 
 class Predictor:
-    """Runs a function (params, batch) -> (B,…) on batches of rows; compiles one program for each length."""
+    """Runs a function (params, batch) -> outputs on batches of rows; compiles one program for each length."""
 
     def __init__(self, function: Callable[[Any, Batch], Any], mesh: jax.sharding.Mesh, batch_size: int):
         self._function, self._mesh, self._batch_size = jax.jit(function), mesh, batch_size
@@ -37,21 +37,21 @@ class Predictor:
     def __call__(
         self, params: Any, rows: Planned, lengths: Sequence[int], scale: float
     ) -> tuple[list[Slot], list[Any]]:
-        """The slot of each batch and the function's output for it. scale: divisor of numeric labels."""
+        """Return each batch's Slot (row indices, length) and the function's output. scale: numeric labels' divisor."""
         slots = rows.plan(self._batch_size, lengths)
         batches = (scaled(rows.batch(slot, self._batch_size), scale) for slot in slots)
         return slots, [jax.device_get(self._function(params, put_batch(batch, self._mesh))) for batch in batches]
 
 
 def scaled(batch: dict[str, np.ndarray], scale: float) -> dict[str, np.ndarray]:
-    """The batch with its numeric labels divided by `scale`."""
+    """Return the batch with its numeric labels divided by `scale`."""
     if scale != 1 and "label" in batch:
         return {**batch, "label": (batch["label"] / scale).astype(np.float32)}
     return batch
 
 
 class LabelScorer:
-    """Predicts and scores splits of a task with labels."""
+    """Predicts labels of a task's splits with given parameters, and scores the predictions."""
 
     def __init__(
         self,
@@ -66,32 +66,38 @@ class LabelScorer:
         self._task, self._lengths, self._scale = task, lengths, scale
 
         def logits_and_loss(params: Any, batch: Batch) -> Any:
-            """The logits and, if the batch has labels, the sum of losses and the sum of weights."""
+            """Return the logits and, if the batch has labels, the sums of losses and of weights, else zeros."""
             logits = objective.logits(params, batch, None)
             return logits, objective(params, None, batch, None)[1][f"{TERM}_loss"] if "label" in batch else (0.0, 0.0)
 
         self._predictor = Predictor(logits_and_loss, mesh, batch_size)
 
     def predict(self, params: Any, rows: Rows) -> tuple[Any, float]:
-        """Return classes (N,), numbers (N,) or each word's class, in the order of the examples, and the mean loss."""
+        """Return predictions as `label_values` does, and the mean loss, 0 without labels."""
         slots, results = self._predictor(params, rows, self._lengths, self._scale)
         logits, losses = [logits for logits, _ in results], np.array([loss for _, loss in results], np.float64).sum(0)
         loss = float(losses[0] / losses[1]) if losses[1] else 0.0
         return label_values(self._task, rows, slots, logits, self._scale), loss
 
     def __call__(self, params: Any, splits: dict[str, LabelSplit]) -> Figures:
-        """Return `scores` by split, mean `score`, mean `loss`, and `collapsed`: whether all predictions are equal."""
+        """Score splits; return `scores` by split, their mean `score`, the mean `loss`, and whether predictions
+        `collapsed` to one.
+        """
         predictions, losses = {}, []
         for name, split in splits.items():
             predictions[name], loss = self.predict(params, split.rows)
             finite = self._task.kind != "regression" or np.isfinite(predictions[name]).all()
-            losses.append(loss if finite else float("nan"))  # train.loop raises NonFinite
+            losses.append(loss if finite else float("nan"))  # train.loop raises NonFinite for it
         examples = {name: split.examples for name, split in splits.items()}
         return {"loss": float(np.mean(losses)), **label_figures(self._task, predictions, examples, self._scale)}
 
 
 def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence[np.ndarray], scale: float) -> Any:
-    """Convert logits of batches to classes (N,), numbers (N,) or each word's class, in the order of the examples."""
+    """Convert logits of batches to predictions, in the order of the examples.
+
+    Predictions are classes (N,), numbers (N,) or each example's classes of words. scale: factor from a regression's
+    output to the number.
+    """
     if task.kind == "tokens":
         return rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
     whole = rows.restore(slots, logits)
@@ -101,7 +107,7 @@ def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence
 def label_figures(
     task: Task, predictions: Mapping[str, Any], examples: Mapping[str, Sequence[Example]], scale: float
 ) -> Figures:
-    """Return the scores of every split, their mean as `score`, and as `collapsed` whether all predictions are equal.
+    """Return `scores` by split and metric, their mean `score`, and `collapsed`: whether all predictions are equal.
 
     predictions: by split, as `label_values` returns them; a split with a number that is not finite scores 0.
     """
@@ -120,7 +126,7 @@ def label_figures(
 
 
 def _classes(task: Task, predictions: Any, scale: float) -> set[float]:
-    """The distinct predictions; numbers, divided by `scale`, are rounded to 6 decimals."""
+    """Return the distinct predictions; numbers, divided by `scale`, are rounded to 6 decimals."""
     if task.kind == "regression":
         return set(np.round(predictions / scale, 6).tolist())
     classes = np.concatenate(predictions) if task.kind == "tokens" else predictions

@@ -1,4 +1,4 @@
-"""Train one seed of a fine-tuning run: score it after each epoch, and save the model of the best one."""
+"""Fine-tune a model with one seed: score it after each epoch, and save the model of the best epoch."""
 
 import re
 import shutil
@@ -42,8 +42,8 @@ _BELOW_LAYERS = ("embedding/", "encoder/projection/")
 class SeedJob:
     """The settings and data that all seeds of a run share.
 
-    task: its name; console: whether to print progress to stderr; programs: compiled steps by stage; flops: operations
-    to train on one row, by its length.
+    task: the task's name; console: whether to print progress to stderr; programs: compiled steps by index of the stage;
+    flops: operations to train on one row, by the row's length.
     """
 
     recipe: Finetune
@@ -57,7 +57,7 @@ class SeedJob:
     flops: dict[int, int] = field(default_factory=dict)
 
     def row_flops(self, batch: Batch) -> int:
-        """Count the operations to train on one row; the backward pass has two matrix products for each forward one."""
+        """Return the operations to train on one row of `batch`: three times the forward pass's matrix products."""
         objective, length = self.start.objective, _length(batch)
         if length not in self.flops:
             row = {name: jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for name, array in batch.items()}
@@ -67,7 +67,7 @@ class SeedJob:
 
 
 class InPoints:
-    """Passes records to a reporter, with training accuracies in points, like the task's scores."""
+    """Passes records on to a reporter, with training accuracies in points, as the task's scores are."""
 
     def __init__(self, reporter: Reporter):
         self._reporter, self.close = reporter, reporter.close
@@ -78,7 +78,7 @@ class InPoints:
 
 
 class Seed:
-    """Trains one seed in its own directory, with scores by epoch, the best model and, until the end, checkpoints."""
+    """Trains with one seed, in a directory for the scores of each epoch, the chosen epoch's model and checkpoints."""
 
     def __init__(self, job: SeedJob, seed: int, folder: Path):
         self._job, self.seed, self._folder = job, seed, folder
@@ -92,12 +92,12 @@ class Seed:
 
     @property
     def finished(self) -> bool:
-        """Whether no step is left, or patience has run out."""
+        """Whether no step is left, or `patience` epochs have passed without a better score."""
         return bool(self.history) and (self.history[-1]["step"] == self._stage.steps or self._out_of_patience())
 
     @property
     def chosen(self) -> Figures:
-        """The figures of the saved epoch: the first one with the best score or, for `select` = "last", the last."""
+        """The figures of the epoch whose model is saved, as `chosen_epoch` returns them."""
         return chosen_epoch(self._job.recipe, self.history)
 
     def run(self) -> None:
@@ -167,7 +167,7 @@ class Seed:
         return bool(patience) and len(self.history) - 1 - self.history.index(self.chosen) >= patience
 
     def _evaluate(self, step: int, params: Any) -> dict[str, float]:
-        """Score the parameters, save them if this epoch is the chosen one, and return the figures to log."""
+        """Score the parameters, save them if this epoch is now the chosen one, and return metrics to log."""
         figures, save = self._job.data.score(params)
         entry = {"epoch": step // self._epoch, "step": step, **figures}
         self.history = [*(earlier for earlier in self.history if earlier["step"] < step), entry]
@@ -179,7 +179,6 @@ class Seed:
         return {"loss": figures["loss"], **flat}
 
     def _save(self, params: Any, entry: Figures) -> None:
-        """Write the seed's model directory, replacing an earlier one."""
         job, start, teacher, folder = self._job, self._job.start, self._job.data.teacher, self._folder / MODEL
         temporary = self._folder / f"{MODEL}.new"
         shutil.rmtree(temporary, ignore_errors=True)
@@ -219,10 +218,10 @@ class Seed:
 
 
 def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
-    """Return a function from a parameter's name to its learning rate factor, or None without a decay.
+    """Return a function from a parameter's name to its learning rate factor, or None if `decay` is 1.
 
     names: all parameters. Layer i of n (from 0) has decay^(n + 1 - i), the embedding and its projection decay^(n + 2),
-    the pooler decay and the head 1. ELECTRA's code has these factors (electra/model/optimization.py), but no pooler.
+    the pooler `decay` and the head 1. ELECTRA's code has these factors (electra/model/optimization.py), but no pooler.
     """
     if decay == 1:
         return None
@@ -239,7 +238,7 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
 
 
 def _memory_advice(recipe: Finetune, share: float) -> str:
-    """Return advice on options with which a step computes at most `share` of its current rows at a time."""
+    """Return advice for a step without enough memory: options that compute at most `share` of its rows at a time."""
     rows, least = recipe.batch_size, recipe.accumulate / share
     parts = next((n for n in range(recipe.accumulate, rows + 1) if rows % n == 0 and n >= least), None)
     if parts is None:
@@ -252,12 +251,12 @@ def _length(batch: Batch) -> int:
 
 
 def chosen_epoch(recipe: Finetune, history: list[Figures]) -> Figures:
-    """The figures of the saved epoch: the first one with the best score or, for `select` = "last", the last."""
+    """Return the figures of the saved epoch: the first with the best score or, for `select` = "last", the last."""
     return history[-1] if recipe.select == "last" else max(history, key=lambda entry: entry["score"])
 
 
 def read_scores(file: Path) -> list[Figures]:
-    """Read a seed's figures of each epoch, empty before the first; raises UserError if the file is damaged."""
+    """Read a seed's figures of each epoch, [] if there is no file; raises UserError if the file is damaged."""
     if not file.is_file():
         return []
     try:

@@ -22,7 +22,7 @@ def _adamw() -> AdamW:
 
 @dataclass(frozen=True, kw_only=True)
 class Finetune:
-    """The keys and tables of a fine-tuning config: it trains one task with several seeds in turn.
+    """The config of a run that fine-tunes a model on one task, with several seeds in turn.
 
     The option --from names the model. Batches are padded to at most `buckets` lengths, none above max_length.
     """
@@ -30,28 +30,28 @@ class Finetune:
     task: str = ""  # a task of GLUE, squad1, squad2, or own
     data_dir: str = ""  # folder of the task's files
     own: CustomFiles = field(default_factory=CustomFiles)  # your files and columns, with task = "own"
-    squad: SquadOptions = field(default_factory=SquadOptions)  # how questions are cut and answers chosen
+    squad: SquadOptions = field(default_factory=SquadOptions)  # how questions become rows, and answers are chosen
     seed: int = 0  # the first seed
     seeds: int = 5  # number of seeds, each a training of its own
     epochs: int = 3  # passes over the training rows
     batch_size: int = 32  # rows of one step, over all devices and microbatches
     accumulate: int = 1  # number of microbatches that a step is split into
-    max_length: int = 128  # tokens in a row; longer texts are cut
-    buckets: int = 4  # most row lengths; a batch is padded to the shortest one that holds its rows
-    train_rows: int = 0  # number of examples that the seed draws; 0: all
+    max_length: int = 128  # most tokens in a row; longer texts are cut
+    buckets: int = 4  # most lengths of batches; a batch is padded to the shortest length that holds its rows
+    train_rows: int = 0  # number of training examples, drawn by `seed`; 0: all
     dropout: float = 0.1  # dropout before the head's output
     encoder_dropout: float | None = None  # dropout of the layers and the attention; "none": the model's own
     hidden: Activation | Literal["none"] = "none"  # activation of a dense layer in the head; "none": no such layer
     pooler: bool = True  # use the model's pooler
     layer_decay: float = 1.0  # a layer's learning rate relative to the layer above (ELECTRA's layerwise_lr_decay)
-    double_unordered: bool = False  # train on each pair in both orders, if the task ignores the order
+    double_unordered: bool = False  # train on each pair of texts in both orders; only for tasks that ignore it
     scale: float = 1.0  # divisor of numeric labels
     alpha: float = 1.0  # weight of the label in the training target; the teacher's prediction has the rest
     # majority: do not train WNLI, predict its most common label, as SqueezeBERT's authors do
     wnli: Literal["trained", "majority"] = "trained"
     # mean of a batch's losses, or their sum as in ELECTRA's code, which clips the sum's gradient
     reduction: Literal["mean", "sum"] = "mean"
-    patience: int = 0  # epochs without a better score after which a seed ends; 0: never
+    patience: int = 0  # epochs without a better score after which a seed stops; 0: never
     select: Literal["best", "last"] = "best"  # epoch whose model is saved
     log_every: int = 10  # steps between two log lines
     optimizer: Optimizer = field(default_factory=_adamw)  # the update rule and its learning rate

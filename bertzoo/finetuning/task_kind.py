@@ -1,4 +1,4 @@
-"""The interface of task kinds (labels, questions) to a fine-tuning run: head, loss, batches and scores."""
+"""The interface between a fine-tuning run and its task, with labels or questions: head, loss, batches and scores."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Evaluation(NamedTuple):
-    """A model's figures (loss and scores), and a function that writes its predictions into a folder."""
+    """A model's `figures` (loss and scores), and a function that writes the model's predictions into a folder."""
 
     figures: Figures
     save: Callable[[Path], object] = lambda folder: None
@@ -41,9 +41,9 @@ class TaskData:
     """A task's splits, prepared for one model and shared by all seeds.
 
     rows: training rows per epoch; batches(seed, row): endless training batches, from the batch that starts at `row`;
-    score: evaluates parameters; examples: their number by split; skipped: number of skipped examples by split and
-    reason; digests: a hash by split; notes: options that predictions depend on, for the saved model's source record;
-    teacher: its record for run.json; constant: the class predicted for every row instead of training, or None.
+    score(params): figures on the development splits; examples: number by split; skipped: number of skipped examples by
+    split and reason; digests: a hash by split; notes: options that predictions depend on, for the saved model's
+    `source`; teacher: record for run.json; constant: the class predicted for every row instead of training, or None.
     """
 
     rows: int
@@ -59,7 +59,7 @@ class TaskData:
 
 @dataclass(frozen=True)
 class TaskKind(ABC):
-    """The task of a fine-tuning run. The constructor raises ConfigError for options that do not apply."""
+    """The task of a fine-tuning run. The constructor raises ConfigError for options that do not apply to the task."""
 
     recipe: Finetune
     task: Any
@@ -81,7 +81,7 @@ class TaskKind(ABC):
 
     @abstractmethod
     def objective(self, module: Any) -> Objective:
-        """The training objective of a model with the task's head."""
+        """Return the training objective of a model with the task's head."""
 
     @abstractmethod
     def check_files(self) -> None:
@@ -109,7 +109,7 @@ class TaskKind(ABC):
             self.recipe.own.open("test", self.recipe.data_dir)
 
     def draw_subset(self, examples: list[T]) -> list[T]:
-        """Return `train_rows` examples (0: all) drawn by the seed, in file order; raises ConfigError for too few."""
+        """Return `train_rows` examples (0: all) drawn by `seed`, in file order; raises ConfigError for too few."""
         count = self.recipe.train_rows
         if count > len(examples):
             raise ConfigError(
@@ -153,7 +153,7 @@ def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
 
 
 def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], place: str, tell: Say) -> None:
-    """Warn if a model reads more than 20 % of the tokens as [UNK]."""
+    """Warn through `tell` if more than 20 % of the examples' tokens are [UNK]. place: name of the examples."""
     if (share := _unknown_share(tokenizer, examples)) > UNKNOWN_ERROR:
         tell(f"warning: {describe_unknown(share, place)}. The model was trained on other text.")
 
@@ -167,12 +167,12 @@ def check_split(tokenizer: Tokenizer, examples: Sequence[Example | Question], na
 
 
 def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example | Question]) -> float:
-    """The share of [UNK] among the tokens of at most 1,000 examples."""
+    """Return the share of [UNK] among the tokens of at most 1,000 of the examples."""
     sample = examples[:: len(examples) // _SAMPLED + 1]
     return tokenizer.unknown_share([text for example in sample for text in example.texts])
 
 
 def tell_skipped(skipped: dict[str, dict[str, int]], unit: str, tell: Say) -> None:
-    """Print the number of skipped examples by split and reason."""
+    """Report the number of skipped examples by split and reason. unit: a noun for examples."""
     for name, reasons in skipped.items():
         tell(f"{name}: skipped {', '.join(f'{count} {unit} ({reason})' for reason, count in reasons.items())}")

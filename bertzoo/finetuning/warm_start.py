@@ -25,8 +25,8 @@ HEADS = (
 
 @dataclass(frozen=True, kw_only=True)
 class StartingModel:
-    """The model that a run starts from. model, head: configs; initial: loaded parameters by path, others start fresh;
-    record: the source model in run.json; report: console lines on which parts are loaded and which start fresh.
+    """The model that a run starts from. model, head: configs; initial: the loaded parameters by path; record: the
+    loaded model's entry for run.json; report: console lines on which parts are loaded and which start fresh.
     """
 
     model: Any
@@ -39,7 +39,7 @@ class StartingModel:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters without the head."""
+        """Number of parameters of the model without its head."""
         shapes = parameter_shapes(self.model, NoHead(pooler=self.head.pooler))
         return sum(math.prod(shape) for shape in shapes.values())
 

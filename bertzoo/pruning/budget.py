@@ -1,4 +1,4 @@
-"""Check before training that a run's dimensions can be cut, its budget met, and its devices used."""
+"""Check before a pruning run that its dimensions can be cut, its budget can be met, and its devices can be used."""
 
 import math
 
@@ -14,14 +14,14 @@ from bertzoo.runs import any_model, job
 
 
 def structure_of(recipe: Prune, model: Model) -> Structure:
-    """Return the dimensions of a model that the run cuts; raises ConfigError for a dimension that the model lacks."""
+    """Return a model's structure, with the dimensions that the run cuts; raises ConfigError if the model lacks one."""
     return declare(model, any_model.head_of(recipe), recipe.letters)
 
 
 def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
     """Return the cost of the unpruned model and the budget; raises UserError if no cut meets the budget.
 
-    target: replaces recipe.target, to read the run's copy of the latency table.
+    target: used in place of recipe.target, to read the run's copy of the latency table.
     """
     structure = structure_of(recipe, recipe.model)
     recipe.cut.multiples.check(structure)
@@ -36,11 +36,11 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
 def devices(recipe: Prune) -> jax.sharding.Mesh:
     """Return the mesh of all devices; raises ConfigError if batches or pruned models do not divide over them.
 
-    The check prunes every dimension by one step, so that hardly any size is even.
+    The check cuts the fewest possible elements from every dimension, so that hardly any size is even.
     """
     job.make_mesh(recipe.scoring_recipe(recipe.model))
     dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.above_one
     steps = {name: math.lcm(one.groups, multiples.get(one.letter, 1)) for name, one in dimensions.items()}
-    last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # elements cut first
+    last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # elements that are cut
     sizes = {name: one.size - last[name] * (one.size > steps[name]) for name, one in dimensions.items()}
     return job.make_mesh(recipe.tuning_recipe(resized(recipe.model, sizes)))

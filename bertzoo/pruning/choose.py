@@ -1,4 +1,4 @@
-"""Choose the elements that a cut removes: the smallest of all dimensions, until the model is within its budget."""
+"""Choose the elements of a model's dimensions that a cut removes: those of lowest score, until the budget is met."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 
 
 class Bundle(NamedTuple):
-    """Elements (dimension, index) that can only be cut together, and their score."""
+    """Elements (dimension, index) cut together. score: their mean score, raised to the previous bundle's if smaller."""
 
     score: float
     elements: tuple[tuple[str, int], ...]
@@ -32,12 +32,12 @@ def choose(
     target: float,
     multiples: Mapping[str, int] = NO_MULTIPLES,
 ) -> dict[str, np.ndarray]:
-    """Return for every dimension the sorted indices that stay, cutting as few of the smallest scores as needed.
+    """Return for every dimension the sorted indices to keep, cutting as few of the smallest scores as needed.
 
     scores: importance of the elements by dimension, comparable across dimensions; of equal scores, the first is cut
-    first. multiples: by letter, a number that divides the sizes after the cut. The groups of a dimension, and tied
-    dimensions, lose equally many elements; at least one stays in each. Raises UserError unless the target lies between
-    the costs of the smallest possible model and of this one.
+    first. target: the highest cost allowed. multiples: by letter, a number that divides the sizes after the cut. The
+    groups of a dimension, and dimensions with the same `tie`, lose equally many elements; at least one stays in each.
+    Raises UserError unless the target lies between the costs of the smallest possible model and of this model.
     """
     bundles = removal_order(structure, scores, multiples)
 
@@ -59,11 +59,12 @@ def choose(
 def uniform(
     structure: Structure, scores: Mapping[str, np.ndarray], cost: Cost, target: float, whole: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """Do as `choose`, but shrink every dimension by the same factor, the largest that meets the target.
+    """Return the indices to keep as `choose` does, but shrink every dimension by one factor, the largest that meets
+    `target`.
 
     This is schuBERT's "BERT-all uniform". whole: sizes of the unpruned model, to which the factor applies, since
     rounding again in each iteration could keep a few heads forever. Each group's size is rounded to the nearest
-    integer, at least 1, and never grows. Every dimension keeps its largest scores.
+    integer, at least 1, and never grows. Every group keeps its largest scores.
     """
     groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}
     now = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}  # group sizes
@@ -92,9 +93,10 @@ def uniform(
 
 
 def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float, hint: str = "") -> int:
-    """Return the fewest steps, up to `steps`, after which the cost is within the target.
+    """Return the fewest cutting steps after which the cost is at most `target`.
 
-    sizes(n): sizes after n steps, whose cost falls with n; hint: another way to reach the target, for the error.
+    sizes(n): sizes after n steps, whose cost falls with n; hint: further advice, for the error. Raises UserError if 0
+    steps are enough, or `steps` are not.
     """
     whole, least = cost(sizes(0)), cost(sizes(steps))
     budget, most = format_amount(target, whole), format_amount(whole, whole)
@@ -113,7 +115,7 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
 
 
 def removal_order(structure: Structure, scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
-    """Return all bundles that may be cut, in the order of cutting."""
+    """Return every Bundle of elements that may be cut, in the order of cutting."""
     ties: dict[str, list[Dimension]] = defaultdict(list)
     for name, dimension in structure.dimensions.items():
         ties[dimension.tie or f"{name} alone"].append(dimension)
@@ -122,9 +124,9 @@ def removal_order(structure: Structure, scores: Mapping[str, np.ndarray], multip
 
 
 def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
-    """Return the bundles of dimensions with the same `tie`, in the order of cutting.
+    """Return each Bundle of the `tied` dimensions, which lose equally many elements, in the order of cutting.
 
-    A bundle has the next smallest elements of every group, enough to leave sizes that are multiples of `multiples`.
+    A bundle has the next smallest elements of every group, enough to leave multiples of `multiples[letter]`.
     """
     dimension = tied[0]
     size, multiple = dimension.size // dimension.groups, multiples.get(dimension.letter, 1)

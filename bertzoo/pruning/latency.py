@@ -1,9 +1,9 @@
 """Estimate a model's milliseconds on a device from a table of small encoders of its kind (`bertzoo benchmark --table`).
 
 The estimate is the time of a one-layer encoder with the sizes of the last layer, embedding and head included. Every
-other layer adds the time of one more layer. Both are interpolated between measured sizes. As operations are sums of
-products of sizes, (h, f), (h, a, k) and (h, a, v) are measured together (letters: `shapes.LETTERS`), with the other
-sizes at their least.
+other layer adds the time of one more layer. Both are interpolated between measured sizes. The number of operations is a
+sum of products of sizes. The table varies the factors of a product together, (h, f), (h, a, k) and (h, a, v), with all
+other sizes at their smallest (letters: `shapes.LETTERS`).
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from bertzoo.pruning.costs import Cost, Sizes
 from bertzoo.pruning.shapes import EVERY_LAYER_ITS_OWN, LETTERS, layer_sizes, resized, uneven
 from bertzoo.pruning.structure import Structure
 
-Point = tuple[int, ...]  # a size for each letter of a table, in its order
+Point = tuple[int, ...]  # a size for each letter of a table, in the table's order
 FORMAT = "bertzoo latency table"
 ADVICE = "Measure this model with `bertzoo benchmark CONFIG --table=FILE`"
 _TOGETHER = (("h", "f"), ("h", "a", "k"), ("h", "a", "v"), ("e",))
@@ -51,11 +51,11 @@ _DOCUMENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyTable:
-    """Measured times of encoders.
+    """Measured times of encoders on rows of `length` tokens.
 
-    model: the fields that all encoders share (`common`). sizes: by letter the measured sizes, rising. one, more:
-    milliseconds of the one-layer encoder, and of each further layer, at every point of `points`. measurement: machine,
-    runtime, threads, precision and further facts.
+    model: the fields that all encoders share (`common`). sizes: by letter the measured sizes, ascending. one, more:
+    milliseconds of a one-layer encoder, and of each further layer, by combination of sizes (`points`). measurement:
+    machine, runtime, threads, precision and further facts.
     """
 
     length: int
@@ -76,7 +76,7 @@ class LatencyTable:
 
 
 def read_table(path: Path) -> LatencyTable:
-    """Read a table; raises UserError if the file cannot be read or is not a complete table."""
+    """Read a latency table; raises UserError if the file cannot be read or is not a complete table."""
     try:
         document = read_json(path, _DOCUMENT)
         if document.pop("format") != FORMAT:
@@ -101,7 +101,8 @@ def read_table(path: Path) -> LatencyTable:
 
 
 def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
-    """Return the config fields that a model shares with all encoders of a table with these letters.
+    """Return the config fields that a model must share with the encoders of a latency table of the dimensions
+    `letters`.
 
     Raises UserError if the layers differ in a dimension without a letter in the table.
     """
@@ -121,7 +122,7 @@ def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
 
 
 def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
-    """Return the combinations of these sizes for which a table has times."""
+    """Return the combinations of sizes that a latency table measures. sizes: by letter, a dimension's sizes."""
     least = {letter: axis[0] for letter, axis in sizes.items()}
     distinct = dict.fromkeys(
         _point(least | dict(zip(letters, chosen, strict=True)))
@@ -132,10 +133,10 @@ def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
 
 
 def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
-    """Return milliseconds as a function of sizes; a larger size never takes less time.
+    """Return a function from sizes of dimensions to milliseconds; a larger size never takes less time.
 
-    name: the table's name in errors. Raises UserError if the table is of another model or lacks a dimension that is
-    cut; the function raises it for a size outside the table.
+    name: the table's name in errors. Raises UserError if the table was measured on another model or lacks a dimension
+    that is cut; the function raises UserError for a size outside the table.
     """
     for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
         if letter not in table.sizes:
@@ -166,7 +167,7 @@ class _Term(NamedTuple):
     values: np.ndarray
 
     def __call__(self, sizes: Sizes) -> float:
-        """Interpolate the values linearly in each size."""
+        """Return the value at `sizes`, interpolated linearly in each size."""
         left = self.values
         for letter, axis in zip(self.letters, self.axes, strict=True):
             place = int(np.searchsorted(axis, sizes[letter]))
@@ -179,7 +180,10 @@ class _Term(NamedTuple):
 
 
 def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence[tuple[str, ...]]) -> list[_Term]:
-    """Return functions of sizes whose sum is the time; each adds the effect of its letters to those before it."""
+    """Return functions of sizes whose sum is an encoder's time, one for each group of letters.
+
+    A function adds the effect of letters that are in no earlier group.
+    """
     least, seen, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
     for letters in together:
         axes = tuple(table.sizes[letter] for letter in letters)
@@ -195,7 +199,10 @@ def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence
 
 
 def _together(sizes: Mapping[str, Any], of_layers_only: bool = False) -> list[tuple[str, ...]]:
-    """Return the groups of letters that are measured together, of those in `sizes`; no group is part of another."""
+    """Return the groups of letters in `sizes` that are measured together; no group is part of another.
+
+    of_layers_only: whether to leave out the embedding's letter.
+    """
     letters = [letter for letter in sizes if letter in _OF_LAYERS or not of_layers_only]
     groups = dict.fromkeys(tuple(letter for letter in group if letter in letters) for group in _TOGETHER)
     return [group for group in groups if not any({*group} < {*larger} for larger in groups)]

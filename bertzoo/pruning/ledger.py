@@ -1,4 +1,4 @@
-"""The record of a cut: the remaining size of every dimension, and the savings."""
+"""Record a cut (remaining sizes, savings), and check the penalty's weight γ."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from bertzoo.pruning.structure import Structure
 from bertzoo.runs.prune_layout import format_amount
 
 Kept = Mapping[str, np.ndarray]  # by dimension, the sorted indices that stay
-Weights = Mapping[str, np.ndarray]  # by dimension |α|·β
+Weights = Mapping[str, np.ndarray]  # by dimension, |α|·β: prune vector times the cost of one element
 LEAST_WEIGHT = 0.1  # mean share of |α| that elements to cut must lose and elements to keep must still have
 LEAST_DIFFERENCE = 0.02  # share by which the scores of kept elements must fall less than those of cut ones
 
@@ -25,13 +25,14 @@ def check_gamma(
 ) -> None:
     """Raise ConfigError if γ, the penalty's weight, was too small or too large to tell which elements to cut.
 
-    betas: cost of one element by dimension. fallen: how far each element's score is below its initial value.
+    betas: cost of one element by dimension. vectors: trained prune vectors. fallen: how far each element's score is
+    below its initial value.
     """
     whole = {name: np.full(len(vector), betas[name]) for name, vector in vectors.items()}
     gone = {name: np.setdiff1d(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()}
 
     def means(values: Mapping[str, np.ndarray]) -> tuple[float, float]:
-        """Return the β-weighted means over the elements to cut and over those to keep."""
+        """Return two β-weighted means of `values`: over the elements to cut and over the elements to keep."""
         weights = {name: betas[name] * value for name, value in values.items()}
         return removed(weights, kept) / removed(whole, kept), removed(weights, gone) / removed(whole, gone)
 
@@ -60,7 +61,9 @@ def removed(weights: Weights, kept: Kept) -> float:
 
 
 def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
-    """Compare the cost and the removed share of weight of two cuts: one to multiples (`kept`), one `without` them."""
+    """Return the cost after two cuts, `kept` with and `without` multiples, and the share of weight that each cut
+    removes.
+    """
     whole = float(sum(weight.sum() for weight in weights.values()))
     return {
         "after": cost(_sizes(kept)),
@@ -80,7 +83,9 @@ def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
 
 
 def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
-    """Return the record of a cut; `saved`: by letter, the cost saved by cutting its dimensions alone."""
+    """Return the record of a cut, with `more`; `saved`: by letter, the cost saved if only dimensions of the letter are
+    cut.
+    """
     before, after = structure.sizes, structure.sizes | _sizes(kept)
     saved = {
         letter: cost(before) - cost(before | {name: after[name] for name in names})
@@ -91,7 +96,7 @@ def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dic
 
 
 def describe(cut: Mapping[str, Any]) -> list[str]:
-    """Return console lines that describe the record of a cut."""
+    """Return console lines that describe a cut, from its `cut_record`."""
     unit, cost = cut["unit"], cut["cost"]
 
     def amount(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Directory of a pruning run: one ordinary run per scoring and per fine-tuning stage, and the results."""
+"""The directory of a pruning run: a training run for each scoring and each fine-tuning, and the results."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ FREE = ("run.", "mesh.", "compute.dtype", "compute.remat", "compute.grouped")
 
 
 class PartRun(NamedTuple):
-    """One training run of an iteration; first: index of its first stage among the stages of all iterations."""
+    """A training run inside a pruning run. first: index of its first stage in `Prune.stages`."""
 
     run: RunDirectory
     first: int
@@ -26,26 +26,26 @@ class PartRun(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether the newest checkpoint is that of the last step."""
+        """Whether the newest checkpoint is of the last step."""
         return self.run.latest() == total_steps(self.stages)
 
 
 class PruneDirectory(RunDirectory):
-    """The directory of a pruning run, whose checkpoints are those of its parts."""
+    """The directory of a pruning run, whose checkpoints are in the directories of its training runs."""
 
     def scoring(self, recipe: Prune, iteration: int) -> PartRun:
-        """Return the run that trains the vectors of an iteration, counted from 1."""
+        """Return the training run of an iteration's prune vectors; iterations count from 1."""
         first = (iteration - 1) * (1 + len(recipe.tuning))
         return PartRun(RunDirectory(prune_layout.part(self.path, iteration, "weigh")), first, (recipe.weigh.stage(),))
 
     def tuning(self, recipe: Prune, iteration: int) -> PartRun:
-        """Return the run that fine-tunes after the cut of an iteration."""
+        """Return the training run that fine-tunes after an iteration's cut; iterations count from 1."""
         first = (iteration - 1) * (1 + len(recipe.tuning)) + 1
         return PartRun(RunDirectory(prune_layout.part(self.path, iteration, "tune")), first, recipe.tuning_stages)
 
     @property
     def model(self) -> Path:
-        """Path of the resulting model, which exists once it is complete."""
+        """Path of the pruned model, which exists once it is complete."""
         return self.path / prune_layout.MODEL
 
     @property
@@ -54,14 +54,15 @@ class PruneDirectory(RunDirectory):
         return self.path / prune_layout.TABLE
 
     def latest(self) -> int | None:
-        """Return the number of steps that all parts have saved, or None without a checkpoint."""
+        """Return the number of steps that all training runs have saved, or None without a checkpoint."""
         steps = [step for part in prune_layout.parts(self.path) if (step := RunDirectory(part).latest()) is not None]
         return sum(steps) if steps else None
 
     def changes(self, recipe: Prune) -> list[str]:
-        """Return the changes of the config since the run began; without a checkpoint any change is allowed.
+        """Return a line for each key of the config that changed since the run began.
 
-        Raises ConfigError if a fixed key changed, or if the directory holds another kind of run.
+        Raises ConfigError if the directory holds another kind of run or, after the first checkpoint, if a key not in
+        FREE or the latency table changed.
         """
         if not self.config.exists():
             return []
@@ -86,7 +87,7 @@ class PruneDirectory(RunDirectory):
             atomic.write_bytes(self.table, Path(recipe.target.table).read_bytes())
 
     def target(self, recipe: Prune) -> Target:
-        """Return the recipe's target; once the run has begun, with the run's copy of the latency table."""
+        """Return the recipe's target; after the first checkpoint, it names the run's copy of a latency table."""
         if isinstance(recipe.target, Latency) and self._has_table():
             return replace(recipe.target, table=str(self.table))
         return recipe.target
@@ -95,5 +96,5 @@ class PruneDirectory(RunDirectory):
         return self.latest() is not None and self.table.is_file()
 
     def record(self, iteration: int, cut: dict[str, Any]) -> None:
-        """Write the record of an iteration's cut."""
+        """Write the record of an iteration's cut (`ledger.cut_record`) as JSON."""
         atomic.write_json(prune_layout.cut_file(self.path, iteration), cut)

@@ -1,4 +1,4 @@
-"""The dimensions that the config of each kind of model can vary, and the config of a model that was cut."""
+"""The dimensions of each kind of model that can be cut, and configs of models with other sizes."""
 
 import dataclasses
 import math
@@ -29,9 +29,9 @@ def cuttable(model: Model) -> tuple[str, ...]:
 
 
 def tie(model: Model, name: str) -> str:
-    """Return the tie label of a feed-forward, or ""; dimensions with the same label lose equally many elements.
+    """Return the label of a feed-forward, or "" for none; dimensions with the same label lose equally many elements.
 
-    The feed-forwards of a layer are tied or, if the config has one size for all layers, all of the model.
+    Feed-forwards share a label within a layer or, if the config has one size for all layers, in the whole model.
     """
     if isinstance(model, EVERY_LAYER_ITS_OWN):
         return ""
@@ -39,14 +39,14 @@ def tie(model: Model, name: str) -> str:
 
 
 def groups(model: Model) -> int:
-    """Return the number of equal groups of a feed-forward's units; a cut removes equally many from each."""
+    """Return the number of equal groups of a feed-forward's units; a cut removes equally many units from each."""
     if isinstance(model, SqueezeBert):
         return math.lcm(model.intermediate_groups, model.output_groups)
     return getattr(model, "feed_forward_groups", 1)
 
 
 def refusal(model: Model, letter: str) -> str:
-    """Return an error message on why a dimension of a model cannot be cut."""
+    """Return an error message that says why the dimension `letter` of a model cannot be cut."""
     if letter != "e":
         why = "its config has one width, which its heads divide evenly"
     elif isinstance(model, MobileBert):
@@ -58,7 +58,7 @@ def refusal(model: Model, letter: str) -> str:
 
 
 def resized(model: Model, sizes: Mapping[str, int]) -> Model:
-    """Return a model's config with these sizes by dimension; a BERT becomes a schuBERT if any size changes."""
+    """Return a model's config with new `sizes`, by name of dimension; a BERT becomes a schuBERT if any size changes."""
     if not isinstance(model, EVERY_LAYER_ITS_OWN):
         size = {} if "e" not in sizes else {"embedding_size": sizes["e"]}
         return dataclasses.replace(model, **size, feed_forward_size=_feed_forward_size(model, sizes))
@@ -79,9 +79,9 @@ def resized(model: Model, sizes: Mapping[str, int]) -> Model:
 
 
 def _feed_forward_size(model: Any, sizes: Mapping[str, int]) -> FeedForwardSize:
-    """Return the feed_forward_size for these sizes: an int if all layers are equal, else a tuple.
+    """Return the field feed_forward_size of a model with new `sizes`: an int if all layers are equal, else a tuple.
 
-    The old value stays if no size changes, even a tuple of equal sizes.
+    If no size changes, returns the model's own value, even a tuple of equal sizes.
     """
     widths = list(per_layer(model.feed_forward_size, model.layers))
     for index in range(model.layers):
@@ -99,7 +99,7 @@ def _feed_forward_size(model: Any, sizes: Mapping[str, int]) -> FeedForwardSize:
 
 
 def layer_sizes(model: Model) -> list[dict[str, int]]:
-    """Return for every layer the sizes of all dimensions that can be cut in the model, by letter."""
+    """Return for every layer of a model the sizes of all dimensions that can be cut, by letter."""
     if isinstance(model, EVERY_LAYER_ITS_OWN):
         even = uneven(model)
         rows = zip(even.feed_forward_sizes, even.heads, even.key_sizes, even.value_sizes, strict=True)
@@ -109,7 +109,7 @@ def layer_sizes(model: Model) -> list[dict[str, int]]:
 
 
 def shallow(model: Model, layers: int, sizes: Mapping[str, int]) -> Model:
-    """Return a config of the same kind with equal layers; letters missing in `sizes` get the model's largest size."""
+    """Return a config of the model's kind with equal layers; letters not in `sizes` get the model's largest size."""
     largest = {letter: max(layer[letter] for layer in layer_sizes(model)) for letter in cuttable(model)} | dict(sizes)
     if not isinstance(model, EVERY_LAYER_ITS_OWN):
         width = {"embedding_size": largest["e"]} if "e" in largest else {}
@@ -120,7 +120,7 @@ def shallow(model: Model, layers: int, sizes: Mapping[str, int]) -> Model:
 
 
 def uneven(model: Bert | SchuBert) -> SchuBert:
-    """Return the model as a schuBERT, whose config has the sizes of every layer."""
+    """Return the config as an equivalent SchuBert config, which has the sizes of every layer."""
     if isinstance(model, SchuBert):
         return model
     shared = {field.name for field in dataclasses.fields(Bert)} & {field.name for field in dataclasses.fields(SchuBert)}

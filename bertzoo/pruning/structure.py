@@ -1,6 +1,6 @@
-"""Prunable dimensions of a model, and the parameter axes that hold them.
+"""Dimensions of a model that can be cut, and the parameter axes that hold them.
 
-Both are derived from the model's own modules, whose parameters name their axes; no parameter is listed by hand.
+Both are derived from the names that the model's modules give the axes of parameters; no parameter is listed by hand.
 """
 
 import math
@@ -17,8 +17,9 @@ from bertzoo.pruning.shapes import LETTERS, cuttable, groups, refusal, tie
 class Dimension(NamedTuple):
     """One dimension that can be cut, with a prune vector of `size` elements.
 
-    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k. groups: number of equal parts; a cut
-    removes equally many elements from each. tie: a label; dimensions with the same label lose equally many.
+    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k. letter: see `shapes.LETTERS`. groups:
+    number of equal parts; a cut removes equally many elements from each. tie: a label; dimensions with the same label
+    lose equally many elements.
     """
 
     name: str
@@ -29,10 +30,10 @@ class Dimension(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """An axis of a parameter that runs over the elements of a dimension.
+    """An axis of the parameter at `path` that runs over the elements of a dimension.
 
-    folded: whether the prune vector is multiplied into the parameter (schuBERT's Tables 4 and 5). groups: above 1 for a
-    grouped kernel (W, I/G, O), whose inputs I are the dimension.
+    folded: whether the prune vector is multiplied into the parameter (schuBERT's Tables 4 and 5). groups: G for a
+    grouped kernel (window, I/G, outputs), whose I inputs are the dimension; else 1.
     """
 
     path: str
@@ -44,7 +45,7 @@ class Touch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)  # hashed by identity, since mappings have no hash
 class Structure:
-    """A model with a head, the shapes of its parameters, its dimensions by name, and the axes that they touch."""
+    """A model with a head, parameter shapes, dimensions by name, and the parameter axes that hold them (`touches`)."""
 
     model: Model
     head: Any
@@ -69,7 +70,7 @@ class Structure:
 def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
     """Return the structure of a model with a head: all dimensions that can be cut, or only those of `letters`.
 
-    Raises ConfigError for an unknown letter, a dimension that the model lacks, or a head of another width.
+    Raises ConfigError for an unknown letter, a dimension that the model lacks, or a head of another size.
     """
     for letter in letters:
         if letter not in LETTERS:
@@ -113,7 +114,7 @@ def _dimension(name: str, letter: str, model: Model, axes: Mapping[str, Any], sh
 
 
 def _dimension_name(path: str, axis: str, model: Model) -> str:
-    """Return the name of the dimension of a parameter's axis; empty if the axis has none."""
+    """Return the name of the dimension that a parameter's axis holds, or "". axis: the axis's name."""
     if axis in ("model", "pooled"):
         return "h"
     if axis == "embed":
@@ -131,7 +132,7 @@ def _dimension_name(path: str, axis: str, model: Model) -> str:
 def _folded(path: str, letter: str) -> bool:
     """Return whether prune vectors are multiplied into a parameter: only into the layers' kernels.
 
-    For e, which the paper's Tables 4 and 5 lack, into the embedding's projection and the masked head's norm.
+    Vectors of e, which the paper's Tables 4 and 5 lack, go into the embedding's projection and the masked head's norm.
     """
     if letter == "e":
         return path == "encoder/projection/kernel" or path.startswith("masked_head/norm/")
@@ -139,7 +140,7 @@ def _folded(path: str, letter: str) -> bool:
 
 
 def count(structure: Structure, sizes: Mapping[str, int], parts: Sequence[str] = ()) -> int:
-    """Return the number of parameters if dimensions have these sizes, in the model or in `parts` of it."""
+    """Return the number of parameters of a model with the given `sizes`. parts: modules to count; empty: all."""
     prefixes = tuple(f"{part}/" for part in parts) or ("",)
     shapes = {path: list(shape) for path, shape in structure.shapes.items() if path.startswith(prefixes)}
     for touch in structure.touches:

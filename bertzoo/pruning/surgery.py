@@ -1,4 +1,4 @@
-"""Multiply prune vectors into parameters, and cut rows and columns out of them."""
+"""Multiply prune vectors into parameters, and cut rows and columns out of the parameters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ Params = Mapping[str, Any]  # arrays of numpy or JAX by path
 
 
 def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters with prune vectors, by dimension, multiplied in (schuBERT, Tables 4 and 5).
+    """Return the parameters multiplied by prune vectors (schuBERT, Tables 4 and 5). vectors: by dimension.
 
     Vectors change only the layers' kernels or, for dimension e, the embedding's projection and the masked head's norm.
     The result is differentiable. Raises UserError if a parameter is missing or has another shape.
@@ -29,11 +29,11 @@ def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> di
 
 
 def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) -> tuple[Model, dict[str, np.ndarray]]:
-    """Return the smaller config and its parameters; `kept`: by dimension, the sorted indices that stay.
+    """Return the smaller config and its parameters. kept: by dimension, the sorted indices of the elements to keep.
 
     Cutting elements of f, a, k and v whose folded prune vectors are 0 leaves the outputs unchanged. If K' of K key
-    elements stay, queries are scaled by √(K'/K), because attention then divides scores by √K' instead of √K. A cut
-    of h or e changes the statistics of the norms. Raises UserError unless the parameters are exactly the structure's.
+    elements stay, queries are scaled by √(K'/K), because attention then divides scores by √K' instead of √K. A cut of h
+    or e changes the statistics of the norms. Raises UserError unless the parameters are exactly the structure's.
     """
     for path in structure.shapes:
         _check_shape(structure, params, path)

@@ -1,5 +1,5 @@
-"""Fine-tuning runs as rows of the papers' tables, beside the rows that the papers print.
+"""Compare fine-tuning runs with papers: tables in a paper's layout, with rows of the paper and of the runs.
 
-runs.collect_runs(names) -> finished runs, errors of others;  layouts.PAPER_TABLES: the tables by name
-rows.build_table(layout, runs) -> ResultTable;  render.FORMATS: functions that write it as text
+runs.collect_runs(names) -> finished runs, errors of the rest;  layouts.PAPER_TABLES: layouts by name
+rows.build_table(layout, runs) -> ResultTable;  render.FORMATS: functions that write a ResultTable as text
 """

@@ -1,4 +1,4 @@
-"""The papers' tables of fine-tuning results: their columns, the scores in each, and their averages."""
+"""Layouts of tables of fine-tuning results in papers: the columns, the scores that each shows, and the average."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,9 @@ ACCURACY, BOTH, CORRELATIONS = ("accuracy",), ("accuracy", "f1"), ("pearson", "s
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of a table: the mean of a run's `scores` on a split of a task. metric: its name in published.csv."""
+    """A column of a table: the mean of metrics `scores` on a split of a task. metric: the column's name in
+    published.csv.
+    """
 
     name: str
     metric: str
@@ -18,8 +20,8 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperTable:
-    """The layout of a paper's table. tables: numbers of the quoted tables; sections: prefix of the quoted sections.
-    average: the name of its average in published.csv, or empty; convention: its name in tasks/averages.py.
+    """The layout of a table that quotes a paper. tables: numbers of the quoted tables; sections: prefix of the quoted
+    sections. average, convention: name of the average in published.csv, and in tasks/averages.py; empty: no average.
     """
 
     title: str
@@ -32,9 +34,9 @@ class PaperTable:
 
 
 def _glue(part: str, *columns: tuple[str, str, tuple[str, ...]]) -> tuple[Column, ...]:
-    """Return columns for the dev or test sets (`part`) from tuples (name, metric, scores).
+    """Return a Column for each tuple (name, metric, scores), on GLUE's sets `part`, dev or test.
 
-    A metric starts with its task and ends with m or mm for MNLI's splits.
+    A metric starts with its task; for MNLI it may end with m (matched) or mm (mismatched).
     """
     result = []
     for name, metric, scores in columns:
@@ -45,7 +47,7 @@ def _glue(part: str, *columns: tuple[str, str, tuple[str, ...]]) -> tuple[Column
 
 
 def _squad() -> tuple[Column, ...]:
-    """The columns of SQuAD; 2.0 uses the best threshold on the development set, as BERT's paper does (§4.3)."""
+    """Return the columns of SQuAD; 2.0 uses the best threshold of "no answer" on the development set (BERT, §4.3)."""
     return tuple(
         Column(name=f"SQuAD {version} {name}", metric=f"{task}_{name.lower()}", task=task, split="dev", scores=(score,))
         for version, task, scores in (
@@ -94,7 +96,7 @@ _MOBILEBERT = (
 def _glue_table(
     part: str, paper: str, number: str, columns: tuple, convention: str, note: str = "", sections: str = ""
 ) -> PaperTable:
-    """The layout of Table `number` of a paper, on GLUE's development (`dev`) or test sets, with an average."""
+    """Return the layout of a paper's Table `number`, on GLUE's sets `part` (dev or test), with an average."""
     return PaperTable(
         title=f"GLUE, {'development' if part == 'dev' else 'test'} sets ({paper}, Table {number}{note})",
         paper=paper,

@@ -1,4 +1,4 @@
-"""The numbers that the papers print: scores on GLUE and SQuAD, latencies.
+"""Scores on GLUE and SQuAD and latencies, as printed by the papers of SqueezeBERT, ConvBERT, MobileBERT and schuBERT.
 
 `published.csv` was transcribed from the papers' tables, value by value; `note` marks values whose print or scan is
 doubtful.
@@ -14,7 +14,7 @@ FILE = Path(__file__).with_name("published.csv")
 
 
 class PaperValue(NamedTuple):
-    """One printed number; `value` is the text as printed, `metric` its column's name, such as mnli_m or params_m."""
+    """A number in a paper; `value` is the text as printed, `metric` its column's name, such as mnli_m or params_m."""
 
     paper: str
     table: str
@@ -49,7 +49,7 @@ def paper_values() -> tuple[PaperValue, ...]:
 
 
 def paper_rows(paper: str, tables: Sequence[str], sections: str = "") -> list[PaperRow]:
-    """The rows of a paper's tables whose section starts with `sections`, in the order of the paper."""
+    """Return the rows of a paper's `tables` (numbers), in order, whose section starts with `sections`."""
     rows: dict[tuple[str, ...], PaperRow] = {}
     for value in paper_values():
         if value.paper == paper and value.table in tables and value.section.startswith(sections):

@@ -33,7 +33,7 @@ def latex(table: ResultTable) -> str:
 
 
 def comma_separated(table: ResultTable) -> str:
-    """Format a table as CSV, a number per line: model, origin, source, parameters, column, value, low, high, seeds."""
+    """Format a table as CSV, a line per cell: model, origin, source, parameters_m, column, value, low, high, seeds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["model", "origin", "source", "parameters_m", "column", "value", "low", "high", "seeds"])
@@ -61,7 +61,6 @@ FORMATS: dict[str, Callable[[ResultTable], str]] = {
 
 
 def _texts(table: ResultTable) -> tuple[list[str], list[list[str]]]:
-    """The column headings, and the texts of each row's cells."""
     names = [column.name for column in table.layout.columns]
     head = ["model", "", "parameters (M)", *names, *(["average"] if table.layout.average else [])]
     lines = []
@@ -73,10 +72,9 @@ def _texts(table: ResultTable) -> tuple[list[str], list[list[str]]]:
 
 
 def _numbers(row: ResultRow) -> Sequence[tuple[str, Cell]]:
-    """Return (column name, cell) for each cell of a row and its average."""
     return [*row.cells.items(), *([("average", row.average)] if row.average else [])]
 
 
 def has_own_rows(table: ResultTable) -> bool:
-    """Whether any row is not quoted, but measured or submitted."""
+    """Return whether any row is measured, here or by the leaderboard, and not quoted from a paper."""
     return any(row.origin != QUOTED for row in table.rows)

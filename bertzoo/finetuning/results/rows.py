@@ -1,4 +1,4 @@
-"""Build a table in a paper's layout from runs, submissions and printed values."""
+"""Build a table in a paper's layout, with rows of the paper, of runs and of leaderboard submissions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ MEASURED, SUBMITTED, QUOTED = "measured here", "by the leaderboard", "quoted"
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A number in points and its text; for several seeds the median, with the lowest and the highest value."""
+    """A number in points, and its text. For a run, the median over `seeds` seeds, with the lowest and highest value."""
 
     value: float
     text: str
@@ -29,7 +29,9 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultRow:
-    """A model's row. origin: MEASURED, SUBMITTED or QUOTED; source: a path, or a table of a paper; cells: by column."""
+    """A model's row. origin: MEASURED, SUBMITTED or QUOTED; source: a path, or a table of a paper; parameters: in
+    millions; cells: by column name.
+    """
 
     model: str
     origin: str
@@ -41,7 +43,7 @@ class ResultRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A paper's table with its rows; notes: caveats of the rows that are not quoted."""
+    """A layout with its rows; notes: remarks on the rows of runs and submissions."""
 
     layout: PaperTable
     rows: Sequence[ResultRow]
@@ -49,7 +51,7 @@ class ResultTable:
 
 
 def own_layout(runs: Iterable[FinishedRun]) -> PaperTable:
-    """A layout for runs on the user's own files: a column per split and metric, and no quoted rows."""
+    """Return a layout for runs on the user's own files: a column per split and metric, no quoted rows."""
     medians = [run.median for run in runs if run.task == OWN]
     names = dict.fromkeys((split, metric) for scores in medians for split, named in scores.items() for metric in named)
     columns = [
@@ -59,10 +61,10 @@ def own_layout(runs: Iterable[FinishedRun]) -> PaperTable:
 
 
 def build_table(layout: PaperTable, runs: Iterable[FinishedRun], submitted: Iterable[Submitted] = ()) -> ResultTable:
-    """Return a table: the paper's rows, a row per group of runs of one model in one directory, and one per submission.
+    """Return a table: the paper's rows, a row for each group of runs, and a row for each submission.
 
-    For each task, a group's cells show the run with the best score. Runs of tasks without a column are left out. Each
-    run on the user's own files is a group, since two may be different tasks.
+    A group is the runs of one model in one directory; its row shows each task's run with the best score. Each run on
+    the user's own files is a group, since the tasks may differ. Runs of tasks without a column are left out.
     """
     groups: dict[tuple[Path, str, str], dict[str, list[FinishedRun]]] = {}
     for run in runs:
@@ -90,7 +92,7 @@ def build_table(layout: PaperTable, runs: Iterable[FinishedRun], submitted: Iter
 
 
 def has_column(layout: PaperTable, source: FinishedRun | Submitted) -> bool:
-    """Whether the table has a column for a score of a run or a submission."""
+    """Return whether the layout has a column for a score of a run or a submission."""
     return any(_cell(column, source) for column in layout.columns)
 
 
@@ -112,7 +114,7 @@ def _quoted(layout: PaperTable, row: published.PaperRow) -> ResultRow:
 
 
 def _measured(layout: PaperTable, best: Mapping[str, FinishedRun]) -> tuple[ResultRow, list[str]]:
-    """Return the row of a group, from its best run of each task, and the row's caveats."""
+    """Return the row of a group of runs, from its best run of each task, and notes on the row's average."""
     first = next(iter(best.values()))
     source = f"{_place(first)}, from {first.origin}"
     cells = _cells(layout, best)
@@ -134,7 +136,7 @@ def _place(run: FinishedRun) -> Path:
 
 
 def _cells(layout: PaperTable, sources: Mapping[str, FinishedRun | Submitted]) -> dict[str, Cell]:
-    """Return cells by column name, from a run or submission per task."""
+    """Return a row's cells by column name. sources: by task, the run or submission that has its scores."""
     columns = [column for column in layout.columns if column.task in sources]
     return {column.name: cell for column in columns if (cell := _cell(column, sources[column.task]))}
 
@@ -142,14 +144,14 @@ def _cells(layout: PaperTable, sources: Mapping[str, FinishedRun | Submitted]) -
 def _average(
     layout: PaperTable, scores: Mapping[str, Scores], cells: Mapping[str, Cell], name: str
 ) -> tuple[Cell | None, list[str]]:
-    """Return the cell of the paper's average over tasks, and caveats about it, each starting with `name`.
+    """Return the cell of the paper's average over tasks, and notes on it, each starting with `name`.
 
     The cell is None if the paper prints no average or a score is missing. scores: by task.
     """
     if not layout.average:
         return None, []
     part = layout.columns[-1].split.split("_")[0]
-    named = {  # as tasks.averages names them
+    named = {  # by the names of tasks.averages
         f"{task}{split.removeprefix(part)}/{metric}": value
         for task, splits in scores.items()
         for split, metrics in splits.items()
@@ -168,7 +170,7 @@ def _average(
 
 
 def _cell(column: Column, source: FinishedRun | Submitted) -> Cell | None:
-    """A column's cell for a run or submission; None if it lacks the column's scores."""
+    """Return a column's cell for a run or submission; None if `source` lacks the column's scores."""
     if isinstance(source, Submitted):
         value = _mean(column, source.scores.get(column.task, {}))
         return None if value is None else Cell(value=value, text=f"{value:.1f}")
@@ -189,7 +191,7 @@ def _mean(column: Column, scores: Scores) -> float | None:
 
 
 def _notes(run: FinishedRun, alternatives: int) -> list[str]:
-    """The caveats of a run that is the best of `alternatives` runs."""
+    """Return notes on the scores of a run, the best of `alternatives` runs."""
     notes = []
     if alternatives > 1:
         notes.append(f"{run.task}: {run.path}, the best of {alternatives} runs by its score")

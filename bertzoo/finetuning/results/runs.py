@@ -30,10 +30,11 @@ _RESULTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A finished run. origin: the model at the start of its chain of fine-tunings; place: the directory that holds it.
+    """A finished fine-tuning run. place: the directory that holds it; kind: the model's kind; origin: the model that
+    its chain of fine-tunings started from.
 
-    seeds: all scores of each seed's chosen epoch; median: their medians over the seeds. chosen_scores, epochs: the
-    `score` and the number of each chosen epoch. collapsed: number of seeds that predict the same for every example.
+    seeds: all scores of each seed's chosen (saved) epoch; median: their medians over the seeds. chosen_scores, epochs:
+    `score` and number of each chosen epoch. collapsed: number of seeds that predict the same for every example.
     """
 
     path: Path
@@ -51,12 +52,12 @@ class FinishedRun:
 
     @property
     def score(self) -> float:
-        """The median of the chosen epochs' scores."""
+        """The median of `chosen_scores`."""
         return median(self.chosen_scores)
 
 
 def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
-    """The finished runs in directories, sorted by path, and an error for each unfinished or damaged run.
+    """Return the finished runs in directories, and an error for each unfinished or damaged run.
 
     names: directories that are or hold runs. Raises UserError for a name that is not a directory or holds no run.
     """
@@ -93,7 +94,7 @@ def _is_finetuning(config: Path) -> bool:
 
 
 def read_run(path: Path, place: Path) -> FinishedRun:
-    """Read the run at `path`; raises UserError if it is unfinished or damaged."""
+    """Read the run at `path`; raises UserError if it is unfinished or damaged. place: as in FinishedRun."""
     file = path / RESULTS
     if not file.is_file():
         raise UserError(f"{path} is unfinished: it has no {RESULTS} yet. Run the same command again to resume it.")
@@ -126,7 +127,7 @@ def read_run(path: Path, place: Path) -> FinishedRun:
 
 
 def _check_median(run: FinishedRun, file: Path) -> None:
-    """Raise UserError unless `run.median` has exactly the scores of every seed, and holds their medians."""
+    """Raise UserError unless `run.median` names the same scores as every seed, with their medians over the seeds."""
     damaged = f"{file} is damaged: "
     if not run.seeds:
         raise UserError(f"{damaged}it has no seeds. Run the same bertzoo finetune again.")
@@ -147,8 +148,8 @@ def _check_median(run: FinishedRun, file: Path) -> None:
         value, expected = run.median[split][name], median(seed[split][name] for seed in run.seeds)
         if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9):
             raise UserError(
-                f"{damaged}its median of {name} on {split} is {value:g}, but its seeds' is {expected:g}. Run the "
-                "same bertzoo finetune again."
+                f"{damaged}its median of {name} on {split} is {value:g}, but that of its seeds is {expected:g}. Run "
+                "the same bertzoo finetune again."
             )
 
 
@@ -177,7 +178,7 @@ def _origin(path: Path, source: str, depth: int = 8) -> str:
     """
     if (record := path / "run.json").is_file():
         source = _load(record, {"from?": {"path?": str}}).get("from", {}).get("path", source)
-    for folder in (Path(source), *list(Path(source).parents)[:2]):  # the run, its model/ or seed-0/model
+    for folder in (Path(source), *list(Path(source).parents)[:2]):  # source is the run, its model/ or seed-0/model
         if depth and (folder / RESULTS).is_file() and folder.resolve() != path.resolve():
             return _origin(folder, _load(folder / RESULTS, {"from": str})["from"], depth - 1)
     return str(Path(source).relative_to(Path.cwd())) if Path(source).is_relative_to(Path.cwd()) else source

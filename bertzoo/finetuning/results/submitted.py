@@ -1,4 +1,4 @@
-"""Read the leaderboard's scores of a submission from the user's table."""
+"""Read the scores that GLUE's leaderboard gave a submission, from a table that the user wrote."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ KNOWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """The leaderboard's scores of a submission. model: name for its row; scores: by task, in points."""
+    """A submission's scores on GLUE's leaderboard. model: name for its row in tables; scores: by task, in points."""
 
     path: Path
     model: str
@@ -30,10 +30,10 @@ class Submitted:
 
 
 def read_leaderboard(path: Path) -> Submitted:
-    """Read a .csv, .tsv or .jsonl with the columns `score`, such as mnli_matched/accuracy, and `value`, in points; the
-    file's stem names the model.
+    """Read a .csv, .tsv or .jsonl with the columns `score`, such as mnli_matched/accuracy, and `value`, in points.
 
-    Raises UserError naming the line of a score that is unknown, duplicate or out of range.
+    The file's stem names the model. Raises UserError naming the line of a score that is unknown, duplicate or out of
+    range.
     """
     by_task: dict[str, dict[str, dict[str, float]]] = {}
     for place, cells in readers.read_table(path).valid_rows(("score", "value")):

@@ -1,4 +1,6 @@
-"""Read a sweep's grid from TOML, and list all of its points or a random subset; KEYS describes the file's keys."""
+"""Read a sweep's grid of options from TOML, and list its combinations, all or at random. KEYS describes the file's
+keys.
+"""
 
 import hashlib
 import json
@@ -29,7 +31,9 @@ Lists = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPoint:
-    """A run of a sweep. base: name of its config; settings: its options from the grid; options: all of its options."""
+    """A run of a sweep. base: name of the run's config; settings: options from the grid; options: all options of the
+    run, `settings` included.
+    """
 
     base: str
     task: str
@@ -49,7 +53,7 @@ class SweepPoint:
         return False
 
     def arguments(self, run_dir: Path | str) -> list[str]:
-        """The arguments of `bertzoo` for this run, without --teacher if `without_teacher`."""
+        """Return the arguments of the command `bertzoo` for this run, without --teacher if `without_teacher`."""
         options = dict(self.options)
         if self.without_teacher:
             options.pop("teacher", None)
@@ -63,22 +67,22 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep. base: config of every run; options: equal at all points; grids: by task, the values of each option."""
+    """Runs of a grid. base: config of all runs; options: equal in all runs; grids: each option's values, by task."""
 
     base: str
     options: Options
     grids: Mapping[str, Lists]
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that a resumed sweep must not change."""
+        """Return the settings that a resumed sweep must not change: `options`, and the base config with a hash."""
         base = hashlib.sha256(config.find(self.base).read_bytes()).hexdigest()
         return {"version": VERSION, "base": self.base, "base_sha256": base, "options": dict(self.options)}
 
     def points(self, random: int = 0, seed: int = 0) -> list[SweepPoint]:
-        """Return all points, task by task; the last option of a grid changes fastest.
+        """Return the runs, task by task; the last option of a grid changes fastest.
 
-        random: number of points to draw for each task, by the seed; 0: all. A larger number includes the points of a
-        smaller one.
+        random: number of runs to draw for each task, by `seed`; 0: all. A larger number includes the runs of a smaller
+        one.
         """
         points = []
         for task, grid in self.grids.items():
@@ -97,9 +101,9 @@ def _digest(*parts: Any) -> str:
 
 
 def load_sweep(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Sweep:
-    """Load a sweep from a file, or a shipped one by name; raises ConfigError.
+    """Load a sweep from a file, or a shipped sweep by name; raises ConfigError for a wrong file or task.
 
-    overrides: (key, value) pairs, which replace lists of the grid; a key is an option for all points, or
+    overrides: (key, value) pairs that replace options and lists of the grid; a key is an option of all runs, or
     `tasks.NAME.option` for one task. tasks: the tasks to keep; empty: all.
     """
     path = config.find(name, FOLDER)
@@ -158,7 +162,7 @@ def _lists(where: str, table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def check_table(where: str, value: Any) -> Mapping[str, Any]:
-    """Return `value`; raises ConfigError naming its key, `where`, if it is not a table."""
+    """Return `value` if it is a TOML table; otherwise, raise ConfigError naming the value's key, `where`."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} = {schema.show(value)} is not a table. Write it as [{where}].")
     return value
@@ -174,7 +178,9 @@ def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 def check_settable(where: str, key: str, more: Sequence[str] = ()) -> None:
-    """Raise ConfigError if the sweep itself sets the option `key`, in OWN or `more`, for every run."""
+    """Raise ConfigError, naming `where`, if `key` is in OWN or `more`: options that the sweep itself sets for every
+    run.
+    """
     if key in OWN or key in more:
         raise ConfigError(f"{where} cannot be set, because the sweep sets it for every run. Remove it.")
 

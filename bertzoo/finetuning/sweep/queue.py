@@ -1,4 +1,4 @@
-"""Run the points of a sweep as processes, several side by side, and report how each ended."""
+"""Run bertzoo commands as processes, several side by side, and report how each ended."""
 
 import contextlib
 import signal
@@ -23,8 +23,9 @@ Item = TypeVar("Item")
 class ProcessJob(Generic[Item]):
     """A process to run: `bertzoo ARGUMENTS`.
 
-    log: the file of all it prints. output: a file for what it prints on standard output, which appears if it ends well.
-    launcher: words of a program that starts the command on other machines.
+    item: the caller's label of the job. log: file for what the process prints. output: file for standard output alone,
+    which appears on success; None: `log`. launcher: command to run in place of `bertzoo`, to start it on other
+    machines.
     """
 
     item: Item
@@ -36,7 +37,9 @@ class ProcessJob(Generic[Item]):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessExit:
-    """How a process ended. error: its last line of output if it failed; seconds: how long it ran."""
+    """How a process ended. code: negative for a signal; error: the last line of the log if it failed; seconds: how long
+    it ran.
+    """
 
     code: int
     error: str = ""
@@ -44,7 +47,7 @@ class ProcessExit:
 
     @property
     def stopped(self) -> bool:
-        """Whether it stopped at a checkpoint, to be run again."""
+        """Whether the process stopped early after saving a checkpoint, to be run again."""
         return self.code == Stopped.exit_code
 
 
@@ -53,9 +56,10 @@ def run_processes(
     environments: Sequence[Mapping[str, str]],
     ended: Callable[[Item, ProcessExit], None],
 ) -> None:
-    """Run every job, one at a time in each of the environments, and call `ended` for each.
+    """Run all jobs, one at a time with each of `environments` (sets of environment variables).
 
-    SIGTERM, SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a second SIGINT kills them.
+    Calls `ended` after each job. SIGTERM, SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a
+    second SIGINT kills them.
     """
     waiting = list(jobs)
     running: dict[int, tuple[ProcessJob[Item], subprocess.Popen, float]] = {}

@@ -1,4 +1,4 @@
-"""The directory of a sweep: its settings, the run of every point, a table, and each task's best point."""
+"""The directory of a sweep: its settings, all runs, a table, and links to each task's best run."""
 
 import csv
 import io
@@ -15,41 +15,41 @@ from bertzoo.finetuning.results import runs
 from bertzoo.finetuning.results.runs import FinishedRun
 from bertzoo.finetuning.sweep.grid import VERSION, SweepPoint
 
-POINTS, BEST, IDENTITY = "points", "best", "sweep.json"  # folders of runs and of links to the best ones; a file
+POINTS, BEST, IDENTITY = "points", "best", "sweep.json"  # folders of runs and of links to the best; file of settings
 
 
 class Record:
-    """The directory of a sweep, which need not exist yet, and the states of its points by name."""
+    """The directory of a sweep, which need not exist yet, with the results or states of its runs (`points`) by name."""
 
     def __init__(self, name: str, points: Sequence[SweepPoint]):
         self.path = on_disk(name, "the run directory", "Name a local or mounted directory.")
         self.points = points
-        self.states: dict[str, tuple[str, str]] = {}  # by unfinished point: failed or stopped, and the error
+        self.states: dict[str, tuple[str, str]] = {}  # by name of an unfinished point: failed or stopped, and the error
         self.finished: dict[str, FinishedRun] = {}
         self.table = self.path / "sweep.csv"
 
     def run_dir(self, point: SweepPoint) -> Path:
-        """The directory of a point's run."""
+        """Return the directory of a run."""
         return self.path / POINTS / point.name
 
     def log(self, point: SweepPoint) -> Path:
-        """The log of a point's run, outside of the runs' folder: file patterns for runs must not match logs."""
+        """Return the path of a run's log, outside of the folder of runs: file patterns for runs must not match logs."""
         return self.path / "logs" / f"{point.name}.log"
 
     def look(self, point: SweepPoint) -> bool:
-        """Read a point's results if it is finished; return whether it is. Raises UserError if they are damaged."""
+        """Read a run's results if it is finished; return whether it is. Raises UserError if the results are damaged."""
         path = self.run_dir(point)
         if (path / runs.RESULTS).is_file():
             self.finished[point.name] = runs.read_run(path, self.path)
         return point.name in self.finished
 
     def best(self, task: str) -> SweepPoint | None:
-        """The finished point of a task with the best score, the first of equal ones, or None."""
+        """Return the finished run of a task with the best score, the first of equal runs, or None."""
         finished = [point for point in self.points if point.task == task and point.name in self.finished]
         return max(finished, key=lambda point: self.finished[point.name].score, default=None)
 
     def link_best(self) -> None:
-        """Make BEST/TASK a link to the best finished run of every task."""
+        """Make best/TASK a link to the best finished run of every task."""
         for point in filter(None, map(self.best, dict.fromkeys(point.task for point in self.points))):
             link = self.path / BEST / point.task
             link.parent.mkdir(exist_ok=True)
@@ -60,7 +60,11 @@ class Record:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the directory, since two sweeps in it would run each point twice. The lock ends with the process."""
+        """Create and lock the directory, since two sweeps in it would do each run twice. The lock ends with the
+        process.
+
+        Raises UserError if the directory is in use or holds no sweep but other files.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"--run_dir={self.path} is a file. Name a directory.")
         if self.path.exists():
@@ -71,7 +75,7 @@ class Record:
             yield
 
     def claim(self, identity: dict[str, Any]) -> None:
-        """Write settings that must not change; raises ConfigError if the directory holds different ones."""
+        """Write `Sweep.identity` to sweep.json; raises ConfigError if the file holds different settings."""
         file = self.path / IDENTITY
         if file.is_file():
             config.reject(str(self.path), config.difference(_read_identity(file), identity))
@@ -80,7 +84,7 @@ class Record:
         atomic.write_json(file, identity, indent=2)
 
     def write(self) -> None:
-        """Write the table as CSV, one line per point."""
+        """Write sweep.csv, the table of the runs' states, settings and scores."""
         text = io.StringIO()
         lines = [self._line(point) for point in self.points]
         last = ("run", "error")
@@ -91,7 +95,7 @@ class Record:
         atomic.write_bytes(self.table, text.getvalue().encode())
 
     def lines(self) -> Iterator[str]:
-        """Yield the table for the console: score, settings and run of every point."""
+        """Yield the lines of the console's table: state, score, settings and directory of every run."""
         settings = dict.fromkeys(key for point in self.points for key in point.settings)
         columns = ["task", "state", "score", "low", "high", *settings, "run"]
         rows = [columns]

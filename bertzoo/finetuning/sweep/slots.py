@@ -18,7 +18,7 @@ Environment = dict[str, str]
 
 
 def device_environments(processes: int | None) -> list[Environment]:
-    """Return the environment variables of each process.
+    """Return the environment variables that give each process a device of its own, none on a CPU.
 
     processes: their number; None: one per device, or one on a CPU. Raises UserError if there are fewer devices than
     processes.
@@ -40,7 +40,7 @@ def device_environments(processes: int | None) -> list[Environment]:
 
 
 def count_devices() -> tuple[str, int]:
-    """The platform and its number of devices, or of chips for a TPU.
+    """Return JAX's platform and its number of devices, or of chips for a TPU.
 
     A separate process counts them, since counting occupies the devices until the process ends.
     """
@@ -54,7 +54,7 @@ def count_devices() -> tuple[str, int]:
 
 
 def _visible(variable: str, number: int) -> str:
-    """The id of device `number` among the devices that `variable` allows this process."""
+    """Return the id of device `number` among those that the environment variable lists; without it, among all."""
     visible = os.environ.get(variable, "")
     return visible.split(",")[number] if visible else str(number)
 
