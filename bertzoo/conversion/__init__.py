@@ -1,5 +1,5 @@
-"""Convert other projects' checkpoints to our parameters and back; one table per architecture serves both directions.
+"""Convert other projects' checkpoints to our parameters and back, by rules for each architecture.
 
-Formats: Hugging Face, TensorFlow 1 (read only), and our own PyTorch module (write only). `runs` reads runs, and
-`export` chooses among formats.
+Formats: Hugging Face, TensorFlow 1 (read only), and our own PyTorch module (write only). The package `runs` reads
+bertzoo's own checkpoints, and `export` chooses the format to write.
 """

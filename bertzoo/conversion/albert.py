@@ -1,4 +1,4 @@
-"""ALBERT's tensor names and config attributes at Hugging Face; only models with one group of one layer."""
+"""ALBERT's tensor names and config attributes at Hugging Face, for models that repeat a single layer."""
 
 from collections.abc import Iterable
 

@@ -20,11 +20,11 @@ _HEADS: Mapping[str, type] = {
     "sequence_classification": tasks.SequenceClassification,
 }
 _COUNTS = ("num_labels", "_num_labels")
-_DEEPEST = 1000  # most layers if the tensors set no limit, as ALBERT's layers share theirs
+_DEEPEST = 1000  # most layers if all layers share their tensors (ALBERT), which then set no limit
 
 
 def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str) -> Any:
-    """Return the model config that config.json describes.
+    """Return the model config that config.json describes. origin: config.json's path in messages.
 
     Raises UserError naming an attribute that is unknown, or has a value that bertzoo does not support.
     """
@@ -70,7 +70,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
 
 
 def _in_their_words(origin: str, error: ConfigError, names: Iterable[tuple[str, str]]) -> UserError:
-    """Return the error, followed by config.json's names of the fields in it."""
+    """Return a UserError with `error`'s message and config.json's names for its fields. names: (our, their) name."""
     words = {word.split(".")[0] for word in str(error).split()}
     translations = ", ".join(f"{ours} is called {theirs}" for ours, theirs in names if ours in words and ours != theirs)
     return UserError(f"{origin}: {error}" + (f" In this file {translations}." if translations else ""))
@@ -79,12 +79,12 @@ def _in_their_words(origin: str, error: ConfigError, names: Iterable[tuple[str, 
 def check_counts(
     family: Family, model: Any, attributes: Mapping[str, Any], tensors: Tensors, origin: str, file: str
 ) -> None:
-    """Raise UserError if a size is larger than the tensors of `file` allow, before a model of that size is built."""
+    """Raise UserError if a size in the config is larger than the tensors of `file` allow, before a model is built."""
     numbers = sum(array.size for array in tensors.values())
     theirs = {a.ours: a.theirs for a in reversed(family.attributes)}
     sizes = {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name != "layers"}
     sizes |= {name: attributes.get(name) for name in _COUNTS}
-    sizes["layers"] = model.layers  # last, since its check lists the tensors of a layer
+    sizes["layers"] = model.layers  # last, since its check lists a layer's tensors, which other sizes determine
     for name, size in sizes.items():
         most = len(tensors) if name in ("feed_forwards", "layers") else numbers
         if name == "layers" and _shares_layers(family, model):
@@ -106,7 +106,7 @@ def _shares_layers(family: Family, model: Any) -> bool:
 def read_head_config(
     family: Family, key: str, model: Any, attributes: Mapping[str, Any], pooler: bool, origin: str
 ) -> Any:
-    """Return the head config that config.json describes. key: in `Family.heads`; pooler: whether the model has one."""
+    """Return the head config of config.json. key: head in `Family.heads`; pooler: whether the model has a pooler."""
     name = family.heads[key].dropout
     labels, dropout = _labels(attributes, origin), _dropout(family, name, model, attributes)
     fields: dict[str, Any] = {
@@ -167,7 +167,7 @@ def head_key(head: Any) -> str:
 
 
 def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
-    """Return config.json of a model with this head.
+    """Return the contents of config.json for a model with its head.
 
     Raises Inexpressible if Hugging Face's class cannot represent the model, UserError if it cannot have the head.
     """
@@ -222,7 +222,7 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
 
 
 def check_expressible(architecture: str, reason: str | None) -> None:
-    """Raise Inexpressible if there is a `reason` why Hugging Face's class does not compute what our model computes."""
+    """Raise Inexpressible if there is a `reason` why Hugging Face's class `architecture` cannot represent our model."""
     if reason:
         raise Inexpressible(f"Hugging Face's {architecture} cannot be this model: {reason}")
 

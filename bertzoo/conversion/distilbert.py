@@ -26,7 +26,7 @@ def _masked(model: DistilBert) -> Iterable[TensorRule]:
 
 
 def _unsupported(model: DistilBert, key: str) -> str | None:
-    """Return a reason unless norm_epsilon is 1e-12, which Hugging Face's DistilBERT always has; else None."""
+    """Return why Hugging Face's DistilBERT cannot represent `model`: norm_epsilon is not 1e-12; None if it can."""
     return (
         None
         if model.norm_epsilon == 1e-12

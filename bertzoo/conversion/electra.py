@@ -11,25 +11,25 @@ TIED = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
 
 
 def projection_rules(model: Electra | ConvBert) -> Iterable[TensorRule]:
-    """Tensor rules of the projection from the embeddings' width to the layers', if they differ."""
+    """Yield the tensor rules of the projection from the embeddings' width to the layers' width, if they differ."""
     if model.embedding_size != model.hidden_size:
         yield from dense("encoder/projection", "embeddings_project", "E", "D")
 
 
 def generator_head(model: Electra | ConvBert) -> Iterable[TensorRule]:
-    """Tensor rules of the masked language model head."""
+    """Return the tensor rules of the generator's masked language model head."""
     names = "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
     return family.masked_head(*names)
 
 
 def discriminator_head(model: Electra) -> Iterable[TensorRule]:
-    """Tensor rules of the head of replaced token detection."""
+    """Yield the tensor rules of the discriminator's head, for replaced token detection."""
     yield from dense("replaced_head/dense", "discriminator_predictions.dense", "D", "P")
     yield from dense("replaced_head/output", "discriminator_predictions.dense_prediction", "P", "C")
 
 
 def unsupported_generator(model: Electra | ConvBert, key: str) -> str | None:
-    """Return a reason if a masked head does not have gelu, which Hugging Face's generator always has; else None."""
+    """Return the reason if Hugging Face's generator, which always has gelu, cannot represent head `key`; else None."""
     if key == "masked" and model.activation != "gelu":
         return f"its masked language model head has gelu, but activation = {model.activation}"
     return None

@@ -1,4 +1,4 @@
-"""The declaration of how Hugging Face stores one architecture: names of tensors and of config attributes."""
+"""Declare how Hugging Face stores an architecture: the names of its tensors and of its config attributes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ IGNORED = frozenset(
         "xla_device",
     }
 )
-# Attributes that would change what is computed: any other value is an error.
+# Attributes that change what a model computes, each with the only supported value.
 FIXED: Mapping[str, Any] = {
     "add_cross_attention": False,
     "chunk_size_feed_forward": 0,
@@ -62,7 +62,7 @@ Rules = Callable[[Any], Iterable[TensorRule]]  # model config -> rules of its te
 
 @dataclass(frozen=True)
 class Attribute:
-    """One attribute of config.json (theirs) and its config field (ours).
+    """An attribute in Hugging Face's config.json (`theirs`) and the field of our model config for it (`ours`).
 
     default: transformers' value if the attribute is missing. values: our values by theirs, if they differ.
     """
@@ -75,7 +75,10 @@ class Attribute:
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """One head: Hugging Face's class, the rules of its tensors, and the attribute of its dropout, if it has one."""
+    """How Hugging Face stores a head. architecture: name of its class; rules: of the head's tensors.
+
+    dropout: config attribute of the head's dropout rate, if any. needs_pooler: whether the class always has a pooler.
+    """
 
     architecture: str
     rules: Rules
@@ -85,14 +88,14 @@ class HeadLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One architecture.
+    """How Hugging Face stores an architecture, whose model config class is `config`.
 
     prefix: of the backbone's tensor names in a model with a head. rules: of the backbone without the pooler.
-    pooler: its tensor name. tied: a tensor -> the tensor that it repeats. heads: by head config kind, or by
+    pooler: name of its tensors, if any. tied: a tensor -> the tensor that it repeats. heads: by head config kind, or by
     "masked_sentence" for a masked head with a sentence head. hidden: the activation of the sequence classification
     head's hidden layer, or "none". input_dropout: whether that layer has dropout before it. fixed: attributes with one
-    possible value. sentence: the sentence head's objective. ignored: attributes that do not matter. dropouts: the
-    defaults of attributes that hold a head's dropout.
+    possible value. sentence: the sentence head's objective. ignored: attributes that do not change the model. dropouts:
+    the defaults of attributes that hold a head's dropout.
     unsupported: returns why Hugging Face's class would compute a model and head (key) differently, or None.
     read_more: computes fields that depend on several attributes (named in `more`); write_more: the inverse.
     """
@@ -118,9 +121,9 @@ class Family:
 
 
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
-    """Return the attributes that BERT's descendants share.
+    """Return BERT's config attributes, which most architectures share.
 
-    defaults: transformers' defaults, by attribute, that differ from BERT's; other names add attributes.
+    defaults: by attribute, transformers' defaults that differ from BERT's, and those of attributes that BERT lacks.
     """
     table = (
         Attribute("vocab_size", "vocab_size", 30522),
@@ -143,10 +146,10 @@ def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
 def standard_heads(
     name: str, dropout: str, sequence: Rules | None = None, *, pooled: bool = False
 ) -> dict[str, HeadLayout]:
-    """Return the heads that all architectures have.
+    """Return the heads that all architectures have, by key in `Family.heads`.
 
-    name: prefix of their classes; dropout: attribute of the classifiers' dropout; sequence: rules of the sequence
-    classification head, if not linear; pooled: whether that head needs a pooler.
+    name: prefix of Hugging Face's classes; dropout: config attribute of the classifiers' dropout rate; sequence: rules
+    of the sequence classification head, if not linear; pooled: whether the class of this head always has a pooler.
     """
     return {
         "none": HeadLayout(f"{name}Model", lambda model: ()),
@@ -161,12 +164,12 @@ def standard_heads(
 
 
 def linear_head(ours: str, theirs: str) -> Rules:
-    """Return a function from the model config to the tensor rules of a head that is one dense map."""
+    """Return a function from the model config to the tensor rules of a head that is a single dense layer."""
     return lambda model: dense(f"{ours}/output", theirs, "D", "C")
 
 
 def hidden_layer_head(inner: str, outer: str) -> Rules:
-    """Return a function from the model config to the tensor rules of a classification head with a hidden layer."""
+    """Return a function from the model config to the tensor rules of a head of two dense layers, `inner`, `outer`."""
     return lambda model: (
         *dense("classifier/dense", inner, "D", "P"),
         *dense("classifier/output", outer, "P", "C"),
@@ -174,7 +177,7 @@ def hidden_layer_head(inner: str, outer: str) -> Rules:
 
 
 def embedding_rules(model: Any) -> Iterable[TensorRule]:
-    """Tensor rules of the embedding tables and norm, whose names all architectures share."""
+    """Yield the tensor rules of the embedding tables and norm, whose names all architectures share."""
     names = ["word", "position"] + (["token_type"] if model.token_types else [])
     for name in names:
         yield same(f"embedding/{name}/embedding", f"embeddings.{name}_embeddings.weight", "V E")
@@ -182,7 +185,7 @@ def embedding_rules(model: Any) -> Iterable[TensorRule]:
 
 
 def bert_layer_rules(model: Any) -> Iterable[TensorRule]:
-    """Tensor rules of BERT's layers."""
+    """Yield the tensor rules of BERT's encoder layers."""
     for i in range(model.layers):
         ours, theirs = f"encoder/layers_{i}", f"encoder.layer.{i}"
         yield from attention_rules(ours, theirs)
@@ -192,7 +195,7 @@ def bert_layer_rules(model: Any) -> Iterable[TensorRule]:
 
 
 def attention_rules(ours: str, theirs: str) -> Iterable[TensorRule]:
-    """Tensor rules of one layer's attention in BERT and of the norm after it."""
+    """Yield the tensor rules of the attention in a BERT layer, called `ours` and `theirs`, and of its norm."""
     for name in ("query", "key", "value"):
         yield from dense(f"{ours}/attention/{name}", f"{theirs}.attention.self.{name}", "D", "H K")
     yield from dense(f"{ours}/attention/output", f"{theirs}.attention.output.dense", "H K", "D")
@@ -200,20 +203,20 @@ def attention_rules(ours: str, theirs: str) -> Iterable[TensorRule]:
 
 
 def masked_head(dense_name: str, norm_name: str, bias_name: str) -> Iterable[TensorRule]:
-    """Tensor rules of a masked language model head without its tied table."""
+    """Yield the tensor rules of a masked language model head, without the word table; names are Hugging Face's."""
     yield from dense("masked_head/dense", dense_name, "D", "E")
     yield from norm("masked_head/norm", norm_name)
     yield same("masked_head/bias", bias_name, "V")
 
 
 def bert_masked_head(model: Any) -> Iterable[TensorRule]:
-    """Tensor rules of BERT's masked language model head."""
+    """Return the tensor rules of BERT's masked language model head."""
     transform = "cls.predictions.transform"
     return masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias")
 
 
 def bert_pretraining_heads(model: Any) -> Iterable[TensorRule]:
-    """Tensor rules of BERT's masked language model head and next sentence head."""
+    """Yield the tensor rules of BERT's masked language model head and next sentence head."""
     yield from bert_masked_head(model)
     yield from dense("sentence_head", "cls.seq_relationship", "D", "C")
 

@@ -8,7 +8,7 @@ from bertzoo.models.tasks import MaskedLanguageModel, NoHead, parameter_shapes
 
 
 def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:
-    """Return the model with only one head, and the names of the parameters that are dropped.
+    """Return the model with only the head `kind`, and the names of the parameters that are dropped.
 
     kind: "none", "replaced", or "masked" (without a sentence head). Raises UserError if the model has no such head.
     """
@@ -33,9 +33,9 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
 
 
 def leak_padding(pretrained: Pretrained) -> Pretrained:
-    """Return the model with windows that read padding, as at Hugging Face; rows without padding do not change.
+    """Return the model with convolution windows that read padding, as at Hugging Face.
 
-    Raises UserError if the model has no such windows.
+    Outputs for rows without padding do not change. Raises UserError if the model has no such windows.
     """
     if not hasattr(pretrained.model, "mask_padding"):
         raise UserError(

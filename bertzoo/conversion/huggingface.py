@@ -68,9 +68,9 @@ def read_huggingface(directory: Path) -> Pretrained:
 
 
 def stated_in_card(directory: Path) -> dict[str, str]:
-    """Return license, language and base_model from the header of a directory's model card.
+    """Return license, language and base_model, if stated in the header of a directory's model card.
 
-    Of a list, only the first entry counts. Without a license in the card, it is the first line of LICENSE.
+    Of a list, only the first entry counts. Without a license in the card, the first line of LICENSE is the license.
     """
     card, stated = directory / "README.md", {}
     if card.is_file():
@@ -91,7 +91,7 @@ def stated_in_card(directory: Path) -> dict[str, str]:
 
 
 def _finite(text: str) -> float:
-    """Return a number of a JSON file; raises ValueError for NaN and infinity, which Python's reader accepts."""
+    """Return a number of a JSON file; raises ValueError for NaN and infinity, which Python's JSON reader accepts."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text} is not a finite number")
     return number
@@ -100,7 +100,7 @@ def _finite(text: str) -> float:
 def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
     """Write config.json, model.safetensors and tokenizer files into an empty directory.
 
-    Raises Inexpressible if Hugging Face has no class for the model, UserError if it has none with its head.
+    Raises Inexpressible if Hugging Face has no class for the model, UserError if no class has the model's head.
     """
     model, head, origin = pretrained.model, pretrained.head, pretrained.origin
     family = next((family for family in FAMILIES if family.config is type(model)), None)
@@ -139,14 +139,14 @@ def model_rules(family: Family, model: Any, head: Any, prefix: str) -> list[Tens
 
 
 def _has_pooler(family: Family, model: Any) -> bool:
-    """Return whether the model has a pooler: if its family has one and, for MobileBERT, its config too."""
+    """Return whether the family has a pooler and, for MobileBERT, whether the model config has it too."""
     return family.pooler is not None and getattr(model, "pooler", True)
 
 
 def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> Tensors:
     """Return the tensors under transformers' current names, without buffers, tied copies and empty tensors.
 
-    Names lose the backbone's prefix. Raises UserError if two tensors get one name, or a tied copy differs.
+    Names lose the backbone's prefix. Raises UserError if two tensors get the same name, or a tied copy differs.
     """
     named: Tensors = {}
     for name, array in raw.items():

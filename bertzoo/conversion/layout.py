@@ -16,7 +16,7 @@ def groups(axes: str) -> list[list[str]]:
 
 
 def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
-    """Return the size of each axis of an array of this shape; `known` has all sizes, or all but one in a dimension.
+    """Return the size of each axis of an array with `axes` and `shape`; `known` may lack one size per dimension.
 
     Raises ValueError if the axes do not describe such an array, which means that the tensor rule is wrong.
     """
@@ -33,7 +33,7 @@ def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
 
 
 def shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
-    """Return the shape of an array with these axes."""
+    """Return the shape of an array with `axes`, from the size of each axis."""
     return tuple(math.prod(sizes[axis] for axis in part) for part in groups(axes))
 
 

@@ -9,7 +9,7 @@ from bertzoo.conversion.rules import TensorRule, dense, norm, same
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import MobileBert
 
-# Attributes of the bottleneck, with the library's defaults.
+# Attributes of the bottleneck, with transformers' defaults.
 _FLAGS = {"use_bottleneck": True, "key_query_shared_bottleneck": True, "use_bottleneck_attention": False}
 
 
@@ -45,7 +45,7 @@ def _bottleneck(ours: str, theirs: str) -> Iterable[TensorRule]:
 
 
 def _masked(model: MobileBert) -> Iterable[TensorRule]:
-    """Tensor rules of BERT's head and, if the word table is narrower than hidden_size, of extra output weights."""
+    """Yield the tensor rules of BERT's masked head and, if embedding_size < hidden_size, of extra output weights."""
     yield from family.bert_masked_head(model)
     if model.embedding_size < model.hidden_size:
         yield same("masked_head/extra/kernel", "cls.predictions.dense.weight", "I V")
@@ -57,7 +57,7 @@ def _pretraining(model: MobileBert) -> Iterable[TensorRule]:
 
 
 def _read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that follow from several attributes: bottleneck_size, attention_input and mask_padding."""
+    """Return the config fields that follow from several attributes: bottleneck_size, attention_input, mask_padding."""
     fields: dict[str, Any] = {"mask_padding": False}
     flags = {name: attributes.get(name, default) for name, default in _FLAGS.items()}
     if wrong := next((name for name, value in flags.items() if not isinstance(value, bool)), None):
@@ -65,7 +65,7 @@ def _read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
     narrow, shared, whole = flags.values()
     if not narrow:
         return fields | {"bottleneck_size": "none", "attention_input": "stream"}
-    if shared and whole:  # true is the library's default of key_query_shared_bottleneck
+    if shared and whole:  # true is transformers' default of key_query_shared_bottleneck
         raise ConfigError(
             "use_bottleneck_attention = true leaves the tensors bottleneck.attention unused, which "
             "key_query_shared_bottleneck = true (the default) creates. Save the model without them and set "

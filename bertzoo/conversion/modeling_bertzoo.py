@@ -27,7 +27,7 @@ EXCLUDED = -1000.0
 
 
 class Part(nn.Module):
-    """A part built from its description: settings become attributes, inner parts submodules, tensors parameters."""
+    """A module made from a description: settings become attributes, inner descriptions modules, tensors parameters."""
 
     tensors: tuple[str, ...] = ()
 
@@ -44,14 +44,14 @@ class Part(nn.Module):
                 setattr(self, name, FUNCTIONS.get(value, value) if isinstance(value, str) else value)
 
     def _several(self, name: str, values: list[dict], take: Callable[[str], Tensor], path: str) -> None:
-        """Add modules in order; a repeated module shares the parameters of its first occurrence."""
+        """Add the modules of a list; a repeated module shares the parameters of its first occurrence."""
         places = [value.get("same_as", index) for index, value in enumerate(values)]
         for index in sorted(set(places)):
             self.add_module(f"{name}_{index}", make(values[index], take, f"{path}{name}_{index}."))
         self.rows = {**getattr(self, "rows", {}), name: [f"{name}_{index}" for index in places]}
 
     def row(self, name: str) -> list[nn.Module]:
-        """Return the list of parts called `name`, looked up at each call, so that a copied part uses its copies."""
+        """Return the list of modules called `name`, looked up at each call, so that a copied module uses its copies."""
         return [getattr(self, place) for place in self.rows[name]]
 
 
@@ -87,7 +87,7 @@ class Dropout(Part):
 
 
 class Dense(Part):
-    """(..., *I) -> (..., *O) with kernel (*I, *O); `axes` names its axes, inputs first."""
+    """Maps (..., *I) to (..., *O) by a kernel (*I, *O); `axes` names the kernel's axes, inputs first."""
 
     tensors = ("kernel", "bias")
 
@@ -99,7 +99,7 @@ class Dense(Part):
 
 
 class Grouped(Part):
-    """(B,L,*I) -> (B,L',*O) with kernel (W, I/G, O)."""
+    """Convolves (B,L,*I) to (B,L',*O), with input channels I and output channels O in G groups; kernel (W, I/G, O)."""
 
     tensors = ("kernel", "bias")
 
@@ -109,7 +109,7 @@ class Grouped(Part):
 
 
 class Trigram(Part):
-    """(B,L,E) -> (B,L,D): next token, token and previous token, concatenated, times the kernel (3,E,D)."""
+    """Maps (B,L,E) to (B,L,D): next token, token and previous token, concatenated, times the kernel (3,E,D)."""
 
     tensors = ("kernel", "bias")
 
@@ -132,7 +132,7 @@ class Embedding(Part):
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return the context (B,L,H,K) and the probabilities (B,H,L,M); query, key and value are (B,L,H,K)."""
+    """Return the context (B,L,H,K) and the probabilities (B,H,L,M); query is (B,L,H,K), key and value (B,M,H,K)."""
     scores = torch.einsum("blhk,bmhk->bhlm", query * query.shape[-1] ** -0.5, key)
     probabilities = scores.masked_fill(mask[:, None, None, :] == 0, MASKED_SCORE).softmax(-1)
     return torch.einsum("bhlm,bmhj->blhj", dropout(probabilities), value), probabilities
@@ -146,7 +146,7 @@ class SelfAttention(Part):
 
 
 class MixedAttention(Part):
-    """Attention heads, then convolution heads, concatenated and mapped to (B,L,D)."""
+    """Concatenates attention heads and convolution heads, and maps them to (B,L,D)."""
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         query = self.query(x)
@@ -229,7 +229,7 @@ class SharedBottleneck(Part):
 
 
 class BottleneckLayer(Part):
-    """Attention and feed-forwards at the narrow width of a bottleneck."""
+    """Computes attention and feed-forwards at the smaller width of a bottleneck."""
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         b = self.bottleneck(x)
@@ -296,7 +296,7 @@ class PairHead(Part):
 
 
 class JointSpanHead(Part):
-    """Returns start_logits (B,L), starts (B,K), end_logits (B,K,L) given each start, null_logits (B,)."""
+    """Returns start_logits (B,L), the likeliest N starts (B,N), end_logits (B,N,L) given a start, null_logits (B,)."""
 
     def forward(self, x: Tensor, second: Tensor, starts: Tensor | None) -> Outputs:
         excluded = EXCLUDED * functional.pad((1 - second.to(x.dtype))[:, 1:], (1, 0))
@@ -342,7 +342,7 @@ class SpanFinder(Encoding):
 
 
 class JointSpanFinder(Encoding):
-    """A model with a JointSpanHead, whose end_logits depend on `starts` (B,K), by default the likeliest."""
+    """A model with a JointSpanHead, whose end_logits depend on `starts` (B,N), by default the likeliest."""
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, starts: Tensor | None = None):
         outputs = super().forward(input_ids, token_type_ids, attention_mask)
@@ -375,7 +375,7 @@ FUNCTIONS: dict[str, Callable] = {
 
 
 def make(description: dict, take: Callable[[str], Tensor], path: str) -> nn.Module:
-    """Build the part at `path` from its description; `take` returns the tensor of a name."""
+    """Return the module that `description` describes; `take` returns a tensor by name, `path` precedes the names."""
     kind = globals().get(description["part"])
     if not (isinstance(kind, type) and issubclass(kind, Part)):
         raise ValueError(f"config.json names a part that this file does not have: {description['part']}")
@@ -383,7 +383,7 @@ def make(description: dict, take: Callable[[str], Tensor], path: str) -> nn.Modu
 
 
 def load(directory: str | Path) -> nn.Module:
-    """Return a directory's model in evaluation mode; raises ValueError naming a tensor that is missing or left over."""
+    """Return a directory's model in evaluation mode; raises ValueError naming a tensor that is missing or unused."""
     from safetensors.torch import load_file
 
     description = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))

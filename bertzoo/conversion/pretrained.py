@@ -54,7 +54,7 @@ class Pretrained:
 
 
 def inherited(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a `source` that also hold for models made from it: license, language and base_model."""
+    """Return the entries of `Pretrained.source` that derived models inherit: license, language and base_model."""
     return {key: source[key] for key in ("license", "language", "base_model") if key in source}
 
 

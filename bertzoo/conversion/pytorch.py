@@ -1,4 +1,4 @@
-"""Export to PyTorch without transformers: tensors, a description of the parts, and modeling_bertzoo.py."""
+"""Export to PyTorch without transformers: tensors, a description of the modules, and modeling_bertzoo.py."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ _NAMED: dict[str, Callable] = {
 
 
 def describe_module(part: nn.Module) -> dict[str, Any]:
-    """Describe an unbound module as plain data: its class, its settings and, recursively, its parts."""
+    """Return an unbound Flax module as data for JSON: its class name, its settings and, recursively, its submodules."""
     description: dict[str, Any] = {"part": type(part).__name__}
     for field in dataclasses.fields(part):
         if field.name not in _LEFT_OUT:

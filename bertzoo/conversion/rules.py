@@ -1,4 +1,4 @@
-"""Rules that pair our parameters with another project's tensors, and conversion by them in both directions."""
+"""Rules that pair our parameters with another project's tensors, and conversion in both directions by such rules."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -16,7 +16,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 class TensorRule(NamedTuple):
     """Pairs a tensor's path and axes in bertzoo with its name and axes in another project.
 
-    sizes: of axes that cannot be inferred from the shape in bertzoo.
+    Axes are written as in layout.py. sizes: of axes that cannot be inferred from the shape in bertzoo.
     """
 
     ours: str
@@ -27,30 +27,33 @@ class TensorRule(NamedTuple):
 
 
 def same(ours: str, theirs: str, axes: str) -> TensorRule:
-    """Return the rule of a tensor with the same layout on both sides."""
+    """Return the rule of a tensor whose axes are the same in bertzoo and in another project."""
     return TensorRule(ours, axes, theirs, axes)
 
 
 def dense(ours: str, theirs: str, inputs: str, outputs: str) -> Iterator[TensorRule]:
-    """Tensor rules of a dense map, stored by torch as (outputs, inputs); each may be several axes."""
+    """Yield the rules that pair a dense layer's kernel and bias with torch's weight (outputs, inputs) and bias.
+
+    inputs, outputs: one or more axes each, such as "H K".
+    """
     yield TensorRule(f"{ours}/kernel", f"{inputs} {outputs}", f"{theirs}.weight", f"({outputs}) ({inputs})")
     yield TensorRule(f"{ours}/bias", outputs, f"{theirs}.bias", f"({outputs})")
 
 
 def convolution(ours: str, theirs: str) -> Iterator[TensorRule]:
-    """Tensor rules of a grouped convolution, stored by torch as (outputs, inputs of a group, window)."""
+    """Yield the rules that pair a grouped convolution with torch's weight (outputs, group inputs, window) and bias."""
     yield TensorRule(f"{ours}/kernel", "W I O", f"{theirs}.weight", "O I W")
     yield same(f"{ours}/bias", f"{theirs}.bias", "O")
 
 
 def norm(ours: str, theirs: str) -> Iterator[TensorRule]:
-    """Tensor rules of the scale and bias of a normalisation."""
+    """Yield the rules that pair a norm's scale and bias with torch's weight and bias."""
     yield same(f"{ours}/scale", f"{theirs}.weight", "D")
     yield same(f"{ours}/bias", f"{theirs}.bias", "D")
 
 
 def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shapes: Shapes, origin: str) -> Tensors:
-    """Convert another project's tensors to our parameters of these shapes; `origin` names their file in messages.
+    """Return our parameters, of `shapes` by path, from another project's tensors; `origin`: their file in messages.
 
     Raises UserError naming a tensor that is missing, has no rule, or has a wrong shape or type.
     """
@@ -76,7 +79,7 @@ def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shap
 
 
 def to_theirs(rules: Iterable[TensorRule], params: Mapping[str, np.ndarray], origin: str) -> Tensors:
-    """Convert our parameters to another project's tensors; raises UserError naming a parameter without a rule."""
+    """Return another project's tensors, converted from our parameters; raises UserError if a parameter has no rule."""
     tensors: Tensors = {}
     for rule in _complete(rules, {path: array.shape for path, array in params.items()}, origin):
         sizes = layout.bind(rule.axes, params[rule.ours].shape, rule.sizes)
@@ -85,7 +88,7 @@ def to_theirs(rules: Iterable[TensorRule], params: Mapping[str, np.ndarray], ori
 
 
 def _complete(rules: Iterable[TensorRule], shapes: Shapes, origin: str) -> list[TensorRule]:
-    """Return the rules after checking that they name every parameter exactly once and no tensor twice."""
+    """Return the rules; raises UserError unless they cover `shapes` exactly, ValueError if two rules share a name."""
     rules = list(rules)
     for side, names in (("path", [rule.ours for rule in rules]), ("tensor", [rule.theirs for rule in rules])):
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []

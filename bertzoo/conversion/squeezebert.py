@@ -1,7 +1,7 @@
 """SqueezeBERT's tensor names and config attributes at Hugging Face, where all classes have a pooler.
 
-Only the sequence classification head reads it. A model without a pooler is written without one, and transformers adds a
-random one and warns.
+Only the sequence classification head reads the pooler. A model without a pooler is written without; transformers then
+adds a random pooler and warns.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ FAMILY = Family(
         Attribute("intermediate_groups", "intermediate_groups", 4),
         Attribute("output_groups", "output_groups", 4),
     ),
-    fixed={"layer_norm_eps": 1e-12},  # the layers' norms have this whatever the attribute says
+    fixed={"layer_norm_eps": 1e-12},  # the layers' norms have this epsilon, whatever the attribute says
     rules=_backbone,
     pooler="pooler.dense",
     tied=family.BERT_TIED,

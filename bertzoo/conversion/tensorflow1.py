@@ -1,4 +1,7 @@
-"""Read TensorFlow 1 checkpoints of BERT, MobileBERT, ELECTRA and ConvBERT, by translating Hugging Face's rules."""
+"""Read TensorFlow 1 checkpoints of BERT, MobileBERT, ELECTRA and ConvBERT.
+
+The tensor rules are those for Hugging Face, with names and axes changed to TensorFlow's.
+"""
 
 import re
 from collections.abc import Mapping
@@ -67,7 +70,10 @@ _SIZES: Mapping[str, Any] = {a.theirs: a.default for a in BERT.attributes if a.t
 
 
 def _dialect(family: Family, gelu: str, **changes: Any) -> Family:
-    """Return a family as in the original TensorFlow code: "gelu" means `gelu`, and MobileBERT may have LayerNorm."""
+    """Return `family`, changed for the original TensorFlow code: MobileBERT may have LayerNorm.
+
+    gelu: the activation called "gelu" there. changes: more fields of Family to replace.
+    """
     values = {
         "hidden_act": {"gelu": gelu, "relu": "relu"},
         "normalization_type": {"layer_norm": "layer_norm", "no_norm": "no_norm"},
@@ -80,15 +86,15 @@ FAMILIES = {
     "bert": _dialect(BERT, "gelu_tanh"),
     "mobilebert": _dialect(MOBILEBERT, "gelu_tanh"),
     "electra": _dialect(ELECTRA, "gelu"),
-    # ConvBERT is pretrained like ELECTRA; Hugging Face has no class for that head.
+    # ConvBERT is pretrained like ELECTRA; Hugging Face has no class for its discriminator's head.
     "convbert": _dialect(CONVBERT, "gelu", heads={**CONVBERT.heads, "replaced": ELECTRA.heads["replaced"]}),
 }
 
 
 def find_checkpoint(path: Path) -> Path | None:
-    """Return the prefix of a checkpoint's files: `path` itself, the one in the directory `path`, or None.
+    """Return the prefix of a checkpoint's files: `path` itself, the only or latest one in directory `path`, or None.
 
-    Raises UserError if the directory holds several and its `checkpoint` file does not name the latest.
+    Raises UserError if the directory holds several, and its file `checkpoint` does not name the latest.
     """
     if Path(f"{path}{variables.INDEX}").is_file():
         return path
@@ -103,7 +109,7 @@ def find_checkpoint(path: Path) -> Path | None:
 
 
 def read_tensorflow(prefix: Path) -> Pretrained:
-    """Return the model in the files that begin with `prefix`; a discriminator's generator is among its `others`.
+    """Return the model in the files that begin with `prefix`; a discriminator's generator is in `Pretrained.others`.
 
     Raises UserError naming what is missing, damaged or not supported.
     """
@@ -124,7 +130,7 @@ def _is_of_model(name: str) -> bool:
 
 
 def variable_rules(family: Family, model: Any, head: Any, scope: str) -> list[TensorRule]:
-    """Return a model's and its head's tensor rules for TensorFlow variables; `scope` precedes the encoder's names."""
+    """Return the rules for TensorFlow variables of a model with its head; `scope` precedes the encoder's names."""
     grouped, norm = getattr(model, "feed_forward_groups", 1) > 1, getattr(model, "norm", "layer_norm")
     rules = []
     for rule in huggingface.model_rules(family, model, head, prefix=f"{scope}."):
@@ -164,7 +170,7 @@ def _read_config(path: Path) -> dict[str, Any] | None:
 
 
 def complete_bert_config(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the family name of a bert_config.json, and its attributes with the original code's defaults."""
+    """Return "bert" or "mobilebert" for a bert_config.json, and its attributes with the original code's defaults."""
     if not config.keys() & _MOBILEBERT_DEFAULTS:
         return "bert", {**_SIZES, **config}
     complete = {**_SIZES, **_MOBILEBERT_DEFAULTS, **config}
@@ -208,7 +214,7 @@ def _read_electra(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) 
 def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str, Any]:
     """Infer the attributes of the encoder under `scope` from its variables' shapes, since releases have no config.
 
-    ELECTRA's shapes do not show the number of heads, so each gets 64 channels, as in its code. ConvBERT's shapes do.
+    ELECTRA's shapes do not show the number of heads, so a head gets 64 channels, as in its code. ConvBERT's shapes do.
     """
 
     def shape(name: str, rank: int) -> tuple[int, ...]:
@@ -243,7 +249,7 @@ def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str,
     left = max(1, shape(f"{attention}/conv_attn_kernel/bias", 1)[0] // window)
     size = max(1, shape(f"{attention}/query/bias", 1)[0] // left)
     heads = max(1, hidden // size)
-    # Several head ratios can give the same model: prefer the released one.
+    # Several head ratios can give the same model: prefer 2, the release's.
     ratio = 2 if max(1, heads // 2) == left else max(1, heads // left)
     groups = shape(f"{layer}/intermediate/g_dense/kernel", 3)[0] if grouped else 1
     more = {"num_attention_heads": heads, "head_ratio": ratio, "conv_kernel_size": window, "num_groups": groups}
@@ -253,7 +259,10 @@ def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str,
 def _build(
     prefix: Path, arrays: Tensors, kind: str, config: Mapping[str, Any], key: str, scope: str, origin: str
 ) -> Pretrained:
-    """Build one encoder with its head; `origin` names the source of `config` in messages."""
+    """Return the encoder under `scope` in the variables `arrays`, with its head.
+
+    kind: key in FAMILIES; key: of the head in `Family.heads`; origin: source of `config` in messages.
+    """
     family, directory = FAMILIES[kind], prefix.parent
     model = attributes.read_model_config(family, config, origin)
     pooled = _any(arrays, f"{scope}/pooler/") or family.heads[key].needs_pooler
@@ -266,7 +275,10 @@ def _build(
 
 
 def _read_tokenizer(path: Path) -> Tokenizer | None:
-    """Return the tokenizer of the vocabulary `path`; it lower-cases unless over 1 % of the words have upper case."""
+    """Return the tokenizer of the vocabulary file `path`, or None without the file.
+
+    It lower-cases unless over 1 % of the words have upper case.
+    """
     if not path.is_file():
         return None
     tokenizer = WordPiece(path=str(path), vocab_size=1 << 31).load()

@@ -1,4 +1,4 @@
-"""Read the options in tokenizer_config.json and the files beside it; reject those that are not supported."""
+"""Read a tokenizer's options from tokenizer_config.json and the files beside it; reject unsupported options."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 OPTIONS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 FOREIGN = ("merges.txt", "vocab.json", "bpe.codes", "sentencepiece.bpe.model", "sentencepiece.model", "tokenizer.model")
-# These classes take everything from tokenizer.json; the others use their own options and the defaults below.
+# These classes take all options from tokenizer.json; others read tokenizer_config.json and have the defaults below.
 GENERIC = {"PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"}
 _FAMILIES = {
     "wordpiece": ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert"),
@@ -74,7 +74,7 @@ _IGNORED = {
 
 
 def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
-    """Return the object in a JSON file, or {} if there is no file; raises CorpusError if it is damaged or unfit."""
+    """Return the object in a JSON file, or {} without the file; raises CorpusError if it is damaged or unfit."""
     if not path.is_file():
         return {}
     try:
@@ -110,7 +110,10 @@ def read_options(directory: Path, kind: str) -> dict[str, Any]:
 
 
 def check_class(name: Any, kind: str | None, path: Path) -> None:
-    """Raise UserError if tokenizer_class `name` does not fit the vocabulary's `kind`; None: any supported kind."""
+    """Raise UserError if a tokenizer_class `name` is not in `CLASSES[kind]`.
+
+    If `kind` is None, because there is no vocabulary, every class in CLASSES is allowed.
+    """
     known = CLASSES[kind] if kind else {*CLASSES["wordpiece"], *CLASSES["sentencepiece"]}
     if name is not None and (not isinstance(name, str) or name not in known):
         place = f"for a {kind} vocabulary" if kind else "here"
@@ -118,7 +121,7 @@ def check_class(name: Any, kind: str | None, path: Path) -> None:
 
 
 def check_foreign(directory: Path) -> None:
-    """Raise UserError if a directory holds the vocabulary of another kind of tokenizer."""
+    """Raise UserError if a directory holds a file of a tokenizer that is not supported, such as BPE's merges.txt."""
     for name in FOREIGN:
         if (directory / name).exists():
             raise UserError(
@@ -127,7 +130,7 @@ def check_foreign(directory: Path) -> None:
 
 
 def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], entire: Path) -> None:
-    """Raise UserError if a file beside the vocabulary names other special tokens or adds tokens.
+    """Raise UserError if a file beside the vocabulary adds tokens or names special tokens unlike the tokenizer's.
 
     whole, entire: contents and path of tokenizer.json. transformers finds added tokens in the raw text, before it is
     split, which our tokenizers cannot do.
@@ -155,7 +158,7 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
 
 
 def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[Path, Any, Any]]:
-    """Return every added token: its file, its text and its id."""
+    """Return (file, text, id) of every token added to the vocabulary. whole, entire: as in `check_tokens`."""
     options, added = directory / OPTIONS, directory / ADDED
     decoder = read_table(options).get("added_tokens_decoder") or {}
     try:

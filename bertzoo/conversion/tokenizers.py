@@ -32,7 +32,7 @@ _STEPS = {"type?": str, "normalizers?": [{"type": str}]}
 
 
 def read_tokenizer(directory: Path) -> Tokenizer | None:
-    """Return the tokenizer of a Hugging Face directory, or None if it has none.
+    """Return the tokenizer of a Hugging Face directory, or None without tokenizer files.
 
     Raises UserError naming a file that is damaged, contradicts another one, or needs an unsupported tokenizer.
     """
@@ -170,8 +170,8 @@ def _read_sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
     """Write the files that `AutoTokenizer.from_pretrained` reads.
 
-    If the vocabulary's size does not fit the model's table, entries [unused0] and so on fill it up, as in BERT's own
-    vocabulary. No text is tokenised to them.
+    If the vocabulary's size does not fit the model's word table, entries [unused0] and so on are added, as in BERT's
+    own vocabulary. No text is tokenised to these entries.
     """
     inputs = ["input_ids", "token_type_ids", "attention_mask"] if model.token_types else ["input_ids", "attention_mask"]
     options: dict[str, Any] = {"model_max_length": model.max_positions, "model_input_names": inputs}

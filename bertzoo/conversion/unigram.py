@@ -54,7 +54,7 @@ def pair_template(token_to_id: Callable[[str], int | None]) -> processors.Templa
 
 
 def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | None:
-    """Describe how the pieces of a serialised model differ from tokenizer.json's; None if they agree."""
+    """Return the first difference of a serialised model's pieces from tokenizer.json's, as text; None if they agree."""
     ours = _pieces(sentencepiece.SentencePieceProcessor(model_proto=model))
     if len(ours) != len(theirs):
         return f"{len(ours):,} entries and {len(theirs):,}"
@@ -67,9 +67,9 @@ def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | 
 
 
 def _pieces(processor: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
-    """Return pieces and scores as in the releases' tokenizer.json.
+    """Return pieces and scores as in the tokenizer.json of ALBERT's releases.
 
-    A score is lower by 100 if ALBERT's code cuts the piece in two, so that the library prefers the two parts.
+    A score is lower by 100 if ALBERT's code cuts the piece in two, so that `tokenizers` prefers the two parts.
     """
     pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
     return [(piece, score - 100 * ends_in_number_and_comma(piece)) for piece, score in pieces]

@@ -1,4 +1,4 @@
-"""Decode a model's outputs for windows into answers, as BERT (§4.2, §4.3, run_squad.py) and ELECTRA's code do."""
+"""Decode start and end scores of paragraph windows into answers, as BERT (§4.2, §4.3, run_squad.py) and ELECTRA."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,14 @@ NEVER = 1e6  # null odds of a question without candidate answers; finite, since 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How answers are chosen. With `nulls` (SQuAD 2.0), a question gets no answer if its null odds exceed `threshold`.
+    """Options by which answers are chosen from a model's scores.
 
-    BERT's null odds are the score of [CLS] minus the best answer's; its threshold is 0. ELECTRA's are the joint head's
-    score of "no answer"; its threshold is -2.75.
+    With `nulls` (SQuAD 2.0), a question gets no answer if its null odds, a score of "no answer", exceed `threshold`.
+    BERT's null odds are the score of [CLS] minus the best answer's, with threshold 0. ELECTRA's null odds are an output
+    of its joint head, with threshold -2.75.
     """
 
-    candidates: int = 20  # most starts per window, ends per window (joint: per start), and answers per question
+    candidates: int = 20  # most starts per window, ends per window (joint head: per start), and answers per question
     longest: int = 30  # most tokens of an answer
     nulls: bool = False
     threshold: float = 0.0
@@ -36,9 +37,10 @@ class Decoding:
 
 
 class Candidate(NamedTuple):
-    """A possible answer: its text, the scores of start and end, whose sum ranks it, and its softmax probability.
+    """A possible answer to a question.
 
-    at: offset of its first character in the paragraph; None for "no answer".
+    start, end: scores of the answer's first and last token; candidates are ranked by their sum. probability: softmax of
+    these sums over the question's candidates. at: offset of the first character in the paragraph; None for "no answer".
     """
 
     text: str
@@ -49,8 +51,8 @@ class Candidate(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer to a question. text: empty for no answer; best: the best answer, even if `text` is empty; null_odds:
-    odds of no answer, None without nulls; candidates: best first.
+    """The answer to the question with id `key`. text: empty for "no answer"; best: the best answer with a text, even if
+    `text` is empty; null_odds: score of "no answer", None without `Decoding.nulls`; candidates: best first.
     """
 
     key: str
@@ -61,14 +63,15 @@ class Answered(NamedTuple):
 
     @property
     def given(self) -> Candidate | None:
-        """The candidate chosen as the answer, or None."""
+        """The candidate whose text is the answer, or None."""
         return next((candidate for candidate in self.candidates if candidate.text == self.text), None)
 
 
 class Pairs(NamedTuple):
-    """Possible answers in one row: positions and scores of start and end, each (N,). null: score of "no answer".
+    """N possible answers in the window with index `row`. null: the window's score of "no answer".
 
-    null_pair: the two logits that sum to `null`, by which "no answer" is ranked; None for a joint head.
+    starts, ends: positions in the row of the answers' first and last tokens, (N,), with scores (N,). null_pair: start
+    and end logit of [CLS], which sum to `null`; None for a joint head.
     """
 
     row: int
@@ -81,11 +84,11 @@ class Pairs(NamedTuple):
 
 
 def decode(windows: Paragraphs, outputs: Sequence[Output], decoding: Decoding) -> list[Answered]:
-    """The answers to all questions, in their order, from a model's output for every window.
+    """Return the answers to `windows.questions`, in order, from a model's output for every window.
 
-    An output has `start_logits` and `end_logits` (L,). A joint head's has `starts` and `start_scores` (K,), `ends` and
-    `end_scores` (K,M) for each start, and `null_score` (). A question without a window gets an empty answer. Raises
-    UserError if an output is not finite.
+    An output has `start_logits` and `end_logits` (L,). A joint head's output has K positions `starts` with
+    `start_scores` (K,), M `ends` for each start with `end_scores` (K,M), and `null_score` (). A question without a
+    window gets an empty answer. Raises UserError if an output is not finite.
     """
     if len(outputs) != len(windows.windows):
         raise ValueError(f"{len(outputs)} outputs for {len(windows.windows)} rows")
@@ -105,7 +108,7 @@ def decode(windows: Paragraphs, outputs: Sequence[Output], decoding: Decoding) -
 
 
 def _logits(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
-    """The possible answers among all pairs of the best starts and the best ends."""
+    """Return a window's possible answers: all pairs of the starts and the ends with the highest logits."""
     start, end = (output[name][: window.length].astype(np.float64) for name in ("start_logits", "end_logits"))
     starts, ends = (np.argsort(-scores, kind="stable")[: decoding.candidates] for scores in (start, end))
     pairs = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
@@ -114,7 +117,7 @@ def _logits(row: int, window: Window, output: Output, decoding: Decoding) -> Pai
 
 
 def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
-    """The possible answers in a joint head's beams; its score of "no answer" is one number."""
+    """Return a window's possible answers: a joint head's `starts`, each with the `ends` for that start."""
     starts = output["starts"][: decoding.candidates]
     ends = output["ends"][: decoding.candidates, : decoding.candidates]
     scores = output["end_scores"][: decoding.candidates, : decoding.candidates].astype(np.float64)
@@ -133,7 +136,9 @@ def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pair
 
 
 def _possible(pairs: Pairs, window: Window, decoding: Decoding) -> Pairs:
-    """Keep the pairs inside the paragraph that are short enough and whose start has its maximum context in `window`."""
+    """Return `pairs` without answers that are outside of the paragraph, end before they start, are too long, or start
+    at a token with more context in another window (`Window.best`).
+    """
     starts, ends = pairs.starts - window.context, pairs.ends - window.context
     inside = (starts >= 0) & (starts <= ends) & (ends < window.size) & (ends - starts < decoding.longest)
     inside[inside] = window.best[starts[inside]]
@@ -160,12 +165,15 @@ def _answer(key: str, several: list[Pairs], windows: Paragraphs, decoding: Decod
 
 
 def _null(several: list[Pairs]) -> Pairs:
-    """The row with the lowest score of "no answer", the first of equal ones."""
+    """Return the Pairs of the window whose score of "no answer" is lowest; of equal windows, the first."""
     return min(several, key=lambda pairs: pairs.null)
 
 
 def _ranked(several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> list[Candidate]:
-    """The best answers with distinct texts; with nulls and two null logits, "no answer" is always among them."""
+    """Return a question's best candidates with distinct texts, best first, from the Pairs of its windows.
+
+    With `decoding.nulls` and without a joint head, "no answer" (an empty text) is always among them.
+    """
     if not several:
         return []
     ranked: dict[str, tuple[float, float, int | None]] = {}
@@ -174,7 +182,7 @@ def _ranked(several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> li
         for column in zip(*([np.full(len(p.starts), p.row), *p[1:5]] for p in several), strict=True)
     )
     pair = _null(several).null_pair if decoding.nulls else None
-    if pair is not None:  # appended last, so that an answer of equal score ranks above it
+    if pair is not None:  # "no answer" comes last, so that an answer of equal score ranks above it
         rows = np.append(rows, -1)
         columns = [np.append(column, value) for column, value in zip(columns, (0, 0, *pair), strict=True)]
     starts, ends, start_scores, end_scores = columns
@@ -183,7 +191,7 @@ def _ranked(several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> li
             break
         row, place = int(rows[index]), (int(starts[index]), int(ends[index]))
         text = windows.text(row, *place) if row >= 0 else ""
-        if text or row < 0:  # a token may have no character
+        if text or row < 0:  # the text is empty if the tokens cover no characters
             at = windows.characters(row, *place)[0] if text else None
             ranked.setdefault(text, (float(start_scores[index]), float(end_scores[index]), at))
     if pair is not None:

@@ -1,4 +1,4 @@
-"""The average scores that papers print, in points; each paper averages its own choice of scores."""
+"""Average the scores of several tasks, in points, as papers do; each paper averages its own choice of scores."""
 
 from collections.abc import Mapping
 
@@ -13,10 +13,10 @@ _ALONE = (("qnli/accuracy",), ("sst2/accuracy",), ("cola/matthews",), ("rte/accu
 _EIGHT = (_MNLI, _QQP, _MRPC, _STSB, *_ALONE)
 _NINE = (*_EIGHT, ("wnli/accuracy",))
 
-# Each average is the mean of its groups' means. SqueezeBERT: Iandola et al. 2020, Appendix A, listings 1 and 2.
-# Listing 2 is the leaderboard's average. MobileBERT prints it too, beside F1 and Spearman alone for tasks with two
-# scores (Sun et al. 2020, Table 4). ConvBERT: Jiang et al. 2020, Tables 2 and 3. schuBERT: Khetan and Karnin 2020,
-# recomputed from its tables.
+# Each average is the mean, over its inner tuples, of the mean score in a tuple. SqueezeBERT: Iandola et al. 2020,
+# Appendix A, listings 1 and 2. Listing 2 is the leaderboard's average. MobileBERT prints it too, beside F1 and Spearman
+# alone for tasks with two scores (Sun et al. 2020, Table 4). ConvBERT: Jiang et al. 2020, Tables 2 and 3. schuBERT:
+# Khetan and Karnin 2020, recomputed from its tables.
 AVERAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "squeezebert_dev": _EIGHT,
     "squeezebert_test": _NINE,
@@ -40,14 +40,14 @@ AVERAGES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def score_name(task: Task, split: str, metric: str) -> str:
-    """The name of a score: `cola/matthews`, or `mnli_matched/accuracy` for one of several splits."""
+    """Return a score's key for `average`: `cola/matthews`, or `mnli_matched/accuracy` for one of several splits."""
     return f"{task.name}{split.removeprefix('dev').removeprefix('test')}/{metric}"
 
 
 def average(name: str, scores: Mapping[str, float]) -> float:
-    """Compute an average by name; WNLI's score defaults to the majority class's.
+    """Return the average called `name` in AVERAGES, in points; WNLI's score defaults to that of the majority class.
 
-    scores: points by name (`score_name`); SQuAD's are `squad1/f1` and so on. Raises UserError naming missing scores.
+    scores: points by `score_name`; SQuAD's names are `squad1/f1` and so on. Raises UserError naming missing scores.
     """
     if name not in AVERAGES:
         raise UserError(f"the average {name!r} is unknown. Use one of {', '.join(AVERAGES)}.")

@@ -1,4 +1,4 @@
-"""The user's own files as a task: TSV, CSV, JSONL, Parquet or CoNLL, with the columns that the config names."""
+"""Make a task of the user's own files, TSV, CSV, JSONL, Parquet or CoNLL, by the columns that the config names."""
 
 import itertools
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable
 
 @dataclass(frozen=True, kw_only=True)
 class CustomFiles:
-    """The table [own]: the files of your task and what their columns hold."""
+    """The config table [own]: the files of your task, and the columns of texts and labels in them."""
 
     # target: a label of a text or a pair, a number, a label for every word (tokens), or an answer in a text (span)
     kind: Kind = "classification"
     train: str = ""  # training file, relative to data_dir
-    dev: str = ""  # development file; unset: none
-    test: str = ""  # test file, perhaps without labels; unset: none
+    dev: str = ""  # development file, if there is one
+    test: str = ""  # test file, if there is one; it may lack labels
     text_a: str = "text"  # column of the text; for tokens a list of words, or words separated by spaces
-    text_b: str = ""  # column of the second text; unset: single texts
+    text_b: str = ""  # column of the second text, if examples are pairs
     label: str = "label"  # column of the label; for tokens one per word
     labels: tuple[str, ...] = ()  # all labels in the order of the logits; unset: those of train, sorted
     metrics: tuple[str, ...] = ()  # scores to report; unset: accuracy, pearson (regression) or entity_f1 (tokens)
@@ -67,11 +67,14 @@ class CustomFiles:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The table [own] without file names, as a saved model records it to read other files."""
+        """All fields except the file names `train`, `dev` and `test`; a saved model stores them to read other files."""
         return {name: value for name, value in plain(self).items() if name not in _SPLITS}
 
     def task(self, directory: Path | str) -> Task:
-        """Return the task of the files in a directory, with labels from train if they are not set. Raises UserError."""
+        """Return the task of the files in `directory`. If `labels` is empty, the labels are those in the training file.
+
+        Raises ConfigError if `kind` is "span" or `metrics` do not fit, UserError if the labels cannot be read.
+        """
         if self.kind == "span":
             raise ConfigError(f"kind = {self.kind!r} has questions, not labels. Use a kind with labels.")
         labels = self.labels or (() if self.kind == "regression" else self._read_labels(directory))
@@ -94,7 +97,7 @@ class CustomFiles:
         )
 
     def open(self, split: str, directory: Path | str) -> DataTable:
-        """Open the file of a split; raises UserError if there is none."""
+        """Return the table in the file of `split` (train, dev or test); raises UserError if the config names none."""
         if not (name := getattr(self, split, "")):
             known = ", ".join(s for s in _SPLITS if getattr(self, s))
             raise UserError(
@@ -107,7 +110,7 @@ class CustomFiles:
         return readers.read_table(root / name, header=self.header)
 
     def _read_labels(self, directory: Path | str) -> tuple[str, ...]:
-        """The labels of the training file, sorted; integers by value."""
+        """Return the class names declared in the training file, or else its labels, sorted, integers by value."""
         table = self.open("train", directory)
         if names := table.names.get(self.label):
             return names
@@ -164,7 +167,7 @@ class CustomFiles:
 
 
 def _has_header(file: str) -> bool:
-    """Whether `file` is set and is no .tsv or .csv: other formats always name or number their columns."""
+    """Return whether `file` is set and not a .tsv or .csv; only TSV and CSV files may lack a line of column names."""
     return bool(file) and not file.endswith((".tsv", ".csv"))
 
 
@@ -173,5 +176,5 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _is_integer(label: str) -> bool:
-    """Whether to sort a label as an integer; Python does not parse thousands of digits."""
+    """Return whether to sort a label as an integer; Python cannot parse integers of thousands of digits."""
     return label.removeprefix("-").isdecimal() and len(label) <= _DIGITS

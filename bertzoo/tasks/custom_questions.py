@@ -1,4 +1,4 @@
-"""Read the user's own questions: a table row has a question, its paragraph and its answer, in columns of [own]."""
+"""Read the user's own questions from tables, with the columns of question, paragraph and answer that [own] names."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from bertzoo.tasks.squad_tasks import QuestionSet, SpanTask, SplitName
 
 
 def question_task(own: CustomFiles) -> SpanTask:
-    """Return the task whose files and columns [own] names."""
+    """Return the question answering task with the files and columns that the config table [own] names."""
 
     def read(split: SplitName, directory: Path | str) -> QuestionSet:
         return read_question_set(own, split, directory)
@@ -21,10 +21,10 @@ def question_task(own: CustomFiles) -> SpanTask:
 
 
 def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str) -> QuestionSet:
-    """Read the questions of a split; raises UserError naming file and line.
+    """Return the questions of a split; raises UserError naming file and line.
 
-    Without a column of starts, an answer starts at its first occurrence in the paragraph. An answer that does not occur
-    there has no start, and is scored but not trained on. A test set may lack answers.
+    Without the column `own.start`, an answer starts at its first occurrence in the paragraph. If it does not occur, its
+    start is None, and the question is scored but not trained on. A test set may lack answers.
     """
     table = own.open(split, directory)
     hidden = split == "test" and own.answer not in table.columns
@@ -50,7 +50,7 @@ def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str)
 
 
 def _answers(own: CustomFiles, row: dict[str, Any], context: str, place: str) -> tuple[Answer, ...]:
-    """A row's answers. The answer's cell is a text or a list of texts; the cell of starts must have as many starts."""
+    """Return a table row's answers; raises UserError if the numbers of answers and of starts differ."""
     texts = [fields.text(cell, place, own.answer) for cell in _as_list(row[own.answer])]
     if not any(text.strip() for text in texts):
         return ()

@@ -1,7 +1,7 @@
-"""A labelled set that every machine has: paragraphs of Python's and NumPy's documentation about arrays, text or files.
+"""Make a data set for classification without a download: paragraphs in the docstrings of Python and NumPy.
 
-The label of a paragraph is the subject of the module whose docstrings hold it. All labels have as many paragraphs; a
-fifth of them, chosen by hash, is the development set.
+The label of a paragraph is the subject of its module: arrays, text or files. All labels have equally many paragraphs. A
+fifth of each label's paragraphs, chosen by hash, is the development set.
 """
 
 import csv
@@ -28,7 +28,7 @@ SUBJECTS = {
 
 
 def paragraphs(subject: str) -> list[str]:
-    """Return the distinct paragraphs of a subject, in the order of their hashes."""
+    """Return the distinct paragraphs in the modules of a subject (a key of SUBJECTS), in the order of their hashes."""
     files = [path for module in SUBJECTS[subject] for path in (module.with_suffix(".py"), *module.rglob("*.py"))]
     texts = {text for path in files if path.is_file() and "tests" not in path.parts for text in module_paragraphs(path)}
     return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
@@ -47,7 +47,7 @@ def labelled_set() -> Path:
 
 
 def write_labelled_set(directory: Path) -> dict[str, int]:
-    """Write train.csv and dev.csv, with the columns text and label, and return the number of rows of each."""
+    """Write train.csv and dev.csv, with the columns text and label, and return the number of rows by file name."""
     texts = {subject: paragraphs(subject) for subject in SUBJECTS}
     count = min(map(len, texts.values()))
     parts = {"train.csv": slice(count // 5, count), "dev.csv": slice(0, count // 5)}

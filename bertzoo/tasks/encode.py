@@ -1,4 +1,4 @@
-"""Encode examples as rows of ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] (Devlin et al. 2019; run_classifier.py)."""
+"""Encode examples as token ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] (Devlin et al. 2019; run_classifier.py)."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -12,14 +12,14 @@ from bertzoo.tasks.rows import Rows
 from bertzoo.tasks.task import Example, Kind, Label
 
 _TOGETHER = 10_000  # texts per call of the tokenizer
-LEAST = 5  # [CLS], two [SEP] and a token of each text
+LEAST = 5  # least max_length: [CLS], two [SEP] and a token of each text
 
 
 def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind, padding: int = 0) -> Rows:
-    """Encode examples as rows, cut to max_length tokens; raises ConfigError if that leaves no room for two texts.
+    """Return examples as rows of at most `max_length` tokens; raises ConfigError if that is too short for two texts.
 
-    A second text without tokens is left out, as in BERT's code. The rows have labels if every example has one.
-    padding: as in Rows.
+    A second text without tokens is left out, as in BERT's code. The rows have labels if every example has a label.
+    padding: least number of padding tokens after a row, as in Rows.
     """
     if max_length < LEAST:
         raise ConfigError(f"max_length = {max_length} leaves no room for two texts. Use at least {LEAST}.")
@@ -47,6 +47,7 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, k
     )
 
 
+# The fields ids, middle, lengths, first and cut of Rows.
 _Made = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
@@ -68,7 +69,7 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -
 
 
 def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _Made:
-    """Encode examples with words, and mark each word's first token; a word without tokens becomes [UNK]."""
+    """Return ids, middle, lengths, first and cut of Rows for examples with words. Words without tokens become [UNK]."""
     words = sorted({word for example in examples for word in example.words or ()})
     unknown = np.array([tokenizer.specials.unk], np.int32)
     pieces = {w: p if len(p) else unknown for w, p in zip(words, _tokenised(tokenizer, words), strict=True)}
@@ -88,7 +89,7 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) 
 
 
 def _of_words(labels: Sequence[Label], first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the labels of T tokens, (T,): each word's label at its first token, if that was not cut off; else 0."""
+    """Return the labels of the T tokens of all rows, (T,): the word's label at each word's first token, else 0."""
     ends = np.cumsum(lengths)
     kept = [int(first[end - length : end].sum()) for end, length in zip(ends, lengths, strict=True)]
     tags = np.zeros(len(first), np.int32)
@@ -102,9 +103,10 @@ def _tokenised(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
 
 
 def truncated(a: np.ndarray, b: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many tokens two texts keep if the longer one loses its last token until both fit.
+    """Return how many tokens the first and the second text of each pair keep, (N,) each, to fit into `room` tokens.
 
-    Of equally long texts the second loses one. So the shorter stays whole, or both get half of the room.
+    a, b: numbers of tokens (N,). As in BERT's code, the longer text, or the second of equal ones, loses its last token
+    until both fit. So the shorter text stays whole, or both get half of the room.
     """
     a_half, b_half = room - room // 2, room // 2
     fits = a + b <= room

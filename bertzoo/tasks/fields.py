@@ -1,4 +1,4 @@
-"""Check and convert table cells: text, label, number, words. Errors name the place and the column."""
+"""Convert table cells to texts, labels, numbers or lists. Errors name the `place` (file and row) and the `column`."""
 
 import math
 import numbers
@@ -38,7 +38,10 @@ def nonblank(cell: Any, place: str, column: str) -> str:
 
 
 def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) -> str:
-    """The label in a cell as text; `names`, if any, translate integers. Raises UserError if there is no label."""
+    """Return the label in a cell as text. If there are `names`, an integer stands for the name at this index.
+
+    Raises UserError if the cell holds no label.
+    """
     integer = isinstance(cell, numbers.Integral) and not isinstance(cell, bool)
     # -1 stands for no label in Hugging Face's and TFDS's test splits.
     if cell is None or cell == "" or (integer and names and cell == -1):
@@ -60,7 +63,7 @@ def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) ->
 
 
 def label_index(label: str, index: Mapping[str, int], place: str, column: str) -> int:
-    """The index of a label; raises UserError naming the known labels if it is unknown."""
+    """Return `index[label]`; raises UserError naming the labels in `index` if `label` is not among them."""
     if label not in index:
         known = ", ".join(list(index)[:20])
         raise UserError(
@@ -70,7 +73,7 @@ def label_index(label: str, index: Mapping[str, int], place: str, column: str) -
 
 
 def number(cell: Any, place: str, column: str, limits: tuple[float, float] | None = None) -> float:
-    """Return a cell as a number; raises UserError unless it fits float32 and lies within `limits`."""
+    """Return a cell as a number; raises UserError unless it fits float32 and lies within `limits` (least, greatest)."""
     if cell is None or cell == "":
         raise _missing(place, column)
     try:
@@ -89,7 +92,7 @@ def number(cell: Any, place: str, column: str, limits: tuple[float, float] | Non
 
 
 def listed(cell: Any, place: str, column: str) -> list[Any]:
-    """The items of a cell: a list, or text separated by spaces. Raises UserError if there are none."""
+    """Return the items of a cell: a list, or words separated by spaces. Raises UserError if there are none."""
     values = cell.split() if isinstance(cell, str) else cell
     if not isinstance(values, list | tuple) or not values:
         raise UserError(f"{place} has no words in the column {column!r}. Separate them by spaces, or use a list.")

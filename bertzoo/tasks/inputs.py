@@ -1,4 +1,4 @@
-"""Read texts to predict from lines, from the command line or from a table."""
+"""Read examples for prediction from lines of text, from the command line or from a table."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -10,16 +10,16 @@ from bertzoo.tasks.task import Example
 
 
 class InputForm(NamedTuple):
-    """The input of a model: two texts (`pair`), a text split into `words`, or one text."""
+    """What a model reads in each example: two texts (`pair`), a text split into words (`words`), or else one text."""
 
     pair: bool = False
     words: bool = False
 
 
 def from_lines(lines: Iterable[str], form: InputForm, name: str) -> list[Example]:
-    """Return an example per line, even an empty one; a tab separates a pair's texts. Quotation marks have no meaning.
+    """Return an example per line, even an empty one; a tab separates a pair's texts. Quotation marks are kept.
 
-    Raises UserError naming the line of a pair without exactly one tab.
+    name: of the source, in messages. Raises UserError naming the line of a pair without exactly one tab.
     """
     examples = []
     for number, line in enumerate(lines, 1):
@@ -31,7 +31,7 @@ def from_lines(lines: Iterable[str], form: InputForm, name: str) -> list[Example
 
 
 def from_stdin(stream: Iterable[str], form: InputForm) -> list[Example]:
-    """Read examples from standard input as `from_lines` does; raises UserError if it is not UTF-8."""
+    """Return the examples that `from_lines` reads from standard input; raises UserError if the input is not UTF-8."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale is
     try:
@@ -41,7 +41,7 @@ def from_stdin(stream: Iterable[str], form: InputForm) -> list[Example]:
 
 
 def from_texts(texts: Sequence[str], form: InputForm) -> list[Example]:
-    """An example per text or, for pairs, per two texts; raises UserError if their number is odd."""
+    """Return an example per text or, for pairs, per two texts; raises UserError if pairs get an odd number of texts."""
     step = 1 + form.pair
     if len(texts) % step:
         raise UserError(f"{len(texts)} texts do not make pairs. Give an even number of texts.")
@@ -49,7 +49,11 @@ def from_texts(texts: Sequence[str], form: InputForm) -> list[Example]:
 
 
 def from_table(name: str, columns: Sequence[str], form: InputForm, *, header: bool = True) -> list[Example]:
-    """One example per row of a TSV, CSV, JSONL, Parquet or CoNLL file; raises UserError naming row and column."""
+    """Return an example per row of the TSV, CSV, JSONL, Parquet or CoNLL file `name`.
+
+    columns: of the one or two texts; header: whether a .tsv or .csv has column names. Raises UserError naming row and
+    column.
+    """
     examples = []
     for nth, (place, cells) in enumerate(readers.read_table(name, header=header).valid_rows(columns)):
         if form.words and isinstance(cells[0], list):

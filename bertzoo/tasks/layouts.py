@@ -14,10 +14,11 @@ _ENTAILMENT_LABELS: dict[str, Any] = {"labels": ENTAILMENT, "hub_names": ENTAILM
 
 @dataclass(frozen=True, kw_only=True)
 class GlueLayout:
-    """A task's files and columns, in GLUE's TSVs and on the hub (Hugging Face and TFDS).
+    """The files, columns and labels of a task in GLUE's TSV files and on the "hub" (Hugging Face and TFDS).
 
-    folders: names of the task's folder, in any case. tsv: text columns; tsv_test: those of test, if they differ.
-    hub: text columns on the hub; hub_names: its class names, by its integers; hub_labels: GLUE's label for each.
+    folders: names of the task's folder, in upper or lower case. tsv: columns of the texts in a TSV; tsv_test: in the
+    test TSV, if they differ. hub: columns of the texts on the hub; hub_names: names of the hub's integer labels, in
+    order; hub_labels: GLUE's label for each of these names.
     """
 
     name: str
@@ -41,7 +42,7 @@ class GlueLayout:
 
     @property
     def aliases(self) -> dict[str, str]:
-        """GLUE's labels by the hub's class names."""
+        """GLUE's label for each class name on the hub."""
         return dict(zip(self.hub_names, self.hub_labels, strict=True))
 
 

@@ -1,6 +1,6 @@
-"""Scores of predictions, by scikit-learn and scipy, in points from -100 or 0 to 100, as papers print them.
+"""Metrics of predictions. All but `mse` are in points, as papers print them: percentages, or 100 times a correlation.
 
-Both libraries take a second to import, so each function imports what it needs.
+scikit-learn and scipy compute most of them. Each library takes a second to import, so functions import what they need.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,19 +16,19 @@ Tags = Sequence[Sequence[str]]  # by example and word
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """The share of correct predictions, in points."""
+    """Return the percentage of correct predictions."""
     import sklearn.metrics
 
     return 100 * float(sklearn.metrics.accuracy_score(labels, predictions))
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """The F1 of class 1, for tasks with two classes; 0 if class 1 is never predicted correctly."""
+    """Return the F1 of class 1, in percent, for tasks with two classes; 0 if class 1 is never predicted correctly."""
     return _f1(labels, predictions)
 
 
 def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """The mean F1 of the classes that occur among labels or predictions."""
+    """Return the mean F1, in percent, of the classes that occur among labels or predictions."""
     return _f1(labels, predictions, average="macro")
 
 
@@ -40,21 +40,21 @@ def _f1(true: Any, predicted: Any, **options: Any) -> float:
 
 
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews' correlation of two classes or more; 0 if all predictions, or all labels, are the same."""
+    """Return 100 times Matthews' correlation of two or more classes; 0 if all predictions, or all labels, are equal."""
     import sklearn.metrics
 
     return _correlation(sklearn.metrics.matthews_corrcoef, labels, predictions)
 
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson's correlation; 0 if all predictions, or all labels, are the same, where it is undefined."""
+    """Return 100 times Pearson's correlation; 0 if all predictions, or all labels, are equal."""
     import scipy.stats
 
     return _correlation(lambda *both: scipy.stats.pearsonr(*both)[0], predictions, labels)
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Spearman's rank correlation, with the mean rank for ties; 0 where Pearson's is undefined."""
+    """Return 100 times Spearman's rank correlation (mean rank for ties); 0 if all predictions, or labels, are equal."""
     import scipy.stats
 
     return _correlation(lambda *both: scipy.stats.spearmanr(*both)[0], predictions, labels)
@@ -67,25 +67,28 @@ def _correlation(measure: Callable[..., Any], first: np.ndarray, second: np.ndar
 
 
 def mse(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """The mean squared error, not in points."""
+    """Return the mean squared error, in the labels' unit squared."""
     return float(np.mean(np.square(predictions - labels)))
 
 
 def word_accuracy(predictions: Tags, labels: Tags) -> float:
-    """The share of words with the correct tag, in points."""
+    """Return the percentage of words with the correct tag."""
     correct = [p == t for ps, ts in zip(predictions, labels, strict=True) for p, t in zip(ps, ts, strict=True)]
     return 100 * sum(correct) / len(correct)
 
 
 def word_f1(predictions: Tags, labels: Tags) -> float:
-    """The micro-averaged F1 of all tags but O, word by word."""
+    """Return the micro-averaged F1, in percent, over the words of all tags but O; 0 if all tags are O."""
     predicted, true = ([tag for tags in both for tag in tags] for both in (predictions, labels))
     inside = sorted({*predicted, *true} - {OUTSIDE, _CUT})
     return _f1(true, predicted, labels=inside, average="micro") if inside else 0.0
 
 
 def entity_f1(predictions: Tags, labels: Tags) -> float:
-    """F1 of whole entities, correct in type, start and end, as CoNLL's script counts them (IOB1, IOB2, IOBES)."""
+    """Return the F1, in percent, of entities, each correct if type, start and end are.
+
+    As in CoNLL's script, tags may be IOB1, IOB2 or IOBES.
+    """
     predicted, true = (
         {(i, *span) for i, tags in enumerate(both) for span in entities(tags)} for both in (predictions, labels)
     )
@@ -93,7 +96,7 @@ def entity_f1(predictions: Tags, labels: Tags) -> float:
 
 
 def entities(tags: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Yield (type, first word, last word) of every entity; a tag without a prefix counts as I-."""
+    """Yield (type, first word's index, last word's index) of every entity; a tag without a prefix counts as I-."""
     start, kind, before = 0, "", OUTSIDE
     for place, tag in enumerate([*tags, OUTSIDE]):
         prefix, name = _split_tag(tag)
@@ -112,7 +115,7 @@ def _split_tag(tag: str) -> tuple[str, str]:
     return (prefix, name) if dash and prefix in ("B", "I", "E", "S") else ("I", tag)
 
 
-# By kind of task, the metrics by name; the first one is the default.
+# By kind of task, the metrics by name; the first metric is the default.
 METRICS: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {"accuracy": accuracy, "f1": f1, "f1_macro": f1_macro, "matthews": matthews},
     "regression": {"pearson": pearson, "spearman": spearman, "mse": mse},
@@ -121,16 +124,17 @@ METRICS: dict[str, dict[str, Callable[..., float]]] = {
 
 
 def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
-    """Compute the task's metrics, by name and in points.
+    """Return the scores of the task's metrics, by name; all but `mse` are in points.
 
-    predictions, labels: (N,) classes or numbers; for tags a sequence per example, -1 for a word that was cut off, which
-    counts as wrong. Raises ValueError if they differ in length, are empty, or hold a number that is not finite.
+    predictions, labels: (N,) class indices or numbers; for tags a sequence of indices per example, -1 for a word that
+    was cut off, which counts as wrong. Raises ValueError if both differ in length, are empty, or hold a number that is
+    not finite.
     """
     return scores_of(task.kind, task.metrics, task.labels, predictions, labels)
 
 
 def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions: Any, labels: Any) -> dict[str, float]:
-    """Compute the metrics `names` of a kind of task as in `score`; tags: labels of words, in the logits' order."""
+    """Return the scores of the metrics `names` for a kind of task, as in `score`; tags: all tags of words, by index."""
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(f"{len(predictions)} predictions for {len(labels)} labels")
     if kind == "tokens":
@@ -147,10 +151,10 @@ def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions:
 
 
 def in_points(name: str) -> bool:
-    """Whether the figure `name` is a score in points, where higher is better: no squared error, no threshold."""
+    """Return whether the figure `name` is in points, where higher is better; false for mse and for thresholds."""
     return name != "mse" and not is_threshold(name)
 
 
 def is_threshold(name: str) -> bool:
-    """Whether the figure `name` is a threshold: the null odds above which no answer is given."""
+    """Return whether the figure `name` is a threshold of null odds (scores of "no answer"), as in `best_f1_thresh`."""
     return name.endswith("_thresh")

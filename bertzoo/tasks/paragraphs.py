@@ -1,4 +1,4 @@
-"""Paragraphs as tokens, sliding windows over them (BERT §4.2, run_squad.py), and the text of a span."""
+"""Tokens of paragraphs, sliding windows over them (BERT §4.2, run_squad.py), and the text at a window's positions."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from bertzoo.tasks.squad import Question
 
 
 class Pieces(NamedTuple):
-    """A paragraph's n tokens and w words. ids: (n,); offsets: (n,2), each token's start and end in the text; words:
-    (w + 1,), each word's first token, and n; places: (w,2), each word's start and end in the text.
+    """A paragraph's n tokens and w words. ids: (n,), token ids; offsets: (n,2), each token's start and end in the text,
+    in characters; words: (w + 1,), index of each word's first token, and n; places: (w,2), `offsets` of the words.
     """
 
     ids: np.ndarray
@@ -22,11 +22,12 @@ class Pieces(NamedTuple):
 
 
 class Window(NamedTuple):
-    """One row: the question, `size` tokens of the paragraph from token `first` on, and `[SEP]`.
+    """One row: `[CLS] question [SEP]`, `size` tokens of the paragraph from token `first` on, and `[SEP]`.
 
-    question: its index; context: position of these tokens in the row; number: the window's number in its
-    paragraph; owners (n,): for every token of the paragraph, the `number` of the window with its maximum context;
-    start, end: the answer's first and last position, both 0 ([CLS]) if it is not inside.
+    question: index of the question; context: position in the row at which the paragraph's tokens begin; number: the
+    window's index among the paragraph's windows; owners: for each token of the whole paragraph, the `number` of the
+    window with most context around it (`max_context`); start, end: positions in the row of the answer's first and last
+    token, both 0 ([CLS]) if the answer is not in the window.
     """
 
     question: int
@@ -40,29 +41,29 @@ class Window(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The row's length without padding."""
+        """Number of tokens in the row, without padding."""
         return self.context + self.size + 1
 
     @property
     def best(self) -> np.ndarray:
-        """(size,) bool: whether each token has its maximum context in this window."""
+        """Whether this window has most context for each of its paragraph tokens (`max_context`), (size,) bool."""
         return self.owners[self.first : self.first + self.size] == self.number
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Paragraphs:
-    """Questions, the windows of their paragraphs in the same order, and the tokens (`pieces`) of each paragraph."""
+    """Questions, windows over their paragraphs in the questions' order, and `pieces`, tokens by paragraph text."""
 
     questions: Sequence[Question]
     windows: list[Window]
     pieces: Mapping[str, Pieces]
 
     def text(self, row: int, start: int, end: int) -> str:
-        """The paragraph's text at the positions `start` to `end` (included) of a row."""
+        """Return the paragraph's text at the positions `start` to `end` (included) of the window with index `row`."""
         return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
 
     def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """The start and end, in the paragraph, of the text that `text` returns."""
+        """Return the character offsets in the paragraph (start, end) of the text that `text` returns."""
         window = self.windows[row]
         context, shift = self.questions[window.question].context, window.first - window.context
         (first, _), (_, last) = self.pieces[context].offsets[[start + shift, end + shift]].tolist()
@@ -72,7 +73,7 @@ class Paragraphs:
 def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
     """Return (first token, number of tokens) of each window over a paragraph.
 
-    pieces: tokens of the paragraph; room: most tokens of a window; stride: tokens between the starts of two windows.
+    pieces: tokens of the paragraph; room: most tokens of a window; stride: tokens from one window's start to the next.
     """
     parts = []
     first = 0
@@ -86,9 +87,10 @@ def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
-    """(pieces,): for each token the index of the part that maximises min(left, right) + 0.01 · size; the first on ties.
+    """Return, for each token of a paragraph, the index of the window in which it has most context, (pieces,).
 
-    parts: as `cut` returns them; pieces: tokens of the paragraph; left, right: tokens of the part beside the token.
+    Context is min(left, right) + 0.01 · size, from the numbers of the window's tokens before the token, after it, and
+    in all; ties go to the first window. parts: windows as `cut` returns them; pieces: tokens of the paragraph.
     """
     owners, score = np.zeros(pieces, np.int32), np.full(pieces, -1.0)
     for number, (first, size) in enumerate(parts):
@@ -101,5 +103,5 @@ def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
 
 
 def _after_marks(text: str, end: int) -> int:
-    """Move `end` past the combining marks that follow it, which tokens leave out."""
+    """Return `end` moved past the combining marks that follow it in `text`, since tokens leave them out."""
     return next((i for i in range(end, len(text)) if not unicodedata.combining(text[i])), len(text))

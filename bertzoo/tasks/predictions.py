@@ -1,4 +1,4 @@
-"""Convert predictions to records, one per example, and records to JSONL, TSV or SQuAD's JSON."""
+"""Convert predictions to records, a dict per example, and records to JSONL, TSV or SQuAD's JSON."""
 
 import json
 import re
@@ -18,11 +18,12 @@ Records = Iterable[dict[str, Any]]
 def label_records(
     examples: Sequence[Example], labels: Sequence[str], values: Any, chances: Any, cut: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yield a record per example, in order, with `index`, and with `cut` if the text was cut. A class adds `label`,
-    `probability` and `probabilities`; a number adds `number`; words add `words`, `tags` and `probabilities`.
+    """Yield a record per example, in order, with `index` (its key), and with `cut` if the text was cut. A class
+    adds `label`, `probability` and `probabilities`; a number `number`; words `words`, `tags` and `probabilities`.
 
-    values: label indices; numbers, if `labels` is empty; or a tag's index per word, -1 (None in the record) if it was
-    cut off. chances: probability of every label, or of each word's tag. cut: whether each text was cut.
+    values: predicted label indices; numbers, if `labels` is empty; or a tag's index per word, -1 (None in the record)
+    for a word that was cut off. chances: probability of every label, or of each word's tag. cut: whether each text was
+    cut.
     """
     for nth, example in enumerate(examples):
         record: dict[str, Any] = {"index": example.key}
@@ -42,8 +43,9 @@ def label_records(
 
 
 def answer_records(answered: Iterable[Answered]) -> Iterator[dict[str, Any]]:
-    """Yield a record per question, in order: `index`, `answer`, its `start` and `end` in the text, its `probability`
-    among the candidates, and `null_odds` unless None. Start, end and probability are None if they are unknown.
+    """Yield a record per question, in order: `index` (its id), `answer`, the answer's `start` and `end` in the
+    paragraph, its `probability` among the candidates, and `null_odds` unless None. Start, end and probability are None
+    if they are unknown.
     """
     for answer in answered:
         chosen = answer.given
@@ -57,7 +59,7 @@ def answer_records(answered: Iterable[Answered]) -> Iterator[dict[str, Any]]:
 
 
 def squad_json(records: Records) -> Iterator[str]:
-    """Yield SQuAD's JSON: the answers by question id."""
+    """Yield one string, the JSON that SQuAD's scripts read: the answers by question id."""
     answers = {record["index"]: record["answer"] for record in records}
     yield json.dumps(answers, indent=1, ensure_ascii=False)
 
@@ -68,7 +70,7 @@ def jsonl(records: Records) -> Iterator[str]:
 
 
 def tsv(records: Records) -> Iterator[str]:
-    """Yield a header of the records' columns, and a line per record; tabs and line breaks in cells become spaces."""
+    """Yield a header with the names of columns, and a line per record; tabs and line breaks in cells become spaces."""
     for nth, record in enumerate(records):
         columns = [name for name in _COLUMNS if name in record]
         if not nth:

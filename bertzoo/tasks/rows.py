@@ -1,4 +1,4 @@
-"""Encoded rows: batch them in a few lengths, and restore outputs to the order of the examples."""
+"""Encoded examples (rows): batch them in a few lengths, and restore a model's outputs to the order of the examples."""
 
 import functools
 import hashlib
@@ -13,12 +13,12 @@ import numpy as np
 from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import Specials
 
-_ROWS, _BATCHES = 1, 2  # random streams
-MULTIPLE = 8  # lengths of batches are multiples of it, or max_length
+_ROWS, _BATCHES = 1, 2  # keys of the random streams that shuffle rows and batches
+MULTIPLE = 8  # lengths of batches are multiples of this number, or max_length
 
 
 class Slot(NamedTuple):
-    """The plan of a batch: indices of its rows, at most as many as the batch size, and the length it is padded to."""
+    """The plan of a batch: indices of its rows, at most as many as the batch size, and the length after padding."""
 
     rows: np.ndarray
     length: int
@@ -26,12 +26,13 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """N rows with T tokens in all, concatenated.
+    """N encoded examples with T tokens in all, concatenated.
 
-    ids: (T,) int32. lengths: (N,), tokens of a row; middle: (N,), those before its second text, or all without one.
-    cut: (N,) bool, whether texts are cut. label: (N,) int32 or float32, for words (T,) int32, or None. first: (T,)
-    bool, the first token of each word; words: (N,), number of words; both None without words. padding: least number of
-    padding tokens after a row, up to max_length. A model that sees them then computes the same in any batch.
+    ids: (T,) int32. lengths: (N,), number of tokens of a row; middle: (N,), number of tokens before the second text, or
+    of all tokens. cut: (N,) bool, whether texts were cut. label: (N,) int32 or float32, for words (T,) int32, or None.
+    first: (T,) bool, the first token of each word; words: (N,), number of words; both None without words. padding:
+    least number of padding tokens after a row, up to max_length. With enough padding, a model that reads padding
+    computes the same for a row in any batch.
     """
 
     keys: tuple[str, ...]
@@ -51,25 +52,26 @@ class Rows:
 
     @functools.cached_property
     def starts(self) -> np.ndarray:
-        """(N,) the index of each row's first token."""
+        """Index in `ids` of each row's first token, (N,)."""
         return np.cumsum(self.lengths) - self.lengths
 
     @functools.cached_property
     def held(self) -> np.ndarray:
-        """(N,) the least length of a batch that may hold each row."""
+        """Least length of a batch that may hold each row, (N,)."""
         return np.minimum(self.lengths + self.padding, self.max_length)
 
     @property
     def digest(self) -> str:
-        """A hash of the ids and the labels, in hexadecimal."""
+        """SHA-256 of the ids, the lengths and the labels, in hexadecimal."""
         arrays = [self.ids, self.lengths, self.middle, *([] if self.label is None else [self.label])]
         return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        """Plan the batches of an epoch: every row once, in batches of `lengths`, at most one of them not full.
+        """Return the plan of an epoch's batches: every row once, in batches of `lengths`, at most one of them not full.
 
-        A pure function of its arguments. Without a seed, rows are ordered by length. With a seed, rows are shuffled and
-        go to the shortest length that holds them; rows left over go to the next length. Then batches are shuffled.
+        Without a seed, rows are ordered by length. With a seed, rows are shuffled, and go to the shortest length that
+        holds them. Rows that do not fill a batch go to the next length. Then batches are shuffled. Equal arguments give
+        equal batches.
         """
         if len(self) and (longest := int(self.held.max())) > max(lengths):
             raise ValueError(f"a row of {longest} tokens does not fit the lengths {list(lengths)}")
@@ -92,7 +94,10 @@ class Rows:
         return Slot(rows, int(sizes[np.searchsorted(sizes, self.held[rows].max())]))
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
-        """The arrays of a batch; rows beyond those of the slot have only [CLS] and weight 0."""
+        """Return the arrays of a planned batch, by name.
+
+        Rows added to reach `batch_size` have only [CLS] and weight 0.
+        """
         count, length = len(slot.rows), slot.length
         inside = np.arange(length) < self.lengths[slot.rows, None]
         places = np.where(inside, self.starts[slot.rows, None] + np.arange(length), 0)
@@ -119,7 +124,7 @@ class Rows:
     def batches(
         self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the batches of `plan`."""
+        """Yield the arrays of each batch that `plan` returns."""
         return (self.batch(slot, batch_size) for slot in self.plan(batch_size, lengths, seed, epoch))
 
     def restore(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> np.ndarray:
@@ -131,7 +136,7 @@ class Rows:
         return found[np.argsort(order)]
 
     def restore_words(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Restore (B,L) outputs by token to one array per example, by word; -1 for words that were cut off."""
+        """Return, per example, the output at each word's first token, -1 if it was cut off. outputs: (B,L) each."""
         assert self.first is not None and self.words is not None
         longest = max(slot.length for slot in slots)
         restored = self.restore(slots, [np.pad(out, ((0, 0), (0, longest - out.shape[1]))) for out in outputs])
@@ -145,7 +150,7 @@ class Rows:
 def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple[int, ...]:
     """Return at most `buckets` lengths of batches that hold all rows with the least padding.
 
-    Lengths are multiples of MULTIPLE, or max_length. One bucket means max_length, to which the papers' codes pad.
+    Lengths are multiples of MULTIPLE, or max_length. One bucket means only max_length, to which BERT's code pads.
     """
     if buckets < 1:
         raise ValueError(f"buckets = {buckets} is less than 1")
@@ -153,11 +158,11 @@ def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple
         return (max_length,)
     held = np.minimum(-(-np.concatenate([part.held for part in rows]) // MULTIPLE) * MULTIPLE, max_length)
     sizes, counts = (found.tolist() for found in np.unique(held, return_counts=True))
-    shorter = [0, *itertools.accumulate(counts)]  # by n, the number of rows of the first n sizes
+    shorter = [0, *itertools.accumulate(counts)]  # shorter[n]: number of rows of the first n sizes
 
     @functools.cache
     def best(upto: int, left: int) -> tuple[float, tuple[int, ...]]:
-        """The fewest tokens, padding included, of the first `upto` sizes' rows in `left` lengths, and these lengths."""
+        """Return the fewest tokens, with padding, for rows of the first `upto` sizes, and the `left` lengths used."""
         if not upto or not left:
             return (0 if not upto else math.inf), ()
         below = ((best(start, left - 1), (shorter[upto] - shorter[start]) * sizes[upto - 1]) for start in range(upto))

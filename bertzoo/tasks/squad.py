@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions on paragraphs, from their JSON, Parquet or TFDS."""
+"""Read the questions of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018) from JSON, Parquet or TFDS."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,16 +17,17 @@ _PARTS = {"train": "train", "dev": "validation"}  # Hugging Face's and TFDS's na
 
 
 class Answer(NamedTuple):
-    """An answer's text, and the offset of its first character in the paragraph, or None if it does not occur there."""
+    """An answer's text, and the offset of its first character in the paragraph, or None if it does not occur."""
 
     text: str
     start: int | None
 
 
 class Question(NamedTuple):
-    """A question on a paragraph; `place` is its name in messages, `key` its id.
+    """A question on a paragraph. key: id; context: the paragraph; place: the question's name in messages.
 
-    answers: the annotators'; the first one is the target. impossible: whether it is known to have no answer.
+    answers: of several annotators; the first answer is the target in training. impossible: whether the question is
+    known to have no answer. article: title of the paragraph's article, by which `hold_out` chooses.
     """
 
     key: str
@@ -44,11 +45,10 @@ class Question(NamedTuple):
 
 
 def load_squad(source: Path | str, split: Literal["train", "dev"], version: Version) -> list[Question]:
-    """Load the questions of a split, in order.
+    """Return the questions of a split, in the order of the file.
 
-    source: a file, a directory that holds it under its published name as JSON or Parquet, or `tfds:squad`. Raises
-    UserError if the file is missing, is damaged, or does not match the version: 1.1 with an unanswerable question, or
-    2.0 without one.
+    source: a file, a directory with the published JSON or Parquet files, or `tfds:squad`. Raises UserError if the file
+    is missing, damaged, or of another version: 1.1 with an unanswerable question, or 2.0 without unanswerable ones.
     """
     if str(source).startswith(tfds.PREFIX):
         origin, questions = source, _read_tfds(str(source), split)
@@ -66,7 +66,7 @@ def load_squad(source: Path | str, split: Literal["train", "dev"], version: Vers
 
 
 def read_questions(file: Path) -> list[Question]:
-    """Read the questions of a JSON or Parquet file; raises UserError if it is missing or damaged."""
+    """Return the questions of a JSON or Parquet file; raises UserError if it is missing or damaged."""
     if file.suffix != readers.PARQUET:
         return check_questions(list(_read_json(file)), str(file))
     table = readers.read_table(file)
@@ -75,9 +75,9 @@ def read_questions(file: Path) -> list[Question]:
 
 
 def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
-    """The questions to keep and, from about a `share` of the articles, those to hold out.
+    """Return the questions to keep, and those to hold out, which are all questions on about a `share` of the articles.
 
-    Articles are chosen by their titles' hashes. Raises UserError if either list is empty.
+    Articles are chosen by the hash of their titles. Raises UserError if either list is empty.
     """
     held = {article for article in {q.article for q in questions} if is_heldout(article, share)}
     parts = [q for q in questions if q.article not in held], [q for q in questions if q.article in held]
@@ -106,7 +106,7 @@ def _find(path: Path, split: str, version: str) -> Path:
 
 
 def check_questions(questions: list[Question], origin: str) -> list[Question]:
-    """Return the questions; raises UserError if there are none or two share an id."""
+    """Return `questions`; raises UserError if there are none or two share an id. origin: the source, in messages."""
     if not questions:
         raise UserError(f"{origin} holds no question. Name another file.")
     places: dict[str, str] = {}
@@ -176,13 +176,13 @@ def _text(table: Any, field: str, place: str) -> str:
 
 
 def _read_tfds(source: str, split: str) -> list[Question]:
-    """Read the examples of `tfds:squad` (`squad/v2.0` for version 2.0) by index, without TensorFlow."""
+    """Return the questions of `tfds:squad` (version 2.0: `tfds:squad/v2.0`), read without TensorFlow."""
     examples = tfds.open_split(source.removeprefix(tfds.PREFIX), _PARTS[split])
     return check_questions(list(_from_rows((_decoded(row) for row in examples), source)), source)
 
 
 def _decoded(value: Any) -> Any:
-    """Convert TFDS's bytes and arrays to text and lists, as JSON has them."""
+    """Return `value` with TFDS's bytes and arrays converted to text and lists, as JSON has them."""
     if isinstance(value, dict):
         return {name: _decoded(inner) for name, inner in value.items()}
     if isinstance(value, bytes):
@@ -192,7 +192,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _from_rows(rows: Iterable[Any], origin: str) -> Iterator[Question]:
-    """Yield questions from rows of Hugging Face's or TFDS's squad, whose answers are a table of two columns."""
+    """Yield the questions in Hugging Face's or TFDS's rows, whose answers are two lists, of texts and of starts."""
     for number, row in enumerate(rows):
         place = f"{origin} row {number}"
         answers = row.get("answers") if isinstance(row, dict) else None

@@ -1,4 +1,4 @@
-"""Exact match and F1 in percent, and prediction files, as the official scripts of SQuAD 1.1 and 2.0 define them."""
+"""Compute exact match and F1, and write prediction files, as the official scripts of SQuAD 1.1 and 2.0 define them."""
 
 import json
 import re
@@ -19,17 +19,17 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalize(text: str) -> str:
-    """Convert a text to lower case, remove ASCII punctuation and then articles, and leave single spaces."""
+    """Return a text in lower case, without ASCII punctuation and the articles a, an and the, with single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact(predicted: str, gold: str) -> float:
-    """Return 1 if both texts are equal after normalisation, else 0."""
+    """Return 1 if both texts are equal after `normalize`, else 0."""
     return float(normalize(predicted) == normalize(gold))
 
 
 def f1(predicted: str, gold: str) -> float:
-    """F1 over the bags of words of the normalised texts; 0 without a common word, even if neither has any word."""
+    """Return the F1, 0 to 1, of two normalised texts' words; 0 without a common word, even if neither has words."""
     ours, theirs = (Counter(normalize(text).split()) for text in (predicted, gold))
     common = (ours & theirs).total()
     if not common:
@@ -39,14 +39,15 @@ def f1(predicted: str, gold: str) -> float:
 
 
 def f1_or_none(predicted: str, gold: str) -> float:
-    """Return `f1`, but 1 if neither text has a word."""
+    """Return `f1`, but 1 if neither normalised text has a word."""
     return f1(predicted, gold) if normalize(predicted) or normalize(gold) else 1.0
 
 
 def score_1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Return `exact_match` and `f1` of SQuAD 1.1; a question scores its best-matching answer, or 0 unpredicted.
+    """Return `exact_match` and `f1` of SQuAD 1.1 in percent, each the best over a question's answers.
 
-    Raises UserError naming a question without an answer.
+    predictions: by question id; a question without a prediction scores 0. Raises UserError naming a question that has
+    no answer.
     """
     totals = {"exact_match": 0.0, "f1": 0.0}
     for question in _counted(questions):
@@ -67,11 +68,12 @@ def score_2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Return `exact`, `f1` and `total` of SQuAD 2.0 over all questions, and over those with (`HasAns_`) and without an
-    answer (`NoAns_`). With null odds, add `best_exact` and `best_f1` and their best thresholds (`_thresh`).
+    """Return `exact` and `f1` of SQuAD 2.0 in percent, and `total`, the number of questions. The keys with the
+    prefix `HasAns_` or `NoAns_` are for the questions with or without an answer only. With null odds, also return the
+    best scores over all thresholds, `best_exact` and `best_f1`, and their thresholds, with the suffix `_thresh`.
 
-    A prediction whose null odds exceed `threshold` counts as "no answer". Raises UserError naming a question without a
-    prediction.
+    predictions, null_odds: by question id. A prediction whose null odds exceed `threshold` counts as "no answer".
+    Raises UserError naming a question without a prediction.
     """
     odds = {question.key: 0.0 for question in questions} if null_odds is None else null_odds
     for question in _counted(questions):
@@ -101,10 +103,10 @@ def best_threshold(
     scores: Mapping[str, float],
     null_odds: Mapping[str, float],
 ) -> tuple[float, float]:
-    """Return the highest score over all thresholds of the null odds, and its threshold.
+    """Return the highest score in percent over all thresholds of the null odds, and the threshold that reaches it.
 
-    As in the official script: the threshold is 0.0 if predicting no answer everywhere scores best, and equal odds are
-    tried one at a time.
+    predictions, scores (0 to 1), null_odds: by question id. As in the official script, the threshold is 0.0 if
+    predicting no answer everywhere scores best, and questions of equal odds are added one at a time.
     """
     current = highest = float(sum(not question.answers for question in questions))
     threshold = 0.0
@@ -119,8 +121,8 @@ def best_threshold(
 
 
 def save(directory: Path, answered: Iterable[Answered]) -> list[Path]:
-    """Write the files that the official scripts read, by question id: the answers and, if decoded with nulls, the null
-    odds. Also write the best candidates, named as in BERT's code. Returns the paths.
+    """Write the files that the official scripts read: answers and any null odds, by question id. Also write the
+    candidates with their scores, in BERT's format. Returns the paths.
     """
     answers = list(answered)
     tables: dict[str, Any] = {PREDICTIONS: {answer.key: answer.text for answer in answers}}
@@ -149,7 +151,7 @@ def _counted(questions: Sequence[Question]) -> Sequence[Question]:
 def _scores(
     questions: Sequence[Question], predictions: Mapping[str, str], metric: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """Return, by question id, the best score over the answers that are not empty after normalisation, else over ""."""
+    """Return, by question id, the best `metric` of a prediction over the question's non-blank answers, or ""."""
     scores = {}
     for question in questions:
         golds = [answer.text for answer in question.answers if normalize(answer.text)] or [""]

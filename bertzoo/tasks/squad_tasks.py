@@ -1,4 +1,4 @@
-"""Tasks with questions: their options, their splits, and their scores by the official scripts."""
+"""Question answering tasks, SQuAD and the user's own: options, splits, and scores by SQuAD's official scripts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ SplitName = Literal["train", "dev", "test"]
 
 @dataclass(frozen=True, kw_only=True)
 class SquadOptions:
-    """The table [squad]: how questions are encoded and answers decoded; rows have up to the run's max_length tokens."""
+    """The config table [squad]: how questions are encoded and answers decoded. Rows have up to `max_length` tokens."""
 
-    # share of the training articles whose questions are the development set, instead of a file; 0: the file
+    # share of the training articles whose questions become the development set; 0: use the development file
     heldout: float = 0.0
     stride: int = Windowing.stride  # tokens between the starts of two windows of a paragraph
-    max_question: int = Windowing.max_question  # tokens of a question; further ones are dropped
+    max_question: int = Windowing.max_question  # most tokens of a question; further tokens are dropped
     longest: int = Decoding.longest  # most tokens of an answer
     # most starts per window, most ends per window (if joint, per start), and most candidate answers per question
     candidates: int = Decoding.candidates
@@ -38,11 +38,11 @@ class SquadOptions:
             raise ConfigError(f"heldout = {self.heldout} is not at least 0 and below 1. Use a share in that range.")
 
     def windowing(self, max_length: int) -> Windowing:
-        """Return these options as a Windowing; raises ConfigError if its constructor does."""
+        """Return a Windowing with these options; raises ConfigError if one is below 1 or `max_length` is too small."""
         return Windowing(max_length=max_length, stride=self.stride, max_question=self.max_question)
 
     def decoding(self, nulls: bool) -> Decoding:
-        """Return these options as a Decoding; raises ConfigError if its constructor does."""
+        """Return a Decoding with these options; raises ConfigError if one is out of range. nulls: as in Decoding."""
         usual = ELECTRA_THRESHOLD if self.joint else Decoding.threshold
         threshold = usual if self.threshold is None else self.threshold
         return Decoding(candidates=self.candidates, longest=self.longest, nulls=nulls, threshold=threshold)
@@ -60,7 +60,7 @@ class QuestionSet(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanTask:
-    """A task with questions whose answers are parts of paragraphs; `read` raises UserError as `Task.read` does.
+    """A task with questions whose answers are parts of paragraphs; `read(split, directory)` returns a split.
 
     nulls: whether some questions have no answer (SQuAD 2.0). dev: whether there is a development file.
     """
@@ -71,7 +71,10 @@ class SpanTask:
     dev: bool = True
 
     def splits(self, directory: Path | str, heldout: float) -> tuple[QuestionSet, QuestionSet]:
-        """The training and development questions; raises UserError if one is missing or dev cannot be scored."""
+        """Return the training and development questions; `heldout`: as in `split`.
+
+        Raises UserError if a file is missing or the development questions cannot be scored.
+        """
         train = self.read("train", directory)
         if heldout:
             kept, held = squad.hold_out(train.questions, heldout)
@@ -82,14 +85,15 @@ class SpanTask:
         return train, dev
 
     def check(self, questions: Sequence[Question]) -> None:
-        """Raise UserError if a question has no answer, unless the task has unanswerable ones."""
+        """Raise UserError if a question has no answer, unless the task has unanswerable questions (`nulls`)."""
         if not self.nulls and (bare := next((q for q in questions if not q.answers), None)):
             raise UserError(f"{bare.place} has no answer, so predictions cannot be scored. Use a split with answers.")
 
     def split(self, split: SplitName, directory: Path | str, heldout: float) -> QuestionSet:
         """Return a split's questions.
 
-        With `heldout`, train and dev are parts of the training data. Without, dev may be the file `directory` itself.
+        heldout: share of the training articles that make up dev, while the others make up train. With 0, dev is the
+        development file, and `directory` may be the path of this file.
         """
         if heldout and split != "test":
             train, held = squad.hold_out(self.read("train", directory).questions, heldout)
@@ -97,22 +101,23 @@ class SpanTask:
         return self.read("train" if split == "dev" and _is_file(directory) else split, directory)
 
     def score(self, questions: Sequence[Question], answered: Sequence[Answered], threshold: float) -> dict[str, float]:
-        """Return `exact_match` and `f1`; with nulls, return `exact`, `f1` and BEST.
+        """Return the official scores of answers in percent: `exact_match` and `f1`.
 
-        With nulls, `exact` and `f1` are the scores at `threshold`, and BEST at the best thresholds.
+        With `nulls`, they are `exact` and `f1` at the `threshold` of null odds, and the best `exact` and `f1` over all
+        thresholds, with the thresholds that reach them (keys in BEST).
         """
         return score_answers(self.nulls, questions, answered, threshold)
 
     @property
     def chosen_by(self) -> str:
-        """The name of the score that chooses the best epoch."""
+        """Name of the development score by which the best epoch is chosen."""
         return "best_f1" if self.nulls else "f1"
 
 
 def score_answers(
     nulls: bool, questions: Sequence[Question], answered: Sequence[Answered], threshold: float
 ) -> dict[str, float]:
-    """Return the scores of `SpanTask.score`. nulls: whether some questions have no answer."""
+    """Return the scores of answers as `SpanTask.score` does. nulls: whether some questions have no answer."""
     if not nulls:
         return score_1(questions, {answer.key: answer.text for answer in answered})
     odds = {answer.key: answer.null_odds or 0.0 for answer in answered}

@@ -1,4 +1,4 @@
-"""A submission to GLUE's leaderboard (gluebenchmark.com): a zip with one TSV per test set."""
+"""Write a submission to GLUE's leaderboard (gluebenchmark.com): a zip with one TSV per test set."""
 
 import io
 import math
@@ -39,10 +39,10 @@ def write_submission(
     wnli: Wnli = "majority",
     rows: Mapping[str, int] | None = None,
 ) -> None:
-    """Write the zip; raises UserError for missing test sets and rows, and for values that are not labels.
+    """Write the zip; raises UserError for missing test sets or rows, and for predictions that are not labels.
 
-    predictions: by name in FILES and example key, the label's index or the number. wnli: "majority" predicts WNLI's
-    most common label, as papers do, and needs no predictions. rows: by name, sizes of test sets that differ from FILES.
+    predictions: label's index or number by test set (name in FILES) and example key. wnli: "majority" predicts WNLI's
+    most common label, as papers do, and needs no predictions. rows: number of rows by test set, if not as in FILES.
     """
     tables = dict(predictions)
     check_files(tables, wnli)
@@ -60,7 +60,7 @@ def write_submission(
 
 
 def check_files(names: Collection[str], wnli: Wnli) -> None:
-    """Raise UserError unless `names` are exactly the test sets in FILES; wnli is optional under "majority"."""
+    """Raise UserError unless `names` are the test sets in FILES; WNLI may be missing if `wnli` is "majority"."""
     if missing := [name for name in FILES if name not in names and not (name == "wnli" and wnli == "majority")]:
         raise UserError(f"the submission lacks predictions for {', '.join(missing)}. Fine-tune on these tasks too.")
     if unknown := sorted(set(names) - set(FILES)):
@@ -70,7 +70,7 @@ def check_files(names: Collection[str], wnli: Wnli) -> None:
 
 
 def check_rows(name: str, keys: Collection[str], rows: Mapping[str, int] | None = None) -> None:
-    """Raise UserError unless `keys` number all rows of a test set: "0", "1", …; rows: as in `write_submission`."""
+    """Raise UserError unless `keys` are "0", "1", …, one per row of the test set; rows: as in `write_submission`."""
     count = _row_count(name, rows)
     expected, present = [str(index) for index in range(count)], set(keys)
     if twice := [key for key, times in Counter(list(keys)).items() if times > 1]:
@@ -94,7 +94,7 @@ def _row_count(name: str, rows: Mapping[str, int] | None) -> int:
 
 
 def _cell(name: str, key: str, value: int | float) -> str:
-    """Format a label's index as the label, or a number; raises UserError for other values."""
+    """Return a prediction as text: the label at index `value`, or a number. Raises UserError for other values."""
     task = GLUE[name.partition("_")[0]]
     if task.range:
         if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""A task: the files of its examples, its labels and its metrics."""
+"""Tasks that predict labels, numbers or word tags: their files, labels and metrics, and their examples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ Label = int | float | tuple[int, ...] | None
 class Example(NamedTuple):
     """One or two texts, or the words of a text, and their label.
 
-    key: the row's index, by which a submission names it; label: the index in the task's labels (for words, a tuple
-    of indices), a number for a regression, or None if unknown.
+    key: the row's index, as in submissions; label: the index in the task's labels (for words, a
+    tuple of indices), a number for a regression, or None if unknown.
     """
 
     key: str
@@ -26,7 +26,7 @@ class Example(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text or the two texts that are not empty."""
+        """The one or two texts, without empty ones."""
         return tuple(filter(None, (self.text_a, self.text_b)))
 
 
@@ -41,10 +41,10 @@ class SplitExamples(NamedTuple):
 class Task:
     """A task with labels. `read(split, directory)` raises UserError naming file and line, or where to put the file.
 
-    labels: in the order of the logits, as the leaderboard spells them; aliases: from other names to labels. metrics:
-    names in metrics.py. pair: whether examples have two texts; symmetric: whether their order is irrelevant. range:
-    limits of a regression's labels, to which predictions are clipped. train, dev, test: the parts of each split, such
-    as dev_matched; empty without the split.
+    labels: in the order of the logits, as the leaderboard spells them; aliases: labels by other names for them.
+    metrics: names in `METRICS` (metrics.py). pair: whether examples have two texts; symmetric: whether their order is
+    irrelevant. range: limits of a regression's labels, to which predictions are clipped. train, dev, test: names of the
+    data sets that form each split, such as dev_matched and dev_mismatched; empty if there is no such split.
     """
 
     name: str
@@ -61,7 +61,10 @@ class Task:
     test: tuple[str, ...] = ("test",)
 
     def parts(self, split: str) -> tuple[str, ...]:
-        """The parts of train, dev or test; any other `split` is itself a part. Raises UserError if there are none."""
+        """Return the names of the data sets that form train, dev or test. Any other `split` is itself such a name.
+
+        It is then returned alone. Raises UserError if the task has no such split.
+        """
         parts = {"train": self.train, "dev": self.dev, "test": self.test}.get(split, (split,))
         if not parts:
             advice = " Name a file with --input." if self.name == "own" else ""
@@ -70,7 +73,7 @@ class Task:
 
 
 def double_unordered(examples: Sequence[Example]) -> list[Example]:
-    """The examples, followed by each with its texts swapped (ELECTRA's `double_unordered`)."""
+    """Return the examples, followed by copies with the two texts swapped (ELECTRA's `double_unordered`)."""
     swapped = (
         e._replace(key=str(len(examples) + i), text_a=e.text_b or "", text_b=e.text_a) for i, e in enumerate(examples)
     )

@@ -15,18 +15,18 @@ from bertzoo.tasks.paragraphs import Paragraphs, Pieces, Window, cut, max_contex
 from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.squad import Question
 
-_WORD = re.compile("[^ \t\r\n\u202f]+")  # characters that are not spaces in BERT's code
+_WORD = re.compile("[^ \t\r\n\u202f]+")  # a word: characters that are not spaces in BERT's code
 _NOWHERE = (-1, -1)  # stands for "no answer" in place of the first and last token
 _AT_ONCE = 4096  # texts per call of the tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windowing:
-    """How paragraphs are cut: rows `[CLS] question [SEP] part [SEP]` whose parts start `stride` tokens apart."""
+    """How paragraphs are cut into rows `[CLS] question [SEP] part [SEP]`: the parts start `stride` tokens apart."""
 
-    max_length: int = 384
+    max_length: int = 384  # most tokens of a row
     stride: int = 128
-    max_question: int = 64  # tokens; further ones are dropped
+    max_question: int = 64  # most tokens of a question; further tokens are dropped
 
     def __post_init__(self) -> None:
         for name in ("stride", "max_question"):
@@ -41,8 +41,9 @@ class Windowing:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows(Paragraphs):
-    """The windows of questions, in the questions' order, and their Rows. skipped: number of questions without a window,
-    by reason. unknown: indices of questions without a usable target, whose windows weigh 0; None without labels.
+    """The windows of questions, in the questions' order, and the Rows that hold their ids. skipped: number of questions
+    without a window, by reason. unknown: indices of questions without a usable answer, whose windows have weight 0 in
+    batches; None without labels.
     """
 
     rows: Rows
@@ -51,18 +52,18 @@ class Windows(Paragraphs):
 
     @property
     def digest(self) -> str:
-        """A hash of the rows and the answers, in hexadecimal."""
+        """SHA-256 of the rows, the answers and the answers' positions, in hexadecimal."""
         known = [(question.impossible, *(answer.text for answer in question.answers)) for question in self.questions]
         spans = [(window.question, window.start, window.end) for window in self.windows]
         return hashlib.sha256(json.dumps([self.rows.digest, known, spans]).encode()).hexdigest()
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        """Plan batches of windows as `Rows.plan` does."""
+        """Return a plan of batches of windows, as `Rows.plan` does."""
         return self.rows.plan(batch_size, lengths, seed, epoch)
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
-        """Return `Rows.batch`, and with labels `start`, `end` (B,) int32 and `answerable` (B,) float32: whether the
-        question has an answer, in this window or another.
+        """Return the arrays of `Rows.batch`. With labels, add the answers' positions `start` and `end`, (B,) int32, and
+        `answerable` (B,) float32: whether the question has an answer, in this window or another.
         """
         batch = self.rows.batch(slot, batch_size)
         if self.unknown is not None:
@@ -78,7 +79,7 @@ class Windows(Paragraphs):
     def restore(
         self, slots: Sequence[Slot], outputs: Sequence[Mapping[str, np.ndarray]]
     ) -> list[dict[str, np.ndarray]]:
-        """Return batches' outputs as one dict per window, in order; raises ValueError if windows are missing."""
+        """Return batches' outputs (B,...) as one dict per window, in order; raises ValueError if one is missing."""
         places = self.rows.restore(slots, [np.arange(len(slot.rows)) for slot in slots])
         batches = self.rows.restore(slots, [np.full(len(slot.rows), i) for i, slot in enumerate(slots)])
         return [
@@ -95,8 +96,8 @@ def make_windows(
     every: bool = False,
     padding: int = 0,
 ) -> Windows:
-    """Encode questions as windows. labels: add targets; questions without a usable target are skipped and counted, or
-    kept at weight 0 if `every`. padding: as in Rows.
+    """Return questions encoded as windows. labels: whether windows have the answers' positions as targets. If so,
+    questions without a usable answer are skipped and counted, or kept with weight 0 if `every`. padding: as in Rows.
 
     Raises UserError naming a question whose answer starts outside of the paragraph, or that has no answer and is not
     marked as impossible.
@@ -158,10 +159,10 @@ def _rows(
 
 
 def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
-    """The first and last token of a question's first answer, or the reason why it is no usable target.
+    """Return the indices of the first and last token of a question's first answer, or the reason why it is unusable.
 
     As in BERT's code, they span the words that the answer touches, or only the answer's own tokens if these occur
-    there. encoded: token ids by answer.
+    there. An impossible question has (-1, -1). pieces: the paragraph's tokens; encoded: token ids by answer text.
     """
     if question.impossible:
         return _NOWHERE
@@ -192,7 +193,7 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
 
 
 def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[int, int]:
-    """The span of the answer's tokens between `start` and `end`, or (start, end) if these tokens do not occur there."""
+    """Return the first and last index of `answer` in `ids` from `start` to `end`, or (start, end) if not there."""
     size = len(answer)
     if size:
         for first in start + np.flatnonzero(ids[start : end + 2 - size] == answer[0]):
@@ -202,7 +203,7 @@ def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[
 
 
 def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
-    """Encode every paragraph word by word, since BERT's code first splits it at spaces, on which the ids depend."""
+    """Return each paragraph's tokens by its text, encoded word by word, since BERT's code splits at spaces first."""
     places = {text: [match.span() for match in _WORD.finditer(text)] for text in dict.fromkeys(contexts)}
     words = list(dict.fromkeys(text[a:b] for text, spans in places.items() for a, b in spans))
     known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
