@@ -49,9 +49,9 @@ def _kinds(tp: Any) -> list[str]:
 
 
 def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
-    """Return the config class in `tp` that the table's `kind` names, else the class of `base`, else the only one.
+    """Return the config class in the union `tp` of which `table` is an instance, or None if it is unclear or unknown.
 
-    base: the default of the table. None if none of these applies.
+    It is the class that the table's `kind` names, else the class of the table's default `base`, else the only class.
     """
     classes = tables(tp)
     if "kind" in table and len(classes) > 1:
@@ -62,7 +62,7 @@ def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
 
 
 def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
-    """Return the config class that `pick` selects; raises ConfigError listing the kinds if it selects none."""
+    """Return the config class in `tp` for a table, as `pick` does; raises ConfigError listing the kinds if unclear."""
     cls, kinds = pick(tp, table, base), _kinds(tp)
     if cls is not None:
         return cls
@@ -146,7 +146,7 @@ def _scalar(tp: Any, value: Any) -> Any:
 
 
 def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
-    """Return `old` overridden by `new`, table by table; a table of another class replaces the old one."""
+    """Return the table `old` updated with `new`, inner tables too; tables of another config class replace old ones."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping) and tables(tp)):
         return new
     before, after = pick(tp, old, base), pick(tp, {**old, **new}, base)
@@ -182,7 +182,7 @@ def describe(tp: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
-    """Return the end of an error about an unknown name: a similar known name, one that starts with it, or all names."""
+    """Return the end of an error about an unknown `name`: a known name that is similar or starts with it, or all."""
     known = list(known)
     if near := get_close_matches(name, known, n=1) or [one for one in known if name and one.startswith(name)]:
         return f". Did you mean {near[0]}?"
