@@ -1,6 +1,6 @@
 """Masked language modelling: choose the tokens to predict and replace them.
 
-Every random draw is a hash of (seed, epoch, row of the plan, position), so that every host masks a row in the same way.
+Every random draw is a hash of (seed, epoch, row, position), so that every host masks a row in the same way.
 The units to mask are:
 
 - single tokens or whole words (BERT: google-research/bert create_pretraining_data.py);
@@ -18,7 +18,7 @@ from bertzoo.data.rng import below, fold_arrays, uniform
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 _SPAN_P = 0.2
-_LONGEST = {"token": 1, "word": 1, "ngram": 3, "span": 10}  # most words of a unit if max_span = 0
+_LONGEST = {"token": 1, "word": 1, "ngram": 3, "span": 10}  # most words of a masked unit if max_span = 0
 _ORDER, _LENGTH, _ACTION, _RANDOM = range(4)  # independent streams of draws
 
 
@@ -190,7 +190,7 @@ def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
 
 def _positions(chosen: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the chosen positions of each row in ascending order, and whether each slot is used; both (B, slots)."""
+    """Return each row's chosen positions, ascending, then zeros, and whether an entry is chosen; both (B, slots)."""
     row, column = np.nonzero(chosen)
     counts = chosen.sum(1)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,4 +1,4 @@
-"""Tokenise one piece of the source into at most one shard of each split."""
+"""Tokenise one piece, some documents of the source, into at most one shard of each split."""
 
 import functools
 import io
@@ -28,7 +28,7 @@ _ENCODE_TOGETHER = 2048  # sentences in one call of the tokenizer
 
 @dataclass
 class _SplitPart:
-    """The part of a piece that belongs to one split."""
+    """The documents of a piece that belong to one split."""
 
     tokens: list[np.ndarray] = field(default_factory=list)
     sentences: list[int] = field(default_factory=list)  # tokens of each sentence
@@ -36,7 +36,7 @@ class _SplitPart:
 
 
 def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
-    """Write a piece's shards and indexes, then the sidecar that marks it as finished.
+    """Write a piece's shards and indexes, then the JSON file that marks the piece as finished.
 
     repeated: positions of documents to drop, because an equal one comes earlier in the corpus.
     """

@@ -33,7 +33,7 @@ from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, check_unknown, vocabulary_file
 
 Progress = Callable[[int, int], None]  # pieces finished, characters of text read
-_SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # most that _check_text reads; characters per document
+_SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # limits of _check_text; characters per document
 
 
 def write_corpus(
@@ -89,7 +89,7 @@ def tokenize(
     """Tokenise `data.source` into a corpus at `destination`; resumes an unfinished corpus, and opens a complete one.
 
     workers: processes, 0 for one per core. vocabulary: tokenizer to use if data.tokenizer.path is empty; None trains
-    one. runner: name of an Apache Beam runner, which with its options does the work instead of the processes.
+    one. runner: name of an Apache Beam runner that does the work, with its options, instead of the processes.
 
     Raises ConfigError if data.source conflicts with data.mixture; CorpusError if the source is unusable, too many
     tokens of its first documents are [UNK], or the destination holds another corpus.
@@ -131,7 +131,7 @@ def tokenize_to_url(
     vocabulary: Tokenizer | None = None,
     tell: remote.Tell,
 ) -> Manifest:
-    """Tokenise `data.source` into a corpus behind a URL; resumes an unfinished one, and keeps a complete one unchanged.
+    """Tokenise `data.source` into a corpus behind a URL; resumes an unfinished corpus, and keeps a complete one.
 
     The files are written to this machine's cache and stay there until the upload is complete. Raises CorpusError as
     `tokenize` does and, before any work, if the URL cannot be written.

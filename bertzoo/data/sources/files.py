@@ -22,7 +22,7 @@ PARQUET = ".parquet"
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of text; its address is its path or URL."""
+    """A file of text; address: its path or URL. system: its remote file system."""
 
     address: str
     system: "AbstractFileSystem | None" = None  # None: this machine's disk

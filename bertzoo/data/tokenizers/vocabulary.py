@@ -39,7 +39,7 @@ class Tokenizer(ABC):
     spellings: ClassVar[Mapping[str, Sequence[str]]]  # possible spellings of each field of Specials
 
     def __init__(self, config: Any, entries: list[str], contents: bytes, origin: str):
-        """Raise CorpusError if the vocabulary is larger than the config allows or lacks a special token."""
+        """Raise CorpusError, with the name `origin`, if the vocabulary is too large or lacks a special token."""
         check_size(len(entries), config.vocab_size, origin)
         self.config, self.contents, self._entries = config, contents, entries
         self.specials = self._find_specials(origin)
@@ -62,11 +62,11 @@ class Tokenizer(ABC):
         return len(self._entries)
 
     def token(self, index: int) -> str:
-        """The entry with this id, as the vocabulary spells it."""
+        """Return the entry with the id `index`, as the vocabulary spells it."""
         return self._entries[index]
 
     def unknown_share(self, texts: Sequence[str]) -> float:
-        """Return the share of [UNK] among the tokens of texts; 0 if there are no tokens."""
+        """Return the share of [UNK] among the tokens of `texts`; 0 if there are no tokens."""
         ids = np.concatenate([np.zeros(0, np.int32), *self.encode_batch(texts)])
         return float(np.mean(ids == self.specials.unk)) if len(ids) else 0.0
 
