@@ -20,7 +20,7 @@ def _padded(x: jax.Array, window: int) -> jax.Array:
 
 
 def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
-    """Yield x (B,L,...) in float32, shifted for each w in [0, W) so that position t holds x[:, t + w - W//2], or 0."""
+    """Yield float32 x (B,L,...) shifted for each w in [0, W), W = `window`: position t holds x[:, t + w - W//2]."""
     padded = _padded(x, window)
     for tap in range(window):
         yield padded[:, tap : tap + x.shape[1]].astype(jnp.float32)
@@ -88,7 +88,7 @@ def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: 
 @jax.custom_vjp
 @jax.jit
 def depthwise_convolution(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Convolve each channel of x (B,L,*C) along L: y_t = Σ_w kernel_w · x_(t+w-W//2), with x = 0 outside the row."""
+    """Convolve x (B,L,*C) along L with a kernel (W,*C): y_t = Σ_w kernel_w · x_(t+w-W//2); x is 0 outside the row."""
     y = jnp.zeros(x.shape, jnp.float32)
     for tap, shifted in enumerate(_shifted(x, len(kernel))):
         y = y + kernel[tap] * shifted
@@ -151,7 +151,7 @@ def _kernels(generator: Callable[[jax.Array], jax.Array], source_BLHK: jax.Array
 
 
 def _convolved(value_BLHJ: jax.Array, kernel_BLHW: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
-    """Return `dynamic_convolution` at `positions_BR`, or everywhere for None; `kernel_BLHW` has the same positions."""
+    """Return `dynamic_convolution` at `positions_BR`, or everywhere for None; kernels are only of these positions."""
     if positions_BR is not None:
         return convolution_at(value_BLHJ, kernel_BLHW, positions_BR)
     return dynamic_convolution(value_BLHJ, kernel_BLHW.astype(value_BLHJ.dtype))

@@ -11,7 +11,7 @@ from bertzoo.nn.parameter import parameter
 
 
 class Table(nn.Module):
-    """An embedding table: ids (...) -> (..., E), rows of the float32 parameter `embedding` (rows, E)."""
+    """An embedding table: ids (...) -> (..., E), from the float32 parameter `embedding` (rows, E)."""
 
     rows: int
     features: int

@@ -55,7 +55,7 @@ class Encoder(nn.Module):
 
     `projection` maps (B,L,E) to (B,L,D) if the widths differ. A layer that occurs more than once in `layers` has one
     set of parameters, named after its first index (ALBERT §3.1). With `positions_BR`, the last layer computes only
-    the R tokens of each row that the head reads, (B,R,D).
+    the R tokens of each row at these positions, (B,R,D).
     """
 
     layers: Sequence[nn.Module]

@@ -1,4 +1,4 @@
-"""Count a function's floating-point operations from its jaxpr, so that no formula can contradict the model."""
+"""Count a function's floating-point operations from its jaxpr, without a formula for each model."""
 
 import math
 from collections import Counter
@@ -15,8 +15,8 @@ def matmul_flops(function: Callable, *arguments) -> int:
     """Return the operations of matrix products and convolutions in `function(*arguments)`, 2 per multiply-add.
 
     Arguments may be ShapeDtypeStructs. As usual in papers, element-wise work, norms and look-ups do not count.
-    Values that no output needs do not count either, since jit drops them. In a jitted function with "convolution" in
-    its name, element-wise multiplications count (nn/dynamic_convolution.py).
+    Operations that no output needs do not count either, since jit drops them. In a jitted function with "convolution"
+    in its name, element-wise multiplications count (nn/dynamic_convolution.py).
     """
     return flops_by_scope(function, *arguments).total()
 

@@ -20,7 +20,7 @@ def pool(pooler: nn.Module, hidden_BLD: jax.Array) -> jax.Array:
 
 
 class Untied(nn.Module):
-    """An output layer with its own kernel (I,V), not the word table, and no bias: (B,P,I) -> float32 logits (B,P,V)."""
+    """An output layer (B,P,I) -> float32 logits (B,P,V) that is not tied to the word table: kernel (I,V), no bias."""
 
     features: int
     kernel_init: Callable

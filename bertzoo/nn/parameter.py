@@ -13,7 +13,7 @@ _shapes_only: ContextVar[bool] = ContextVar("shapes_only", default=False)
 
 
 class Matrix(NamedTuple):
-    """How a kernel forms matrices: its last `outputs` axes are the outputs, the `inputs` axes before are the inputs.
+    """How to read a kernel as matrices: its last `outputs` axes are outputs, and the `inputs` axes before are inputs.
 
     Any axes in front index the matrices. The outputs form `groups` equal parts, each with its own inputs; the kernel's
     input axes have the sizes of one part.

@@ -24,7 +24,7 @@ def row_seeds(key: jax.Array, rows: int) -> jax.Array:
 
 
 def content_seeds(ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
-    """Return a uint32 seed for each row (B,), that depends only on the row's ids where the mask is not 0."""
+    """Return a uint32 seed for each row (B,) that depends only on the row's ids where the mask is not 0."""
     place_L = _mix(jax.lax.iota(jnp.uint32, ids_BL.shape[1]))
     hashed_BL = _mix(ids_BL.astype(jnp.uint32) + place_L)
     return _mix(jnp.sum(jnp.where(mask_BL > 0, hashed_BL, 0), axis=1, dtype=jnp.uint32))
@@ -52,9 +52,10 @@ def _words(key: jax.Array) -> jax.Array:
 
 
 def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...], entries: int | None = None) -> jax.Array:
-    """Return random uint32 of a shape (B, ...) from row seeds and a salt, and positions counted from 0 in each row.
+    """Return random uint32 (B, ...): hashes of each row's seed, a salt and the position in the row.
 
-    A batch can hold more than 2³² elements. entries: if set, count positions as if the last axis had this length.
+    Positions count from 0 in each row, because a batch can hold more than 2³² elements. entries: if set, count as if
+    the last axis had this length.
     """
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
     if entries is not None and (spare := shape[-1] - entries):
