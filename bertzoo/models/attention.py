@@ -32,7 +32,7 @@ class DenseHeads:
     kind: Literal["dense"] = "dense"
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width`, whose key is `name`; the input width `inputs` is free."""
+        """Raise ConfigError unless `heads` divides `width`, whose config key is `name`; `inputs` may be any width."""
         check_divides(name, width, heads=heads)
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
@@ -54,7 +54,7 @@ class GroupedHeads:
         check_sizes(self)
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` and all groups divide `width`, whose key is `name`.
+        """Raise ConfigError unless `heads` and all groups divide `width`, whose config key is `name`.
 
         The groups of queries, keys and values must also divide `inputs`, the width of the attention's input.
         """
@@ -107,7 +107,7 @@ class MixedHeads:
         return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width`, whose key is `name`, and head_ratio leaves a head."""
+        """Raise ConfigError unless `heads` divides `width`, called `name`, and dividing by head_ratio leaves a head."""
         check_divides(name, width, heads=heads)
         if self.head_ratio > max(2, heads):  # with the paper's ratio of 2, a single head remains
             raise ConfigError(f"head_ratio = {self.head_ratio} leaves none of heads = {heads}. Use a smaller ratio.")
@@ -153,7 +153,7 @@ class MixedHeads:
 
 @functools.cache  # the same function for all layers, so that `partial.alike` finds the layers equal
 def _around(deviation: float) -> Callable:
-    """Return the initialiser of depthwise kernels, a truncated normal with σ = `deviation` (1/W in ConvBERT's code)."""
+    """Return the initialiser of depthwise kernels, truncated normal with σ = `deviation` (ConvBERT: 1/kernel_size)."""
     return nn.initializers.truncated_normal(deviation)
 
 

@@ -111,7 +111,7 @@ class MobileBert(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head: embedding_size features times the word table, the others times an untied kernel."""
+        """Build the masked-LM head, with embedding_size features tied to the word table and the others untied."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         extra = make.untied(self.vocab_size) if self.embedding_size < self.hidden_size else None
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation, extra)

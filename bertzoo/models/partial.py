@@ -54,7 +54,7 @@ def reach(
 
 
 def stack(params: Any, layers: Sequence[nn.Module]) -> Any:
-    """Return `params` with the parameters of all layers stacked, or unchanged unless the layers are `alike`.
+    """Return `params` with the parameters of all layers stacked, or unchanged if `alike(layers)` is false.
 
     Leaves are arrays, ShapeDtypeStructs or Flax boxes of them.
     """

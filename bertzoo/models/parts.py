@@ -215,7 +215,7 @@ def padding_seen(config: Any) -> int:
 
 
 def check_divides(width: str, size: int, **parts: int) -> None:
-    """Raise ConfigError unless every number in `parts`, such as heads=12, divides `size`; width: key of `size`."""
+    """Raise ConfigError unless every number in `parts`, such as heads=12, divides `size`; width: name of `size`."""
     for name, count in parts.items():
         if count < 1 or size % count:
             near = sorted(sorted((n for n in range(1, size + 1) if size % n == 0), key=lambda n: abs(n - count))[:3])

@@ -146,7 +146,7 @@ class MaskedLanguageModel:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceClassification:
-    """A head that classifies a sequence or, with one label, predicts a number; `labels` names the logits in order.
+    """Config of a head that classifies a sequence or, with one label, predicts a number; `labels` names the logits.
 
     hidden: activation of a dense layer before the output, as wide as the model; "none": no layer. input_dropout:
     dropout before that layer. problem_type: the problem that the head was trained for, if known.
@@ -182,7 +182,7 @@ class SequenceClassification:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification:
-    """A head that classifies every token; `labels` names the classes in the order of the logits."""
+    """Config of a head that classifies every token; `labels` names the classes in the order of the logits."""
 
     kind: Literal["token_classification"] = "token_classification"
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
@@ -200,7 +200,7 @@ class TokenClassification:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanExtraction:
-    """A head that finds the first and last token of an answer, as in extractive question answering."""
+    """Config of a head that finds the first and last token of an answer, as in extractive question answering."""
 
     kind: Literal["span"] = "span"
     dropout: float = 0.0
@@ -216,7 +216,7 @@ class SpanExtraction:
 
 @dataclass(frozen=True, kw_only=True)
 class JointSpanExtraction:
-    """A head that finds an answer's first token, its last token given the first, or no answer (ELECTRA's code).
+    """Config of a head that finds an answer's first token, its last token given the first, or no answer (ELECTRA).
 
     hidden_size: width of the layers that read pairs of tokens. beam: number of likely starts whose ends are predicted.
     """
@@ -248,7 +248,7 @@ class JointSpanExtraction:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedTokens:
-    """A head that predicts which tokens were replaced: ELECTRA's discriminator, without generator and pooler."""
+    """Config of a head that predicts which tokens were replaced: ELECTRA's discriminator, without a pooler."""
 
     kind: Literal["replaced"] = "replaced"
     pooler: ClassVar[bool] = False
