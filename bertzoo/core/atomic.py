@@ -31,7 +31,7 @@ def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
 
     An existing file at `path` stays readable until the end. shared: whether other processes may write `path` at the
     same time; the temporary name is then unique. Otherwise, the next write overwrites what a killed write left. An
-    OSError without a file name gets `path`.
+    OSError without a file name gets `path` as its name.
     """
     temporary = path.with_name(path.name + (f".{uuid.uuid4().hex[:8]}.tmp" if shared else ".tmp"))
     try:
@@ -156,7 +156,7 @@ class _Place(NamedTuple):
 def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
     """Create and lock a temporary directory beside `destination`, after removing leftovers of killed processes.
 
-    resolve: returns the resolved destination. Raises UserError if it cannot be created."""
+    resolve: checks and resolves the destination. Raises UserError if it cannot be created."""
     created: list[Path] = []
     try:
         with suppress(OSError, RuntimeError, ValueError):  # a bad path raises below
@@ -192,7 +192,7 @@ def _new_file(destination: Path, companions: Sequence[str]) -> Path:
 
 
 def _new_directory(destination: Path) -> Path:
-    """Return the resolved destination; raises UserError unless it is missing or empty, OSError for a bad name."""
+    """Return the resolved destination; raises UserError unless it can be a new directory, OSError for a bad name."""
     resolved = _resolved(destination)
     if resolved.exists() and not resolved.is_dir():
         raise UserError(f"{destination} is a file. Use a new directory.")
@@ -255,7 +255,7 @@ def _clear(temporary: Path, folder: Path) -> None:
 
 
 def _undo(place: _Place, done: bool = False) -> None:
-    """Remove a temporary directory; unless `done`, also remove files moved out of it and parents created for it."""
+    """Remove a write's temporary directory; unless `done`, also remove files moved out of it, and created parents."""
     _clear(place.temporary, place.resolved.parent)
     with suppress(OSError):
         os.close(place.lock)

@@ -67,7 +67,7 @@ def isolated_spawning() -> Iterator[None]:
 
 
 def end_with(pipe: int) -> None:
-    """From now on, end this process when its parent ends or closes the other end of the descriptor `pipe`.
+    """From now on, end this process when its parent ends or closes the other end of the pipe with descriptor `pipe`.
 
     On Linux, a signal ends the process, even in native code that holds the GIL, such as a tokenizer. A parent death
     signal (prctl) would come too early: when the thread that started this process ends.

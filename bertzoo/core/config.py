@@ -30,7 +30,7 @@ def load(
     overrides: Iterable[tuple[str, str]] = (),
     missing: Mapping[str, Callable[[], Any]] | None = None,
 ) -> T:
-    """Load a config from files (paths or names of shipped configs; later ones win) and options.
+    """Load a config from files (paths or names of shipped configs; later files win) and options.
 
     overrides: pairs such as `("stages.*.steps", "10")`. missing: functions that return the configs of top-level
     tables, by table name, for tables that no file has. From a file whose tables are exactly those in `cls.EXTRACTS`, if
@@ -83,7 +83,7 @@ def _overridden(
 
 
 def from_dict(cls: type[T], mapping: Mapping[str, Any]) -> T:
-    """Build a config from a mapping with the structure of its TOML; raises ConfigError naming the key."""
+    """Build a config from a mapping that is structured like its TOML file; raises ConfigError naming the key."""
     return schema.build(cls, mapping)
 
 

@@ -55,13 +55,13 @@ class OutOfMemory(UserError):
 
 
 class SaveError(CheckpointError):
-    """A checkpoint that could not be written; the message names the last good one (exit code 1)."""
+    """A checkpoint that could not be written; the message names the last good checkpoint (exit code 1)."""
 
     exit_code = 1
 
 
 class NonFinite(Exception):
-    """A loss that is not finite; the message names the step, its rows and the last good checkpoint (exit code 1)."""
+    """A loss that is not finite; the message names the step, its batch and the last good checkpoint (exit code 1)."""
 
     exit_code = 1
 

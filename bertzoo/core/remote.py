@@ -58,7 +58,7 @@ class RemoteFolder:
 
     @classmethod
     def at(cls, url: str) -> "RemoteFolder":
-        """Return the folder at a URL; it need not exist."""
+        """Return the folder at a URL; the folder need not exist."""
         import fsspec
 
         with remote_errors(url):

@@ -25,22 +25,22 @@ def hints(cls: type) -> dict[str, Any]:
 
 
 def members(tp: Any) -> tuple[Any, ...]:
-    """Return the members of a union; of any other type, a tuple with only `tp`."""
+    """Return the members of a union `tp`, or a tuple with only `tp` for any other type."""
     return typing.get_args(tp) if typing.get_origin(tp) in (typing.Union, types.UnionType) else (tp,)
 
 
 def tables(tp: Any) -> list[type]:
-    """Return the config classes among the members of `tp`."""
+    """Return the config classes in a union `tp`."""
     return [m for m in members(tp) if isinstance(m, type) and dataclasses.is_dataclass(m)]
 
 
 def item(tp: Any) -> Any:
-    """Return X if `tp` has a member `tuple[X, ...]`, else None."""
+    """Return X if `tp` is `tuple[X, ...]` or a union with it, else None."""
     return next((typing.get_args(m)[0] for m in members(tp) if typing.get_origin(m) is tuple), None)
 
 
 def literals(tp: Any) -> list[Any]:
-    """Return the values of all Literals among the members of `tp`."""
+    """Return the values of all Literals in a union `tp`."""
     return [value for m in members(tp) if typing.get_origin(m) is Literal for value in typing.get_args(m)]
 
 
@@ -72,7 +72,7 @@ def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
 
 
 def default(cls: type, base: Any, name: str) -> Any:
-    """Return a field's default: its value in `base` if `base` is a `cls`, else the class's default, or None."""
+    """Return the default of field `name`: its value in `base` if that is a `cls`, else that in `cls`, or None."""
     if type(base) is cls:
         return getattr(base, name)
     field = next(f for f in dataclasses.fields(cls) if f.name == name)
@@ -146,7 +146,9 @@ def _scalar(tp: Any, value: Any) -> Any:
 
 
 def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
-    """Return the table `old` updated with `new`, inner tables too; tables of another config class replace old ones."""
+    """Return the table `old` updated with `new`, inner tables too; tables of another config class replace old ones.
+
+    tp, base: type and default of the table."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping) and tables(tp)):
         return new
     before, after = pick(tp, old, base), pick(tp, {**old, **new}, base)
@@ -166,7 +168,7 @@ def join(path: str, key: str) -> str:
 
 
 def show(value: Any) -> str:
-    """Return `value` as errors print it."""
+    """Return `value` as error messages show it."""
     return str(value).lower() if isinstance(value, bool) else shorten(repr(value))
 
 
@@ -182,7 +184,9 @@ def describe(tp: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
-    """Return the end of an error about an unknown `name`: a known name that is similar or starts with it, or all."""
+    """Return the end of an error about an unknown `name`: a known name that is similar or starts with it.
+
+    Without such a name, it lists all known names if `say_all` is set."""
     known = list(known)
     if near := get_close_matches(name, known, n=1) or [one for one in known if name and one.startswith(name)]:
         return f". Did you mean {near[0]}?"
@@ -190,7 +194,7 @@ def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
 
 
 def unknown(cls: type, path: str, key: str) -> ConfigError:
-    """Return the error for a key that `cls` lacks, with the most similar key of `cls` or of its tables."""
+    """Return the error for a key that `cls` lacks, naming the most similar key of `cls` or of a config in it."""
     inside = {name: paths[0] for name, paths in paths_by_name(cls).items()}
     direct = get_close_matches(key, hints(cls), n=1)
     near = direct or [inside[k] for k in get_close_matches(key, inside, n=1, cutoff=0.8)]
