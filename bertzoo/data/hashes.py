@@ -9,7 +9,7 @@ import numpy as np
 
 
 def is_heldout(document: str, share: float) -> bool:
-    """Return whether a document belongs to the held-out share."""
+    """Return whether a document is in the `share` of all documents that are held out."""
     return _is_below(document, 0, share)
 
 

@@ -51,7 +51,7 @@ class Masking:
 
     @property
     def span_probabilities(self) -> np.ndarray:
-        """Probabilities (n,) that a unit has 1, 2, … n words."""
+        """Probabilities (n,) that a masked unit has 1, 2, … n words."""
         words = np.arange(1, (self.max_span or _LONGEST[self.kind]) + 1)
         weights = (1 - _SPAN_P) ** (words - 1) if self.kind == "span" else 1 / words
         return weights / weights.sum()
@@ -82,8 +82,8 @@ def mask(
     """Mask `input_ids` and add `masked_positions`, `masked_ids` (B, P) int32 and `masked_weights` (B, P) float32.
 
     P is max_predictions. A row of n tokens gets min(P, max(1, round(share * n))) predictions (halves round to even), or
-    fewer if whole units do not fill them. Positions ascend; unused slots have position, id and weight 0. epochs,
-    records: (B,), each row's epoch and index in the plan; with the seed they determine every random draw.
+    fewer if whole units do not fill them. Positions ascend; unused entries have position, id and weight 0. epochs,
+    records: (B,), each row's epoch and index in the RowPlan; with the seed they determine every random draw.
     """
     ids, attention, specials = batch["input_ids"], batch["attention_mask"] > 0, tokenizer.specials
     candidates = attention & (ids != specials.cls) & (ids != specials.sep) & (ids != specials.pad)
@@ -190,7 +190,7 @@ def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
 
 def _positions(chosen: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's chosen positions, ascending, then zeros, and whether an entry is chosen; both (B, slots)."""
+    """Return each row's chosen positions, ascending, then zeros, and True for each chosen position; both (B, slots)."""
     row, column = np.nonzero(chosen)
     counts = chosen.sum(1)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -106,12 +106,12 @@ class RowPlan:
 
     @property
     def fallback_share(self) -> float:
-        """The share of the rows that are fallbacks."""
+        """The share of the rows that `fallbacks` counts."""
         return self.fallbacks / len(self.rows)
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings to the user about the plan: a sentence if there are too many fallbacks."""
+        """Warnings to the user: one sentence if more rows than FALLBACK_LIMIT are `fallbacks`, else none."""
         if self.sentence != "sop" or self.fallback_share <= FALLBACK_LIMIT:
             return []
         return [

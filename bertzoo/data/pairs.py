@@ -41,9 +41,9 @@ def pair_rows(
 
     bounds: index of each sentence's first token in the token stream, and the document's end. offsets, documents: as in
     the split's SplitIndex. A pair gathers sentences up to `target` tokens, cut to `room`; A takes a random number of
-    these. In "nsp", B is the rest or, half the time, starts at a random sentence of another document (label 1); the next
-    pair then begins with the unused rest. In "sop", A and B are swapped half the time (label 1). In both, a pair with
-    only one sentence gets a random B (label 1).
+    these. In "nsp", B is the rest or, half the time, starts at a random sentence of another document (label 1); the
+    next pair then begins with the unused rest. In "sop", A and B are swapped half the time (label 1). In both, a pair
+    with only one sentence gets a random B (label 1).
     """
     count = len(bounds) - 1
     first = 0
@@ -70,7 +70,7 @@ def pair_rows(
 def _random_segment(
     document: int, length: int, random: SplitMix, offsets: np.ndarray, documents: np.ndarray
 ) -> tuple[int, int]:
-    """Return start and end of a segment of another document that begins at a random sentence.
+    """Return start and end, in the token stream, of a segment of another document that begins at a random sentence.
 
     It holds whole sentences, of at least `length` tokens unless its document ends first. If ten draws find no other
     document, it comes from `document` itself.

@@ -249,7 +249,7 @@ def _reopen(
 
 
 def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
-    """Return the sample numbers, from 0 at step 0, of the batch at a step or of `rows` of that batch."""
+    """Return the numbers of a batch's samples, counted over all steps, or only of `rows` of the batch."""
     return np.arange(step * batch_size, (step + 1) * batch_size)[slice(None) if rows is None else rows]
 
 
@@ -265,7 +265,7 @@ def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:
 def prefetch(make: Callable[[int], T], start: int, stop: int, depth: int = 2) -> Iterator[T]:
     """Yield `make(step)` for every step in [start, stop); a thread computes up to `depth` steps ahead.
 
-    The thread's exceptions are raised here.
+    Exceptions in the thread are raised from the iterator.
     """
     results: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
     stopped = threading.Event()

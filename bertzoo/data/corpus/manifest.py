@@ -249,7 +249,7 @@ def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
-    """Write `parts` into one .npy file, one by one; a memory-mapped array would stay in memory until it is flushed."""
+    """Write an array to a .npy file, part by part; a memory-mapped array would stay in memory until it is flushed."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)

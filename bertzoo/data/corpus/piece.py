@@ -1,4 +1,4 @@
-"""Tokenise one piece, some documents of the source, into at most one shard of each split."""
+"""Tokenise a piece (consecutive documents of a source) into at most one shard of each split."""
 
 import functools
 import io
@@ -38,7 +38,7 @@ class _SplitPart:
 def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
     """Write a piece's shards and indexes, then the JSON file that marks the piece as finished.
 
-    repeated: positions of documents to drop, because an equal one comes earlier in the corpus.
+    repeated: positions of documents to drop, because an equal document comes earlier in the corpus.
     """
     directory = destination / "tokenizer"
     encoder = _load_tokenizer(directory, tokenizer.fingerprint(directory))
@@ -71,7 +71,7 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
 
 
 def is_finished(destination: Path, piece: Piece) -> bool:
-    """Return whether an earlier run wrote the piece; raises CorpusError if the text has changed since."""
+    """Return whether an earlier run wrote the piece; raises CorpusError if the piece's text has changed since."""
     sidecar = destination / PIECES / f"{piece.index:05d}.json"
     if not sidecar.exists():
         return False

@@ -92,7 +92,7 @@ def _tokenizer_files(manifest: Manifest) -> list[str]:
 
 
 def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
-    """Reserve a folder for a corpus with these settings; return its manifest if it is complete, else None.
+    """Reserve a folder for a corpus with these settings; returns the manifest if the corpus is complete, else None.
 
     Raises CorpusError if the folder holds anything else or cannot be written.
     """

@@ -43,7 +43,7 @@ class SourceFile:
 
     @property
     def kind(self) -> str:
-        """The suffix before any suffix of a compression: `.jsonl` for a.jsonl.gz."""
+        """The suffix of the uncompressed file: `.jsonl` for a.jsonl.gz."""
         return PurePosixPath(self.name.removesuffix(self.compression)).suffix
 
     @property

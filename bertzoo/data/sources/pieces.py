@@ -20,7 +20,7 @@ from bertzoo.data.sources.text import json_documents, text_documents
 
 @dataclass(frozen=True)
 class Origin:
-    """A file, a range of a data set, or the embedded documentation, and a function that reads its documents."""
+    """A file, a range of a data set, or Python's documentation, and a function that reads its documents."""
 
     name: str
     documents: Callable[[], Iterator[str]]
@@ -127,7 +127,7 @@ def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int
 
 
 def origins(source: str, text_field: str) -> list[Origin]:
-    """Return an Origin for each file (or such) that a source names, in order; raises CorpusError if there are none."""
+    """Return an Origin for each file or range that a source names, in order; raises CorpusError if there are none."""
     names = [part.strip() for part in source.split(",")]
     if not all(names):
         raise CorpusError(
@@ -143,7 +143,7 @@ def origins(source: str, text_field: str) -> list[Origin]:
 
 
 def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
-    """Yield the address and the Origin of each file or data set range that `name`, a part of a source, stands for."""
+    """Yield the address and the Origin of each file or data set range that `name`, one name in a source, stands for."""
     if name == embedded.SOURCE:
         yield name, Origin(name, _embedded_documents)
     elif name.startswith("embedded:"):

@@ -23,7 +23,7 @@ ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # possibl
 
 
 def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPieceTokenizer | SentencePieceTokenizer:
-    """Load the vocabulary at the config's path, or train one on the first TRAIN_BYTES of `texts()`."""
+    """Load the vocabulary at `config.path` or, if that is empty, train one on the first TRAIN_BYTES of `texts()`."""
     if config.path:
         return config.load()
     if next(texts(), None) is None:
