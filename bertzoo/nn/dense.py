@@ -23,7 +23,7 @@ def _forward(x: jax.Array, matrix_IO: jax.Array) -> tuple[jax.Array, tuple[jax.A
 def _backward(residuals: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, matrix_IO = residuals
     # With more than two axes, XLA's CPU backend copies and transposes both operands, then multiplies slower. With two,
-    # libtpu needs a fifth more memory beside the parameters if the mesh splits these along its tensor axis.
+    # libtpu needs a fifth more memory beside the parameters if the mesh splits parameters along its tensor axis.
     change_IO = jax.lax.platform_dependent(x, change, cpu=_over_rows, default=_over_axes)
     return change @ matrix_IO.T, change_IO
 
