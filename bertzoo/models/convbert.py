@@ -24,7 +24,7 @@ class ConvBert(ModelSizes):
     embedding_size: int = 128
     hidden_size: int = 256
     layers: int = 12
-    heads: int = 4  # heads of a plain model of this width, before division by head_ratio
+    heads: int = 4  # attention heads of a layer before division by head_ratio
     head_ratio: int = MixedHeads.head_ratio  # heads / head_ratio heads attend, and as many convolve
     # what a kernel depends on: the span around a token (§3.3), the token alone (dynamic), or nothing (fixed); none:
     # no heads convolve
