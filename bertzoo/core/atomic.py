@@ -168,7 +168,7 @@ def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
                 created.append(parent)
         while True:
             temporary = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=resolved.parent))
-            # Another process may take it for a leftover until it is locked.
+            # Another process may take the directory for a leftover until it is locked.
             if (lock := _lock(temporary)) is not None and temporary.is_dir():
                 return _Place(temporary, lock, resolved, created)
             if lock is not None:
