@@ -31,7 +31,7 @@ class Masking:
     share: float = 0.15  # predicted tokens / all tokens of a row, special ones included
     mask_share: float = 0.8  # share of the predicted tokens that become [MASK]
     random_share: float = 0.1  # share of the predicted tokens that become random tokens; the rest stay unchanged
-    max_span: int = 0  # most words of an n-gram or a span; 0: 3 and 10, as in the papers
+    max_span: int = 0  # most words of an n-gram or span; 0: 3 for n-grams, 10 for spans, as in the papers
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:

@@ -111,7 +111,7 @@ class RowPlan:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings to the user: one sentence if more rows than FALLBACK_LIMIT are `fallbacks`, else none."""
+        """Warnings to the user: one sentence if `fallback_share` exceeds FALLBACK_LIMIT, else none."""
         if self.sentence != "sop" or self.fallback_share <= FALLBACK_LIMIT:
             return []
         return [

@@ -54,7 +54,7 @@ def _start() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_on_parent_signal, daemon=True).start()
     parent = multiprocessing.parent_process()
-    if parent is not None:  # workers would wait forever for the queue, whose ends they hold themselves
+    if parent is not None:  # else workers would wait forever for the queue, whose ends they hold
         child.end_with(parent.sentinel)
 
 
