@@ -164,9 +164,7 @@ def _flatten(settings: dict[str, object]) -> dict[str, object]:
 def write_manifest(
     destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence[MixturePart]
 ) -> None:
-    """Write the manifest, after joining the indexes of the source's `count` tokenised pieces, which lie in `pieces`.
-
-    Raises CorpusError if a split is empty."""
+    """Join the indexes of `count` finished pieces and write the manifest; raises CorpusError if a split is empty."""
     advice = f"Delete {destination} and tokenise again."
     sidecars = [read_json(pieces / f"{index:05d}.json", advice=advice) for index in range(count)]
     dropped: Counter[str] = Counter()
