@@ -62,7 +62,7 @@ def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
 
 
 def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
-    """Return the config class in `tp` for a table, as `pick` does; raises ConfigError, listing the kinds, for None."""
+    """Return the config class in `tp` for a table, as `pick` does; raises ConfigError where `pick` returns None."""
     cls, kinds = pick(tp, table, base), _kinds(tp)
     if cls is not None:
         return cls

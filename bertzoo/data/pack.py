@@ -43,7 +43,7 @@ _ROWS_TOGETHER = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePacking:
-    """Rows of whole sentences, with a label if the objective needs one; defaults as in BERT."""
+    """Rows of whole sentences, with a sentence label if the objective needs it; defaults as in BERT."""
 
     kind: Literal["sentences"] = "sentences"
     short_share: float = 0.1  # share of the documents (per pass) that are packed to a random shorter length

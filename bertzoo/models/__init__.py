@@ -1,6 +1,6 @@
 """Configs that build Flax models, a file per paper; `kind` in a config's [model] table selects one of `Model`.
 
-Every model config has `backbone(compute) -> Backbone` and `masked_head(compute)`. `pretraining` builds a model of
+Every model config has `backbone(compute) -> Backbone` and `masked_head(compute)`. `pretraining` builds a model from
 both. `replaced_detection` adds a generator: ELECTRA's or, if the config has a method `generator(width)`, its result.
 """
 

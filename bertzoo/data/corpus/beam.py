@@ -100,7 +100,7 @@ def _count_one(placed: tuple[Place, Piece]) -> tuple[int, int]:
 
 
 def _first(counts: dict[int, int]) -> dict[int, int]:
-    """Return the corpus-wide index of every reading's first piece, by reading; key -1 holds the number of pieces."""
+    """Return the index in the corpus of each Reading's first piece, by Reading number; key -1: number of pieces."""
     numbers = sorted(counts)
     ends = np.cumsum([counts[number] for number in numbers]).tolist()
     return {**dict(zip(numbers, [0, *ends], strict=False)), -1: ends[-1] if ends else 0}

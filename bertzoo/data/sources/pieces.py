@@ -143,7 +143,7 @@ def origins(source: str, text_field: str) -> list[Origin]:
 
 
 def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
-    """Yield the address and the Origin of each file or data set range that `name`, one name in a source, stands for."""
+    """Yield the address and the Origin of each file or data set range that `name` stands for."""
     if name == embedded.SOURCE:
         yield name, Origin(name, _embedded_documents)
     elif name.startswith("embedded:"):
