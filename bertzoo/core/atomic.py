@@ -1,4 +1,4 @@
-"""Write files and directories that appear complete or not at all: beside their destination, synced, then renamed."""
+"""Write files and directories that appear complete or not at all: temporary files are synced, then renamed."""
 
 import fcntl
 import hashlib
@@ -27,11 +27,11 @@ class WriteError(UserError):
 
 @contextmanager
 def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, whose file is synced and renamed at the end, or removed after an error.
+    """Yield a temporary path; the file there is renamed to `path` at the end, or removed after an error.
 
-    An existing file at `path` stays readable until then. shared: use a unique temporary name, because other processes
-    may write the same file at once; otherwise the next write replaces the file that a killed write left. An OSError
-    without a file name gets `path`.
+    An existing file at `path` stays readable until the end. shared: whether other processes may write `path` at the
+    same time; the temporary name is then unique. Otherwise, the next write overwrites what a killed write left. An
+    OSError without a file name gets `path` as its name.
     """
     temporary = path.with_name(path.name + (f".{uuid.uuid4().hex[:8]}.tmp" if shared else ".tmp"))
     try:
@@ -47,36 +47,36 @@ def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a whole file; no reader ever sees half of it."""
+    """Write `data` to a file that appears complete or not at all."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
 
 
 def write_json(path: Path, value: Any, indent: int = 1, shared: bool = False) -> None:
-    """Write a JSON file that ends in a line break; no reader ever sees half of it. shared: as in `replacing`."""
+    """Write `value` as a JSON file that appears complete or not at all; shared: as in `replacing`."""
     with replacing(path, shared) as temporary:
         temporary.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
 
 
 def check_new_directory(destination: Path) -> None:
-    """Raise UserError unless `destination` can be created as a new directory; leaves nothing behind."""
+    """Raise UserError unless `destination` can be created as a new directory; creates nothing that stays."""
     _undo(_begin(destination, _new_directory))
 
 
 def check_new_file(destination: Path, *companions: str) -> None:
-    """Raise UserError unless `destination` and its companions can be created as new files of one directory."""
+    """Raise UserError unless the file `destination`, and `companions` beside it, can be newly created."""
     _undo(_begin(destination, lambda path: _new_file(path, companions)))
 
 
 @contextmanager
 def new_files(destination: Path, *companions: str) -> Iterator[Path]:
-    """Yield a temporary directory; its contents move beside `destination` at the end, or are deleted after an error.
+    """Yield a temporary directory; its files move beside `destination` at the end, or are deleted after an error.
 
-    The caller writes into it a file with the name of `destination`, and any companions, files or directories. The
-    companions move first, so that `destination` exists only when everything does. If the process is killed in between,
-    the next call in the same folder removes them.
+    In it, the caller writes a file with the name of `destination`, and any files or directories of `companions`. These
+    move first, so that `destination` exists only when everything does. If the process is killed between two moves, the
+    next call in the same directory removes what moved.
 
-    Raises UserError if a name is taken or nothing can be created there, WriteError if writing fails.
+    Raises UserError if a name is taken or the directory cannot be created, WriteError if writing fails.
     """
     place = _begin(destination, lambda path: _new_file(path, companions))
     temporary, resolved = place.temporary, place.resolved
@@ -100,7 +100,7 @@ def new_files(destination: Path, *companions: str) -> Iterator[Path]:
 def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
     """Yield a temporary directory, which is renamed to `destination` at the end, or removed after an error.
 
-    repeat: `destination` may exist if it has the same files; the temporary directory is then removed. Raises UserError
+    repeat: `destination` may exist if it has equal files; the temporary directory is then removed. Raises UserError
     if `destination` is taken or cannot be created, WriteError if writing fails.
     """
     place = _begin(destination, _resolved if repeat else _new_directory)
@@ -132,7 +132,7 @@ def hashes(directory: Path) -> dict[str, str]:
 
 
 def _finish(temporary: Path) -> None:
-    """Give all files the default modes (mkdtemp and safetensors set stricter ones), and sync them."""
+    """Give a directory and its files default modes (mkdtemp and safetensors set stricter modes), and sync the files."""
     mask = os.umask(0)
     os.umask(mask)
     temporary.chmod(0o777 & ~mask)
@@ -145,7 +145,7 @@ def _finish(temporary: Path) -> None:
 
 
 class _Place(NamedTuple):
-    """A temporary directory, a descriptor that locks it, the resolved destination, and the parents created for it."""
+    """A temporary directory, the descriptor of its lock, the resolved destination, and newly created parents of it."""
 
     temporary: Path
     lock: int
@@ -154,7 +154,9 @@ class _Place(NamedTuple):
 
 
 def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
-    """Create a temporary directory beside the destination, after removing leftovers of killed processes."""
+    """Create and lock a temporary directory beside `destination`, after removing leftovers of killed processes.
+
+    resolve: checks and resolves the destination. Raises UserError if it cannot be created."""
     created: list[Path] = []
     try:
         with suppress(OSError, RuntimeError, ValueError):  # a bad path raises below
@@ -166,7 +168,7 @@ def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
                 created.append(parent)
         while True:
             temporary = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=resolved.parent))
-            # Another process may take it for a leftover until it is locked.
+            # Another process may take the directory for a leftover until it is locked.
             if (lock := _lock(temporary)) is not None and temporary.is_dir():
                 return _Place(temporary, lock, resolved, created)
             if lock is not None:
@@ -180,7 +182,7 @@ def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
 
 
 def _new_file(destination: Path, companions: Sequence[str]) -> Path:
-    """Return the resolved path of a new file; raises UserError if it or a companion exists, OSError for a bad name."""
+    """Return the resolved destination; raises UserError if it or a companion exists, OSError for a bad name."""
     for path in (destination, *(destination.parent / name for name in companions)):
         if path.is_dir():
             raise UserError(f"{path} is a directory. Use a new file name.")
@@ -190,7 +192,7 @@ def _new_file(destination: Path, companions: Sequence[str]) -> Path:
 
 
 def _new_directory(destination: Path) -> Path:
-    """Return the resolved path of a new directory; raises UserError if it is taken, OSError for a bad name."""
+    """Return the resolved destination; raises UserError unless it can be a new directory, OSError for a bad name."""
     resolved = _resolved(destination)
     if resolved.exists() and not resolved.is_dir():
         raise UserError(f"{destination} is a file. Use a new directory.")
@@ -202,7 +204,7 @@ def _new_directory(destination: Path) -> Path:
 
 
 def _resolved(destination: Path) -> Path:
-    """Return the path without links and dots; raises UserError if a parent is a file, OSError for a bad name."""
+    """Return the absolute path without links; raises UserError if a parent is a file, OSError for a bad name."""
     resolved = destination.resolve()
     parent = next(parent for parent in resolved.parents if os.path.lexists(parent))
     if not parent.is_dir():
@@ -213,7 +215,7 @@ def _resolved(destination: Path) -> Path:
 
 
 def _lock(directory: Path) -> int | None:
-    """Lock a directory until the end of this process; returns a descriptor, or None if it is gone or in use."""
+    """Lock a directory and return the lock's descriptor, or None if the directory is missing or locked by a process."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -229,9 +231,9 @@ def _lock(directory: Path) -> int | None:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove the temporary directories of killed processes, and any files already moved out of them."""
+    """Remove the temporary directories of killed processes in `folder`, and files already moved out of them."""
     for leftover in folder.glob(f"{_PREFIX}*"):
-        with ExitStack() as stack, suppress(OSError):  # it is in use, or a link
+        with ExitStack() as stack, suppress(OSError):  # the leftover is in use, or a link
             descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -239,7 +241,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _clear(temporary: Path, folder: Path) -> None:
-    """Remove a temporary directory; unless its last file has moved to `folder`, also the companions moved before."""
+    """Remove a temporary directory and, unless all of its files have moved to `folder`, those already moved there."""
     names = []
     with suppress(FileNotFoundError, DocumentError):
         names = read_json(temporary / _MOVING, [str])
@@ -253,7 +255,7 @@ def _clear(temporary: Path, folder: Path) -> None:
 
 
 def _undo(place: _Place, done: bool = False) -> None:
-    """Remove a temporary directory; unless `done`, also companions moved out of it and parents created for it."""
+    """Remove a write's temporary directory; unless `done`, also remove files moved out of it, and created parents."""
     _clear(place.temporary, place.resolved.parent)
     with suppress(OSError):
         os.close(place.lock)

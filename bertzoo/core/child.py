@@ -35,10 +35,11 @@ sys.exit(code if code >= 0 else 128 - code)
 def start_python(
     words: Sequence[str], python: str | Path | None = None, environment: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen:
-    """Start `python WORDS` by subprocess.Popen(…, **options); it ends with this process or when the result is deleted.
+    """Start Python with the arguments `words`; the process ends with this process, or when the result is deleted.
 
     words: such as `-m bertzoo …`. python: another interpreter, which gets no PYTHONPATH and so uses its own packages.
-    environment: variables to add. PYTHONPATH keeps absolute entries only. Raises OSError if Python does not start.
+    environment: variables to add. options: arguments of subprocess.Popen. PYTHONPATH keeps absolute entries only.
+    Raises OSError if Python does not start.
     """
     same_packages = python is None or str(python) == sys.executable
     variables = {**os.environ, **(environment or {}), "PYTHONPATH": _absolute_paths()}
@@ -66,7 +67,7 @@ def start_program(words: Sequence[str], environment: Mapping[str, str], **option
 
 
 def _absolute_paths() -> str:
-    """Return PYTHONPATH with the folder of this package, and without relative entries."""
+    """Return PYTHONPATH without relative entries; adds the folder of this package unless that is site-packages."""
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
     installed = sysconfig.get_path("purelib") == _HOME  # in PYTHONPATH, it could hide Python's own modules
     return os.pathsep.join(dict.fromkeys([*inherited] if installed else [_HOME, *inherited]))
@@ -74,7 +75,7 @@ def _absolute_paths() -> str:
 
 @contextmanager
 def isolated_spawning() -> Iterator[None]:
-    """A context in which multiprocessing spawns processes that import nothing from the current directory."""
+    """Make multiprocessing spawn processes, in this context, that import nothing from the current directory."""
     usual = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
     os.environ |= {"PYTHONPATH": _absolute_paths(), "PYTHONSAFEPATH": "1"}
     try:
@@ -85,10 +86,10 @@ def isolated_spawning() -> Iterator[None]:
 
 
 def end_with(pipe: int) -> None:
-    """End this process when the other end of `pipe`, which only its parent holds, closes.
+    """From now on, end this process when its parent ends or closes the other end of the pipe with descriptor `pipe`.
 
-    On Linux, a signal ends it, which also stops native code that holds the GIL, such as a tokenizer. A parent death
-    signal (prctl) is unsuitable: it comes as soon as the thread that started this process ends.
+    On Linux, a signal ends the process, even in native code that holds the GIL, such as a tokenizer. A parent death
+    signal (prctl) would come too early: when the thread that started this process ends.
     """
     if sys.platform != "linux":
         threading.Thread(target=_end_after, args=(pipe,), daemon=True).start()

@@ -30,11 +30,11 @@ def load(
     overrides: Iterable[tuple[str, str]] = (),
     missing: Mapping[str, Callable[[], Any]] | None = None,
 ) -> T:
-    """Load a config from files (paths or names of shipped configs; later ones win) and options.
+    """Load a config from files (paths or names of shipped configs; later files win) and options.
 
-    overrides: pairs such as `("stages.*.steps", "10")`. missing: for top-level tables that no file has,
-    functions that return their configs, by table name. If `cls` has EXTRACTS, a set of table names, a file with exactly
-    these tables adds only the keys of `cls`. Raises ConfigError naming the file or the option, and the key.
+    overrides: pairs such as `("stages.*.steps", "10")`. missing: functions that return the configs of top-level
+    tables, by table name, for tables that no file has. From a file whose tables are exactly those in `cls.EXTRACTS`, if
+    any, only fields of `cls` are loaded. Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
     extracts: list[Path] = []
@@ -83,7 +83,7 @@ def _overridden(
 
 
 def from_dict(cls: type[T], mapping: Mapping[str, Any]) -> T:
-    """Build a config from a mapping with the structure of its TOML; raises ConfigError naming the key."""
+    """Build a config from a mapping that is structured like its TOML file; raises ConfigError naming the key."""
     return schema.build(cls, mapping)
 
 
@@ -127,7 +127,7 @@ def check_fields(function: str, cls: type, options: Mapping[str, Any]) -> None:
 
 
 def reject(run: str, changed: Sequence[str]) -> None:
-    """Raise ConfigError if `changed` lists differences from an existing run's config; run: the run's directory."""
+    """Raise ConfigError if `changed` lists differences from the config of the run in the directory `run`."""
     if changed:
         raise ConfigError(
             f"{run} holds a run with another config: {'; '.join(changed)}. Restore these values or use a different "
@@ -138,7 +138,7 @@ def reject(run: str, changed: Sequence[str]) -> None:
 def shipped(folder: str = "") -> dict[str, Path]:
     """Return the paths of the configs that come with the package, by name.
 
-    folder: subfolder with configs of another kind, such as sweeps.
+    folder: subfolder of the shipped configs, such as "sweeps".
     """
     package = Path(__file__).parents[1]  # configs are inside it in a wheel, beside it in a checkout
     folders = [place for place in (package / "configs", package.parent / "configs") if place.is_dir()]
@@ -146,7 +146,7 @@ def shipped(folder: str = "") -> dict[str, Path]:
 
 
 def find(name: str | Path, folder: str = "") -> Path:
-    """Return the file for a path or the name of a shipped config; raises ConfigError if there is none."""
+    """Return the path of a config file from its path or its shipped name; raises ConfigError if there is none."""
     path, known = Path(name), shipped(folder)
     if path.is_file():
         return path
@@ -184,7 +184,7 @@ def _named(source: str) -> Iterator[None]:
 def _override(tp: Any, node: Any, keys: Sequence[str], text: str, path: str, base: Any) -> Any:
     """Return `node` with its value at `keys` set to the parsed `text`.
 
-    node: the value at `path` in the merged files, or None. tp, base: its type and its default.
+    node: the value at `path` in the merged files, or None. tp, base: type and default of that value.
     """
     if not keys:
         return _parse(tp, text)
@@ -216,7 +216,7 @@ def _indices(key: str, size: int, path: str) -> Iterable[int]:
 
 
 def _parse(tp: Any, text: str) -> Any:
-    """Parse an option's text for a field of type `tp`; invalid text is returned unchanged, and `build` rejects it."""
+    """Parse an option's text for a field of type `tp`; returns invalid text unchanged, which `build` rejects."""
     if "\n" in text or str in schema.members(tp) or text in schema.literals(tp):
         return text
     try:

@@ -50,18 +50,18 @@ class OutOfMemory(UserError):
         super().__init__(f"{step} needs {need} on each device, which has {there}. {advice or 'Use a smaller batch.'}")
 
     def of_step(self, step: str, advice: str) -> "OutOfMemory":
-        """Return the same error, naming the step and ending with the advice."""
+        """Return the error with a message that names `step` and ends with `advice`."""
         return OutOfMemory(self.needed, self.available, self.where, step, advice)
 
 
 class SaveError(CheckpointError):
-    """A checkpoint that could not be written; the message names the last good one (exit code 1)."""
+    """A checkpoint that could not be written; the message names the last good checkpoint (exit code 1)."""
 
     exit_code = 1
 
 
 class NonFinite(Exception):
-    """A loss that is not finite; the message names the step, its rows and the last good checkpoint (exit code 1)."""
+    """A loss that is not finite; the message names the step, its batch and the last good checkpoint (exit code 1)."""
 
     exit_code = 1
 
@@ -73,6 +73,6 @@ class Stopped(Exception):
 
 
 class HostLost(Exception):
-    """Another process of the run ended or never joined; start all of them again (exit code 4)."""
+    """A process of the run that ended or never joined; all processes must be started again (exit code 4)."""
 
     exit_code = 4

@@ -14,10 +14,10 @@ NAME = ".lock"
 
 
 def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
-    """Create and lock a file; closing it, or the end of the process, releases the lock.
+    """Create, lock and return the file `lock`; closing it, or the end of the process, releases the lock.
 
-    name: the directory's name in the error. patience: number of tries, a second apart, while another process holds the
-    lock. Raises UserError if all of them fail, or the file system has no locks.
+    name: name of the locked directory in the error. patience: number of tries, a second apart, while another process
+    holds the lock. Raises UserError if all tries fail, or the file system has no locks.
     """
     tries = 10
     while True:
@@ -47,7 +47,7 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
 
 @contextmanager
 def wait_for(directory: Path) -> Iterator[None]:
-    """Wait until no other process of this machine holds the lock file beside `directory`, then hold it."""
+    """Wait until no other process of this machine holds the lock of `directory`, then hold it in this context."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with directory.with_name(directory.name + NAME).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

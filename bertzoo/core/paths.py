@@ -49,10 +49,10 @@ def run_directory(name: Path | str) -> Path:
 
 
 def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
-    """Raise UserError if a run directory holds files, but none that marks a run.
+    """Raise UserError if the directory for a run holds files, but none of `marks`, so that it is not a run.
 
     directory: name for the error. names: entries of the directory. marks: entries of which every run has at least one.
-    leftovers: entries that a run leaves if it is killed before it writes a mark.
+    leftovers: entries that a run leaves if it is killed before it writes one of `marks`.
     """
     names = sorted(names)
     foreign = [name for name in names if name not in (*leftovers, *_PLACEHOLDERS) and not name.endswith(".tmp")]
@@ -98,12 +98,12 @@ def hub_download(name: Path | str) -> str:
 
 
 def model_name(name: Path | str) -> str:
-    """Return a model's path without the folders above its run, such as RUN/checkpoints/10 or RUN/seed-0/model."""
+    """Return a model's path from its run's directory on, such as RUN/checkpoints/10, else its last part."""
     parts = Path(name).parts
     inside = next((i for i, part in enumerate(parts) if i and _INSIDE.fullmatch(part)), len(parts))
     return "/".join(parts[inside - 1 :])
 
 
 def cache_folder(kind: str) -> Path:
-    """Return the folder for one kind of files in the user's cache; it need not exist."""
+    """Return the path of a folder in the user's cache for files of a `kind`, such as "corpora"; creates nothing."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertzoo" / kind

@@ -25,7 +25,7 @@ _VERSIONS = ("etag", "ETag", "generation", "blob_id", "mtime", "LastModified", "
 
 @contextlib.contextmanager
 def remote_errors(url: str, action: str = "read") -> Iterator[None]:
-    """Turn exceptions of a file system into a one-line CorpusError, "URL cannot be ACTION"; action: e.g. "written"."""
+    """Turn exceptions of a file system into a CorpusError, "URL cannot be ACTION: …"; action: such as "written"."""
     try:
         yield
     except CorpusError:
@@ -41,7 +41,7 @@ def remote_errors(url: str, action: str = "read") -> Iterator[None]:
 
 
 def entry_type(system: "AbstractFileSystem", path: str) -> str | None:
-    """Return "file", "directory", or None if nothing is there; unlike fsspec's isfile, raises if access is denied."""
+    """Return "file", "directory", or None if `path` is missing; unlike fsspec's isfile, raises if access is denied."""
     try:
         return system.info(path)["type"]
     except FileNotFoundError:
@@ -58,7 +58,7 @@ class RemoteFolder:
 
     @classmethod
     def at(cls, url: str) -> "RemoteFolder":
-        """Return the folder at a URL; it need not exist."""
+        """Return the folder at a URL; the folder need not exist."""
         import fsspec
 
         with remote_errors(url):
@@ -126,7 +126,7 @@ class RemoteFolder:
                     file.write(chunk)  # outside remote_errors, because errors here come from the local disk
 
     def upload(self, source: Path, name: str) -> None:
-        """Copy a local file into the folder, unless one of the same name and size is there."""
+        """Copy a local file into the folder as `name`, unless the folder has a file of this name and size."""
         path, size = f"{self.path}/{name}", source.stat().st_size
         with remote_errors(f"{self.url}/{name}", "written"):
             if entry_type(self.system, path) == "file" and self.system.info(path)["size"] == size:
@@ -146,7 +146,7 @@ def check_room(directory: Path, size: int, url: str) -> None:
 
 
 def transfer_files(copy: Callable[[T], None], items: Iterable[T]) -> None:
-    """Call `copy` on the items in parallel threads; after an exception, start no more and raise it."""
+    """Call `copy` on the items in parallel threads; after an exception, start no more copies and raise it."""
     with ThreadPoolExecutor(_TRANSFERS) as pool:
         try:
             for _ in pool.map(copy, items):
@@ -157,6 +157,6 @@ def transfer_files(copy: Callable[[T], None], items: Iterable[T]) -> None:
 
 
 def scratch_directory(kind: str, *identity: object) -> Path:
-    """Return a directory in the user's cache for files to upload later; equal `identity` gives the same directory."""
+    """Return a path in the user's cache for a directory of files to upload later; equal arguments give equal paths."""
     text = json.dumps(identity, sort_keys=True)
     return paths.cache_folder(kind) / hashlib.sha256(text.encode()).hexdigest()[:32]

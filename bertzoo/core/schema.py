@@ -25,22 +25,22 @@ def hints(cls: type) -> dict[str, Any]:
 
 
 def members(tp: Any) -> tuple[Any, ...]:
-    """Return the members of a union; of any other type, a tuple with only `tp`."""
+    """Return the members of a union `tp`, or a tuple with only `tp` for any other type."""
     return typing.get_args(tp) if typing.get_origin(tp) in (typing.Union, types.UnionType) else (tp,)
 
 
 def tables(tp: Any) -> list[type]:
-    """Return the config classes among the members of `tp`."""
+    """Return the config classes in a union `tp`."""
     return [m for m in members(tp) if isinstance(m, type) and dataclasses.is_dataclass(m)]
 
 
 def item(tp: Any) -> Any:
-    """Return X if `tp` has a member `tuple[X, ...]`, else None."""
+    """Return X if `tp` is `tuple[X, ...]` or a union with it, else None."""
     return next((typing.get_args(m)[0] for m in members(tp) if typing.get_origin(m) is tuple), None)
 
 
 def literals(tp: Any) -> list[Any]:
-    """Return the values of all Literals among the members of `tp`."""
+    """Return the values of all Literals in a union `tp`."""
     return [value for m in members(tp) if typing.get_origin(m) is Literal for value in typing.get_args(m)]
 
 
@@ -49,9 +49,9 @@ def _kinds(tp: Any) -> list[str]:
 
 
 def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
-    """Return the config class in `tp` that the table's `kind` names, else the class of `base`, else the only one.
+    """Return the config class in the union `tp` of which `table` is an instance, or None if it is unclear or unknown.
 
-    base: the default of the table. None if none of these applies.
+    It is the class that the table's `kind` names, else the class of the table's default `base`, else the only class.
     """
     classes = tables(tp)
     if "kind" in table and len(classes) > 1:
@@ -62,7 +62,7 @@ def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
 
 
 def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
-    """Return the config class that `pick` selects; raises ConfigError listing the kinds if it selects none."""
+    """Return the config class in `tp` for a table, as `pick` does; raises ConfigError where `pick` returns None."""
     cls, kinds = pick(tp, table, base), _kinds(tp)
     if cls is not None:
         return cls
@@ -72,7 +72,7 @@ def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
 
 
 def default(cls: type, base: Any, name: str) -> Any:
-    """Return a field's default: its value in `base` if `base` is a `cls`, else the class's default, or None."""
+    """Return the default of field `name`: its value in `base` if that is a `cls`, else that in `cls`, or None."""
     if type(base) is cls:
         return getattr(base, name)
     field = next(f for f in dataclasses.fields(cls) if f.name == name)
@@ -151,7 +151,9 @@ def fits_bits(value: Any, bits: int) -> bool:
 
 
 def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
-    """Return `old` overridden by `new`, table by table; a table of another class replaces the old one."""
+    """Return the table `old` updated with `new`, inner tables too; tables of another config class replace old ones.
+
+    tp, base: type and default of the table."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping) and tables(tp)):
         return new
     before, after = pick(tp, old, base), pick(tp, {**old, **new}, base)
@@ -171,7 +173,7 @@ def join(path: str, key: str) -> str:
 
 
 def show(value: Any) -> str:
-    """Return `value` as errors print it."""
+    """Return `value` as error messages show it."""
     return str(value).lower() if isinstance(value, bool) else shorten(repr(value))
 
 
@@ -187,7 +189,9 @@ def describe(tp: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
-    """Return the end of an error about an unknown name: a similar known name, one that starts with it, or all names."""
+    """Return the end of an error about an unknown `name`: a known name that is similar or starts with it.
+
+    Without such a name, it lists all known names if `say_all` is set."""
     known = list(known)
     if near := get_close_matches(name, known, n=1) or [one for one in known if name and one.startswith(name)]:
         return f". Did you mean {near[0]}?"
@@ -195,7 +199,7 @@ def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
 
 
 def unknown(cls: type, path: str, key: str) -> ConfigError:
-    """Return the error for a key that `cls` lacks, with the most similar key of `cls` or of its tables."""
+    """Return the error for a key that `cls` lacks, naming the most similar key of `cls` or of a config in it."""
     inside = {name: paths[0] for name, paths in paths_by_name(cls).items()}
     direct = get_close_matches(key, hints(cls), n=1)
     near = direct or [inside[k] for k in get_close_matches(key, inside, n=1, cutoff=0.8)]

@@ -1,4 +1,4 @@
-"""Assemble planned rows into a batch, before masking: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
+"""Assemble the rows of a RowPlan into a batch, before masking: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from bertzoo.data.corpus.reader import Corpus, Split
 
 
 def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) -> dict[str, np.ndarray]:
-    """Return `input_ids`, `token_type_ids`, `attention_mask`, (B, max_length) int32, for rows (B,) of dtype ROW.
+    """Return `input_ids`, `token_type_ids`, `attention_mask`, (B, max_length) int32, for rows (B,) of dtype `pack.ROW`.
 
     Raises CorpusError on a damaged shard, ValueError for a row longer than `max_length`.
     """
@@ -37,7 +37,7 @@ def array_shapes(
 ) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return the shape and dtype of every array in a batch of `pipeline.Batches`, by name.
 
-    `masked_weights` is 0 in unused slots, `row_weight` in rows that pad the last held-out batch. sentence: add
+    `masked_weights` is 0 for unused predictions, `row_weight` for rows that pad the last held-out batch. sentence: add
     `sentence_label`, which is 1 for a random next sentence (NSP) or a swapped pair (SOP).
     """
     tokens, slots = (rows, max_length), (rows, max_predictions)

@@ -15,9 +15,9 @@ def electra_rows(
     """Yield the rows of one document, as google-research/electra's build_pretraining_dataset.py makes them.
 
     bounds: index of each sentence's first token in the token stream, and the document's end. A row gathers sentences
-    up to a target of `max_length` tokens or, for `short_share` of the rows, a random smaller one. Segment A holds the
-    sentences up to half the target, B the rest; `single_share` of the rows have only A. Tokens that do not fit are cut
-    off. Sentences keep their order; the reference may move a short sentence that follows B's first into A.
+    up to a target of `max_length` tokens or, for `short_share` of the rows, a random smaller target. Segment A holds
+    the sentences up to half the target, B the rest; `single_share` of the rows have only A. Tokens that do not fit are
+    cut off. Sentences keep their order; ELECTRA's code may move a short sentence that follows B's first into A.
     """
     count = len(bounds) - 1
     first = 0
@@ -33,10 +33,10 @@ def electra_rows(
 
 
 def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
-    """Return the index of B's first sentence.
+    """Return the index of the first sentence of segment B; segment A begins with sentence `first`.
 
-    A takes one sentence, then more as long as it stays below `half` tokens. If A is below `half`, it takes one more
-    with probability 1/2.
+    A takes one sentence, then more as long as it stays below `half` tokens. If A is below `half`, it takes a further
+    sentence with probability 1/2.
     """
     middle = first + 1  # A has at least one sentence
     while middle < stop and bounds[middle + 1] - bounds[first] < half:

@@ -1,4 +1,4 @@
-"""Decide by a hash of its text whether a document is held out, is in a share of its source, or repeats another.
+"""Decide by the hash of a document's text whether it is held out, in a share of its source, or a repetition.
 
 Each decision reads its own bytes of the hash, so the decisions are independent.
 """
@@ -9,12 +9,12 @@ import numpy as np
 
 
 def is_heldout(document: str, share: float) -> bool:
-    """Return whether a document belongs to the held-out share."""
+    """Return whether a document is in the `share` of all documents that are held out."""
     return _is_below(document, 0, share)
 
 
 def is_chosen(document: str, share: float) -> bool:
-    """Return whether a document is in this share of a source; a larger share contains every smaller one."""
+    """Return whether a document is in this share of its source; a larger share contains every smaller share."""
     return _is_below(document, 8, share)
 
 
@@ -35,7 +35,7 @@ def _digest(document: str) -> bytes:
 
 
 class SeenDocuments:
-    """A set of document keys, 8 bytes each, in sorted arrays, each more than twice as long as the next."""
+    """A set of document keys, 8 bytes each, in sorted arrays, each more than twice as long as the next array."""
 
     def __init__(self) -> None:
         self._runs: list[np.ndarray] = []

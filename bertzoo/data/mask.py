@@ -1,6 +1,6 @@
 """Masked language modelling: choose the tokens to predict and replace them.
 
-Every random draw is a hash of (seed, epoch, row of the plan, position), so that every host masks a row in the same way.
+Every random draw is a hash of (seed, epoch, row, position), so that every host masks a row in the same way.
 The units to mask are:
 
 - single tokens or whole words (BERT: google-research/bert create_pretraining_data.py);
@@ -18,7 +18,7 @@ from bertzoo.data.rng import below, fold_arrays, uniform
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 _SPAN_P = 0.2
-_LONGEST = {"token": 1, "word": 1, "ngram": 3, "span": 10}  # most words of a unit if max_span = 0
+_LONGEST = {"token": 1, "word": 1, "ngram": 3, "span": 10}  # most words of a masked unit if max_span = 0
 _ORDER, _LENGTH, _ACTION, _RANDOM = range(4)  # independent streams of draws
 
 
@@ -31,7 +31,7 @@ class Masking:
     share: float = 0.15  # predicted tokens / all tokens of a row, special ones included
     mask_share: float = 0.8  # share of the predicted tokens that become [MASK]
     random_share: float = 0.1  # share of the predicted tokens that become random tokens; the rest stay unchanged
-    max_span: int = 0  # most words of an n-gram or a span; 0: 3 and 10, as in the papers
+    max_span: int = 0  # most words of an n-gram or span; 0: 3 for n-grams, 10 for spans, as in the papers
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
@@ -51,7 +51,7 @@ class Masking:
 
     @property
     def span_probabilities(self) -> np.ndarray:
-        """Probabilities (n,) that a unit has 1, 2, … n words."""
+        """Probabilities (n,) that a masked unit has 1, 2, … n words."""
         words = np.arange(1, (self.max_span or _LONGEST[self.kind]) + 1)
         weights = (1 - _SPAN_P) ** (words - 1) if self.kind == "span" else 1 / words
         return weights / weights.sum()
@@ -82,8 +82,8 @@ def mask(
     """Mask `input_ids` and add `masked_positions`, `masked_ids` (B, P) int32 and `masked_weights` (B, P) float32.
 
     P is max_predictions. A row of n tokens gets min(P, max(1, round(share * n))) predictions (halves round to even), or
-    fewer if whole units do not fill them. Positions ascend; unused slots have position, id and weight 0. epochs,
-    records: (B,), each row's epoch and index in the plan; with the seed they determine every random draw.
+    fewer if whole units do not fill them. Positions ascend; unused entries have position, id and weight 0. epochs,
+    records: (B,), each row's epoch and index in the RowPlan; with the seed they determine every random draw.
     """
     ids, attention, specials = batch["input_ids"], batch["attention_mask"] > 0, tokenizer.specials
     candidates = attention & (ids != specials.cls) & (ids != specials.sep) & (ids != specials.pad)
@@ -190,7 +190,7 @@ def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
 
 def _positions(chosen: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the chosen positions of each row in ascending order, and whether each slot is used; both (B, slots)."""
+    """Return each row's chosen positions, ascending, then zeros, and True for each chosen position; both (B, slots)."""
     row, column = np.nonzero(chosen)
     counts = chosen.sum(1)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,4 +1,4 @@
-"""Plan which sentences of a split fill which row, once per corpus, split, packing, sentence objective, length and seed.
+"""Plan which sentences fill which training row, once per corpus, split, packing, sentence objective, length and seed.
 
 A row is one or two ranges of the split's flat token stream. Sentence pairs follow BERT (google-research/bert
 create_pretraining_data.py: next sentence prediction) or ALBERT (google-research/albert: sentence order prediction).
@@ -43,7 +43,7 @@ _ROWS_TOGETHER = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePacking:
-    """Rows of whole sentences, with a label if the objective needs one; defaults as in BERT."""
+    """Rows of whole sentences, with a sentence label if the objective needs it; defaults as in BERT."""
 
     kind: Literal["sentences"] = "sentences"
     short_share: float = 0.1  # share of the documents (per pass) that are packed to a random shorter length
@@ -53,7 +53,7 @@ class SentencePacking:
         _check_packing(self.passes, short_share=self.short_share)
 
     def shortest(self, sentence: Sentence) -> int:
-        """Return the fewest tokens of a row: the special tokens, and one for each segment."""
+        """Return the fewest tokens that a row can have: the special tokens and one token for each segment."""
         return 5 if sentence != "none" else 3
 
 
@@ -70,7 +70,7 @@ class ElectraPacking:
         _check_packing(self.passes, single_share=self.single_share, short_share=self.short_share)
 
     def shortest(self, sentence: Sentence) -> int:
-        """Return the fewest tokens of a row; raises ConfigError if the objective needs sentence labels."""
+        """Return the fewest tokens that a row can have; raises ConfigError unless `sentence` is "none"."""
         if sentence != "none":
             raise ConfigError(
                 f'packing.kind = "electra" has no labels for sentence = "{sentence}". Use kind = "sentences".'
@@ -106,12 +106,12 @@ class RowPlan:
 
     @property
     def fallback_share(self) -> float:
-        """The share of the rows that are fallbacks."""
+        """The share of the rows that `fallbacks` counts."""
         return self.fallbacks / len(self.rows)
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings for the user about the plan, as sentences."""
+        """Warnings to the user: one sentence if `fallback_share` exceeds FALLBACK_LIMIT, else none."""
         if self.sentence != "sop" or self.fallback_share <= FALLBACK_LIMIT:
             return []
         return [
@@ -131,7 +131,7 @@ def plan_rows(
     seed: int,
     directory: Path,
 ) -> RowPlan:
-    """Compute and save the rows of a split, or memory-map them if `directory` holds the same plan.
+    """Return the rows of a split: computed and saved in `directory`, or memory-mapped if it already holds them.
 
     Raises CorpusError if the split has too few documents for sentence pairs, ConfigError if no row fits max_length.
     """
@@ -204,7 +204,7 @@ def _compute(
 
 
 def _chunks(rows: Iterator[RowFields]) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield arrays of up to _ROWS_TOGETHER rows, each with the number of tokens dropped from its rows."""
+    """Yield arrays of up to _ROWS_TOGETHER rows, each array with the number of tokens dropped from its rows."""
     waiting: list[tuple[int, ...]] = []
     truncated = 0
     for *row, dropped in rows:

@@ -1,4 +1,4 @@
-"""Make rows of one segment, or of two for next sentence (BERT) or sentence order prediction (ALBERT)."""
+"""Make rows of one segment, or of two segments for next sentence (BERT) or sentence order prediction (ALBERT)."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -37,13 +37,13 @@ def pair_rows(
     offsets: np.ndarray,
     documents: np.ndarray,
 ) -> Iterator[RowFields]:
-    """Yield pairs of segments A and B of one document, as create_instances_from_document in BERT's and ALBERT's code.
+    """Yield rows of two segments, A and B, from a document, as BERT's and ALBERT's create_instances_from_document.
 
-    bounds: index of each sentence's first token in the token stream, and the document's end. offsets, documents: those
-    of the split's SplitIndex. A pair gathers sentences up to `target` tokens, cut to `room`; A takes a random number of
-    them. In "nsp", B is the rest or, half the time, starts at a random sentence of another document (label 1). The next
-    pair then begins with the unused rest. In "sop", A and B are swapped half the time (label 1). In both, a pair with
-    only one sentence gets a random B (label 1).
+    bounds: index of each sentence's first token in the token stream, and the document's end. offsets, documents: as in
+    the split's SplitIndex. A pair gathers sentences up to `target` tokens, cut to `room`; A takes a random number of
+    these. In "nsp", B is the rest or, half the time, starts at a random sentence of another document (label 1); the
+    next pair then begins with the unused rest. In "sop", A and B are swapped half the time (label 1). In both, a pair
+    with only one sentence gets a random B (label 1).
     """
     count = len(bounds) - 1
     first = 0
@@ -70,9 +70,9 @@ def pair_rows(
 def _random_segment(
     document: int, length: int, random: SplitMix, offsets: np.ndarray, documents: np.ndarray
 ) -> tuple[int, int]:
-    """Return start and end of a segment of another document that begins at a random sentence.
+    """Return start and end, in the token stream, of a segment of another document that begins at a random sentence.
 
-    It holds whole sentences, of at least `length` tokens unless the document ends first. If ten draws find no other
+    It holds whole sentences, of at least `length` tokens unless its document ends first. If ten draws find no other
     document, it comes from `document` itself.
     """
     other = document
@@ -90,7 +90,7 @@ def _random_segment(
 def _truncate(
     a_start: int, a_end: int, b_start: int, b_end: int, dropped: int, random: SplitMix
 ) -> tuple[int, int, int, int]:
-    """Drop tokens one by one from the longer segment (B if equal), and return the new bounds.
+    """Drop `dropped` tokens, one by one, from the longer segment (B if equal); returns the segments' new bounds.
 
     Each token is dropped from the segment's front or back with equal chance.
     """

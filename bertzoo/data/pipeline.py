@@ -79,7 +79,7 @@ def check_tokenizer(corpus: Corpus, vocabulary: Tokenizer) -> None:
 
 
 def _open_existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str], None]) -> Corpus | None:
-    """Open the corpus at `data.source`, or return None if that is text; raises ConfigError if settings differ."""
+    """Return the corpus at `data.source`, or None if the source is text; raises ConfigError if settings differ."""
     if data.source == MIXTURE or (corpus := _find_corpus(data.source, tell)) is None:
         return None
     theirs = corpus.manifest.settings
@@ -115,14 +115,14 @@ def _find_corpus(name: str, tell: Callable[[str], None]) -> Corpus | None:
 
 
 def is_corpus(name: str) -> bool:
-    """Whether a source names a tokenised corpus and not text."""
+    """Return whether a source names a tokenised corpus and not text."""
     return remote.is_corpus(name) if is_url(name) else (Path(name).expanduser() / NAME).is_file()
 
 
 class Batches:
-    """The batches of a row plan, with the arrays of `batch.array_shapes`; `row_weight` is 0 in padding rows.
+    """Makes batches from a RowPlan, with the arrays of `batch.array_shapes`; `row_weight` is 0 in padding rows.
 
-    share: share of tokens that `batch` predicts at each step, by default masking.share; `sequential` always uses
+    share: share of tokens to predict at each step of `batch`, by default masking.share; `sequential` always uses
     masking.share.
     """
 
@@ -151,7 +151,7 @@ class Batches:
         self.rows = len(plan.rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the paths of the corpus and of the plan's rows; the unpickling process opens them itself."""
+        """Pickle the paths of the corpus and of the plan's rows; the process that unpickles opens the files there."""
         plan = self._plan
         assert isinstance(plan.rows, np.memmap) and plan.rows.filename is not None
         counts = tuple((field.name, getattr(plan, field.name)) for field in fields(plan) if field.name != "rows")
@@ -165,7 +165,7 @@ class Batches:
         return self._make(*self._shuffled(step, batch_size, rows), replace(self._masking, share=share))
 
     def sequential(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
-        """Return batch `step` of a pass in the plan's order, masked as in epoch 0; rows past the end have row_weight 0.
+        """Return batch `step` of the rows in plan order, masked as in epoch 0; rows past the end have row_weight 0.
 
         Raises IndexError for a step outside [0, steps(batch_size)).
         """
@@ -177,11 +177,11 @@ class Batches:
         return {name: _blank(name, array, real) for name, array in batch.items()}
 
     def steps(self, batch_size: int) -> int:
-        """The number of sequential batches; the last one may be partly padding."""
+        """Return the number of `sequential` batches; the last batch may be partly padding."""
         return -(-self.rows // batch_size)
 
     def describe(self, step: int, batch_size: int) -> list[str]:
-        """Return one line for every row of the training batch at a step, with the row's place in the corpus."""
+        """Return a line for each row of the training batch at a step, with the row's epoch, document and tokens."""
         epochs, records = self._shuffled(step, batch_size, None)
         lines = []
         for place, (epoch, record) in enumerate(zip(epochs.tolist(), records.tolist(), strict=True)):
@@ -193,7 +193,7 @@ class Batches:
         return lines
 
     def check_batch_size(self, batch_size: int) -> None:
-        """Raise CorpusError unless the rows fill at least one batch."""
+        """Raise CorpusError if there are fewer rows than `batch_size`."""
         if self.rows < batch_size:
             raise CorpusError(
                 f"the {self._split} part of {self._corpus.directory} gives {self.rows:,} rows of"
@@ -240,7 +240,7 @@ def _reopen(
     share: LinearShare | None,
     sizes: tuple[int, int, int],
 ) -> Batches:
-    """Unpickle Batches; cached, so that a process opens the corpus only once."""
+    """Rebuild pickled Batches; cached, so that a process opens the corpus only once."""
     plan = RowPlan(rows=np.load(rows, mmap_mode="r"), **dict(counts))
     max_length, max_predictions, seed = sizes
     corpus = Corpus.open(directory)
@@ -249,7 +249,7 @@ def _reopen(
 
 
 def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
-    """Return the sample numbers of a batch, or of `rows` of it."""
+    """Return the numbers of a batch's samples, counted over all steps, or only of `rows` of the batch."""
     return np.arange(step * batch_size, (step + 1) * batch_size)[slice(None) if rows is None else rows]
 
 
@@ -265,7 +265,7 @@ def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:
 def prefetch(make: Callable[[int], T], start: int, stop: int, depth: int = 2) -> Iterator[T]:
     """Yield `make(step)` for every step in [start, stop); a thread computes up to `depth` steps ahead.
 
-    The thread's exceptions are raised here.
+    Exceptions in the thread are raised from the iterator.
     """
     results: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
     stopped = threading.Event()

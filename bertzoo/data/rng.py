@@ -11,7 +11,7 @@ _GAMMA, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB13311
 
 
 def fold(*keys: int) -> int:
-    """Return a 64-bit hash of non-negative integers, equal to `fold_arrays` of the same keys."""
+    """Return a 64-bit hash of a sequence of non-negative integers."""
     state = 0
     for key in keys:
         state = _mix((state ^ (key & _BITS)) + _GAMMA & _BITS)
@@ -19,7 +19,7 @@ def fold(*keys: int) -> int:
 
 
 def fold_arrays(*keys: int | np.ndarray) -> np.ndarray:
-    """Apply `fold` elementwise to broadcast integer arrays; returns uint64."""
+    """Return `fold` of the elements of integer arrays, broadcast against each other, as uint64."""
     state: np.ndarray = np.zeros(1, np.uint64)
     for key in keys:
         key = np.uint64(key & _BITS) if isinstance(key, int) else key.astype(np.uint64)
@@ -34,12 +34,12 @@ def fold_arrays(*keys: int | np.ndarray) -> np.ndarray:
 
 
 def uniform(bits: np.ndarray) -> np.ndarray:
-    """Floats in [0, 1) with 53 random bits, from uint64 hashes."""
+    """Return floats in [0, 1) with 53 random bits, from uint64 hashes."""
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
 def below(bits: np.ndarray, bound: int) -> np.ndarray:
-    """Integers in [0, bound) from uint64 hashes; bound < 2**31 (bias below bound / 2**32)."""
+    """Return integers in [0, bound) from uint64 hashes; bound < 2**31 (bias below bound / 2**32)."""
     return ((bits >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)
 
 
@@ -52,20 +52,20 @@ class SplitMix:
         self._state = seed
 
     def bits(self) -> int:
-        """64 random bits."""
+        """Return 64 random bits as an integer."""
         self._state = state = self._state + _GAMMA & _BITS
         return _mix(state)
 
     def random(self) -> float:
-        """A float in [0, 1) with 53 random bits."""
+        """Return a float in [0, 1) with 53 random bits."""
         return (self.bits() >> 11) * 2.0**-53
 
     def integer(self, low: int, high: int) -> int:
-        """An integer in [low, high], both included."""
+        """Return an integer in [low, high], both included."""
         return low + (self.bits() * (high - low + 1) >> 64)
 
     def heads(self, tosses: int) -> int:
-        """The number of heads in `tosses` tosses of a fair coin."""
+        """Return the number of heads in `tosses` tosses of a fair coin."""
         count = 0
         while tosses > 64:
             count += self.bits().bit_count()

@@ -27,7 +27,7 @@ class Data:
     sentences: Literal["split", "lines"] = "split"  # split lines into sentences, or use each line as one
     language: str = "en"  # ISO code for splitting sentences; sentencex falls back to a related language or English
     heldout: float = 0.03  # share of documents held out, by a hash of their text; 3 % as in SqueezeBERT
-    minimum_tokens: int = 8  # tokens of the shortest document; shorter ones are dropped and counted
+    minimum_tokens: int = 8  # fewest tokens of a document; shorter documents are dropped and counted
     piece_bytes: int = 16 << 20  # bytes of text that become one shard
     tokenizer: WordPiece | SentencePiece = field(default_factory=WordPiece)  # the vocabulary, loaded or trained
     packing: Packing = field(default_factory=SentencePacking)  # how documents become rows

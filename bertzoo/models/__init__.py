@@ -1,7 +1,7 @@
 """Configs that build Flax models, a file per paper; `kind` in a config's [model] table selects one of `Model`.
 
-Every model config has `backbone(compute) -> Backbone` and `masked_head(compute)`. `pretraining` joins them;
-`replaced_detection` adds a generator: ELECTRA's or, if the config has a method `generator(width)`, its result.
+Every model config has `backbone(compute) -> Backbone` and `masked_head(compute)`. `pretraining` builds a model from
+both. `replaced_detection` adds a generator: ELECTRA's or, if the config has a method `generator(width)`, its result.
 """
 
 from bertzoo.models.albert import Albert

@@ -1,4 +1,4 @@
-"""Config tables of the papers' attention variants, which fit any layer; `AttentionKind` is their union."""
+"""Configs of attention heads: dense (BERT), grouped (SqueezeBERT), mixed (ConvBERT); `AttentionKind` is their union."""
 
 import functools
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class DenseHeads:
     kind: Literal["dense"] = "dense"
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width` (`name` in the error); `inputs` may be any width."""
+        """Raise ConfigError unless `heads` divides `width`, whose config key is `name`; `inputs` may be any width."""
         check_divides(name, width, heads=heads)
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
@@ -54,9 +54,9 @@ class GroupedHeads:
         check_sizes(self)
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless heads and groups divide `width` (`name` in the error).
+        """Raise ConfigError unless `heads` and all groups divide `width`, whose config key is `name`.
 
-        The groups of queries, keys and values must also divide `inputs`.
+        The groups of queries, keys and values must also divide `inputs`, the width of the attention's input.
         """
         groups = {"query_groups": self.query_groups, "key_groups": self.key_groups, "value_groups": self.value_groups}
         check_divides(name, width, heads=heads, **groups, output_groups=self.output_groups)
@@ -76,15 +76,15 @@ class GroupedHeads:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedHeads:
-    """ConvBERT's heads (Jiang et al. 2020 §3): heads / head_ratio heads attend, and as many convolve.
+    """ConvBERT's heads (Jiang et al. 2020 §3): 1 / head_ratio of a layer's heads attend, and as many convolve.
 
     With convolution = "none", kernel_size and mask_padding must keep their defaults.
     """
 
     kind: Literal["mixed"] = "mixed"
     head_ratio: int = 2  # heads / head_ratio heads attend, and as many convolve
-    # source of the kernels: the span around a token (§3.3), the gated token alone, or fixed weights; none: no
-    # heads convolve
+    # what a kernel depends on: the span around a token (§3.3), the token alone (dynamic), or nothing (fixed); none:
+    # no heads convolve
     convolution: Convolution = "span"
     kernel_size: int = 9  # tokens that a kernel covers
     # zero the padding before every convolution, so that it cannot leak into tokens; the released models do not
@@ -103,11 +103,11 @@ class MixedHeads:
 
     @property
     def padding_seen(self) -> int:
-        """Number of padding tokens after a row's end that affect its last token in one layer."""
+        """Number of padding tokens that affect a row's last token through the convolution of one layer."""
         return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width` (`name` in the error) and head_ratio leaves a head."""
+        """Raise ConfigError unless `heads` divides `width`, called `name`, and dividing by head_ratio leaves a head."""
         check_divides(name, width, heads=heads)
         if self.head_ratio > max(2, heads):  # with the paper's ratio of 2, a single head remains
             raise ConfigError(f"head_ratio = {self.head_ratio} leaves none of heads = {heads}. Use a smaller ratio.")
@@ -151,9 +151,9 @@ class MixedHeads:
         )
 
 
-@functools.cache  # the same function for all layers, so that `partial.alike` finds them equal
+@functools.cache  # the same function for all layers, so that `partial.alike` finds the layers equal
 def _around(deviation: float) -> Callable:
-    """Return the initialiser of depthwise kernels, normal with σ = `deviation` (1/W in the official code)."""
+    """Return the initialiser of depthwise kernels, truncated normal with σ = `deviation` (ConvBERT: 1/kernel_size)."""
     return nn.initializers.truncated_normal(deviation)
 
 

@@ -1,4 +1,4 @@
-"""Settings of how a model is computed; they do not change the model itself."""
+"""The [compute] table of a config: number format and memory use of a model's computation."""
 
 import functools
 from collections.abc import Callable
@@ -26,9 +26,9 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """Number format and memory trade-offs; parameters, softmax, norms and losses are always float32.
+    """Number format and memory use of the computation; parameters, softmax, norms and losses are always float32.
 
-    The word table's spare rows (vocab_multiple) are never looked up, predicted or exported.
+    The rows of zeros that `vocab_multiple` adds to the word table are never looked up, predicted or exported.
     """
 
     dtype: Literal["float32", "bfloat16"] = "float32"  # number format of matrix products and activations
@@ -47,5 +47,5 @@ class Compute:
         return jnp.dtype(self.dtype)
 
     def vocab_rows(self, vocab_size: int) -> int:
-        """Return the rows of a word table for `vocab_size` entries, spare rows included."""
+        """Return `vocab_size` rounded up to a multiple of vocab_multiple: the number of rows of the word table."""
         return -(-vocab_size // self.vocab_multiple) * self.vocab_multiple

@@ -24,10 +24,10 @@ class ConvBert(ModelSizes):
     embedding_size: int = 128
     hidden_size: int = 256
     layers: int = 12
-    heads: int = 4  # heads of a plain model of this width, before division by head_ratio
+    heads: int = 4  # attention heads of a layer before division by head_ratio
     head_ratio: int = MixedHeads.head_ratio  # heads / head_ratio heads attend, and as many convolve
-    # source of the kernels: the span around a token (§3.3), the gated token alone, or fixed weights; none: no
-    # heads convolve
+    # what a kernel depends on: the span around a token (§3.3), the token alone (dynamic), or nothing (fixed); none:
+    # no heads convolve
     convolution: Convolution = MixedHeads.convolution
     kernel_size: int = MixedHeads.kernel_size  # tokens that a kernel covers
     # zero the padding before every convolution, so that it cannot leak into tokens; the released models do not
@@ -52,11 +52,11 @@ class ConvBert(ModelSizes):
 
     @property
     def padding_seen(self) -> int:
-        """Number of padding tokens after a row's end that affect its tokens; windows add up over layers."""
+        """Number of padding tokens that affect a row's last token through the convolutions of all layers."""
         return self.layers * self._attention.padding_seen
 
     def generator(self, width: float) -> "ConvBert":
-        """Return the config of the generator, `width` times as wide, for replaced token detection.
+        """Return the config of a generator `width` times as wide as this model, for replaced token detection.
 
         As in the official code, heads shrink with the width, to at least 1, and the feed-forward is 4 times as wide.
         """

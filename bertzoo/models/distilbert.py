@@ -10,7 +10,7 @@ from bertzoo.nn import Encoder, MaskedHead
 
 @dataclass(frozen=True, kw_only=True)
 class DistilBert(ModelSizes):
-    """Sizes of DistilBERT; the defaults are the released 6 layers of 768 (§3)."""
+    """Sizes of DistilBERT; the defaults are the released model's, 6 layers of width 768 (§3)."""
 
     kind: Literal["distilbert"] = "distilbert"
     vocab_size: int = 30522

@@ -1,4 +1,4 @@
-"""ELECTRA (Clark et al. 2020), https://arxiv.org/abs/2003.10555: BERT's layers over embeddings of another width."""
+"""ELECTRA (Clark et al. 2020), https://arxiv.org/abs/2003.10555: BERT's layers after embeddings of another width."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -19,7 +19,7 @@ HEAD_SIZE = 64
 
 
 class Generator(nn.Module):
-    """Map the discriminator's embedded tokens (B,L,E) to logits (B,P,V) at positions, and the encoder's output."""
+    """Map the discriminator's embedding output (B,L,E) to logits (B,P,V) at P positions and the encoder's output."""
 
     encoder: nn.Module
     masked_head: nn.Module
@@ -32,10 +32,10 @@ class Generator(nn.Module):
 
 
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:
-    """Build a generator `width` times as wide as a model; the config's method `generator`, if any, sets its sizes.
+    """Build a generator `width` times as wide as the model of `config`; `config.generator`, if any, sets its sizes.
 
-    The default is ELECTRA's: as many BERT layers as the model, with feed-forwards 4 times as wide. A head has 64
-    features, or the next larger number that divides the width. Activation, dropout and initialisation are the model's.
+    By default, it is ELECTRA's: as many BERT layers as the model, with feed-forwards 4 times the generator's width. A
+    head has 64 features, or the next larger number that divides the width. Other settings are the model's.
     Raises ConfigError if the width rounds to 0.
     """
     if (custom := getattr(config, "generator", None)) is not None:
@@ -62,7 +62,7 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
 
 
 def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
-    """Return width and heads of ELECTRA's generator for a model; raises ConfigError if the width rounds to 0."""
+    """Return width and heads of a generator `width` times as wide as a model; raises ConfigError if it rounds to 0."""
     size = round(width * config.hidden_size)
     if size < 1:
         raise ConfigError(
@@ -73,7 +73,10 @@ def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
 
 
 def generator_config(config: Any, width: float) -> Any:
-    """Return a model config for the generator, or None if no config class has the model's embedding."""
+    """Return the generator's model config: from `config.generator`, or an Electra for BERT-like models, or None.
+
+    Without a method `generator`, only Bert, Electra and SqueezeBert have such a config.
+    """
     if (custom := getattr(config, "generator", None)) is not None:
         return custom(width)
     if type(config) not in (Bert, Electra, SqueezeBert):
@@ -86,7 +89,7 @@ def generator_config(config: Any, width: float) -> Any:
 
 
 def _embedded_width(embedding: Any) -> int:
-    """Return the width of an embedding's output."""
+    """Return the output width of an embedding module, by tracing the module."""
     ids = jax.ShapeDtypeStruct((1, 2), jnp.int32)
     x_BLE, _ = jax.eval_shape(lambda ids: embedding.init_with_output(jax.random.key(0), ids, ids, ids, False), ids)
     return x_BLE.shape[-1]

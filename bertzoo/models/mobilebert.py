@@ -29,13 +29,13 @@ from bertzoo.nn import (
 
 @dataclass(frozen=True, kw_only=True)
 class MobileBert(ModelSizes):
-    """Sizes of MobileBERT; the defaults are the released model."""
+    """Sizes of MobileBERT; the defaults are the released model's."""
 
     kind: Literal["mobilebert"] = "mobilebert"
     vocab_size: int = 30522
     embedding_size: int = 128
-    hidden_size: int = 512  # width of the stream between the layers
-    # width inside a layer, which the heads divide; "none": plain layers of the stream's width
+    hidden_size: int = 512  # width of a token's state between the layers
+    # width inside a layer, a multiple of heads; "none": BERT's layers, of width hidden_size
     bottleneck_size: int | None = 128
     layers: int = 24
     heads: int = 4
@@ -46,8 +46,8 @@ class MobileBert(ModelSizes):
     feed_forward_groups: int = 1  # groups of the feed-forwards' maps; 1 in the released model
     # the attention inside the bottleneck; dense in the released model
     attention: AttentionKind = field(default_factory=DenseHeads)
-    # source of queries, keys and values: the stream (IB-BERT) or the layer's bottleneck (tiny); shared: values from the
-    # stream, queries and keys from one bottleneck of their own (the released model)
+    # what queries, keys and values read: the layer's input (stream, IB-BERT) or its bottleneck (tiny); shared: values
+    # read the layer's input, queries and keys a second bottleneck (the released model)
     attention_input: Literal["stream", "bottleneck", "shared"] = "shared"
     # a scale and a shift per feature (no_norm), or layer normalisation
     norm: Literal["no_norm", "layer_norm"] = "no_norm"
@@ -96,7 +96,7 @@ class MobileBert(ModelSizes):
 
     @property
     def padding_seen(self) -> int:
-        """Number of padding tokens after a row's end that affect its tokens, through trigrams and convolutions."""
+        """Number of padding tokens that affect a row's last token through trigrams and all convolutions."""
         return int(not self.mask_padding) + self.layers * getattr(self.attention, "padding_seen", 0)
 
     def backbone(self, compute: Compute) -> Backbone:
@@ -111,7 +111,7 @@ class MobileBert(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head: embedding_size features are tied to the word table; the others are untied."""
+        """Build the masked-LM head, with embedding_size features tied to the word table and the others untied."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         extra = make.untied(self.vocab_size) if self.embedding_size < self.hidden_size else None
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation, extra)

@@ -1,7 +1,7 @@
 """Run a model only as far as the last layer that is needed, and return the outputs of chosen layers.
 
-Layers between the chosen ones, if alike, run as one loop over their stacked parameters. So a model cut after its 24th
-layer compiles about as fast as one cut after its third.
+Layers between the chosen layers run as one loop over their stacked parameters if only their parameters differ. So a
+model cut after its 24th layer compiles about as fast as a model cut after its third.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,11 +15,11 @@ from flax.core import meta
 
 from bertzoo.models.parts import OnBackbone
 
-STACKED = "layers"  # key in place of layers_0, layers_1, …; its arrays have a layer axis in front
+STACKED = "layers"  # key that replaces layers_0, layers_1, …; its arrays have a layer axis in front
 
 
 class LayerOutput(NamedTuple):
-    """Hidden state (B,L,D) after a layer, and its attention (B,H,L,M), which is None for the embedding (layer 0)."""
+    """A layer's output (B,L,D) and attention probabilities (B,H,L,L), which are None for layer 0, the embedding."""
 
     hidden: jax.Array
     attention: jax.Array | None
@@ -30,7 +30,7 @@ def reach(
 ) -> dict[int, LayerOutput]:
     """Return the outputs of the layers in `numbers`, counted from 1; 0 is the embedding. Later layers are not computed.
 
-    params: the model's parameters, possibly stacked by `stack`. key: for dropout; None turns it off.
+    params: the model's parameters, possibly stacked by `stack`. key: random key of dropout; None turns dropout off.
     """
     mask_BL, train = batch["attention_mask"], key is not None
     embedding_key, encoder_key = (None, None) if key is None else jax.random.split(key)
@@ -54,7 +54,7 @@ def reach(
 
 
 def stack(params: Any, layers: Sequence[nn.Module]) -> Any:
-    """Return `params` with the layers' parameters stacked, if all layers are alike, else unchanged.
+    """Return `params` with the parameters of all layers stacked, or unchanged if `alike(layers)` is false.
 
     Leaves are arrays, ShapeDtypeStructs or Flax boxes of them.
     """
@@ -77,12 +77,12 @@ def _joined(*leaves: Any) -> Any:
 
 
 def names(layers: Sequence[nn.Module]) -> list[str]:
-    """Return the name of every layer's parameters; a layer that occurs again has the name of its first index."""
+    """Return each layer's parameter name, such as "layers_3"; a repeated layer is named after its first index."""
     return [f"layers_{next(i for i, first in enumerate(layers) if first is layer)}" for layer in layers]
 
 
 def alike(layers: Sequence[nn.Module]) -> bool:
-    """Return whether there are several distinct layers that differ only in their parameters."""
+    """Return whether `layers` are two or more distinct modules that differ only in their parameters."""
     return len(set(names(layers))) == len(layers) > 1 and all(layer == layers[0] for layer in layers)
 
 
@@ -100,12 +100,12 @@ class _Trunk:
         self._names, self._stacked = names(layers), STACKED in params
 
     def one(self, x_BLD: jax.Array, index: int) -> tuple[jax.Array, jax.Array]:
-        """Return the state after layer `index`, and its attention probabilities."""
+        """Apply layer `index`, counted from 0, to its input; returns its output and attention probabilities."""
         params = self._at(index) if self._stacked else self._params[self._names[index]]
         return self._apply(index, params, x_BLD, index)
 
     def through(self, x_BLD: jax.Array, first: int, last: int) -> jax.Array:
-        """Return the state after the layers with indices in [first, last)."""
+        """Apply the layers with indices in [first, last) in turn; returns the last output."""
         segment = range(first, last)
         if len(segment) < 2 or not (self._stacked or alike([self._layers[index] for index in segment])):
             for index in segment:

@@ -42,7 +42,7 @@ class Backbone(NamedTuple):
 
 
 class ModelSizes:
-    """Meanings of the keys of model configs; each config declares its own keys and defaults."""
+    """Base class that documents the keys of model configs; each config declares its own keys and defaults."""
 
     vocab_size: int  # entries of the vocabulary
     embedding_size: int  # width of the embeddings
@@ -60,7 +60,7 @@ class ModelSizes:
 
 
 class ModelConfig(Protocol):
-    """Fields and methods of every model config; token_types is 0 without a token-type table."""
+    """The fields and methods that every model config has; `token_types` is 0 if it has no token-type table."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -87,19 +87,19 @@ class ModelConfig(Protocol):
 
 
 class Leaves(NamedTuple):
-    """Builders of one model's parts, with the settings that all parts share."""
+    """Builds the layers of one model from the settings that they share: computation, initialiser and norm epsilon."""
 
     compute: Compute
     kernel_init: Callable
     norm_epsilon: float
 
     def dense(self, features: int | tuple[int, ...], *axes: str, init: Callable | None = None) -> Dense:
-        """Build an affine map; `axes` names every kernel axis, inputs first; `init` overrides the initialiser."""
+        """Build an affine map to `features`. axes: kernel axis names, inputs first. init: replaces `kernel_init`."""
         features = (features,) if isinstance(features, int) else features
         return Dense(features=features, axes=axes, kernel_init=init or self.kernel_init, dtype=self.compute.jax_dtype)
 
     def grouped(self, features: int | tuple[int, ...], groups: int) -> Grouped:
-        """Build a grouped convolution of window 1."""
+        """Build a grouped convolution of window 1 with output channels `features`."""
         return Grouped(
             features=(features,) if isinstance(features, int) else features,
             groups=groups,
@@ -115,24 +115,24 @@ class Leaves(NamedTuple):
         return Table(rows=rows, features=features, axes=(axis, width), init=self.kernel_init)
 
     def token_types(self, count: int, features: int, width: str = "embed") -> Table | OnlyRow | None:
-        """Build the token-type table; None without types. With one type, every token uses its single row."""
+        """Build a table of `count` token types, or return None for 0. With one type, every token uses the only row."""
         if count == 1:
             return OnlyRow(features=features, axes=("token_type", width), init=self.kernel_init)
         return self.table(count, features, "token_type", width) if count else None
 
     def word_table(self, vocab_size: int, width: int) -> Table:
-        """Build the word table, with spare rows up to a multiple of compute.vocab_multiple."""
+        """Build the word table, padded with rows of zeros to a multiple of compute.vocab_multiple."""
         rows = self.compute.vocab_rows(vocab_size)
         init = zeros_beyond(vocab_size, 0, self.kernel_init)
         return Table(rows=rows, features=width, axes=("vocab", "embed"), init=init)
 
     def untied(self, vocab_size: int) -> Untied:
-        """Build an output map onto the vocabulary that is not tied to the word table."""
+        """Build an output layer to vocabulary logits, with its own kernel instead of the word table."""
         rows = self.compute.vocab_rows(vocab_size)
         return Untied(features=rows, kernel_init=zeros_beyond(vocab_size, 1, self.kernel_init))
 
     def embedding(self, config: ModelConfig, width: int) -> Embedding:
-        """Build an embedding: word, position and (if any) token-type tables of one width, and a norm."""
+        """Build an embedding: word, position and (if any) token-type tables of width `width`, and a norm."""
         return Embedding(
             word=self.word_table(config.vocab_size, width),
             position=self.table(config.max_positions, width, "position"),
@@ -153,7 +153,7 @@ class Leaves(NamedTuple):
         )
 
     def feed_forward(self, width: int, size: int, activation: Activation, groups: int = 1) -> FeedForward:
-        """Build a feed-forward of two dense maps or, with more than one group, of two grouped ones."""
+        """Build a feed-forward of hidden width `size`: two dense maps or, for groups > 1, two grouped convolutions."""
         if groups == 1:
             intermediate, output = self.dense(size, "model", "feed_forward"), self.dense(width, "feed_forward", "model")
         else:
@@ -176,7 +176,7 @@ class Leaves(NamedTuple):
         )
 
     def projection(self, inputs: int, width: int) -> Dense | None:
-        """Build the map from embedding width to layer width (Glorot-uniform, as in ELECTRA); None if they are equal."""
+        """Build the map from embedding width to `width`, Glorot-uniform as in ELECTRA; None if they are equal."""
         if inputs == width:
             return None
         return self.dense(width, "embed", "model", init=nn.initializers.glorot_uniform())
@@ -187,7 +187,7 @@ class Leaves(NamedTuple):
     def masked_head(
         self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
     ) -> MaskedHead:
-        """Build the masked-LM head, tied to the word table; if the table is narrower, `extra` maps the rest."""
+        """Build the masked-LM head, tied to the word table; `extra` maps the features beyond the table's width."""
         return MaskedHead(
             dense=self.dense(width, "model", "embed"),
             norm=self.norm("embed"),
@@ -199,23 +199,23 @@ class Leaves(NamedTuple):
 
 
 def leaves(compute: Compute, initializer_range: float, norm_epsilon: float) -> Leaves:
-    """Return builders that draw kernels from N(0, initializer_range²), cut at ±2σ, not rescaled (BERT's TF code)."""
+    """Return a Leaves that draws kernels from N(0, initializer_range²), cut at ±2σ, not rescaled (BERT's TF code)."""
     return Leaves(compute, nn.initializers.truncated_normal(initializer_range), norm_epsilon)
 
 
 def logit() -> Dense:
-    """Build a map to one float32 logit, Glorot-uniform because ELECTRA's code keeps TF's default."""
+    """Build a dense layer to one float32 logit, Glorot-uniform by TensorFlow's default, as in ELECTRA's code."""
     init = nn.initializers.glorot_uniform()
     return Dense(features=(1,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
 
 
 def padding_seen(config: Any) -> int:
-    """Return how many padding tokens after a row's end affect its tokens; 0 for most models."""
+    """Return how many of the padding tokens after a row affect its last token; 0 for most models."""
     return getattr(config, "padding_seen", 0)
 
 
 def check_divides(width: str, size: int, **parts: int) -> None:
-    """Raise ConfigError unless each of `parts` (heads, groups) divides `size`, which the error calls `width`."""
+    """Raise ConfigError unless every number in `parts`, such as heads=12, divides `size`; width: name of `size`."""
     for name, count in parts.items():
         if count < 1 or size % count:
             near = sorted(sorted((n for n in range(1, size + 1) if size % n == 0), key=lambda n: abs(n - count))[:3])
@@ -226,7 +226,7 @@ def check_divides(width: str, size: int, **parts: int) -> None:
 
 
 def check_sizes(config: Any) -> None:
-    """Raise ConfigError unless every size (of every layer) is positive and every dropout rate is in [0, 1)."""
+    """Raise ConfigError unless every size in a model config is positive and every dropout rate is in [0, 1)."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, tuple) and not value:
@@ -241,7 +241,7 @@ def check_sizes(config: Any) -> None:
 
 
 class Encoded(NamedTuple):
-    """Output of a backbone: hidden states and attentions as in EncoderOutput, and pooled (B,D)."""
+    """Output of a backbone: hidden states and attentions as in EncoderOutput, and the pooled first token (B,D)."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
@@ -249,7 +249,7 @@ class Encoded(NamedTuple):
 
 
 class OnBackbone(nn.Module):
-    """Base class of models: has the modules of a Backbone; subclasses add a head."""
+    """Base class of models, with the modules of a Backbone; subclasses add a head."""
 
     embedding: nn.Module
     encoder: nn.Module
@@ -262,7 +262,7 @@ class OnBackbone(nn.Module):
 
     @nn.nowrap
     def apply(self, variables: Mapping[str, Any], *arrays: Any, method: Any = None, **options: Any) -> Any:
-        """Apply as Linen does; raises UserError if an array or "params" is missing, or `input_ids` is not (B,L)."""
+        """Call the model as in Linen; raises UserError if an array or "params" is missing or `input_ids` is not 2-D."""
         if "params" not in variables:
             raise UserError(f"{type(self).__name__} has no parameters. Pass {{'params': params}} in place of params.")
         if method is None:
@@ -290,7 +290,8 @@ class OnBackbone(nn.Module):
     ) -> Encoded:
         """Run embedding, encoder and pooler.
 
-        With `positions_BR`, the last hidden state has only these tokens, (B,R,D); the first must be [CLS].
+        With `positions_BR`, the last hidden state has only the tokens at these positions, (B,R,D). The first position
+        must be that of [CLS].
         """
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         hidden_states, attentions = self.encoder(x_BLE, attention_mask, train, positions_BR)
@@ -314,7 +315,7 @@ def _bound_only(call: Callable) -> Callable:
 
 
 class PretrainingOutput(NamedTuple):
-    """Pretraining outputs: the fields of Encoded, masked_logits (B,P,V), and sentence_logits (B,2) or None."""
+    """The fields of Encoded, token logits (B,P,V) at P masked positions, and sentence logits (B,2) or None."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]

@@ -28,7 +28,7 @@ class ReplacedDetection(nn.Module):
         positions_BP: jax.Array,
         train: bool = False,
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Run the generator on masked ids (B,L); returns logits (B,P,V) at the positions and its encoder's output."""
+        """Run the generator on masked ids (B,L); returns logits (B,P,V) at `positions_BP` and its encoder's output."""
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         return self.generator(x_BLE, attention_mask, positions_BP, self.embedding.word.embedding, train)
 
@@ -43,14 +43,14 @@ class ReplacedDetection(nn.Module):
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, positions_BP: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Run generator and discriminator on the same ids, to initialise their parameters."""
+        """Run generator and discriminator on the same ids, to initialise their parameters; returns both logits."""
         logits_BPV, _ = self.generate(input_ids, token_type_ids, attention_mask, positions_BP)
         logits_BL, _ = self.discriminate(input_ids, token_type_ids, attention_mask)
         return logits_BPV, logits_BL
 
 
 def replaced_head(config: ModelConfig, compute: Compute) -> ReplacedHead:
-    """Build the discriminator's head for a model."""
+    """Build the head that predicts which tokens were replaced, as wide as the model."""
     make = leaves(compute, config.initializer_range, config.norm_epsilon)
     return ReplacedHead(
         dense=make.dense(config.hidden_size, "model", "pooled"),

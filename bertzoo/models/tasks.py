@@ -1,4 +1,4 @@
-"""Configs of heads, and the models that they build on a backbone; `Head` is the union of the configs."""
+"""Configs of output heads, and the models of a backbone and a head that they build. `Head` is the configs' union."""
 
 import functools
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Problem = Literal["regression", "single_label_classification", "multi_label_clas
 
 
 class TaskOutput(NamedTuple):
-    """Output of a model: the fields of Encoded, and the head's logits (B,C), (B,L), (B,L,C), or None without a head."""
+    """The fields of Encoded and the head's logits: (B,C), (B,L) or (B,L,C) for C classes, or None without a head."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
@@ -28,7 +28,7 @@ class TaskOutput(NamedTuple):
 
 
 class Encoding(OnBackbone):
-    """A backbone without a head; subclasses add one."""
+    """A backbone without a head; subclasses add a head."""
 
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
@@ -47,7 +47,7 @@ class Encoding(OnBackbone):
 
 
 class SequenceClassifier(Encoding):
-    """A backbone with a head on the pooled first token; `logits` computes the last layer for that token alone."""
+    """A backbone with a head on the pooled first token; `logits` computes the last layer for the first token alone."""
 
     classifier: nn.Module
 
@@ -122,7 +122,7 @@ class Discriminator(Encoding):
 
 @dataclass(frozen=True, kw_only=True)
 class NoHead:
-    """The backbone alone; `pooler`: keep the pooler, if the model has one."""
+    """Config of a model without a head; pooler: whether to keep the model's pooler, if any."""
 
     kind: Literal["none"] = "none"
     pooler: bool = True
@@ -133,7 +133,7 @@ class NoHead:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLanguageModel:
-    """The masked language model head; `sentence` adds the two-way head of NSP or SOP."""
+    """Config of the masked language model head; sentence: whether to add the two-way head of NSP or SOP."""
 
     kind: Literal["masked"] = "masked"
     sentence: bool = False
@@ -146,7 +146,7 @@ class MaskedLanguageModel:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceClassification:
-    """A head that classifies a sequence or, with one label, predicts a number; `labels` names the logits in order.
+    """Config of a head that classifies a sequence or, with one label, predicts a number; `labels` names the logits.
 
     hidden: activation of a dense layer before the output, as wide as the model; "none": no layer. input_dropout:
     dropout before that layer. problem_type: the problem that the head was trained for, if known.
@@ -182,7 +182,7 @@ class SequenceClassification:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification:
-    """A head that classifies every token; `labels` names the classes in the order of the logits."""
+    """Config of a head that classifies every token; `labels` names the classes in the order of the logits."""
 
     kind: Literal["token_classification"] = "token_classification"
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
@@ -200,7 +200,7 @@ class TokenClassification:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanExtraction:
-    """A head that finds the first and last token of an answer, as in extractive question answering."""
+    """Config of a head that finds the first and last token of an answer, as in extractive question answering."""
 
     kind: Literal["span"] = "span"
     dropout: float = 0.0
@@ -216,9 +216,9 @@ class SpanExtraction:
 
 @dataclass(frozen=True, kw_only=True)
 class JointSpanExtraction:
-    """A head that finds an answer's first token, its last token given the first, or no answer (ELECTRA's code).
+    """Config of a head that finds an answer's first token, its last token given the first, or no answer (ELECTRA).
 
-    hidden_size: width of the layers that read two tokens. beam: number of likely starts for which it predicts ends.
+    hidden_size: width of the layers that read pairs of tokens. beam: number of likely starts whose ends are predicted.
     """
 
     kind: Literal["joint_span"] = "joint_span"
@@ -248,7 +248,7 @@ class JointSpanExtraction:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedTokens:
-    """A head that predicts which tokens were replaced: ELECTRA's discriminator, without generator and pooler."""
+    """Config of a head that predicts which tokens were replaced: ELECTRA's discriminator, without a pooler."""
 
     kind: Literal["replaced"] = "replaced"
     pooler: ClassVar[bool] = False
@@ -269,12 +269,12 @@ Head = (
 
 
 def parameter_shapes(model: Any, head: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every parameter of a model with a head, by path; computes no values."""
+    """Return the shape of every parameter, by path, from the configs of a model and a head; computes no values."""
     return {path: shape for path, (shape, _) in _parameters(model, head).items()}
 
 
 def parameter_axes(model: Any, head: Any) -> dict[str, tuple[str, ...]]:
-    """Return the logical name of every axis of every parameter of a model with a head, by path."""
+    """Return the logical axis names of every parameter, by path, from the configs of a model and a head."""
     return {path: axes for path, (_, axes) in _parameters(model, head).items()}
 
 

@@ -7,12 +7,12 @@ FeedForwardSize = int | tuple[int, ...]  # one for all layers, or one per layer
 
 
 def per_layer(size: FeedForwardSize, layers: int) -> tuple[int, ...]:
-    """Return one size per layer."""
+    """Return the feed-forward size of each layer, from one size for all layers or a tuple."""
     return size if isinstance(size, tuple) else (size,) * layers
 
 
 def check_feed_forward_size(size: FeedForwardSize, layers: int, **groups: int) -> None:
-    """Raise ConfigError unless `size` is one size or one per layer, and the groups divide every size."""
+    """Raise ConfigError unless `size` is one size or has one per layer, and all numbers in `groups` divide it."""
     if isinstance(size, tuple) and len(size) != layers:
         raise ConfigError(
             f"feed_forward_size lists {len(size)} sizes, but layers = {layers}. Give one per layer, or one for all."

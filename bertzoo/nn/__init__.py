@@ -1,4 +1,4 @@
-"""Linen layers that the models share; their fields are numbers, callables and other layers, never a config.
+"""Linen layers that the models share. The fields of a layer are numbers, callables and other layers, never a config.
 
 Dimension letters, used in names (`x_BLD`), shapes and einsums:
 
@@ -8,7 +8,7 @@ per row, R selected positions per row, G groups, W window, N layers, C classes, 
 
 Logical axis names of the parameters, which train/sharding.py maps to mesh axes: vocab (V), embed (E), position,
 token_type (T), model (D), heads (H), head_size (K, J), feed_forward (F), window (W), group_in (I/G), group_out (O),
-pooled (D), classes (C), bottleneck (I, where a kernel has the model width too), pruned (a prune vector).
+pooled (D), classes (C), bottleneck (I, where a kernel has the model width too), pruned (a vector that pruning trains).
 """
 
 from bertzoo.nn.attention import SelfAttention

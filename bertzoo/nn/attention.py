@@ -18,9 +18,10 @@ def attend(
     dropout: nn.Module,
     train: bool,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return softmax(qkᵀ/√K)·v (B,L,H,J) and the probabilities (B,H,L,M); keys where the mask is 0 are excluded.
+    """Return softmax(q·kᵀ/√K)·v (B,L,H,J) and the attention probabilities (B,H,L,M), for M keys.
 
-    The softmax is in float32. Dropout applies to the probabilities that multiply v, not to the returned ones.
+    Keys where `mask_BM` is 0 are masked out. K and J are the sizes of a head's keys and values. The softmax is in
+    float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities.
     """
     query_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", query_BLHK, key_BMHK, preferred_element_type=jnp.float32)
@@ -31,10 +32,11 @@ def attend(
 
 
 class SelfAttention(nn.Module):
-    """Map x (B,L,D) and mask (B,L) to output (B,L,D) and probabilities (B,H,L,M) (Vaswani et al. 2017 §3.2).
+    """Map x (B,L,D) and mask (B,L) to output (B,L,D) and attention probabilities (B,H,L,L) (Vaswani et al. 2017 §3.2).
 
-    `query` and `key` map (B,L,D) to (B,L,H,K), `value` maps `values_BMI` (default: x) to (B,M,H,J), and `output` maps
-    (B,L,H,J) to (B,L,D). With `positions_BR`, only tokens at these positions have queries and outputs: L becomes R.
+    `query` and `key` map (B,L,D) to (B,L,H,K); `value` maps `values_BMI`, by default x, to (B,L,H,J); `output` maps
+    (B,L,H,J) to (B,L,D). K and J are the sizes of a head's keys and values. With `positions_BR`, only the R tokens of
+    each row at these positions have queries: the results are (B,R,D) and (B,H,R,L).
     """
 
     query: nn.Module

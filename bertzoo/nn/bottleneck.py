@@ -1,4 +1,4 @@
-"""The bottleneck layer of MobileBERT and IB-BERT: a wide stream (D), with attention and feed-forwards at width I."""
+"""The bottleneck layer of MobileBERT and IB-BERT: attention and feed-forwards of width I in a layer of width D."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,23 +7,24 @@ import jax
 
 from bertzoo.nn.positions import take_tokens
 
-# The input of queries and keys, then the input of values; AttentionInput makes them from stream and bottleneck.
+# The input of queries and keys, then the input of values. AttentionInput computes both from a layer's input and
+# bottleneck.
 Sources = tuple[jax.Array, jax.Array]
 AttentionInput = Callable[[jax.Array, jax.Array], Sources]
 
 
 def from_stream(x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
-    """Return the stream x as the input of queries, keys and values (IB-BERT; MobileBERT Table 1)."""
+    """Return (x, x): queries, keys and values read the layer's input x (IB-BERT; MobileBERT Table 1)."""
     return x_BLD, x_BLD
 
 
 def from_bottleneck(x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
-    """Return the layer's bottleneck b as the input of queries, keys and values (MobileBERT-tiny)."""
+    """Return (b, b): queries, keys and values read b, the narrowed input of the layer (MobileBERT-tiny)."""
     return b_BLI, b_BLI
 
 
 class Bottleneck(nn.Module):
-    """Narrow the stream: (B,L,D) -> (B,L,I), norm(dense(x))."""
+    """Narrow the layer's input from width D to I: (B,L,D) -> (B,L,I), norm(dense(x))."""
 
     dense: nn.Module
     norm: nn.Module
@@ -33,7 +34,7 @@ class Bottleneck(nn.Module):
 
 
 class SharedBottleneck(nn.Module):
-    """Return norm(dense(x)) as the input of queries and keys, and stream x as that of values (MobileBERT's code)."""
+    """Return (norm(dense(x)), x): queries and keys read a narrowed x, and values read x (MobileBERT's code)."""
 
     dense: nn.Module
     norm: nn.Module
@@ -43,12 +44,12 @@ class SharedBottleneck(nn.Module):
 
 
 class BottleneckLayer(nn.Module):
-    """Map x (B,L,D) and mask (B,L) to (B,L,D) and the attention probabilities (B,H,L,M) (MobileBERT Figure 1).
+    """Map x (B,L,D) and mask (B,L) to (B,L,D) and the attention probabilities (B,H,L,L) (MobileBERT Figure 1).
 
     b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward
     b = norm(b + feed_forward(b)); x = output_norm(x + dropout(output(b))). `attention` maps its input, of width D or I,
-    to width I. If values have another input than queries and keys, `attention` gets that as one more argument.
-    With `positions_BR`, only tokens at these positions are computed: L becomes R.
+    to width I. It gets the input of the values as one more argument if that differs from the input of the queries.
+    With `positions_BR`, only the R tokens of each row at these positions are computed: (B,R,D) and (B,H,R,L).
     """
 
     bottleneck: nn.Module

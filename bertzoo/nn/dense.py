@@ -12,7 +12,7 @@ from bertzoo.nn.parameter import Matrix, parameter
 
 @jax.custom_vjp
 def product(x: jax.Array, matrix_IO: jax.Array) -> jax.Array:
-    """Return x (..., I) times a matrix (I, O), as (..., O)."""
+    """Return x (..., I) @ matrix (I, O), shape (..., O), with a gradient that is fast on CPUs."""
     return x @ matrix_IO
 
 
@@ -23,19 +23,19 @@ def _forward(x: jax.Array, matrix_IO: jax.Array) -> tuple[jax.Array, tuple[jax.A
 def _backward(residuals: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, matrix_IO = residuals
     # With more than two axes, XLA's CPU backend copies and transposes both operands, then multiplies slower. With two,
-    # libtpu needs a fifth more memory beside the parameters if the mesh splits these along its tensor axis.
+    # libtpu needs a fifth more memory beside the parameters if the mesh splits parameters along its tensor axis.
     change_IO = jax.lax.platform_dependent(x, change, cpu=_over_rows, default=_over_axes)
     return change @ matrix_IO.T, change_IO
 
 
 def _over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
-    """Return the matrix's gradient (I, O): x (..., I) times change (..., O), summed over all axes but the last."""
+    """Return the gradient (I, O) of the matrix: Σ xᵀ·change over all leading axes; change: gradient of the product."""
     axes = tuple(range(x.ndim - 1))
     return jax.lax.dot_general(x, change, ((axes, axes), ((), ())))
 
 
 def _over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
-    """Return the result of `_over_axes`, computed as one product of two matrices."""
+    """Return the gradient of `_over_axes`, computed as one product of two matrices."""
     rows = math.prod(x.shape[:-1])
     return _over_axes(x.reshape(rows, -1), change.reshape(rows, -1))
 
@@ -44,7 +44,10 @@ product.defvjp(_forward, _backward)
 
 
 class Dense(nn.Module):
-    """An affine map (..., *I) -> (..., *O), kernel (*I, *O), bias (*O); `axes` names each kernel axis, inputs first."""
+    """An affine map (..., *I) -> (..., *O), where *O is `features`, with a kernel (*I, *O) and a bias (*O).
+
+    `axes` names every kernel axis, input axes first; so it also sets how many of the last axes of x are inputs.
+    """
 
     features: tuple[int, ...]
     axes: tuple[str, ...]
@@ -65,10 +68,10 @@ class Dense(nn.Module):
 
 
 class DensePair(nn.Module):
-    """An affine map of two concatenated vectors: (..., D) and (..., D), leading axes broadcast -> (..., O).
+    """An affine map of the concatenated vectors x and y: (..., D) and (..., D) -> (..., O); leading axes broadcast.
 
-    The kernel is (2·D, O), the bias (O). Each half of the kernel multiplies one vector, so all pairs of K and L vectors
-    cost K + L products instead of K · L.
+    The kernel is (2·D, O), the bias (O). Each half of the kernel multiplies one input before broadcasting, so all pairs
+    of m vectors x and n vectors y cost m + n products instead of m · n.
     """
 
     features: int

@@ -8,7 +8,7 @@ from bertzoo.nn.random import random_bits
 
 
 class Dropout(nn.Module):
-    """In training, set elements of x (B, ...) to 0 with probability `rate` and scale the others by 1 / (1 - rate)."""
+    """Set elements of x (B, ...) to 0 with probability `rate` in training, and scale the others by 1 / (1 - rate)."""
 
     rate: float
 

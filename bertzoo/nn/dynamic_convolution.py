@@ -1,4 +1,4 @@
-"""Convolutions along the tokens, computed from shifted slices; ConvBERT's span, dynamic and fixed convolutions."""
+"""Convolutions along the token axis as sums of shifted slices, and ConvBERT's span, dynamic and fixed convolutions."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,23 +13,23 @@ BeforeWindow = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def _padded(x: jax.Array, window: int) -> jax.Array:
-    """Pad x (B,L,...) with zeros on both sides to (B,L+W-1,...); raises ValueError for an even window."""
+    """Pad the token axis of x (B,L,...) with W//2 zeros on both sides; raises ValueError if W, the window, is even."""
     if window % 2 == 0:
         raise ValueError(f"window = {window} has no middle. Use an odd number.")
     return jnp.pad(x, ((0, 0), (window // 2, window // 2), *[(0, 0)] * (x.ndim - 2)))
 
 
 def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
-    """Yield x (B,L,...) shifted for each tap w, so that position t holds x[:, t + w - W//2], in float32."""
+    """Yield float32 x (B,L,...) shifted for each w in [0, W), W = `window`: position t holds x[:, t + w - W//2]."""
     padded = _padded(x, window)
     for tap in range(window):
         yield padded[:, tap : tap + x.shape[1]].astype(jnp.float32)
 
 
 def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, ...]) -> jax.Array:
-    """Return (W,...), for each tap w the sum over `axis` of dy · (x shifted by w).
+    """Return the kernel's gradient (W,...): for each w, the sum over `axis` of dy · (x shifted by w as in `_shifted`).
 
-    The taps run in a loop; if it is unrolled, XLA keeps W copies of x.
+    dy: gradient of the convolution's output. A loop runs over w; if it were unrolled, XLA would keep W copies of x.
     """
     padded = _padded(x, window)
 
@@ -40,14 +40,14 @@ def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, 
     return jax.lax.map(tap, jnp.arange(window))
 
 
-# Both convolutions save only their inputs for the backward pass, no shifted copies. They are jitted under names with
-# "convolution", by which flops.py recognises their multiplications.
+# Both custom_vjp functions below save only their inputs for the backward pass, no shifted copies. Their jitted names
+# contain "convolution", by which flops.py recognises their multiplications.
 @jax.custom_vjp
 @jax.jit
 def dynamic_convolution(value_BLHJ: jax.Array, kernel_BLHW: jax.Array) -> jax.Array:
-    """Convolve values (B,L,H,J) with kernels (B,L,H,W): y_t = Σ_w kernel_tw · value_(t+w-W//2) (Wu et al. 2019, §3).
+    """Return y (B,L,H,J), convolved along L: y_t = Σ_w kernel_tw · value_(t+w-W//2) (Wu et al. 2019, §3).
 
-    Values beyond the ends are 0. Every position and head has its own kernel; tap 0 is the leftmost.
+    Every position and head has its own kernel of W weights. Values before and after the row are 0.
     """
     y_BLHJ = jnp.zeros(value_BLHJ.shape, jnp.float32)
     for tap, value in enumerate(_shifted(value_BLHJ, kernel_BLHW.shape[-1])):
@@ -76,7 +76,7 @@ dynamic_convolution.defvjp(
 
 @jax.jit
 def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: jax.Array) -> jax.Array:
-    """Return `dynamic_convolution` at `positions_BR` only: (B,L,H,J), (B,R,H,W) -> (B,R,H,J)."""
+    """Return `dynamic_convolution` at R positions of each row only, (B,R,H,J), with the kernels of these positions."""
     (batch, rows), window = positions_BR.shape, kernel_BRHW.shape[-1]
     taps_BRW = positions_BR[:, :, None] + jnp.arange(window)
     seen = take_tokens(_padded(value_BLHJ, window), taps_BRW.reshape(batch, rows * window))
@@ -88,7 +88,7 @@ def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: 
 @jax.custom_vjp
 @jax.jit
 def depthwise_convolution(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Convolve each channel of x (B,L,*C) with its kernel (W,*C): y_t = Σ_w kernel_w · x_(t+w-W//2), 0 outside."""
+    """Convolve x (B,L,*C) along L with a kernel (W,*C): y_t = Σ_w kernel_w · x_(t+w-W//2); x is 0 outside the row."""
     y = jnp.zeros(x.shape, jnp.float32)
     for tap, shifted in enumerate(_shifted(x, len(kernel))):
         y = y + kernel[tap] * shifted
@@ -107,17 +107,17 @@ depthwise_convolution.defvjp(
 
 
 def zero_padding(x: jax.Array, mask_BL: jax.Array) -> jax.Array:
-    """Return x (B,L,...) with padding tokens set to 0, so that windows do not depend on how far a row is padded."""
+    """Return x (B,L,...) with padding tokens set to 0, so that no convolution depends on how far a row is padded."""
     return jnp.where(jnp.expand_dims(mask_BL, tuple(range(2, x.ndim))) > 0, x, jnp.zeros((), x.dtype))
 
 
 def keep_padding(x: jax.Array, mask_BL: jax.Array) -> jax.Array:
-    """Return x unchanged: windows read padding tokens too, as in the reference code."""
+    """Return x unchanged, so that convolutions read padding tokens too, as in ConvBERT's code."""
     return x
 
 
 class Depthwise(nn.Module):
-    """A depth-wise convolution (B,L,*C) -> (B,L,*C), kernel (W,*C), no bias; `axes` names every channel axis."""
+    """A depth-wise convolution (B,L,*C) -> (B,L,*C) with kernel (window, *C), no bias; `axes` names the axes *C."""
 
     window: int
     axes: tuple[str, ...]
@@ -132,9 +132,9 @@ class Depthwise(nn.Module):
 
 
 class SpanKey(nn.Module):
-    """The span-aware key, pointwise(depthwise(x)) (ConvBERT §3.3): (B,L,D) -> (B,L,H,K).
+    """Return span-aware keys, pointwise(depthwise(x)) (ConvBERT §3.3): (B,L,D) -> (B,L,H,K), for heads of size K.
 
-    With `positions_BR`, only keys at these positions are returned: L becomes R.
+    With `positions_BR`, only keys at R positions of each row are returned, (B,R,H,K).
     """
 
     depthwise: nn.Module
@@ -145,13 +145,13 @@ class SpanKey(nn.Module):
 
 
 def _kernels(generator: Callable[[jax.Array], jax.Array], source_BLHK: jax.Array) -> jax.Array:
-    """Return convolution kernels, softmax over W of generator(source) in float32: (B,L,H,K) -> (B,L,H,W)."""
+    """Return convolution kernels of W weights: softmax over W of generator(source), (B,L,H,K) -> float32 (B,L,H,W)."""
     logits_BLHW = generator(source_BLHK.reshape(*source_BLHK.shape[:2], -1))
     return jax.nn.softmax(logits_BLHW.astype(jnp.float32), axis=-1)
 
 
 def _convolved(value_BLHJ: jax.Array, kernel_BLHW: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
-    """Return the convolved values of all positions, or of `positions_BR`; each returned position has its kernel."""
+    """Return `dynamic_convolution` at `positions_BR`, or everywhere for None; kernels are only of these positions."""
     if positions_BR is not None:
         return convolution_at(value_BLHJ, kernel_BLHW, positions_BR)
     return dynamic_convolution(value_BLHJ, kernel_BLHW.astype(value_BLHJ.dtype))
@@ -160,9 +160,9 @@ def _convolved(value_BLHJ: jax.Array, kernel_BLHW: jax.Array, positions_BR: jax.
 class SpanConvolution(nn.Module):
     """Span-based dynamic convolution (ConvBERT Eq. 4–5): x (B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J).
 
-    kernel = softmax over W of kernel_generator(span_key(x) · query), which maps (B,L,H·K) to (B,L,H,W).
-    `before_window`, applied before each convolution, is `zero_padding` or `keep_padding`. With `positions_BR`, query
-    and output have only tokens at these positions: L becomes R.
+    value(x), (B,L,H,J), is convolved with kernel = softmax over W of kernel_generator(span_key(x) · query), where
+    `kernel_generator` maps (B,L,H·K) to (B,L,H,W). `before_window`, applied before each convolution, is `zero_padding`
+    or `keep_padding`. With `positions_BR`, query and output have only the R tokens at these positions.
     """
 
     span_key: nn.Module
@@ -182,7 +182,8 @@ class DynamicConvolution(nn.Module):
     """Dynamic convolution of gated values: x (B,L,D), query (unused), mask (B,L) -> (B,L,H,J).
 
     y = value(x) · sigmoid(gate(x)), a gated linear unit (ConvBERT §3.1); kernel = softmax over W of kernel_generator(y)
-    (ConvBERT Eq. 3, Wu et al. 2019). A kernel depends on one token. Other arguments are as in `SpanConvolution`.
+    (ConvBERT Eq. 3, Wu et al. 2019). A kernel depends on one token. `before_window` and `positions_BR` are as in
+    `SpanConvolution`.
     """
 
     gate: nn.Module
@@ -201,7 +202,8 @@ class DynamicConvolution(nn.Module):
 class FixedConvolution(nn.Module):
     """A depth-wise separable convolution, value(depthwise(x)): x (B,L,D), query (unused), mask (B,L) -> (B,L,H,J).
 
-    With `positions_BR`, only these positions are returned.
+    `before_window`, applied to x, is `zero_padding` or `keep_padding`. With `positions_BR`, only outputs at these
+    positions are returned.
     """
 
     depthwise: nn.Module

@@ -11,7 +11,7 @@ from bertzoo.nn.parameter import parameter
 
 
 class Table(nn.Module):
-    """Look up ids (...) in the float32 table `embedding` (rows, E), to which a head can be tied; returns (..., E)."""
+    """An embedding table: ids (...) -> (..., E), from the float32 parameter `embedding` (rows, E)."""
 
     rows: int
     features: int
@@ -26,7 +26,7 @@ class Table(nn.Module):
 
 
 class OnlyRow(nn.Module):
-    """Return the only row of the table `embedding` (1, E) for all ids: (...) -> (..., E)."""
+    """An embedding table with one row (1, E), which it returns for every id: (...) -> (..., E)."""
 
     features: int
     axes: tuple[str, str]
@@ -42,8 +42,8 @@ class OnlyRow(nn.Module):
 class Trigram(nn.Module):
     """A dense map of each token and its two neighbours (MobileBERT §3.4): (B,L,E), mask (B,L) -> (B,L,D).
 
-    The kernel (3,E,D) is ordered next token, token, previous token. Tokens beyond the ends are 0; with `mask_padding`,
-    so is padding.
+    The kernel (3,E,D) is ordered next token, token, previous token. Neighbours outside the row are 0; with
+    `mask_padding`, padding tokens are 0 too.
     """
 
     features: int
@@ -67,7 +67,7 @@ class Trigram(nn.Module):
 
 
 class Embedding(nn.Module):
-    """(B,L) ids, token types and mask -> (B,L,E): norm(word + position + token type), then dropout (BERT §3).
+    """Map ids, token types and mask, (B,L) each, to dropout(norm(word + position + token type)) (B,L,E) (BERT §3).
 
     Without a token-type table (DistilBERT), token types are ignored. `transformation`, if any, maps word embeddings
     (B,L,E) and the mask to the width of the other tables before the sum (MobileBERT).

@@ -21,10 +21,10 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """A post-norm layer: x (B,L,D), mask (B,L) -> (B,L,D) and the attention probabilities (B,H,L,M).
+    """A post-norm layer: x (B,L,D), mask (B,L) -> (B,L,D) and the attention probabilities (B,H,L,L).
 
-    x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))). With `positions_BR`, only tokens at
-    these positions are computed: L becomes R.
+    x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))). With `positions_BR`, only the R
+    tokens of each row at these positions are computed: (B,R,D) and (B,H,R,L).
     """
 
     attention: nn.Module
@@ -44,18 +44,18 @@ class Layer(nn.Module):
 
 
 class EncoderOutput(NamedTuple):
-    """hidden_states: the first layer's input and every layer's output (B,L,D); attentions: probabilities (B,H,L,M)."""
+    """Hidden states (B,L,D): the first layer's input and every layer's output; attention probabilities (B,H,L,L)."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
 
 
 class Encoder(nn.Module):
-    """Apply the layers in turn to x (B,L,E); return all hidden states and attention maps. jit drops unused ones.
+    """Apply the layers in turn to x (B,L,E) and return their EncoderOutput; jit drops the states that nothing uses.
 
     `projection` maps (B,L,E) to (B,L,D) if the widths differ. A layer that occurs more than once in `layers` has one
-    set of parameters, named by its first index (ALBERT §3.1). With `positions_BR`, the last layer computes only
-    tokens at these positions, (B,R,D), for heads that read no others.
+    set of parameters, named after its first index (ALBERT §3.1). With `positions_BR`, the last layer computes only
+    the R tokens of each row at these positions, (B,R,D).
     """
 
     layers: Sequence[nn.Module]

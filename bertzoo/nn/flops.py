@@ -1,4 +1,4 @@
-"""Count a function's floating-point operations from its jaxpr, so that no formula can drift from the model."""
+"""Count a function's floating-point operations from its jaxpr, without a formula for each model."""
 
 import math
 from collections import Counter
@@ -14,15 +14,15 @@ PRODUCTS = ("dot_general", "conv_general_dilated")
 def matmul_flops(function: Callable, *arguments) -> int:
     """Return the operations of matrix products and convolutions in `function(*arguments)`, 2 per multiply-add.
 
-    Arguments may be ShapeDtypeStructs. As in the papers, element-wise work, norms and look-ups do not count.
-    Values that no output needs do not count either, since jit drops them. In a jitted function with "convolution" in
-    its name, element-wise multiplications count (nn/dynamic_convolution.py).
+    Arguments may be ShapeDtypeStructs. As usual in papers, element-wise work, norms and look-ups do not count.
+    Operations that no output needs do not count either, since jit drops them. In a jitted function with "convolution"
+    in its name, element-wise multiplications count (nn/dynamic_convolution.py).
     """
     return flops_by_scope(function, *arguments).total()
 
 
 def flops_by_scope(function: Callable, *arguments) -> Counter[str]:
-    """Return `matmul_flops` by named scope; a Linen module is a scope, as "…/encoder/layers_0/attention/query/"."""
+    """Return the counts of `matmul_flops` by scope, such as a Linen module "…/encoder/layers_0/attention/query/"."""
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
     return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0])
 
@@ -45,7 +45,7 @@ def _count(jaxpr: core.Jaxpr, outside: str = "", spelled_out: bool = False) -> C
 
 
 def product_flops(equation: core.JaxprEqn) -> int:
-    """Return the operations of an equation with a primitive of PRODUCTS, 2 per multiply-add."""
+    """Return the operations of a `dot_general` or `conv_general_dilated` equation, 2 per multiply-add."""
     outputs = math.prod(_shape(equation.outvars[0]))
     if equation.primitive.name == "dot_general":
         (contracted, _), _ = equation.params["dimension_numbers"]
@@ -60,9 +60,9 @@ def _shape(variable: core.Var | core.Literal) -> tuple[int, ...]:
 
 
 def inner_jaxprs(parameters: dict) -> Iterator[core.Jaxpr]:
-    """Yield the jaxprs that an equation with these parameters calls: the body of a loop, of a jitted function, …
+    """Yield the jaxprs in an equation's parameters, such as the body of a loop or of a jitted function.
 
-    Of a `platform_dependent`, it yields only the default branch.
+    For `jax.lax.platform_dependent`, it yields only the default branch.
     """
     if platforms := parameters.get("branches_platforms"):
         yield parameters["branches"][platforms.index(None)].jaxpr

@@ -14,7 +14,7 @@ from bertzoo.nn.parameter import Matrix, parameter
 def grouped_convolution(
     x_BLI: jax.Array, kernel: jax.Array, groups: int, stride: int = 1, dilation: int = 1, padding: int = 0
 ) -> jax.Array:
-    """Convolve x (B,L,I) with a grouped kernel (W,I/G,O); returns (B,L',O) from an XLA convolution.
+    """Convolve x (B,L,I) with a kernel (W,I/G,O) of G groups, as one XLA convolution; returns (B,L',O).
 
     L' = (L + 2·padding - dilation·(W-1) - 1) // stride + 1. Output channels [g·O/G, (g+1)·O/G) read input channels
     [g·I/G, (g+1)·I/G) (SqueezeBERT Eq. 3, torch.nn.Conv1d).
@@ -31,7 +31,10 @@ def grouped_convolution(
 
 
 def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Array:
-    """Multiply x (B,L,I) by a grouped kernel (1,I/G,O), as G products; returns (B,L,O), raises ValueError for W > 1."""
+    """Return `grouped_convolution` (B,L,O) of x with a kernel (1,I/G,O) of window 1, as G matrix products.
+
+    Raises ValueError for a larger window.
+    """
     window, inputs, outputs = kernel.shape
     if window != 1:
         raise ValueError(f"grouped_einsum multiplies windows of 1, but the kernel's window is {window}")
@@ -44,9 +47,10 @@ def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Arra
 
 
 class Grouped(nn.Module):
-    """A grouped convolution (B,L,*I) -> (B,L',*O) with kernel (W,I/G,O) and bias (O).
+    """A grouped convolution (B,L,*I) -> (B,L',*O), where *O is `features`, with kernel (W,I/G,O) and bias (O).
 
-    All axes after the second count as one channel axis of size I or O.
+    The channel axes *I and *O are flattened to I and O channels. L' is as in `grouped_convolution`. lowering: how to
+    compute a window of 1.
     """
 
     features: tuple[int, ...]

@@ -11,16 +11,16 @@ from bertzoo.nn.parameter import parameter
 from bertzoo.nn.positions import take_tokens
 
 EXCLUDED = -1000.0  # added to the logits of positions that cannot hold an answer
-SPARE = -1e9  # logit of a spare table row (MaskedHead): finite, and its exp is 0
+SPARE = -1e9  # logit of a padding row of the word table (MaskedHead): finite, and its exp is 0
 
 
 def pool(pooler: nn.Module, hidden_BLD: jax.Array) -> jax.Array:
-    """Return tanh of a dense map of the first token: (B,L,D) -> (B,D) (BERT §3.1)."""
+    """Return tanh(pooler(h)), where h is the first token's state: (B,L,D) -> (B,D) (BERT §3.1)."""
     return jnp.tanh(pooler(hidden_BLD[:, 0]))
 
 
 class Untied(nn.Module):
-    """An output layer that is not tied to the word table: (B,P,I) -> float32 logits (B,P,V), kernel (I,V), no bias."""
+    """An output layer (B,P,I) -> float32 logits (B,P,V) that is not tied to the word table: kernel (I,V), no bias."""
 
     features: int
     kernel_init: Callable
@@ -37,7 +37,7 @@ class MaskedHead(nn.Module):
 
     Only the P gathered positions are multiplied by the table: 20 of 128 tokens are 6.4 times less work than all. If the
     dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT). Table rows from
-    `vocab_size` to `rows` (V) are spare: their logits are so low that their probability is 0.
+    `vocab_size` to `rows` (V) are padding: their logits are so low that their probability is 0.
     """
 
     dense: nn.Module
@@ -78,9 +78,9 @@ class ReplacedHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """A classifier (..., D) -> float32 logits (..., C): output(dropout(x)).
+    """A classifier (..., D) -> float32 logits (..., C) of C classes: output(dropout(x)).
 
-    `dense` adds a hidden layer first, activation(dense(input_dropout(x))), as in Hugging Face's ELECTRA and DistilBERT.
+    With `dense`, x becomes activation(dense(input_dropout(x))), as in Hugging Face's ELECTRA and DistilBERT.
     """
 
     dense: nn.Module | None
@@ -96,7 +96,7 @@ class ClassificationHead(nn.Module):
 
 
 class PairHead(nn.Module):
-    """Map pairs (..., D) and (..., D), broadcast, to float32 logits (...): output(activation(dense(x, y)))."""
+    """Map pairs x, y of states (..., D), broadcast, to float32 logits (...): output(activation(dense(x, y)))."""
 
     dense: nn.Module
     activation: Callable[[jax.Array], jax.Array]
@@ -107,9 +107,9 @@ class PairHead(nn.Module):
 
 
 class JointSpans(NamedTuple):
-    """Logits of a JointSpanHead; end_logits (B,K,L) are conditioned on the start positions `starts` (B,K).
+    """Logits of an answer's start (B,L), of its end given each of K `starts` (B,K,L), and of no answer (B,).
 
-    A null logit above 0 means no answer. Logits of positions that cannot hold an answer are 1000 lower.
+    A null logit above 0 means no answer. 1000 is subtracted from the logits of positions that cannot hold an answer.
     """
 
     start_logits: jax.Array
@@ -121,8 +121,8 @@ class JointSpans(NamedTuple):
 class JointSpanHead(nn.Module):
     """Predict starts of answers, ends given a start, and "no answer" (ELECTRA's qa_tasks.py; not in the paper).
 
-    start: h_t -> logit; end: h_start and h_t -> logit; null: h_[CLS] and the mean of h_t under softmax(start logits) ->
-    logit. Answers lie in the second segment, or are [CLS].
+    h_t is the last state of token t. `start` maps h_t to a logit, `end` maps h_start and h_t, and `null` maps h_[CLS]
+    and the mean of h_t weighted by softmax(start logits). Answers lie in the second segment, or are [CLS].
     """
 
     start: nn.Module
@@ -131,7 +131,7 @@ class JointSpanHead(nn.Module):
     beam: int
 
     def __call__(self, hidden_BLD: jax.Array, second_BL: jax.Array, starts_BK: jax.Array | None) -> JointSpans:
-        """Return the logits.
+        """Return the logits of starts, ends and no answer.
 
         second_BL: 1 at tokens of the second segment. starts_BK: start positions, by default the `beam` likeliest.
         """
@@ -150,10 +150,10 @@ class JointSpanHead(nn.Module):
 def span_candidates(
     start_BL: jax.Array, starts_BK: jax.Array, end_BKL: jax.Array, null_B: jax.Array
 ) -> dict[str, jax.Array]:
-    """Return candidate spans from a joint head's logits.
+    """Return candidate answers, as named arrays, from the logits of a JointSpanHead.
 
-    `starts` (B,K) have log-probabilities `start_scores`; each start's K likeliest `ends` (B,K,K) have `end_scores`;
-    `null_score` (B,) is above 0 for no answer.
+    `starts` (B,K) have log-probabilities `start_scores`. The K likeliest `ends` of each start (B,K,K) have
+    log-probabilities `end_scores`. `null_score` (B,) is above 0 for no answer.
     """
     scores_BL = jax.nn.log_softmax(start_BL)
     end_scores_BKK, ends_BKK = jax.lax.top_k(jax.nn.log_softmax(end_BKL), starts_BK.shape[1])

@@ -25,7 +25,7 @@ def peak_bytes(function: Callable, params: object, *inputs: object) -> int:
 def peak_beside_results(jaxpr: core.Jaxpr) -> int:
     """Return the peak bytes of a jaxpr's values, not counting its arguments and results.
 
-    For a gradient function, this is an upper bound of the activations and temporaries.
+    If the jaxpr computes gradients, the result is an upper bound of its activations and temporaries.
     """
     used_jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     results = {variable for variable in used_jaxpr.outvars if isinstance(variable, core.Var)}
@@ -38,10 +38,10 @@ def _peak(
     count_constants: bool = False,
     skipped: Collection[core.Var] = (),
 ) -> tuple[int, list[bool]]:
-    """Return the peak bytes without the arguments, and for each output whether it depends on the inputs.
+    """Return the peak bytes of a jaxpr's values without its arguments, and whether each output depends on the inputs.
 
-    input_dependent: whether each argument depends on them; count_constants: also count values that depend on no
-    argument, such as dropout masks of a fixed key; skipped: variables that are not counted.
+    Only values that depend on the inputs are counted. input_dependent: whether each argument does. count_constants:
+    also count values that depend on no argument, such as dropout masks of a fixed key. skipped: variables not to count.
     """
     depends = dict(zip(jaxpr.invars, input_dependent, strict=True))
 

@@ -1,4 +1,4 @@
-"""Self-attention and convolution side by side, as heads of one layer."""
+"""ConvBERT's attention, in which self-attention heads and convolution heads work side by side."""
 
 import flax.linen as nn
 import jax
@@ -9,11 +9,11 @@ from bertzoo.nn.positions import take_tokens
 
 
 class MixedAttention(nn.Module):
-    """Map x (B,L,D) and mask (B,L) to (B,L,D) and the attention heads' probabilities (B,H,L,M) (ConvBERT §3.3).
+    """Map x (B,L,D) and mask (B,L) to (B,L,D) and the attention heads' probabilities (B,H,L,L) (ConvBERT §3.3).
 
     `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `convolution` maps (B,L,D), the query and the mask to (B,L,H,K).
-    `output` maps both kinds of heads, concatenated to (B,L,2·H,K), to (B,L,D). With `positions_BR`, only outputs at
-    these positions are computed: L becomes R.
+    `output` maps both kinds of heads, concatenated to (B,L,2·H,K), to (B,L,D). With `positions_BR`, only the R tokens
+    of each row at these positions are computed: (B,R,D) and (B,H,R,L).
     """
 
     query: nn.Module

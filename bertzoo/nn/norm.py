@@ -8,7 +8,7 @@ from bertzoo.nn.parameter import parameter
 
 
 class LayerNorm(nn.Module):
-    """(..., D) -> (..., D): (x - mean) / √(variance + epsilon) · scale + bias, in float32 (Ba et al. 2016)."""
+    """Layer normalisation (..., D): (x - mean) / √(variance + epsilon) · scale + bias, in float32 (Ba et al. 2016)."""
 
     epsilon: float
     axis: str
@@ -26,7 +26,7 @@ class LayerNorm(nn.Module):
 
 
 class NoNorm(nn.Module):
-    """(..., D) -> (..., D): x · scale + bias, without mean and variance (MobileBERT §3.3)."""
+    """MobileBERT's replacement of layer normalisation (..., D): x · scale + bias, without mean and variance (§3.3)."""
 
     axis: str
     dtype: jnp.dtype

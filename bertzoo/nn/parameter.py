@@ -13,9 +13,10 @@ _shapes_only: ContextVar[bool] = ContextVar("shapes_only", default=False)
 
 
 class Matrix(NamedTuple):
-    """How a kernel's axes form matrices: batch axes first, then `inputs` input axes, then `outputs` output axes.
+    """How to read a kernel as matrices: its last `outputs` axes are outputs, and the `inputs` axes before are inputs.
 
-    The outputs form `groups` equal parts. Each part has its own inputs; the kernel's input axes have one part's sizes.
+    Any axes in front index the matrices. The outputs form `groups` equal parts, each with its own inputs; the kernel's
+    input axes have the sizes of one part.
     """
 
     inputs: int
@@ -24,7 +25,7 @@ class Matrix(NamedTuple):
 
 
 class Kernel(nn.LogicallyPartitioned):
-    """The Flax box of a parameter; `matrix` records how a kernel's axes form matrices."""
+    """The Flax metadata box of a parameter; `matrix` describes how a kernel's axes form matrices."""
 
     matrix: Matrix | None = struct.field(default=None, pytree_node=False)
 
@@ -37,9 +38,9 @@ def parameter(
     shape: Sequence[int],
     matrix: Matrix | None = None,
 ) -> jax.Array:
-    """Return the module's float32 parameter; when it is initialised, box it with one logical name per dimension.
+    """Return the module's float32 parameter `name`; at initialisation, box it with a logical name for each axis.
 
-    matrix: the matrices in a kernel, for optimisers that update matrices as a whole. Raises ValueError if an existing
+    matrix: how the axes form matrices, for optimisers that update whole matrices. Raises ValueError if an existing
     parameter has another shape.
     """
     shape = tuple(shape)
@@ -76,7 +77,7 @@ def init_shapes(init: Callable, *args: Any) -> Any:
 
 
 def zeros_beyond(size: int, axis: int, init: Callable) -> Callable:
-    """Return an initialiser that draws `size` entries along an axis and fills the rest with zeros."""
+    """Return an initialiser that draws the first `size` entries along `axis` with `init` and sets the rest to 0."""
 
     def filled(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
         drawn = init(key, (*shape[:axis], size, *shape[axis + 1 :]), dtype)

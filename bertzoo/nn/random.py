@@ -1,7 +1,7 @@
 """Random numbers from a counter-based hash, and sampling with them.
 
-Threefry costs ten times the operations per element and compiles to a loop; two rounds of a good hash are enough for
-dropout and sampling.
+JAX's Threefry costs ten times the operations per element and compiles to a loop; two rounds of a good hash are enough
+for dropout and sampling.
 """
 
 import math
@@ -18,28 +18,28 @@ def _mix(x: jax.Array) -> jax.Array:
 
 
 def row_seeds(key: jax.Array, rows: int) -> jax.Array:
-    """Return a uint32 seed for each row (B,), a function of the key and the row's number, independent of sharding."""
+    """Return a uint32 seed for each row (B,), from the key and the row's index, independent of sharding."""
     first, second = _words(key)
     return _mix(_mix(jax.lax.iota(jnp.uint32, rows) ^ first) + second)
 
 
 def content_seeds(ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
-    """Return a uint32 seed for each row (B,), a function only of the row's ids where the mask is not 0."""
+    """Return a uint32 seed for each row (B,) that depends only on the row's ids where the mask is not 0."""
     place_L = _mix(jax.lax.iota(jnp.uint32, ids_BL.shape[1]))
     hashed_BL = _mix(ids_BL.astype(jnp.uint32) + place_L)
     return _mix(jnp.sum(jnp.where(mask_BL > 0, hashed_BL, 0), axis=1, dtype=jnp.uint32))
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return random uint32 (B, ...), functions of the key, the row and the position in it, independent of sharding."""
+    """Return random uint32 (B, ...) from the key, the row's index and the position in it, independent of sharding."""
     return _bits(row_seeds(key, shape[0]), _words(key)[1], shape)
 
 
 def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None) -> jax.Array:
     """Draw int32 (B,P) from softmax(logits), as the argmax of logits (B,P,V) + Gumbel noise.
 
-    The noise is a function of the row's seed and the position in the row, counting only the first `entries` of V.
-    Logits of later, spare entries must be too low to be drawn. The draws then equal those without spare entries.
+    The noise depends on the row's seed and the position in the row. entries: number of real entries in V; the logits of
+    the others, which only pad V, must be too low to be drawn. The draws then do not depend on the padding.
     """
     bits_BPV = _bits(seeds_B, jnp.uint32(0), logits_BPV.shape, entries)
     # -log(-log(u)) with u = 1 - v: the largest noise has u near 1, and floats are finest near v = 0.
@@ -52,9 +52,10 @@ def _words(key: jax.Array) -> jax.Array:
 
 
 def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...], entries: int | None = None) -> jax.Array:
-    """Return random uint32 (B, ...), hashed row by row because a batch can hold more than 2³² elements.
+    """Return random uint32 (B, ...): hashes of each row's seed, a salt and the position in the row.
 
-    entries: count positions as if the last dimension had this length; None: its full length.
+    Positions count from 0 in each row, because a batch can hold more than 2³² elements. entries: if set, count as if
+    the last axis had this length.
     """
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
     if entries is not None and (spare := shape[-1] - entries):

@@ -50,7 +50,7 @@ def build_pipeline(runner: str, options: Sequence[str] = ()) -> Any:
 
 
 def run_pipeline(data: Data, destination: Path, pipeline: Any) -> int:
-    """Tokenise every piece into `destination`, a directory that all workers share; returns the number of pieces.
+    """Tokenise the text of `data` into `destination`, a directory that all workers share; returns the number of pieces.
 
     Raises CorpusError for a source that is missing, empty or not text.
     """
@@ -84,7 +84,7 @@ def run_pipeline(data: Data, destination: Path, pipeline: Any) -> int:
 
 
 def _original_error(error: Exception) -> Exception:
-    """Return the CorpusError that Beam reworded or embedded in a traceback; if there is none, `error` itself."""
+    """Return the CorpusError that Beam reworded or embedded in a traceback, or `error` itself if there is none."""
     text = f"CorpusError: {error}" if isinstance(error, CorpusError) else str(error)
     match = re.search(r"CorpusError: (.*?)(?: \[while running '[^']*'\]|\n|$)", text)
     return CorpusError(match[1]) if match else error
@@ -100,7 +100,7 @@ def _count_one(placed: tuple[Place, Piece]) -> tuple[int, int]:
 
 
 def _first(counts: dict[int, int]) -> dict[int, int]:
-    """Return the corpus-wide index of every reading's first piece, by reading; key -1 holds the number of pieces."""
+    """Return the index in the corpus of each Reading's first piece, by Reading number; key -1: number of pieces."""
     numbers = sorted(counts)
     ends = np.cumsum([counts[number] for number in numbers]).tolist()
     return {**dict(zip(numbers, [0, *ends], strict=False)), -1: ends[-1] if ends else 0}
@@ -113,9 +113,9 @@ def _keys(placed: tuple[Place, Piece]) -> Iterator[tuple[tuple[int, int], tuple[
 
 
 def _all_but_first(equal: tuple[Any, Iterable[tuple[Place, int]]]) -> Iterator[tuple[Place, int]]:
-    """Yield all but the smallest (place, position) of equal documents.
+    """Yield the (place, position) of every document in a group of equal documents, except the smallest.
 
-    Holds only one at a time, because a document may occur a million times.
+    Keeps only one in memory, because a document may occur a million times.
     """
     addresses = iter(equal[1])
     first = next(addresses)

@@ -9,14 +9,14 @@ from bertzoo.data.corpus.reader import Corpus, Split
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramEntropy:
-    """Unigram baselines in nats per held-out token; special tokens do not count."""
+    """Two unigram losses in nats per held-out token, without special tokens, as baselines of a model's loss."""
 
     entropy: float  # entropy of the held-out distribution: the least loss that any fixed distribution can have
     cross_entropy: float  # loss of the add-one smoothed training distribution on the held-out tokens
 
 
 def unigram_entropy(corpus: Corpus) -> UnigramEntropy:
-    """Compute the two unigram baselines of a corpus; raises CorpusError if a shard is damaged."""
+    """Return the two unigram losses of a corpus; raises CorpusError if a shard is damaged."""
     train, heldout = _counts(corpus, "train"), _counts(corpus, "heldout")
     share = heldout / heldout.sum()
     seen = share > 0

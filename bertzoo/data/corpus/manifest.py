@@ -43,7 +43,7 @@ _MANIFEST = {
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRecord:
-    """The manifest's entry for one split."""
+    """The manifest's entry for one split, training or held-out."""
 
     documents: int
     sentences: int
@@ -92,7 +92,7 @@ class Manifest:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Read and check the manifest of a directory; raises CorpusError naming the file and what is wrong with it."""
+    """Read and check the manifest in a corpus's directory; raises CorpusError naming the file and what is wrong."""
     path = directory / NAME
     if not path.is_file():
         raise CorpusError(
@@ -158,7 +158,7 @@ def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
 
 
 def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
-    """Return one line for every setting in which two corpora differ."""
+    """Return a line for every setting that differs between two corpora: here (`ours`) and there (`theirs`)."""
     flat_ours, flat_theirs = _flatten(ours), _flatten(theirs)
     return [
         f"{name} is {flat_theirs.get(name)!r} there and {flat_ours.get(name)!r} here"
@@ -218,7 +218,7 @@ def write_manifest(
 
 
 def _count_part(part: MixturePart, index: int, sidecars: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return source, weight, documents and tokens of one part of a mixture; a repeated document counts each time."""
+    """Return source, weight, documents and tokens of a mixture's part `index`; a repeated document counts each time."""
     pieces = [sidecar for sidecar in sidecars if sidecar["part"] == index]
     tokens = sum(shards["tokens"] for piece in pieces for shards in piece["shards"].values())
     documents = sum(piece["documents"] for piece in pieces)
@@ -259,7 +259,7 @@ def _join_split(
 
 
 def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Convert counts of sentences per document to the index of each document's first sentence, then their sum."""
+    """Yield the index of each document's first sentence, then the sum of `counts`, the sentences per document."""
     total = 0
     yield np.zeros(1, np.int64)
     for part in counts:
@@ -269,7 +269,7 @@ def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
-    """Write a .npy file part by part; a memory-mapped array would stay in memory until it is flushed."""
+    """Write an array to a .npy file, part by part; a memory-mapped array would stay in memory until it is flushed."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)

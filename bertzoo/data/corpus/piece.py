@@ -1,4 +1,4 @@
-"""Tokenise one piece of the source into at most one shard of each split."""
+"""Tokenise a piece (consecutive documents of a source) into at most one shard of each split."""
 
 import functools
 import io
@@ -27,7 +27,7 @@ _ENCODE_TOGETHER = 2048  # sentences in one call of the tokenizer
 
 @dataclass
 class _SplitPart:
-    """The part of a piece that belongs to one split."""
+    """The documents of a piece that belong to one split."""
 
     tokens: list[np.ndarray] = field(default_factory=list)
     sentences: list[int] = field(default_factory=list)  # tokens of each sentence
@@ -35,9 +35,9 @@ class _SplitPart:
 
 
 def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
-    """Write a piece's shards and indexes, then the sidecar that marks it as finished.
+    """Write a piece's shards and indexes, then the JSON file that marks the piece as finished.
 
-    repeated: positions of documents to drop, because an equal one comes earlier in the corpus.
+    repeated: positions of documents to drop, because an equal document comes earlier in the corpus.
     """
     directory = destination / "tokenizer"
     encoder = _load_tokenizer(directory, tokenizer.fingerprint(directory))
@@ -70,7 +70,7 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
 
 
 def is_finished(destination: Path, piece: Piece) -> bool:
-    """Return whether an earlier run wrote the piece; raises CorpusError if the text has changed since."""
+    """Return whether an earlier run wrote the piece; raises CorpusError if the piece's text has changed since."""
     sidecar = destination / PIECES / f"{piece.index:05d}.json"
     if not sidecar.exists():
         return False

@@ -70,7 +70,7 @@ class Corpus:
             record.check(self.directory, contents=True)
 
     def split(self, split: Split) -> SplitIndex:
-        """The index of one split."""
+        """Return the index of one split."""
         return self._splits[split]
 
     def unknown_share(self) -> float:

@@ -36,7 +36,7 @@ def is_corpus(url: str) -> bool:
 
 
 def read_remote_manifest(url: str) -> Manifest:
-    """The manifest of the corpus behind a URL; raises CorpusError if it is missing or damaged."""
+    """Return the manifest of the corpus behind a URL; raises CorpusError if it is missing or damaged."""
     return _read_manifest(RemoteFolder.at(url))
 
 
@@ -64,7 +64,7 @@ def open_remote_corpus(url: str, tell: Tell) -> Corpus:
 
 
 def _download(folder: RemoteFolder, manifest: Manifest, directory: Path, tell: Tell) -> None:
-    """Download the files that `directory` lacks or holds with another hash than the manifest's; check their hashes."""
+    """Download the files that `directory` lacks or holds with another hash than the manifest's, and check them."""
     (directory / "tokenizer").mkdir(parents=True, exist_ok=True)
     missing = [record for record in manifest.files if not record.matches(directory)]
     size = sum(record.bytes for record in missing)
@@ -92,7 +92,7 @@ def _tokenizer_files(manifest: Manifest) -> list[str]:
 
 
 def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
-    """Reserve a folder for a corpus with these settings; return its manifest if it is complete, else None.
+    """Reserve a folder for a corpus with these settings; returns the manifest if the corpus is complete, else None.
 
     Raises CorpusError if the folder holds anything else or cannot be written.
     """
@@ -110,7 +110,7 @@ def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
 
 
 def upload(corpus: Corpus, folder: RemoteFolder, tell: Tell) -> None:
-    """Copy a local corpus into a remote folder, its manifest last."""
+    """Copy a local corpus into a remote folder; the manifest is copied last."""
     records = corpus.manifest.files
     size = sum(record.bytes for record in records)
     tell(f"uploading to {folder.url}: {len(records):,} files, {size / 1e6:,.1f} MB")

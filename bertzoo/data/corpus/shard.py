@@ -29,7 +29,7 @@ SHARD = {**FILE, "tokens": int}
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """The manifest's entry for one file."""
+    """The manifest's entry for one file of the corpus."""
 
     file: str
     bytes: int
@@ -65,18 +65,18 @@ class ShardRecord(FileRecord):
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file in hex."""
+    """Return the SHA-256 of a file in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe_file(path: Path) -> dict[str, str | int]:
-    """The FileRecord of an existing file, as plain data."""
+    """Return the fields of a FileRecord for an existing file."""
     return asdict(FileRecord(file=path.name, bytes=path.stat().st_size, sha256=sha256(path)))
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Return the type of token ids in shards: two little-endian bytes if they suffice, else four."""
+    """Return the dtype of token ids in shards: little-endian uint16 if it holds `vocab_size` ids, else uint32."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
@@ -108,7 +108,7 @@ def _allow_open_files(needed: int, directory: Path) -> None:
 
 
 class Blocks:
-    """Random access to the blocks of several shards, numbered consecutively."""
+    """Random access to the blocks of BLOCK tokens in several shards; the block numbers run on from shard to shard."""
 
     def __init__(self, directory: Path, shards: Sequence[ShardRecord], dtype: np.dtype):
         self._directory, self._shards, self._dtype = directory, shards, dtype
@@ -119,7 +119,7 @@ class Blocks:
         _allow_open_files(len(shards) + _OTHER_FILES, directory)
 
     def read(self, blocks: np.ndarray) -> np.ndarray:
-        """Return the tokens of sorted, distinct blocks, (len(blocks), BLOCK), with zeros past the end of a shard."""
+        """Return the tokens (len(blocks), BLOCK) of sorted, distinct block numbers, with 0 past the end of a shard."""
         result = np.zeros((len(blocks), BLOCK), self._dtype)
         edges = np.searchsorted(blocks, self.first_block)
         for shard in np.flatnonzero(np.diff(edges)):

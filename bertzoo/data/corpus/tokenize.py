@@ -1,8 +1,8 @@
 """Turn a source of text into a tokenised corpus: shards of tokens, a flat index of sentences, and a manifest.
 
 The source is cut into pieces in a fixed order. A piece is one unit of work and becomes at most one shard of each split,
-so the result does not depend on the number of workers. Each finished piece gets a sidecar file. A repeated run skips
-these pieces, and so resumes a killed one.
+so the result does not depend on the number of workers. A sidecar file marks each finished piece. A repeated run
+skips finished pieces, and so resumes a killed run.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, check_unknown, vocabulary_file
 
 Progress = Callable[[int, int], None]  # pieces finished, characters of text read
-_SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # most that _check_text reads; characters per document
+_SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # limits of _check_text; characters per document
 
 
 def write_corpus(
@@ -86,10 +86,10 @@ def tokenize(
     runner: str = "",
     runner_options: Sequence[str] = (),
 ) -> Corpus:
-    """Tokenise `data.source` into a corpus at `destination`; resumes an unfinished corpus, and opens a complete one.
+    """Tokenise `data.source` into a corpus at `destination`; resumes an unfinished and opens a complete corpus.
 
     workers: processes, 0 for one per core. vocabulary: tokenizer to use if data.tokenizer.path is empty; None trains
-    one. runner: name of an Apache Beam runner, which with its options does the work instead of the processes.
+    one. runner: name of an Apache Beam runner that does the work, with its options, instead of the processes.
 
     Raises ConfigError if data.source conflicts with data.mixture; CorpusError if the source is unusable, too many
     tokens of its first documents are [UNK], or the destination holds another corpus.
@@ -131,7 +131,7 @@ def tokenize_to_url(
     vocabulary: Tokenizer | None = None,
     tell: remote.Tell,
 ) -> Manifest:
-    """Tokenise `data.source` into a corpus behind a URL; resumes an unfinished one, and keeps a complete one unchanged.
+    """Tokenise `data.source` into a corpus behind a URL; resumes an unfinished corpus, and keeps a complete one.
 
     The files are written to this machine's cache and stay there until the upload is complete. Raises CorpusError as
     `tokenize` does and, before any work, if the URL cannot be written.
@@ -192,7 +192,7 @@ def _claim(destination: Path, settings: dict[str, object]) -> None:
 
 
 def _training_texts(data: Data) -> Iterator[str]:
-    """Yield the first training documents of each part of a mixture, an equal share of TRAIN_BYTES from each."""
+    """Yield documents to train a vocabulary on: the first in each source, an equal share of TRAIN_BYTES from each."""
     for part in data.parts:
         size = 0
         for document in _training_documents(replace(part, weight=min(1.0, part.weight)), data.heldout):
@@ -210,7 +210,7 @@ def _training_documents(part: MixturePart, heldout: float) -> Iterator[str]:
 
 
 def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Progress | None) -> int:
-    """Tokenise the unfinished pieces in `workers` processes; returns the number of all pieces.
+    """Tokenise the pieces of `data` that are unfinished in `workers` processes; returns the number of all pieces.
 
     At most about 2 · workers pieces are in memory at once.
     """

@@ -1,4 +1,4 @@
-"""A pool of worker processes that share no state with this one and end with it."""
+"""A pool of worker processes that share no state with this process and end with it."""
 
 import contextlib
 import multiprocessing
@@ -18,7 +18,7 @@ Submit = Callable[..., Future[Any]]
 
 @contextlib.contextmanager
 def worker_pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
-    """Yield `submit(function, *args)`, which returns a Future; one worker runs in this process unless `apart` is set.
+    """Yield `submit(function, *args)`, which returns a Future; a single worker is this process unless `apart` is set.
 
     Raises CorpusError if a worker is killed.
     """
@@ -48,13 +48,13 @@ def _run_here(function: Callable[..., Any], *args: Any) -> Future[Any]:
 
 
 def _start() -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes already run in parallel
     # Preemption signals every process, but the parent must save first: only a SIGTERM from the parent ends a worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_on_parent_signal, daemon=True).start()
     parent = multiprocessing.parent_process()
-    if parent is not None:  # workers would wait forever for the queue, whose ends they hold themselves
+    if parent is not None:  # else workers would wait forever for the queue, whose ends they hold
         child.end_with(parent.sentinel)
 
 

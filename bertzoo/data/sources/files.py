@@ -28,7 +28,7 @@ _BEGINNINGS = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xf
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of text; its address is its path or URL."""
+    """A file of text; address: its path or URL. system: its remote file system."""
 
     address: str
     system: "AbstractFileSystem | None" = None  # None: this machine's disk
@@ -49,7 +49,7 @@ class SourceFile:
 
     @property
     def kind(self) -> str:
-        """The suffix before any suffix of a compression: `.jsonl` for a.jsonl.gz."""
+        """The suffix of the uncompressed file: `.jsonl` for a.jsonl.gz."""
         return PurePosixPath(self.name.removesuffix(self.compression)).suffix
 
     @property

@@ -10,7 +10,7 @@ MIXTURE = "mixture"  # data.source of a mixture
 
 @dataclass(frozen=True, kw_only=True)
 class MixturePart:
-    """One source of a mixture.
+    """Config of one source in a mixture of sources.
 
     The fractional part of `weight` selects documents by a hash of their text. Only the first pass over the source reads
     held-out documents.

@@ -11,7 +11,7 @@ _BUFFER = 1 << 20  # bytes read ahead per column; the default loads a whole row 
 
 
 def documents(file: SourceFile, text_field: str) -> Iterator[str]:
-    """Yield the texts of one column; raises CorpusError without pyarrow, for a damaged file or a row without text."""
+    """Yield the texts in a column; raises CorpusError without pyarrow, for a damaged file or a row without text."""
     try:
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]

@@ -1,4 +1,4 @@
-"""Cut sources into pieces. A source is a string that names files, data sets or the Python installation's prose.
+"""Cut sources into pieces, lists of documents. A source names files, data sets or the Python installation's prose.
 
 Text files hold one paragraph (or sentence) per line and a blank line between documents; `.jsonl` files hold one
 document per line, `.parquet` files one per row. Text and `.jsonl` files may be compressed (.gz, .xz, .zst). Everything
@@ -20,7 +20,7 @@ from bertzoo.data.sources.text import json_documents, text_documents
 
 @dataclass(frozen=True)
 class Origin:
-    """A file, a range of a data set, or the embedded documentation, and a function that reads its documents."""
+    """A file, a range of a data set, or Python's documentation, and a function that reads its documents."""
 
     name: str
     documents: Callable[[], Iterator[str]]
@@ -28,10 +28,10 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One pass over an origin, such as a file.
+    """One pass over the documents of an Origin, such as a file.
 
-    part: index in the mixture. repetition: number of earlier passes. share: share of the documents to read, chosen by
-    hash. heldout: share of the documents that only the first pass reads.
+    part: index of the source in the mixture. repetition: number of earlier passes. share: share of the documents to
+    read, chosen by hash. heldout: share of the documents that only the first pass reads.
     """
 
     origin: Origin
@@ -76,7 +76,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Consecutive documents of one origin, one paragraph (or sentence) per line: the unit of work of tokenisation.
+    """Consecutive documents of one Origin, one paragraph (or sentence) per line: one worker's unit of work.
 
     left_out: number of documents since the previous piece that the mixture's weight excludes; 0 in repetitions.
     """
@@ -90,12 +90,12 @@ class Piece:
 
     @property
     def sha256(self) -> str:
-        """The hash of the piece's text."""
+        """The hash of the piece's documents."""
         return hashlib.sha256("\0".join(self.documents).encode()).hexdigest()
 
 
 def readings(parts: Sequence[MixturePart], heldout: float) -> list[Reading]:
-    """Return every pass over every origin of the parts, in the order of the corpus.
+    """Return every pass over every Origin of the mixture's `parts`, in the order of the corpus.
 
     Raises CorpusError for a source that is missing or empty.
     """
@@ -109,7 +109,7 @@ def readings(parts: Sequence[MixturePart], heldout: float) -> list[Reading]:
 
 
 def check_sources(parts: Sequence[MixturePart], heldout: float) -> None:
-    """Raise CorpusError if a source is missing or empty, or the first document of a part cannot be read."""
+    """Raise CorpusError if a source of `parts` is missing or empty, or its first document cannot be read."""
     firsts: dict[int, Origin] = {}
     for reading in readings(parts, heldout):
         firsts.setdefault(reading.part, reading.origin)
@@ -118,7 +118,7 @@ def check_sources(parts: Sequence[MixturePart], heldout: float) -> None:
 
 
 def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int) -> Iterator[Piece]:
-    """Cut sources into pieces, in a fixed order and never across origins.
+    """Cut the sources of `parts` into pieces, in a fixed order; a piece never spans two files.
 
     Raises CorpusError, naming the file and line, for input that is missing, empty or not text.
     """
@@ -127,7 +127,7 @@ def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int
 
 
 def origins(source: str, text_field: str) -> list[Origin]:
-    """Return the origins that a source names, in reading order; raises CorpusError if there are none."""
+    """Return an Origin for each file or range that a source names, in order; raises CorpusError if there are none."""
     names = [part.strip() for part in source.split(",")]
     if not all(names):
         raise CorpusError(
@@ -143,7 +143,7 @@ def origins(source: str, text_field: str) -> list[Origin]:
 
 
 def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
-    """Yield the address and the origin of every file or part that one name of a source stands for."""
+    """Yield the address and the Origin of each file or data set range that `name` stands for."""
     if name == embedded.SOURCE:
         yield name, Origin(name, _embedded_documents)
     elif name.startswith("embedded:"):

@@ -14,7 +14,7 @@ ROWS = 1 << 17  # examples in one range
 
 @dataclass(frozen=True)
 class Range:
-    """Consecutive examples of a data set, treated like a file of text."""
+    """The examples [start, stop) of a data set, treated like a file of text."""
 
     dataset: str
     text_field: str
@@ -27,7 +27,7 @@ class Range:
         return f"{PREFIX}{self.dataset}[{self.start}:{self.stop}]"
 
     def documents(self) -> Iterator[str]:
-        """Yield the texts of one feature; raises CorpusError naming an example without text."""
+        """Yield the texts of the feature `text_field`; raises CorpusError naming an example without text."""
         examples = open_split(self.dataset)
         for index in range(self.start, self.stop):
             place, example = f"{PREFIX}{self.dataset}[{index}]", examples[index]
@@ -47,7 +47,7 @@ class Range:
 
 
 def ranges(dataset: str, text_field: str) -> list[Range]:
-    """Cut the training split of `NAME[/CONFIG][:VERSION]` into ranges of ROWS; raises the errors of `open_split`."""
+    """Cut the training split of `NAME[/CONFIG][:VERSION]` into ranges of ROWS examples; raises as `open_split` does."""
     count = len(open_split(dataset))
     if not count:
         raise CorpusError(f"{PREFIX}{dataset} has no examples in the split {SPLIT}. Prepare a data set that has some.")

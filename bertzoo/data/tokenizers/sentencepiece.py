@@ -42,7 +42,7 @@ class SentencePiece:
 
     @property
     def normalization(self) -> dict[str, bool]:
-        """The options, by name, that change a text before it is split into pieces."""
+        """The options that change a text before it is split into pieces, by name."""
         return {"lowercase": self.lowercase, "strip_accents": self.strip_accents}
 
     def load(self) -> "SentencePieceTokenizer":
@@ -129,9 +129,9 @@ class SentencePieceTokenizer(Tokenizer):
         ]
 
     def _offsets(self, pieces: Any, text: str, sources: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids (n,) of pieces of the normalised `text` and their offsets (n,2) in its source.
+        """Return the ids (n,) of `pieces` of the normalised `text`, and their offsets (n,2) in the original text.
 
-        sources: span in the source of each character of `text`.
+        sources: span in the original text of each character of `text`.
         """
         characters = np.cumsum([0, *(len(character.encode()) for character in text)])  # the library counts bytes
         ids: list[int] = []
@@ -147,7 +147,7 @@ class SentencePieceTokenizer(Tokenizer):
         return np.array(ids, np.int32), np.array(_source_offsets(offsets, sources), np.int32).reshape(-1, 2)
 
     def _split(self, ids: list[int]) -> list[int]:
-        """Separate numbers from the commas after them, as ALBERT's code does (encode_pieces)."""
+        """Return ids in which numbers are separate from commas after them, as in ALBERT's encode_pieces."""
         if self._apart.keys().isdisjoint(ids):
             return ids
         return [part for index in ids for part in self._apart.get(index, (index,))]
@@ -164,7 +164,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def _source_offsets(offsets: list[tuple[int, int]], sources: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Convert offsets in the normalised text to offsets in the text.
+    """Convert offsets in the normalised text to offsets in the original text; sources: as in `_offsets`.
 
     A piece that only marks the beginning of a word gets an empty span before the word. The library assigns a character
     that becomes several pieces, such as a ligature, to the last of them.

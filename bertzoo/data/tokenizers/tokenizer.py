@@ -25,7 +25,7 @@ ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # possibl
 
 
 def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPieceTokenizer | SentencePieceTokenizer:
-    """Load the vocabulary at the config's path, or train one on the first TRAIN_BYTES of `texts()`."""
+    """Load the vocabulary at `config.path` or, if that is empty, train one on the first TRAIN_BYTES of `texts()`."""
     if config.path:
         return config.load()
     if next(texts(), None) is None:
@@ -43,7 +43,7 @@ def _first_texts(texts: Iterator[str]) -> Iterator[str]:
 
 
 def save(tokenizer: Tokenizer, config: TokenizerConfig, directory: Path) -> None:
-    """Write a tokenizer and its options; settings.json is written last."""
+    """Write a tokenizer's vocabulary file and, last, its options as settings.json."""
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(directory)
     atomic.write_json(directory / "settings.json", asdict(replace(config, path="")))
@@ -66,17 +66,17 @@ def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
 
 
 def files(kind: str) -> tuple[str, ...]:
-    """The names of a saved tokenizer's files."""
+    """Return the file names of a saved tokenizer of a `kind`, such as "wordpiece"."""
     return "settings.json", _KINDS[kind][1]
 
 
 def label(tokenizer: Tokenizer) -> str:
-    """The name and the hash of a tokenizer's vocabulary file."""
+    """Return the name and the SHA-256 of a tokenizer's vocabulary file."""
     return f"{tokenizer.file} sha256:{hashlib.sha256(tokenizer.contents).hexdigest()}"
 
 
 def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
-    """Describe how two configs differ in kind or normalisation; None if they agree."""
+    """Return a phrase on how two configs differ in kind or normalisation, or None if they agree."""
     if ours.kind != theirs.kind:
         return f"kind is {theirs.kind} there and {ours.kind} here"
     pairs = zip(ours.normalization.items(), theirs.normalization.values(), strict=True)
@@ -84,7 +84,7 @@ def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
 
 
 def difference(ours: Tokenizer, theirs: Tokenizer) -> str | None:
-    """Describe how two tokenizers differ; None if they give every text the same ids."""
+    """Return a phrase on how two tokenizers differ, or None if they give every text the same ids."""
     if (different := unlike(ours.config, theirs.config)) is not None:
         return different
     here, there = ([t.token(i) for i in range(t.vocab_size)] for t in (ours, theirs))
@@ -97,7 +97,7 @@ def difference(ours: Tokenizer, theirs: Tokenizer) -> str | None:
 
 
 def fingerprint(directory: Path) -> str:
-    """The SHA-256, in hex, of a saved tokenizer's vocabulary and options."""
+    """Return the SHA-256, in hex, of a saved tokenizer's vocabulary and options."""
     digest = hashlib.sha256()
     for path in sorted(directory.iterdir()):
         if path.name in ALL_FILES:

@@ -39,7 +39,7 @@ class Tokenizer(ABC):
     spellings: ClassVar[Mapping[str, Sequence[str]]]  # possible spellings of each field of Specials
 
     def __init__(self, config: Any, entries: list[str], contents: bytes, origin: str):
-        """Raise CorpusError if the vocabulary is larger than the config allows or lacks a special token."""
+        """Raise CorpusError naming `origin` if the vocabulary is too large for the config or lacks a special token."""
         check_size(len(entries), config.vocab_size, origin)
         self.config, self.contents, self._entries = config, contents, entries
         self.specials = self._find_specials(origin)
@@ -58,15 +58,15 @@ class Tokenizer(ABC):
 
     @property
     def vocab_size(self) -> int:
-        """The number of entries, special ones included."""
+        """The number of entries, special tokens included."""
         return len(self._entries)
 
     def token(self, index: int) -> str:
-        """The entry with this id, as the vocabulary spells it."""
+        """Return the entry with the id `index`, as the vocabulary spells it."""
         return self._entries[index]
 
     def unknown_share(self, texts: Sequence[str]) -> float:
-        """Return the share of [UNK] among the tokens of texts; 0 if there are no tokens."""
+        """Return the share of [UNK] among the tokens of `texts`; 0 if there are no tokens."""
         ids = np.concatenate([np.zeros(0, np.int32), *self.encode_batch(texts)])
         return float(np.mean(ids == self.specials.unk)) if len(ids) else 0.0
 
@@ -133,7 +133,7 @@ def check_unknown(share: float, place: str, tell: Callable[[str], None], inherit
 
 
 def check_size(size: int, limit: int, origin: str) -> None:
-    """Raise CorpusError if a vocabulary has more entries than vocab_size allows."""
+    """Raise CorpusError if a vocabulary has more entries than `limit`, the config's vocab_size."""
     if size > limit:
         raise CorpusError(
             f"the vocabulary {origin} has {size:,} entries, more than vocab_size = {limit:,}. Set vocab_size = {size}."

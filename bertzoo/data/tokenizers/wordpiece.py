@@ -37,7 +37,7 @@ class WordPiece:
 
     @property
     def normalization(self) -> dict[str, bool]:
-        """The options, by name, that change a text before it is split into tokens."""
+        """The options that change a text before it is split into tokens, by name."""
         strip = self.lowercase if self.strip_accents is None else self.strip_accents
         return {"lowercase": self.lowercase, "strip_accents": strip, "split_cjk": self.split_cjk}
 
@@ -54,7 +54,7 @@ class WordPiece:
         """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
 
         The library orders characters inside words by a hash table. This order differs between runs, and decides between
-        equal counts. So a first pass finds these characters, and a second trains with their order fixed.
+        candidates of equal count. So a first pass finds these characters, and a second trains with a fixed order.
         """
         parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
         try:
