@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bertzoo.core import atomic
-from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url
 from bertzoo.data.corpus import manifest
@@ -17,13 +16,13 @@ from bertzoo.pipeline import verbs
 def of_output(kind: str, place: str) -> str:
     """Return the SHA-256 of an output: of a model's parameters, a corpus's text or a file's bytes.
 
-    kind: a kind of output in `verbs`, such as MODEL. place: the output's path or URL. Raises UserError if a model or
-    file is missing or damaged.
+    kind: a kind of output in `verbs`, such as MODEL. place: the output's path or URL. Raises UserError if it is
+    missing or damaged.
     """
     if kind in verbs.ANY_MODEL:
         return _of_model(place)
     if kind == verbs.CORPUS:
-        return read_json(Path(place) / manifest.NAME)["hash"]
+        return manifest.read_manifest(Path(place)).hash
     return _of_path(Path(place))
 
 

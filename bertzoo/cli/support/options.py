@@ -187,7 +187,7 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
 
     def show(pieces: int, size: int) -> None:
         nonlocal last, shown
-        text = f"tokenising: {size / 1e6:,.1f} MB of text read, {pieces:,} shard{'' if pieces == 1 else 's'} done"
+        text = f"tokenising: {size / 1e6:,.1f} M characters of text read, {pieces:,} shard{'' if pieces == 1 else 's'} done"
         shown = True
         if live:
             print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
@@ -203,9 +203,9 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
 
 
 def check_file(name: Path | str, flag: str) -> None:
-    """Raise UserError, naming `flag`, if `name` is a directory or a file in a folder that is not writable."""
+    """Raise UserError, starting with `flag`, if `name` is a directory or a file in a folder that is not writable."""
     if Path(name).is_dir():
-        raise UserError(f"{flag}={name} is a directory. Name a file.")
+        raise UserError(f"{flag} is a directory. Name a file.")
     check_folder(Path(name).parent, flag)
 
 

@@ -41,7 +41,8 @@ def _affine(module: Any, params: Params) -> Any:
     kernel, bias = np.asarray(params["kernel"]), np.asarray(params["bias"]).reshape(-1)
     if isinstance(module, nn.Grouped):
         if kernel.shape[0] != 1 or module.stride != 1 or module.padding:
-            raise TypeError(f"a grouped map of window {kernel.shape[0]} has no part in the export graph")
+            sizes = f"window {kernel.shape[0]}, stride {module.stride}, padding {module.padding}"
+            raise TypeError(f"a grouped map with {sizes} has no part in the export graph")
         if module.groups == 1:
             return parts.Affine(kernel=kernel[0], bias=bias)
         return parts.GroupedAffine(kernel=kernel[0], bias=bias, groups=module.groups)
