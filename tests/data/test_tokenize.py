@@ -335,8 +335,6 @@ def test_batches_of_a_long_document_join(text, tmp_path, kind, monkeypatch):
 HOSTILE = {
     "punctuation": "!?.,;:-()" * 250_000,
     "sentences": "a! b? " * 350_000,
-    "lines": "a\nb\n" * 400_000,
-    "documents": "ab\n\nbc\n\n" * 300_000,
     "words": "\n".join("ab" * 30_000 + str(i) for i in range(30)),
 }
 
