@@ -1,5 +1,6 @@
 """The models to time: configs with random weights, models in directories, and exported files."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from bertzoo.benchmarking.worker import TEXT_INPUTS
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.memory import check_available
 from bertzoo.core.paths import hub_download
 from bertzoo.export.companions import read_metadata
 from bertzoo.models import Model
@@ -144,5 +146,7 @@ def classifier(pretrained: Pretrained) -> Pretrained:
             return np.full(shape, float(path.endswith("scale")), np.float32)
         return DEVIATION * random.standard_normal(shape, np.float32)
 
-    params = {path: parameter(path, shape) for path, shape in parameter_shapes(pretrained.model, head).items()}
+    shapes = parameter_shapes(pretrained.model, head)
+    check_available(sum(4 * math.prod(shape) for shape in shapes.values()), f"the model of {pretrained.origin}")
+    params = {path: parameter(path, shape) for path, shape in shapes.items()}
     return replace(pretrained, head=head, params=params, others={}, generator={})

@@ -1,11 +1,10 @@
 """Convert Hugging Face's config.json to model and head configs, and back."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bertzoo.conversion.family import FIXED, IGNORED, Family, Inexpressible
-from bertzoo.conversion.rules import Tensors
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.models import tasks
@@ -77,10 +76,13 @@ def _in_their_words(origin: str, error: ConfigError, names: Iterable[tuple[str, 
 
 
 def check_counts(
-    family: Family, model: Any, attributes: Mapping[str, Any], tensors: Tensors, origin: str, file: str
+    family: Family, model: Any, attributes: Mapping[str, Any], tensors: Sequence[int], origin: str, file: str
 ) -> None:
-    """Raise UserError if a size in the config is larger than the tensors of `file` allow, before a model is built."""
-    numbers = sum(array.size for array in tensors.values())
+    """Raise UserError if a size in the config is larger than the tensors of `file` allow, before a model is built.
+
+    tensors: number of values of each tensor.
+    """
+    numbers = sum(tensors)
     theirs = {a.ours: a.theirs for a in reversed(family.attributes)}
     sizes = {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name != "layers"}
     sizes |= {name: attributes.get(name) for name in _COUNTS}

@@ -23,7 +23,7 @@ from bertzoo.conversion.squeezebert import FAMILY as SQUEEZEBERT
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest
-from bertzoo.models.tasks import parameter_shapes
+from bertzoo.models.tasks import NoHead, parameter_shapes
 
 FAMILIES = (ALBERT, BERT, CONVBERT, DISTILBERT, ELECTRA, MOBILEBERT, SQUEEZEBERT)
 CONFIG = "config.json"
@@ -48,8 +48,10 @@ def read_huggingface(directory: Path) -> Pretrained:
     family = families[kind]
     tokenizer_class = config.pop("tokenizer_class", None)  # checked below, with the vocabulary
     model = attributes.read_model_config(family, config, str(path))
+    if (weights := directory / tensors.SAFE).is_file():
+        _check_header(family, model, config, weights, path)
     raw, file = tensors.read_weights(directory)
-    attributes.check_counts(family, model, config, raw, str(path), file.name)
+    attributes.check_counts(family, model, config, [array.size for array in raw.values()], str(path), file.name)
     named = _plain_names(family, raw, str(file))
     key = _find_head(family, model, config, named, str(path))
     layout = family.heads[key]
@@ -67,6 +69,18 @@ def read_huggingface(directory: Path) -> Pretrained:
     return Pretrained(model=model, head=head, params=params, tokenizer=tokenizer, origin=str(directory), source=source)
 
 
+def _check_header(family: Family, model: Any, config: Mapping[str, Any], weights: Path, path: Path) -> None:
+    """Raise UserError if a file's header names far fewer or more values than the model has, before they are read."""
+    sizes = [math.prod(shape) for shape in tensors.tensor_shapes(weights).values()]
+    attributes.check_counts(family, model, config, sizes, str(path), weights.name)
+    # Heads and unused tensors of known checkpoints are smaller than the model itself.
+    most = 4 * sum(map(math.prod, parameter_shapes(model, NoHead()).values()))
+    if sum(sizes) > most:
+        raise UserError(
+            f"{weights} holds {sum(sizes):,} values, but a model of {path} has at most {most:,}. Download both again."
+        )
+
+
 def stated_in_card(directory: Path) -> dict[str, str]:
     """Return license, language and base_model, if stated in the header of a directory's model card.
 
@@ -74,7 +88,7 @@ def stated_in_card(directory: Path) -> dict[str, str]:
     """
     card, stated = directory / "README.md", {}
     if card.is_file():
-        text = card.read_text(encoding="utf-8", errors="replace")
+        text = _beginning(card)
         header = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
         pattern = r"^(license|license_name|language|base_model):[ \t]*(?:\n[ \t]*-[ \t]*)?[\"']?([\w.+/-]+)"
         stated = dict(re.findall(pattern, header[1], re.MULTILINE)) if header else {}
@@ -84,10 +98,15 @@ def stated_in_card(directory: Path) -> dict[str, str]:
     if stated.get("license") in ("unknown", None):
         stated.pop("license", None)
         for file in (directory / name for name in ("LICENSE", "LICENSE.txt", "LICENSE.md")):
-            lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+            lines = _beginning(file).splitlines() if file.is_file() else []
             if line := next((line.strip("# \t")[:80] for line in lines if line.strip("# \t")), None):
                 return stated | {"license": line}
     return stated
+
+
+def _beginning(path: Path) -> str:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(1 << 20)
 
 
 def _finite(text: str) -> float:

@@ -1,6 +1,7 @@
 """Read and write safetensors, in one file or in shards; read torch's older pickles if torch is installed."""
 
 import hashlib
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from safetensors.numpy import save, save_file
 from bertzoo.conversion.rules import Tensors
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
+from bertzoo.core.memory import check_available
 
 SAFE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 _METADATA = {"format": "pt"}
@@ -40,6 +42,8 @@ def read_safetensors(path: Path, integers: bool = True) -> Tensors:
 
     Raises UserError naming the file, and the tensor that cannot be used.
     """
+    shapes = tensor_shapes(path)
+    check_available(path.stat().st_size + sum(4 * math.prod(shape) for shape in shapes.values()), str(path))
     try:
         entries = safetensors.deserialize(path.read_bytes())
     except safetensors.SafetensorError as error:
@@ -56,6 +60,15 @@ def read_safetensors(path: Path, integers: bool = True) -> Tensors:
         # bfloat16 is the upper half of a float32.
         tensors[name] = (array.astype("<u4") << 16).view("<f4") if kind == "BF16" else array.astype(np.float32)
     return check_finite(tensors, path)
+
+
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes in a safetensors file's header; raises UserError unless they fit the size of the file."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{path} is damaged or not a safetensors file: {error}. Download it again.") from error
 
 
 def _read_shards(index: Path) -> Tensors:

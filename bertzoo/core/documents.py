@@ -7,6 +7,7 @@ all fit. An integer fits 64 bits and also counts as a float.
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Sequence
 from itertools import repeat
@@ -17,7 +18,12 @@ from typing import Any, get_args
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import fits_bits, join, show
 
-LIMIT = 256 << 20  # bytes; the largest documents are tokenizers and SQuAD's files
+LIMIT = 256 << 20  # bytes of JSON; the largest documents are tokenizers and SQuAD's files
+TOML_LIMIT = 1 << 20  # bytes; configs have a few thousand
+CONTAINERS = 4 << 20  # lists and objects in one JSON document: Python needs up to 200 bytes for each
+_DEEPEST = 100  # parts of a dotted TOML key, for which the parser's time grows with the square
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+_DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{_DEEPEST}}}")
 _NAMES = {dict: "an object", list: "a list", tuple: "a list", str: "text", NoneType: "null"}
 _NAMES |= {bool: "true or false", int: "an integer", float: "a number"}
 
@@ -33,15 +39,21 @@ def read_json(path: Path, pattern: Any = dict, advice: str = "", **options: Any)
     `json.loads`. Raises DocumentError, and OSError if the file cannot be read.
     """
     try:
-        return parse_json(_contents(path), pattern, **options)
+        return parse_json(_contents(path, LIMIT), pattern, **options)
     except DocumentError as error:
         raise (DocumentError(f"{path} is damaged: {error}. {advice}") if advice else error) from error.__cause__
 
 
-def parse_json(text: str | bytes, pattern: Any = dict, **options: Any) -> Any:
-    """Return the value of a JSON text, or of its UTF-8 bytes; raises DocumentError unless it is JSON that fits."""
+def parse_json(text: str | bytes, pattern: Any = dict, containers: int = CONTAINERS, **options: Any) -> Any:
+    """Return the value of a JSON text, or of its UTF-8 bytes.
+
+    containers: most lists and objects. Raises DocumentError unless it is JSON that fits the pattern and this limit.
+    """
     try:
-        value = json.loads(_decoded(text), **options)
+        text = _decoded(text)
+        if len(text) > containers and (count := text.count("[") + text.count("{")) > containers:
+            raise ValueError(f"it holds {count:,} brackets, more than {containers:,}")
+        value = json.loads(text, **options)
     except (ValueError, RecursionError) as error:  # ValueError also for integers of too many digits
         raise DocumentError(_reason(error)) from error
     return fitting(value, pattern)
@@ -49,13 +61,16 @@ def parse_json(text: str | bytes, pattern: Any = dict, **options: Any) -> Any:
 
 def read_toml(path: Path, pattern: Any = dict) -> dict[str, Any]:
     """Return the content of a TOML file in UTF-8; raises DocumentError if invalid or unfit, OSError if unreadable."""
-    return fitting(parse_toml(_contents(path)), pattern)
+    return fitting(parse_toml(_contents(path, TOML_LIMIT)), pattern)
 
 
 def parse_toml(text: str | bytes) -> dict[str, Any]:
     """Return the tables of a TOML text, or of its UTF-8 bytes; raises DocumentError if it is invalid."""
     try:
-        return tomllib.loads(_decoded(text))
+        text = _decoded(text)
+        if (match := _DEEP_KEY.search(text)) is not None:
+            raise ValueError(f"line {text.count(chr(10), 0, match.start()) + 1} has a key of over {_DEEPEST} parts")
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise DocumentError(_reason(error)) from error
 
@@ -102,16 +117,16 @@ def _is_of(value: Any, kind: Any) -> bool:
     return isinstance(value, kind)
 
 
-def _contents(path: Path) -> bytes:
+def _contents(path: Path, limit: int) -> bytes:
     try:
         with path.open("rb") as file:
             size = getattr(path.stat(), "st_size", 0)  # a file in a bucket has none
-            data = file.read(LIMIT + 1) if size <= LIMIT else b""
+            data = file.read(limit + 1) if size <= limit else b""
     except OSError as error:
         error.filename = error.filename or str(path)  # a failing read() names no file
         raise
-    if size > LIMIT or len(data) > LIMIT:
-        raise DocumentError(f"it has {max(size, len(data)):,} bytes, more than {LIMIT:,}")
+    if size > limit or len(data) > limit:
+        raise DocumentError(f"it has {max(size, len(data)):,} bytes, more than {limit:,}")
     return data
 
 

@@ -41,6 +41,9 @@ class Backbone(NamedTuple):
     pooler: nn.Module | None
 
 
+DEEPEST, WIDEST = 1000, 2**31 - 1  # most layers, which are traced one by one, and the largest of all other sizes
+
+
 class ModelSizes:
     """Base class that documents the keys of model configs; each config declares its own keys and defaults."""
 
@@ -226,7 +229,7 @@ def check_divides(width: str, size: int, **parts: int) -> None:
 
 
 def check_sizes(config: Any) -> None:
-    """Raise ConfigError unless every size in a model config is positive and every dropout rate is in [0, 1)."""
+    """Raise ConfigError unless every size, of every layer, is in bounds and every dropout rate is in [0, 1)."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, tuple) and not value:
@@ -234,6 +237,11 @@ def check_sizes(config: Any) -> None:
         sizes = value if isinstance(value, tuple) else (value,)
         if any(isinstance(size, int) and not isinstance(size, bool) and size < 1 for size in sizes):
             raise ConfigError(f"{field.name} = {value} is less than 1. Use 1 or more.")
+        most = DEEPEST if field.name in ("layers", "feed_forwards") else WIDEST
+        largest = max((size for size in sizes if isinstance(size, int)), default=0)
+        if largest > most or len(sizes) > DEEPEST:
+            excess = f"= {largest}, above {most}" if largest > most else f"has {len(sizes)} layers"
+            raise ConfigError(f"{field.name} {excess}: no machine holds such a model. Use a smaller number.")
         if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
             raise ConfigError(f"{field.name} = {value} must be at least 0 and below 1. Use a rate such as 0.1.")
         if isinstance(value, float) and value < 0:

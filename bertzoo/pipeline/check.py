@@ -129,7 +129,7 @@ def _check_data(record: PipelineRecord, step: Step, recipes: Sequence[Any], read
         data = recipes[0] if step.verb == "tokenize" else recipes[0].data
         made = {record.places.output(record.pipeline.step(name)) for name in record.pipeline.needs(step)}
         if data.source not in made and data.source not in read and not corpora.is_corpus(data.source):
-            pieces.check_sources(data.parts, data.heldout)
+            pieces.check_sources(data.parts, data.heldout, data.limits)
             read.add(data.source)
 
 

@@ -2,7 +2,6 @@
 checkpoints; write model directories.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from bertzoo.core.documents import read_json, read_toml
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import Location, location, missing_model
 from bertzoo.core.version import __version__
+from bertzoo.data.corpus.shard import sha256
 from bertzoo.data.tokenizers import tokenizer as saved
 from bertzoo.models import Model
 from bertzoo.models.generator import generator_config
@@ -191,16 +191,15 @@ def _read_own(path: Path) -> Pretrained:
     parameters = path / PARAMETERS
     if not parameters.is_file():
         raise UserError(f"{parameters} does not exist. Convert the model again.")
-    if hashlib.sha256(parameters.read_bytes()).hexdigest() != digest:
-        raise UserError(f"{parameters} is damaged: its hash differs from the one in {MODEL}. Convert the model again.")
-    params, shapes = tensors.read_safetensors(parameters, integers=False), parameter_shapes(tables.model, tables.head)
-    if wrong := sorted(
-        name for name in params.keys() | shapes if getattr(params.get(name), "shape", None) != shapes.get(name)
-    ):
+    shapes, expected = tensors.tensor_shapes(parameters), parameter_shapes(tables.model, tables.head)
+    if wrong := sorted(name for name in shapes.keys() | expected if shapes.get(name) != expected.get(name)):
         raise UserError(
-            f"{parameters} does not fit the model in {MODEL}: {wrong[0]} has shape "
-            f"{getattr(params.get(wrong[0]), 'shape', None)}, not {shapes.get(wrong[0])}. Convert the model again."
+            f"{parameters} does not fit the model in {MODEL}: {wrong[0]} has shape {shapes.get(wrong[0])}, not "
+            f"{expected.get(wrong[0])}. Convert the model again."
         )
+    if sha256(parameters) != digest:
+        raise UserError(f"{parameters} is damaged: its hash differs from the one in {MODEL}. Convert the model again.")
+    params = tensors.read_safetensors(parameters, integers=False)
     tokenizer = saved.load(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
     check_vocabulary(tokenizer, tables.model.vocab_size, str(path))
     return Pretrained(
@@ -211,7 +210,7 @@ def _read_own(path: Path) -> Pretrained:
 def write_model(pretrained: Pretrained, directory: Path) -> None:
     """Write model.toml, the parameters and any tokenizer into an empty directory."""
     tensors.write_safetensors(pretrained.params, directory / PARAMETERS)
-    digest = hashlib.sha256((directory / PARAMETERS).read_bytes()).hexdigest()
+    digest = sha256(directory / PARAMETERS)
     tables = config.plain(ModelTables(model=pretrained.model, head=pretrained.head))
     source = {**pretrained.source, "bertzoo": __version__, "parameters_sha256": digest}
     (directory / MODEL).write_text(tomli_w.dumps({**tables, "source": source}), encoding="utf-8")

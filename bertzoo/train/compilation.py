@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import psutil
 
 from bertzoo.core.errors import OutOfMemory
+from bertzoo.core.memory import machine_memory
 from bertzoo.core.paths import cache_folder
 from bertzoo.train import hosts
 from bertzoo.train.objective import Batch
@@ -35,11 +35,9 @@ def device_memory() -> DeviceMemory:
     """Return the memory of the first local device; CPU devices share the machine's memory evenly."""
     if limit := (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit"):
         return DeviceMemory(int(limit), None)
-    memory, devices = psutil.virtual_memory(), jax.local_device_count()
-    total = memory.total
-    with suppress(OSError, ValueError):  # a container's memory limit, where "max" means none
-        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return DeviceMemory(total // devices, min(memory.available, total) // devices)
+    total, available = machine_memory()
+    devices = jax.local_device_count()
+    return DeviceMemory(total // devices, available // devices)
 
 
 class StepProgram:

@@ -18,6 +18,8 @@ from bertzoo.benchmarking import backends, interleave, models, rows
 from bertzoo.benchmarking.benchmark import ANY_VOCABULARY, BenchmarkSettings, prepare
 from bertzoo.benchmarking.worker import LoadRequest, random_row
 from bertzoo.cli.main import main
+from bertzoo.core import memory
+from bertzoo.core.errors import UserError
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
 from bertzoo.runs import any_model
@@ -273,3 +275,10 @@ def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFix
         said.write_text(json.dumps({name: value for name, value in document.items() if name != lacking}))
         assert main(["benchmark", str(file)]) == 2
         assert mentions(capsys.readouterr().err, "model.onnx.json")
+
+
+def test_random_weights_larger_than_memory_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "machine_memory", lambda: (10**6, 10**6))
+    monkeypatch.setattr(np.random, "default_rng", lambda _: None)  # makes no number
+    with pytest.raises(UserError, match=mentioning("a name", "memory", "0.0 GB")):
+        models.untrained(Bert(layers=1), "a name")

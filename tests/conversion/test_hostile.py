@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_bert
-from messages import mentions
+from messages import mentioning, mentions
 from safetensors.numpy import load_file, save_file
 
 from bertzoo.cli.main import main
-from bertzoo.conversion import huggingface
+from bertzoo.conversion import huggingface, tensors
 from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core import memory
+from bertzoo.core.errors import UserError
 from bertzoo.models import Albert, Bert, ConvBert, MobileBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, ReplacedTokens, SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
@@ -60,8 +62,10 @@ MASKED = {
     "a type in a list": ({"model_type": ["bert"]}, ("model_type", "['bert']")),
     "a number of a class": ({"architectures": [1]}, ("architectures", "[1]")),
     "a class without its list": ({"architectures": "BertForMaskedLM"}, ("architectures", "'BertForMaskedLM'")),
-    "words": ({"vocab_size": 10**12}, ("vocab_size", 10**12, "model.safetensors", 26)),
-    "layers": ({"num_hidden_layers": DEEP}, ("num_hidden_layers", DEEP, "model.safetensors")),
+    "words": ({"vocab_size": 10**9}, ("vocab_size", 10**9, "model.safetensors", 26)),
+    "more words": ({"vocab_size": 10**12}, ("vocab_size", 10**12, 2**31 - 1)),
+    "layers": ({"num_hidden_layers": 900}, ("num_hidden_layers", 900, "model.safetensors")),
+    "more layers": ({"num_hidden_layers": DEEP}, ("num_hidden_layers", DEEP, 1000)),
     "no number": ({"layer_norm_eps": float("nan")}, ("config.json", "NaN", "finite")),
     "infinite": ({"layer_norm_eps": float("inf")}, ("config.json", "Infinity", "finite")),
     "width": ({"hidden_size": 3 * 10**7}, ("hidden_size", 3 * 10**7, "model.safetensors")),
@@ -177,9 +181,9 @@ def test_bottlenecks_of_no_use(tmp_path: Path, capsys: pytest.CaptureFixture) ->
 
 
 MOBILE = {
-    "stages": ({"num_feedforward_networks": DEEP}, ("num_feedforward_networks", DEEP, "model.safetensors")),
+    "stages": ({"num_feedforward_networks": DEEP}, ("num_feedforward_networks", DEEP, 1000)),
     "a few stages": ({"num_feedforward_networks": 200}, ("num_feedforward_networks", 200, "model.safetensors")),
-    "a width": ({"intra_bottleneck_size": 10**12}, ("bottleneck_size", 10**12, "model.safetensors")),
+    "a width": ({"intra_bottleneck_size": 10**9}, ("bottleneck_size", 10**9, "model.safetensors")),
     "a flag": ({"use_bottleneck": "false"}, ("use_bottleneck", "'false'")),
 }
 
@@ -210,3 +214,36 @@ def test_the_hint_for_a_head_without_a_class(tmp_path: Path, capsys: pytest.Capt
     refused(capsys, "convbert", "replaced", "--head=none", "--to=pytorch")
     assert convert(tmp_path / "ours", tmp_path / "bare", "--head=none", to="huggingface") == 0
     assert convert(tmp_path / "ours", tmp_path / "whole", to="pytorch") == 0
+
+
+def sparse(path: Path, elements: int) -> None:
+    """Replace a safetensors file by one whose header is right and whose values are a hole in the file."""
+    header = json.dumps({"w": {"dtype": "F32", "shape": [elements], "data_offsets": [0, 4 * elements]}}).encode()
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + 4 * elements)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_far_more_values_than_the_model_has(
+    own: bool, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = exported(Bert(**SMALL), NoHead(), tmp_path / "source")
+    if own:
+        assert convert(source, tmp_path / "own") == 0
+        source = tmp_path / "own"
+        capsys.readouterr()
+    weights = source / ("parameters.safetensors" if own else "model.safetensors")
+    sparse(weights, 2 << 30)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, weights.name, "embedding/norm/bias" if own else "2,147,483,648")
+
+
+def test_tensors_larger_than_memory_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sparse(tmp_path / "model.safetensors", 1000)
+    monkeypatch.setattr(memory, "machine_memory", lambda: (8000, 8000))
+    with pytest.raises(UserError, match=mentioning("model.safetensors", "memory")):
+        tensors.read_safetensors(tmp_path / "model.safetensors")
+    monkeypatch.setattr(memory, "machine_memory", lambda: (9000, 9000))
+    assert tensors.read_safetensors(tmp_path / "model.safetensors")["w"].shape == (1000,)

@@ -19,6 +19,7 @@ from bertzoo.data.pipeline import open_corpus
 from bertzoo.data.settings import Data
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
+from bertzoo.data.sources.text import Limits
 
 HELDOUT = 0.1
 
@@ -31,7 +32,7 @@ def sources(tmp_path):
 
 
 def read(parts, piece_bytes=5000):
-    found = list(cut_pieces(parts, heldout=HELDOUT, piece_bytes=piece_bytes))
+    found = list(cut_pieces(parts, heldout=HELDOUT, piece_bytes=piece_bytes, limits=Limits()))
     assert [piece.index for piece in found] == list(range(len(found)))
     return found
 
@@ -91,7 +92,10 @@ def mixed(tmp_path_factory):
 def test_a_mixed_corpus_counts_the_documents_of_every_part(mixed, tmp_path):
     made = tokenize(mixed, tmp_path / "c", workers=1)
     first, second = made.manifest.raw["parts"]
-    texts = [list(module._training_documents(replace(part, weight=1.0), 1e-9)) for part in mixed.parts]
+    texts = [
+        list(module._training_documents(replace(part, weight=1.0), replace(mixed, heldout=1e-9)))
+        for part in mixed.parts
+    ]
     heldout = sum(is_heldout(document, mixed.heldout) for document in texts[0])
     assert heldout and first["documents"] == 160 - heldout, "both copies, and the held-out documents once"
     assert second["documents"] == sum(is_chosen(document, 0.5) for document in texts[1])
@@ -142,7 +146,7 @@ def test_a_corpus_is_known_by_its_mixture(mixed, tmp_path):
 def test_every_part_contributes_text_to_the_vocabulary(mixed, monkeypatch):
     monkeypatch.setattr(module, "TRAIN_BYTES", 8000)
     trained = list(module._training_texts(mixed))
-    texts = [set(module._training_documents(replace(part, weight=1.0), mixed.heldout)) for part in mixed.parts]
+    texts = [set(module._training_documents(replace(part, weight=1.0), mixed)) for part in mixed.parts]
     sizes = [sum(len(document.encode()) for document in trained if document in own) for own in texts]
     longest = max(len(document.encode()) for own in texts for document in own)
     assert all(4000 <= size < 4000 + longest for size in sizes)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import resource
 import sys
 
 import fsspec
@@ -11,9 +12,9 @@ import zstandard
 from messages import mentioning
 
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.sources import text as reader
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
+from bertzoo.data.sources.text import Limits
 
 TEXT = "First paragraph.\nSecond one.\n\nAnother document, naïve.\n \n\nThird.\n"
 DOCUMENTS = ["First paragraph.\nSecond one.", "Another document, naïve.", "Third."]
@@ -23,8 +24,8 @@ def one(name, text_field="text"):
     return [MixturePart(source=str(name), text_field=text_field)]
 
 
-def read(name, text_field="text", piece_bytes=1 << 20):
-    found = list(cut_pieces(one(name, text_field), heldout=0.1, piece_bytes=piece_bytes))
+def read(name, text_field="text", piece_bytes=1 << 20, limits=Limits()):  # noqa: B008 (frozen)
+    found = list(cut_pieces(one(name, text_field), heldout=0.1, piece_bytes=piece_bytes, limits=limits))
     assert [piece.index for piece in found] == list(range(len(found)))
     return [document for piece in found for document in piece.documents]
 
@@ -105,7 +106,7 @@ def test_bad_jsonl_names_the_line(tmp_path, line, parts):
 def test_pieces_never_cross_files_and_keep_order(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"A{i}" for i in range(10)))
     (tmp_path / "b.txt").write_text("\n\n".join(f"B{i}" for i in range(3)))
-    found = list(cut_pieces(one(tmp_path), heldout=0.1, piece_bytes=8))
+    found = list(cut_pieces(one(tmp_path), heldout=0.1, piece_bytes=8, limits=Limits()))
     assert [len(piece.documents) for piece in found] == [4, 4, 2, 3]
     assert [piece.origin for piece in found] == ["a.txt"] * 3 + ["b.txt"]
     assert sum((piece.documents for piece in found), ()) == (*(f"A{i}" for i in range(10)), "B0", "B1", "B2")
@@ -146,19 +147,57 @@ def test_an_empty_directory_and_an_unknown_embedded_source_raise(tmp_path):
         read("embedded:perl")
 
 
-def test_a_gigantic_line_or_document_raises_with_its_place(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, "LONGEST", 1 << 20)
-    line, document = tmp_path / "line.txt", tmp_path / "document.txt"
-    line.write_bytes(b"short\n" + b"x" * (5 << 20))
-    document.write_bytes(b"a\n\n" + b"a line of text\n" * 100_000)
-    with pytest.raises(CorpusError, match=mentioning("line.txt", "line 2", "1,048,576")):
-        read(line)
-    with pytest.raises(CorpusError, match=mentioning("document.txt", "line 3") + r".*\d[\d,]* characters"):
-        read(document)
+RECORD = '{"text": "A.", "more": [' + "[]," * (1 << 18) + "[]]}"
+OVERLONG = {
+    "line.txt": (b"short\n" + b"x " * 600, {"line": 1000}, ("line 2", "1,000", "data.limits.line")),
+    "blank.txt": (b"a\n" + b"\n \n" * 600, {"line": 1000}, ("line 2", "1,000", "data.limits.line")),
+    "wide_blank.txt": (("a\n" + "\u3000\n" * 600).encode(), {"line": 1000}, ("1,000", "data.limits.line")),
+    "document.txt": (b"a\n\n" + b"a line\n" * 200, {"document": 1000}, ("line 3", "1,000", "data.limits.document")),
+    "document.jsonl": (b'{"text": "' + b"a " * 600 + b'"}', {"document": 1000}, ("line 1", "1,200", "1,000")),
+    "word.txt": (b"short\n\n" + b"x" * 300 + b" y", {"word": 200}, ("line 3", 300, 200, "data.limits.word")),
+    "word.jsonl": (b'{"text": "' + "\U0001f600".encode() * 300 + b'"}', {"word": 200}, ("line 1", 300, 200)),
+    "record.jsonl": (RECORD.encode(), {}, ("line 1", "262,144")),
+}
 
 
-def test_the_limit_is_64_mebibytes():
-    assert reader.LONGEST == 64 * 1024 * 1024
+@pytest.mark.parametrize("name", OVERLONG)
+def test_a_text_beyond_a_limit_raises_with_its_place_and_the_setting(tmp_path, name):
+    data, limits, parts = OVERLONG[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(CorpusError, match=mentioning(name, *parts)):
+        read(path, limits=Limits(**limits))
+    if limits:
+        assert len(read(path)) >= 1
+
+
+def test_punctuation_and_chinese_characters_end_a_word(tmp_path):
+    text = "a.b,c" * 100 + " " + "\u6f22\u3042" * 300 + " " + "x" * 200
+    (tmp_path / "a.txt").write_text(text)
+    assert read(tmp_path / "a.txt", limits=Limits(word=200)) == [text]
+
+
+def test_blank_lines_are_counted_in_later_messages(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\n \n\n" * 100_000 + b"a\n" + b"\n" * 7 + b"caf\xe9\n")
+    with pytest.raises(CorpusError, match=mentioning("a.txt", "line 300009", "UTF-8")):
+        read(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_a_bomb_of_newlines_ends_in_bounded_memory(tmp_path, suffix):
+    """Half a gigabyte of newlines in less than a megabyte."""
+    path, part = tmp_path / f"bomb.txt{suffix}", COMPRESSIONS[suffix](b"\n" * (32 << 20))
+    path.write_bytes(part * 16)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CorpusError, match=mentioning(f"bomb.txt{suffix}", "data.limits.line")):
+        read(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+
+
+def test_padding_between_xz_streams_is_skipped(tmp_path):
+    padded = tmp_path / "a.txt.xz"
+    padded.write_bytes(lzma.compress(b"One.\n\n") + b"\0" * 8 + lzma.compress(b"Two.\n"))
+    assert read(padded) == ["One.", "Two."]
 
 
 def test_a_byte_order_mark_is_not_read_as_text(tmp_path):

@@ -18,13 +18,16 @@ from made_up import made_up_documents, small, write_documents
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.corpus import shard, workers
+from bertzoo.data.corpus import piece, shard, workers
 from bertzoo.data.corpus.piece import split_sentences
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.hashes import is_heldout
 from bertzoo.data.settings import Data
+from bertzoo.data.sources.text import Limits
+from bertzoo.data.tokenizers import vocabulary
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
+from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -204,13 +207,13 @@ def test_an_empty_part_raises(text, tmp_path, share, part):
 
 def test_sentences_are_split_by_the_library_or_by_lines():
     document = "Mr. Smith came home. He slept.\nA new paragraph"
-    assert split_sentences(document, Data()) == ["Mr. Smith came home.", "He slept.", "A new paragraph"]
-    assert split_sentences(document, Data(sentences="lines")) == document.split("\n")
+    assert list(split_sentences(document, Data())) == ["Mr. Smith came home.", "He slept.", "A new paragraph"]
+    assert list(split_sentences(document, Data(sentences="lines"))) == document.split("\n")
 
 
 def test_a_sentence_without_end_is_cut_at_white_space():
     document = "word " * 40_000 + "x" * 150_000
-    parts = split_sentences(document, Data(sentences="lines"))
+    parts = list(split_sentences(document, Data(sentences="lines")))
     assert max(map(len, parts)) <= 1 << 16
     assert " ".join(parts[:3]).split() == ["word"] * len(" ".join(parts[:3]).split())
     assert "".join("".join(parts).split()) == "".join(document.split())
@@ -233,8 +236,8 @@ def test_invalid_settings_raise(changes, parts):
 
 def test_language_reaches_the_splitter():
     text = "Er kam am 3. Mai an. Dann ging er."
-    assert split_sentences(text, Data(language="de")) == ["Er kam am 3. Mai an.", "Dann ging er."]
-    assert len(split_sentences(text, Data(language="en"))) == 3
+    assert list(split_sentences(text, Data(language="de"))) == ["Er kam am 3. Mai an.", "Dann ging er."]
+    assert len(list(split_sentences(text, Data(language="en")))) == 3
 
 
 FULL_DISK = """
@@ -310,3 +313,41 @@ def test_a_runner_without_beam_raises_before_anything_is_written(text, tmp_path,
     with pytest.raises(CorpusError, match=mentioning("pip install -c constraints.txt -e '.[beam]'")):
         tokenize(small(text), tmp_path / "c", runner="DirectRunner")
     assert not (tmp_path / "c").exists()
+
+
+def test_limits_do_not_change_a_corpus(text, tmp_path):
+    """Nor its settings, so that a corpus of an earlier version stays the same."""
+    changed = tokenize(small(text, limits=Limits(document=10**6, line=10**6, word=1000)), tmp_path / "a", workers=1)
+    assert changed.manifest.hash == tokenize(small(text), tmp_path / "b", workers=1).manifest.hash
+    assert "limits" not in changed.manifest.settings
+
+
+@pytest.mark.parametrize("kind", [WordPiece, SentencePiece])
+def test_batches_of_a_long_document_join(text, tmp_path, kind, monkeypatch):
+    """Sentences of one document come from several batches, and a batch holds several documents."""
+    data = small(text, tokenizer=kind(vocab_size=300))
+    whole = contents(tokenize(data, tmp_path / "a", workers=1).directory)
+    monkeypatch.setattr(piece, "_ENCODE_TOGETHER", 7)
+    monkeypatch.setattr(vocabulary, "_TOGETHER", 100)
+    assert contents(tokenize(data, tmp_path / "b", workers=1).directory) == whole
+
+
+HOSTILE = {
+    "punctuation": "!?.,;:-()" * 250_000,
+    "sentences": "a! b? " * 350_000,
+    "words": "\n".join("ab" * 30_000 + str(i) for i in range(30)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_is_tokenised_in_bounded_memory(name, tmp_path):
+    (tmp_path / "a.txt").write_text("\n\n".join(" ".join(d) for d in made_up_documents(60)) + "\n\n" + HOSTILE[name])
+    code = (
+        "import resource, sys; from bertzoo.cli.main import main; code = main(sys.argv[1:]); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(code)"
+    )
+    options = ["--data.heldout=0.1", "--data.tokenizer.vocab_size=300", "--workers=1"]
+    command = [sys.executable, "-c", code, "tokenize", str(tmp_path / "a.txt"), str(tmp_path / "c"), *options]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert int(lines[-1]) < 300 << 10

@@ -214,3 +214,16 @@ def test_the_pooler_exists_only_if_something_trains_it(config):
     assert params["none"].keys() == {"embedding", "encoder", "masked_head"}
     assert params["sop"].keys() - {"pooler"} == params["none"].keys() | {"sentence_head"}
     assert ("pooler" in params["sop"]) == (config.backbone(Compute()).pooler is not None)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ({"layers": 1001}, ("layers", 1001, 1000)),
+        ({"hidden_size": 2**31}, ("hidden_size", 2**31, 2**31 - 1)),
+    ],
+)
+def test_sizes_that_no_machine_holds_raise(sizes, parts):
+    with pytest.raises(ConfigError, match=mentioning(*parts)):
+        Bert(**{**SMALL, **sizes})
+    assert Bert(**{**SMALL, "layers": 1000}).layers == 1000

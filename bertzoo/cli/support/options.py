@@ -187,7 +187,8 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
 
     def show(pieces: int, size: int) -> None:
         nonlocal last, shown
-        text = f"tokenising: {size / 1e6:,.1f} M characters of text read, {pieces:,} shard{'' if pieces == 1 else 's'} done"
+        shards = f"{pieces:,} shard{'' if pieces == 1 else 's'} done"
+        text = f"tokenising: {size / 1e6:,.1f} M characters of text read, {shards}"
         shown = True
         if live:
             print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)

@@ -58,7 +58,7 @@ def run_pipeline(data: Data, destination: Path, pipeline: Any) -> int:
 
     pieces = (
         pipeline
-        | "readings" >> beam.Create(list(enumerate(readings(data.parts, data.heldout))))
+        | "readings" >> beam.Create(list(enumerate(readings(data.parts, data.heldout, data.limits))))
         | "apart" >> beam.Reshuffle()
         | "pieces" >> beam.FlatMap(_pieces, piece_bytes=data.piece_bytes)
     )

@@ -2,7 +2,9 @@
 
 import functools
 import io
+import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,10 +20,10 @@ from bertzoo.data.hashes import is_heldout
 from bertzoo.data.settings import Data
 from bertzoo.data.sources.pieces import Piece
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.data.tokenizers.vocabulary import Tokenizer, cut
 
 PIECES = "pieces"  # directory of the finished pieces' sidecars and indexes until the manifest is written
-LONGEST_SENTENCE = 1 << 16  # characters; longer ones have no sentence breaks and are cut at white space
+_LONGEST_LINE = 1 << 22  # characters split into sentences at once; longer lines are cut at spaces
 _ENCODE_TOGETHER = 2048  # sentences in one call of the tokenizer
 
 
@@ -29,9 +31,19 @@ _ENCODE_TOGETHER = 2048  # sentences in one call of the tokenizer
 class _SplitPart:
     """The documents of a piece that belong to one split."""
 
-    tokens: list[np.ndarray] = field(default_factory=list)
-    sentences: list[int] = field(default_factory=list)  # tokens of each sentence
+    tokens: list[np.ndarray] = field(default_factory=list)  # of each document
+    sentences: list[np.ndarray] = field(default_factory=list)  # tokens of each sentence, by document
     documents: list[int] = field(default_factory=list)  # sentences of each document
+
+
+@dataclass
+class _Document:
+    """A document whose sentences are being encoded."""
+
+    text: str
+    waiting: int = 0  # sentences in the next batch
+    tokens: list[np.ndarray] = field(default_factory=list)
+    lengths: list[np.ndarray] = field(default_factory=list)  # tokens of each sentence
 
 
 def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
@@ -44,15 +56,16 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
     parts = {split: _SplitPart() for split in shard.SPLITS}
     dropped = Counter(duplicate=len(repeated), short=0, empty_sentences=0, left_out=piece.left_out)
     distinct = (document for position, document in enumerate(piece.documents) if position not in repeated)
-    for document, encoded in _encode(distinct, data, encoder):
-        filled = [ids for ids in encoded if len(ids)]
-        dropped["empty_sentences"] += len(encoded) - len(filled)
-        if sum(map(len, filled)) < data.minimum_tokens:
+    for document in _encode(distinct, data, encoder):
+        tokens, lengths = np.concatenate(document.tokens), np.concatenate(document.lengths)
+        filled = lengths[lengths > 0]
+        dropped["empty_sentences"] += len(lengths) - len(filled)
+        if len(tokens) < data.minimum_tokens:
             dropped["short"] += 1
             continue
-        part = parts["heldout" if is_heldout(document, data.heldout) else "train"]
-        part.tokens += filled
-        part.sentences += map(len, filled)
+        part = parts["heldout" if is_heldout(document.text, data.heldout) else "train"]
+        part.tokens.append(tokens)
+        part.sentences.append(filled)
         part.documents.append(len(filled))
     shards = {
         split: _write_part(part, split, piece.index, encoder.vocab_size, destination)
@@ -82,58 +95,54 @@ def is_finished(destination: Path, piece: Piece) -> bool:
     return True
 
 
-def split_sentences(document: str, data: Data) -> list[str]:
-    """Return the sentences of a document; its lines are paragraphs or, if data.sentences = "lines", sentences."""
-    lines = document.split("\n")
-    if data.sentences == "split":
-        lines = [sentence for line in lines for sentence in segment(data.language, line)]
-    return [part for line in lines for part in _cut(line.strip()) if part]
+def split_sentences(document: str, data: Data) -> Iterator[str]:
+    """Yield the sentences of a document; its lines are paragraphs or, if data.sentences = "lines", sentences."""
+    for match in re.finditer("[^\n]+", document):
+        if data.sentences == "lines":
+            sentences = (match[0],)
+        else:
+            sentences = (one for part in cut(match[0], _LONGEST_LINE) for one in segment(data.language, part))
+        yield from (part for sentence in sentences for part in cut(sentence.strip()) if part)
 
 
-def _cut(sentence: str) -> Iterator[str]:
-    while len(sentence) > LONGEST_SENTENCE:
-        space = sentence.rfind(" ", 1, LONGEST_SENTENCE)
-        end = space if space > 0 else LONGEST_SENTENCE
-        yield sentence[:end]
-        sentence = sentence[end:].lstrip()
-    yield sentence
+def _encode(documents: Iterator[str], data: Data, encoder: Tokenizer) -> Iterator[_Document]:
+    """Yield each document with its tokens; encodes many sentences at once, of several documents or of a long one."""
+    waiting: list[_Document] = []
+    batch: list[str] = []
+    for text in documents:
+        waiting.append(document := _Document(text))
+        for sentence in split_sentences(text, data):
+            batch.append(sentence)
+            document.waiting += 1
+            if len(batch) >= _ENCODE_TOGETHER:
+                _encode_together(waiting, batch, encoder)
+                yield from waiting[:-1]
+                waiting, batch = [document], []
+    _encode_together(waiting, batch, encoder)
+    yield from waiting
 
 
-def _encode(documents: Iterator[str], data: Data, encoder: Tokenizer) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Yield each document with the token ids of its sentences; encodes many sentences at once."""
-    waiting: list[tuple[str, list[str]]] = []
-    count = 0
+def _encode_together(documents: list[_Document], batch: list[str], encoder: Tokenizer) -> None:
+    """Encode a batch, the waiting sentences of some documents, and add the tokens to the documents."""
+    encoded = iter(encoder.encode_batch(batch))
+    dtype = shard.token_dtype(encoder.vocab_size)
     for document in documents:
-        sentences = split_sentences(document, data)
-        waiting.append((document, sentences))
-        count += len(sentences)
-        if count >= _ENCODE_TOGETHER:
-            yield from _encode_together(waiting, encoder)
-            waiting, count = [], 0
-    yield from _encode_together(waiting, encoder)
-
-
-def _encode_together(
-    waiting: list[tuple[str, list[str]]], encoder: Tokenizer
-) -> Iterator[tuple[str, list[np.ndarray]]]:
-    flat = [sentence for _, sentences in waiting for sentence in sentences]
-    encoded: list[np.ndarray] = []
-    for start in range(0, len(flat), _ENCODE_TOGETHER):
-        encoded += encoder.encode_batch(flat[start : start + _ENCODE_TOGETHER])
-    position = 0
-    for document, sentences in waiting:
-        yield document, encoded[position : position + len(sentences)]
-        position += len(sentences)
+        sentences = list(itertools.islice(encoded, document.waiting))
+        document.lengths.append(np.fromiter(map(len, sentences), np.int32))
+        document.tokens.append(np.concatenate([np.zeros(0, dtype), *sentences], dtype=dtype, casting="unsafe"))
+        document.waiting = 0
 
 
 def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, destination: Path) -> dict[str, object]:
-    tokens = np.concatenate(part.tokens).astype(shard.token_dtype(vocab_size))
+    tokens = np.concatenate(part.tokens)
     path = destination / f"{split}-{index:05d}.array_record"
     shard.write_shard(path, tokens)
-    entries = np.bincount(tokens, minlength=vocab_size)  # occurrences of each vocabulary entry
-    for name, counts in (("sentences", part.sentences), ("documents", part.documents), ("entries", entries)):
+    steps = range(0, len(tokens), 1 << 20)  # bincount copies to int64
+    entries = sum(np.bincount(tokens[i : i + steps.step], minlength=vocab_size) for i in steps)
+    sentences = np.concatenate(part.sentences)
+    for name, counts in (("sentences", sentences), ("documents", part.documents), ("entries", entries)):
         buffer = io.BytesIO()
-        np.save(buffer, np.array(counts, np.int32))
+        np.save(buffer, np.asarray(counts, np.int32))
         atomic.write_bytes(destination / PIECES / f"{index:05d}.{split}.{name}.npy", buffer.getvalue())
     return {**shard.describe_file(path), "tokens": len(tokens)}
 

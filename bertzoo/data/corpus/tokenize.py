@@ -151,12 +151,12 @@ def tokenize_to_url(
 
 def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
     """Raise CorpusError if the source cannot be read, or too many tokens of its first documents are [UNK]."""
-    check_sources(data.parts, data.heldout)
+    check_sources(data.parts, data.heldout, data.limits)
     inherited = vocabulary is not None
     vocabulary = tokenizer.build(data.tokenizer, lambda: iter(())) if data.tokenizer.path else vocabulary
     if vocabulary is None:
         return  # the vocabulary will be trained on the source
-    passes = readings(data.parts, data.heldout)
+    passes = readings(data.parts, data.heldout, data.limits)
     chosen = [reading.origin for reading in passes[:: -(-len(passes) // _SAMPLED["origins"])]]
     texts = [
         document[: _SAMPLED["characters"]]
@@ -169,7 +169,8 @@ def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
 
 def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str, object]:
     """Return all settings that the bytes of the corpus depend on, as plain data."""
-    settings = {name: value for name, value in asdict(data).items() if name not in ("packing", "masking", "mixture")}
+    elsewhere = ("packing", "masking", "mixture", "limits")
+    settings = {name: value for name, value in asdict(data).items() if name not in elsewhere}
     if data.mixture:
         settings["mixture"] = [asdict(part) for part in data.mixture]
     if data.tokenizer.path:
@@ -195,17 +196,17 @@ def _training_texts(data: Data) -> Iterator[str]:
     """Yield documents to train a vocabulary on: the first in each source, an equal share of TRAIN_BYTES from each."""
     for part in data.parts:
         size = 0
-        for document in _training_documents(replace(part, weight=min(1.0, part.weight)), data.heldout):
+        for document in _training_documents(replace(part, weight=min(1.0, part.weight)), data):
             yield document
             size += len(document.encode())
             if size >= TRAIN_BYTES // len(data.parts):
                 break
 
 
-def _training_documents(part: MixturePart, heldout: float) -> Iterator[str]:
-    for reading in readings([part], heldout):
+def _training_documents(part: MixturePart, data: Data) -> Iterator[str]:
+    for reading in readings([part], data.heldout, data.limits):
         for document in reading.origin.documents():
-            if reading.takes(document) and not is_heldout(document, heldout):
+            if reading.takes(document) and not is_heldout(document, data.heldout):
                 yield document
 
 
@@ -219,12 +220,13 @@ def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Prog
     seen: defaultdict[int, SeenDocuments] = defaultdict(SeenDocuments)
     with worker_pool(workers) as submit:
         pending: deque[Future[None]] = deque()
-        for piece in cut_pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes):
+        for piece in cut_pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes, limits=data.limits):
             count += 1
             size += sum(map(len, piece.documents))
             repeated = np.flatnonzero(seen[piece.repetition].add(document_keys(piece.documents)))
             if not is_finished(destination, piece):
                 pending.append(submit(tokenize_piece, data, destination, piece, frozenset(repeated.tolist())))
+            del piece  # its text, while the next one is read
             while len(pending) > 2 * workers:
                 pending.popleft().result()
             if progress:

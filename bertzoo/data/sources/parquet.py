@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.sources.files import SourceFile
-from bertzoo.data.sources.text import record_document
+from bertzoo.data.sources.text import Limits, record_document
 
 _ROWS = 64  # rows decoded at once
 _BUFFER = 1 << 20  # bytes read ahead per column; the default loads a whole row group
 
 
-def documents(file: SourceFile, text_field: str) -> Iterator[str]:
+def documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
     """Yield the texts in a column; raises CorpusError without pyarrow, for a damaged file or a row without text."""
     try:
         import pyarrow  # pyright: ignore[reportMissingImports]
@@ -31,7 +31,7 @@ def documents(file: SourceFile, text_field: str) -> Iterator[str]:
                     row += 1
                     if text is None:
                         raise CorpusError(f"{file} row {row} has no text in the column {text_field!r}. Remove the row.")
-                    yield record_document(text, f"{file} row {row}")
+                    yield record_document(text, f"{file} row {row}", limits)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
             raise CorpusError(

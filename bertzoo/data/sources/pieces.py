@@ -7,6 +7,7 @@ streams: memory is bounded by one piece.
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,9 @@ from bertzoo.data.hashes import is_chosen, is_heldout
 from bertzoo.data.sources import embedded, parquet, tfds
 from bertzoo.data.sources.files import PARQUET, SourceFile, find_files
 from bertzoo.data.sources.mixture import MixturePart
-from bertzoo.data.sources.text import json_documents, text_documents
+from bertzoo.data.sources.text import Limits, json_documents, text_documents
+
+_FEWEST_DOCUMENTS = 1 << 16  # that close a piece of few bytes
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Reading:
         """Cut the documents into pieces of about `piece_bytes` of text, numbered from 0."""
         batch: list[str] = []
         size = index = left_out = 0
+        most = max(_FEWEST_DOCUMENTS, piece_bytes // 16)  # every document costs memory, however short
 
         def piece() -> Piece:
             return Piece(
@@ -67,7 +71,7 @@ class Reading:
                 continue
             batch.append(document)
             size += len(document.encode())
-            if size >= piece_bytes:
+            if size >= piece_bytes or len(batch) >= most:
                 yield piece()
                 index, batch, size, left_out = index + 1, [], 0, 0
         if batch or left_out:
@@ -91,10 +95,13 @@ class Piece:
     @property
     def sha256(self) -> str:
         """The hash of the piece's documents."""
-        return hashlib.sha256("\0".join(self.documents).encode()).hexdigest()
+        digest = hashlib.sha256()
+        for index, document in enumerate(self.documents):
+            digest.update((b"\0" if index else b"") + document.encode())
+        return digest.hexdigest()
 
 
-def readings(parts: Sequence[MixturePart], heldout: float) -> list[Reading]:
+def readings(parts: Sequence[MixturePart], heldout: float, limits: Limits) -> list[Reading]:
     """Return every pass over every Origin of the mixture's `parts`, in the order of the corpus.
 
     Raises CorpusError for a source that is missing or empty.
@@ -102,31 +109,36 @@ def readings(parts: Sequence[MixturePart], heldout: float) -> list[Reading]:
     return [
         Reading(origin=origin, part=index, repetition=repetition, share=share, heldout=heldout)
         for index, part in enumerate(parts)
-        for part_origins in [origins(part.source, part.text_field)]
+        for part_origins in [origins(part.source, part.text_field, limits)]
         for repetition, share in enumerate(part.shares)
         for origin in part_origins
     ]
 
 
-def check_sources(parts: Sequence[MixturePart], heldout: float) -> None:
+def check_sources(parts: Sequence[MixturePart], heldout: float, limits: Limits) -> None:
     """Raise CorpusError if a source of `parts` is missing or empty, or its first document cannot be read."""
     firsts: dict[int, Origin] = {}
-    for reading in readings(parts, heldout):
+    for reading in readings(parts, heldout, limits):
         firsts.setdefault(reading.part, reading.origin)
     for origin in firsts.values():
         next(iter(origin.documents()), None)
 
 
-def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int) -> Iterator[Piece]:
+def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int, limits: Limits) -> Iterator[Piece]:
     """Cut the sources of `parts` into pieces, in a fixed order; a piece never spans two files.
 
     Raises CorpusError, naming the file and line, for input that is missing, empty or not text.
     """
-    pieces = (piece for reading in readings(parts, heldout) for piece in reading.pieces(piece_bytes))
-    return (replace(piece, index=index) for index, piece in enumerate(pieces))
+    pieces = (reading.pieces(piece_bytes) for reading in readings(parts, heldout, limits))
+    # Not a generator expression, whose variable would hold one piece while the next is read.
+    return map(_numbered, itertools.chain.from_iterable(pieces), itertools.count())
 
 
-def origins(source: str, text_field: str) -> list[Origin]:
+def _numbered(piece: Piece, index: int) -> Piece:
+    return replace(piece, index=index)
+
+
+def origins(source: str, text_field: str, limits: Limits) -> list[Origin]:
     """Return an Origin for each file or range that a source names, in order; raises CorpusError if there are none."""
     names = [part.strip() for part in source.split(",")]
     if not all(names):
@@ -135,14 +147,14 @@ def origins(source: str, text_field: str) -> list[Origin]:
         )
     by_address: dict[str, Origin] = {}
     for name in names:
-        for address, origin in _named_origins(name, text_field):
+        for address, origin in _named_origins(name, text_field, limits):
             if address in by_address:
                 raise CorpusError(f"the source {source!r} names {address} more than once. Name every file once.")
             by_address[address] = origin
     return list(by_address.values())
 
 
-def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
+def _named_origins(name: str, text_field: str, limits: Limits) -> Iterator[tuple[str, Origin]]:
     """Yield the address and the Origin of each file or data set range that `name` stands for."""
     if name == embedded.SOURCE:
         yield name, Origin(name, _embedded_documents)
@@ -150,23 +162,23 @@ def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
         raise CorpusError(f"the source {name!r} is unknown. Use {embedded.SOURCE!r}, the only embedded one.")
     elif name.startswith(tfds.PREFIX):
         for part in tfds.ranges(name.removeprefix(tfds.PREFIX), text_field):
-            yield part.name, Origin(part.name, part.documents)
+            yield part.name, Origin(part.name, functools.partial(part.documents, limits))
     else:
         for file in find_files(name):
-            yield str(file), Origin(file.name, functools.partial(_file_documents, file, text_field))
+            yield str(file), Origin(file.name, functools.partial(_file_documents, file, text_field, limits))
 
 
 def _embedded_documents() -> Iterator[str]:
     return iter(embedded.documents())
 
 
-def _file_documents(file: SourceFile, text_field: str) -> Iterator[str]:
+def _file_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
     if file.name.endswith(PARQUET):
-        documents = parquet.documents(file, text_field)
+        documents = parquet.documents(file, text_field, limits)
     elif file.kind in (".jsonl", ".json"):
-        documents = json_documents(file, text_field)
+        documents = json_documents(file, text_field, limits)
     else:
-        documents = text_documents(file)
+        documents = text_documents(file, limits)
     empty = True
     for document in documents:
         empty = False

@@ -1,53 +1,77 @@
 """Read the documents of a text or JSON-lines file, plain or compressed."""
 
 import contextlib
+import functools
 import gzip
+import io
 import lzma
+import re
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO
 
 import zstandard
 
 from bertzoo.core.documents import DocumentError, parse_json
-from bertzoo.core.errors import CorpusError
+from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.sources.files import SourceFile
+from bertzoo.data.tokenizers.vocabulary import WORD, paragraphs
 
-LONGEST = 64 << 20  # bytes of a line or document; beyond it the breaks are surely missing
+_DECODER = 192 << 20  # bytes that an .xz file may require; `xz -9` requires 65 MB
+_CONTAINERS = 1 << 18  # lists and objects in a line of JSON, which need 200 bytes each
+# Blank lines in one match, so that a compressed gigabyte of them takes seconds.
+_LINE = re.compile(rb"\s*\n|[^\n]+\n")
+_WORD = re.compile(f"{WORD}+")
 _DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError)
 
 
-def text_documents(file: SourceFile) -> Iterator[str]:
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The longest texts of a source; a longer one stops the command, so limits never change a corpus."""
+
+    document: int = 16 << 20  # characters of a document
+    line: int = 16 << 20  # bytes of a line of a file, or of blank lines in a row
+    word: int = 1 << 16  # characters without white space, punctuation, Chinese or Japanese characters
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise ConfigError(f"{name} = {value} is below 1. Use a larger number.")
+
+
+def text_documents(file: SourceFile, limits: Limits) -> Iterator[str]:
     """Yield documents, which blank lines separate; raises CorpusError naming a line that is too long or not text."""
-    document: list[str] = []
-    size = start = 0
-    for number, line in _lines(file):
+    document, start, size = io.StringIO(), 0, 0
+    for number, line in _lines(file, limits):
         if line:
-            start = start if document else number
-            document.append(line)
-            size += len(line)
-            if size > LONGEST:
+            _check_words(line, f"{file} line {number}", limits)
+            start = start if size else number
+            size += document.write(f"\n{line}" if size else line)
+            if size > limits.document:
                 raise CorpusError(
-                    f"{file} line {start}: a document of {size:,} characters without a blank line is longer than"
-                    f" {LONGEST:,}. Put blank lines between documents."
+                    f"{file} line {start}: a document without a blank line has more than {limits.document:,} "
+                    f"characters ({size:,} read). Put blank lines between documents, or raise data.limits.document."
                 )
-        elif document:
-            yield "\n".join(document)
-            document, size = [], 0
-    if document:
-        yield "\n".join(document)
+        elif size:
+            yield document.getvalue()
+            document, size = io.StringIO(), 0
+    if size:
+        yield document.getvalue()
 
 
-def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
+def json_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
     """Yield the text field of the JSON object on each line; raises CorpusError naming a line without it."""
-    for number, line in _lines(file):
+    for number, line in _lines(file, limits):
         if not line:
             continue
         try:
-            record = parse_json(line, object)
+            record = parse_json(line, object, _CONTAINERS)
         except DocumentError as error:
             _check_first_line(file, number, None)
-            raise CorpusError(f"{file} line {number} is not JSON: {error}. Correct or remove the line.") from error
+            raise CorpusError(
+                f"{file} line {number} cannot be read as JSON: {error}. Correct or remove the line."
+            ) from error
         _check_first_line(file, number, record)
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
@@ -55,7 +79,7 @@ def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
                 f"{file} line {number} has no text in the field {text_field!r}. Set text_field to the field that has "
                 "it."
             )
-        yield record_document(text, f"{file} line {number}")
+        yield record_document(text, f"{file} line {number}", limits)
 
 
 def _check_first_line(file: SourceFile, number: int, record: object) -> None:
@@ -64,36 +88,70 @@ def _check_first_line(file: SourceFile, number: int, record: object) -> None:
         raise CorpusError(f"{file} has no JSON object on its first line. Write one object per line.")
 
 
-def record_document(text: str, place: str) -> str:
-    """Return a record's text with one paragraph per line; raises CorpusError if it has half a surrogate pair."""
+def record_document(text: str, place: str, limits: Limits) -> str:
+    """Return a record's text with one paragraph per line.
+
+    Raises CorpusError naming `place` if the text is too long or has half a surrogate pair.
+    """
+    if len(text) > limits.document:
+        raise CorpusError(
+            f"{place} holds a document of {len(text):,} characters, more than {limits.document:,}. Split it, or raise "
+            "data.limits.document."
+        )
+    _check_words(text, place, limits)
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise CorpusError(
             f"{place} holds half a surrogate pair, which is not text: {error.reason}. Remove it."
         ) from error
-    return "\n".join(stripped for part in text.splitlines() if (stripped := part.strip()))
+    document = io.StringIO()
+    for paragraph in paragraphs(text):
+        if stripped := paragraph.strip():
+            document.write(f"\n{stripped}" if document.tell() else stripped)
+    return document.getvalue()
 
 
-def _lines(file: SourceFile) -> Iterator[tuple[int, str]]:
-    """Yield the number and the stripped text of each line; a blank line is an empty string."""
-    number, carry = 0, b""
+def _check_words(text: str, place: str, limits: Limits) -> None:
+    if len(text) <= limits.word:
+        return
+    longest = max((match.end() - match.start() for match in _WORD.finditer(text)), default=0)
+    if longest > limits.word:
+        raise CorpusError(
+            f"{place} has a word of {longest:,} characters, longer than {limits.word:,}. Remove it, or raise "
+            "data.limits.word."
+        )
+
+
+def _lines(file: SourceFile, limits: Limits) -> Iterator[tuple[int, str]]:
+    """Yield the number and the stripped text of each line; an empty string stands for one or more blank lines."""
+    number = blank = 0
+    unfinished: list[bytes] = []
     for chunk in _chunks(file):
         if b"\0" in chunk:
             raise CorpusError(
                 f"{file} near line {number + 1} holds NUL bytes, so it is not a text file. Convert it, or leave it out."
             )
-        *complete, carry = (carry + chunk).split(b"\n")
-        for line in complete:
-            number += 1
-            yield number, _decode(file, number, line)
-        if len(carry) > LONGEST:
-            raise CorpusError(
-                f"{file} line {number + 1} has more than {LONGEST:,} bytes ({len(carry):,} read) without a line "
-                "break. Break it into lines."
-            )
-    if carry:
-        yield number + 1, _decode(file, number + 1, carry)
+        end = chunk.rfind(b"\n") + 1
+        complete = b"".join([*unfinished, chunk[:end]]) if end else b""
+        unfinished = [chunk[end:]] if end else [*unfinished, chunk]
+        for match in _LINE.finditer(complete):
+            text = "" if (line := match[0]).isspace() else _decode(file, number + 1, line)
+            blank = 0 if text else blank + len(line)
+            _check_line(file, number + 1, max(len(line), blank), limits)
+            number += line.count(b"\n")
+            yield number, text
+        _check_line(file, number + 1, sum(map(len, unfinished)), limits)
+    if line := b"".join(unfinished):
+        yield number + 1, _decode(file, number + 1, line)
+
+
+def _check_line(file: SourceFile, number: int, size: int, limits: Limits) -> None:
+    if size > limits.line:
+        raise CorpusError(
+            f"{file} line {number} has more than {limits.line:,} bytes ({size:,} read) without a line break or, if it "
+            "is blank, without text. Break it into lines, or raise data.limits.line."
+        )
 
 
 def _decode(file: SourceFile, number: int, line: bytes) -> str:
@@ -112,12 +170,13 @@ def _chunks(file: SourceFile) -> Iterator[bytes]:
         file.check_format(beginning)
         raw.seek(0)
         if file.compression == ".zst":
-            yield from _zst_chunks(raw)
-            return
-        opener = {".gz": gzip.open, ".xz": lzma.open}.get(file.compression)
-        with opener(raw, "rb") if opener else contextlib.nullcontext(raw) as stream:
-            while chunk := stream.read(1 << 20):
-                yield chunk
+            yield from _frames(raw, zstandard.ZstdDecompressor().decompressobj)
+        elif file.compression == ".xz":
+            yield from _frames(raw, functools.partial(lzma.LZMADecompressor, memlimit=_DECODER))
+        else:
+            with gzip.open(raw, "rb") if file.compression else contextlib.nullcontext(raw) as stream:
+                while chunk := stream.read(1 << 20):
+                    yield chunk
 
 
 @contextlib.contextmanager
@@ -126,18 +185,17 @@ def _decompression_errors(file: SourceFile) -> Iterator[None]:
         yield
     except _DAMAGE as error:
         raise CorpusError(
-            f"{file} is damaged or cut short, so it cannot be decompressed: {error}. Download it again, or leave it "
-            "out."
+            f"{file} cannot be decompressed ({error}): it is damaged, cut short, or needs too much memory. Download or "
+            "compress it again, or leave it out."
         ) from error
 
 
-def _zst_chunks(file: BinaryIO) -> Iterator[bytes]:
+def _frames(file: BinaryIO, decompressor: Callable[[], Any]) -> Iterator[bytes]:
     """Decompress frame by frame; zstandard's file reader takes a truncated frame for the end of the file."""
-    factory = zstandard.ZstdDecompressor()
     frame = None
-    while data := file.read(4096):  # bounds memory: 4 bytes may expand to 128 KiB
-        while data:
-            frame = frame or factory.decompressobj()
+    while data := file.read(1024):  # bounds memory: 4 bytes of .zst may expand to 128 KiB
+        while data := data if frame else data.lstrip(b"\0"):  # .xz files may have zeros between frames
+            frame = frame or decompressor()
             yield frame.decompress(data)
             data = frame.unused_data if frame.eof else b""
             frame = None if frame.eof else frame

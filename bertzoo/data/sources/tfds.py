@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.sources.text import record_document
+from bertzoo.data.sources.text import Limits, record_document
 
 PREFIX = "tfds:"
 SPLIT = "train"
@@ -26,7 +26,7 @@ class Range:
         """The range's name in messages."""
         return f"{PREFIX}{self.dataset}[{self.start}:{self.stop}]"
 
-    def documents(self) -> Iterator[str]:
+    def documents(self, limits: Limits) -> Iterator[str]:
         """Yield the texts of the feature `text_field`; raises CorpusError naming an example without text."""
         examples = open_split(self.dataset)
         for index in range(self.start, self.stop):
@@ -43,7 +43,7 @@ class Range:
                 raise CorpusError(
                     f"{place} has no text in {self.text_field!r}. Set text_field to one of {', '.join(example)}."
                 )
-            yield record_document(text, place)
+            yield record_document(text, place, limits)
 
 
 def ranges(dataset: str, text_field: str) -> list[Range]:

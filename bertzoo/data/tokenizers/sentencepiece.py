@@ -10,7 +10,7 @@ import numpy as np
 import sentencepiece
 
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.tokenizers.vocabulary import Tokenizer, vocabulary_file
+from bertzoo.data.tokenizers.vocabulary import Tokenizer, paragraphs, vocabulary_file
 
 SPECIALS = {
     "pad": ("<pad>", "[PAD]"),
@@ -54,7 +54,7 @@ class SentencePiece:
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(line for text in texts() for line in self.normalize(text).splitlines()),
+                sentence_iterator=(line for text in texts() for line in map(self.normalize, paragraphs(text))),
                 model_writer=model,
                 vocab_size=self.vocab_size,
                 hard_vocab_limit=False,

@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +15,12 @@ from bertzoo.core.paths import on_disk
 
 UNKNOWN_WARNING, UNKNOWN_ERROR = 0.01, 0.2  # shares of [UNK] above which check_unknown warns and raises
 TRAIN_BYTES = 256 << 20  # bytes of text, from the source's start, that train a vocabulary
+_LARGEST_FILE = 64 << 20  # bytes of a vocabulary; those of 250,000 entries have 5 MB
+LONGEST_SENTENCE = 1 << 16  # characters; longer ones have no sentence breaks and are cut at white space
+# A character that is not white space, punctuation, Chinese or Japanese.
+WORD = "[^\\s!-/:-@[-`{-~\u2000-\u206f\u2e80-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff]"
+_PARAGRAPH = re.compile("[^\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")  # what str.splitlines separates
+_TOGETHER = 1 << 18  # characters encoded at once: the library needs 300 bytes for each mark of punctuation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +89,7 @@ class Tokenizer(ABC):
         if isinstance(texts, str):
             raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
         if not specials:
-            return self._encode(texts)
+            return [ids for batch in _batches(texts) for ids in self._encode(batch)]
         ids = {self._entries[index]: [index] for index in asdict(self.specials).values()}
         names = re.compile(f"({'|'.join(map(re.escape, ids))})")
         parts = [names.split(text) for text in texts]
@@ -108,6 +114,35 @@ class Tokenizer(ABC):
     @abstractmethod
     def _continues(entry: str) -> bool:
         """Return whether an entry continues the word before it."""
+
+
+def cut(text: str, longest: int = LONGEST_SENTENCE) -> Iterator[str]:
+    """Cut a text into parts of at most `longest` characters, at white space or, without any, inside a word."""
+    start = 0
+    while len(text) - start > longest:
+        space = max(text.rfind(mark, start + 1, start + longest) for mark in " \n")
+        end = space if space > 0 else start + longest
+        yield text[start:end]
+        start = end
+        while start < len(text) and text[start].isspace():
+            start += 1
+    yield text[start:]
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Yield the lines of `text.splitlines()` that are not empty, without a list of them."""
+    return (match[0] for match in _PARAGRAPH.finditer(text))
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Cut a list of texts into lists of about _TOGETHER characters."""
+    start = size = 0
+    for index, text in enumerate(texts):
+        if size and size + len(text) > _TOGETHER:
+            yield texts[start:index]
+            start, size = index, 0
+        size += len(text)
+    yield texts[start:]
 
 
 def describe_unknown(share: float, place: str) -> str:
@@ -148,4 +183,8 @@ def vocabulary_file(path: str) -> Path:
         raise CorpusError(f"the vocabulary file {path} is a directory. Name the file in it, such as {file / names[0]}.")
     if not file.is_file():
         raise CorpusError(f"the vocabulary file {path} does not exist. Correct data.tokenizer.path.")
+    if (size := file.stat().st_size) > _LARGEST_FILE:
+        raise CorpusError(
+            f"the vocabulary file {path} has {size:,} bytes, more than {_LARGEST_FILE:,}. Correct data.tokenizer.path."
+        )
     return file

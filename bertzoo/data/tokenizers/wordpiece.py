@@ -1,6 +1,7 @@
 """BERT's WordPiece tokenizer (Devlin et al. 2019; google-research/bert tokenization.py), from `tokenizers`."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,12 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.tokenizers.vocabulary import Tokenizer, vocabulary_file
+from bertzoo.data.tokenizers.vocabulary import WORD, Tokenizer, cut, vocabulary_file
 
 SPECIALS = {"pad": ("[PAD]",), "unk": ("[UNK]",), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]",)}
 LONGEST_WORD = 100  # characters; longer words become [UNK]
+# A word that is not learnt from, because the time of training grows with the square of its length.
+_LONG = re.compile(rf"(?<!{WORD}){WORD}{{{10 * LONGEST_WORD},}}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class WordPiece:
     def _learn(self, texts: Iterator[str], first: list[str], size: int) -> list[str]:
         learner = _library(self, models.WordPiece(unk_token="[UNK]"))
         trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
-        learner.train_from_iterator(texts, trainer)
+        learner.train_from_iterator((part for text in texts for part in cut(_LONG.sub(" ", text))), trainer)
         vocabulary = learner.get_vocab()
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
