@@ -72,7 +72,7 @@ class Schedule:
 
     @property
     def final_share(self) -> float:
-        """The share of the steps in which wsd decays."""
+        """The share of the steps in which kind = "wsd" decays."""
         return 0.2 if self.decay_share is None else self.decay_share
 
 
