@@ -1,4 +1,4 @@
-"""Count a model's parameters, operations and memory on its Linen module."""
+"""Count a model's parameters, and the operations and memory of its inference, from its Linen module."""
 
 import functools
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A paper's figures for its model: millions of parameters and 10^9 operations; None if not printed."""
+    """Figures that a paper prints for a model: millions of parameters and 10^9 operations; None if not printed."""
 
     paper: str
     params: float | None = None

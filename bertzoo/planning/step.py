@@ -1,4 +1,4 @@
-"""The training step of a run for absent devices: its mesh, planned stages and lowered program."""
+"""Lower the training step of a run for devices that are absent: its mesh, its stages to plan and its program."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from bertzoo.train.step import make_train_step
 
 @dataclasses.dataclass(frozen=True)
 class AbsentDevice:
-    """A stand-in for a device, in a mesh of which only the shape is used."""
+    """A stand-in for a device, in a mesh that is used only for its shape."""
 
     id: int
     process_index: int = 0
@@ -26,13 +26,16 @@ class AbsentDevice:
 
 
 def abstract_mesh(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
-    """Return the recipe's mesh over a slice's devices; raises ConfigError if it does not fit the recipe."""
+    """Return the recipe's mesh over a slice's devices.
+
+    Raises ConfigError if the mesh does not fit the devices, a batch or a parameter.
+    """
     devices = [AbsentDevice(index) for index in range(topology.devices)]
     return check_mesh(recipe, sharding.make_mesh(recipe.mesh, devices))
 
 
 def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-    """Return the mesh; raises ConfigError unless it divides each stage's batch, and each parameter or its fallback."""
+    """Return the mesh; raises ConfigError unless it divides every batch, and every parameter or a fallback of it."""
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
     mesh_fallbacks(recipe, mesh)
@@ -40,7 +43,10 @@ def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
 
 
 def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
-    """Describe the fallback of each parameter that the mesh does not divide; raises ConfigError if one has none."""
+    """Return a sentence on each parameter that the mesh does not divide, and on the fallback that is used for it.
+
+    Raises ConfigError if no fallback fits.
+    """
     boxed = states.boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
     if isinstance(recipe, Transfer):
         boxed = {**boxed, "teacher": stage_setups.teacher_of(recipe).shapes()}
@@ -56,7 +62,7 @@ def planned_stages(recipe: Recipe) -> list[int]:
 
 
 def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
-    """Lower a stage's training step for the mesh's devices, as a run on TPUs does."""
+    """Lower the training step of stage `index` for the mesh's devices, as a run on TPUs does."""
     stage, setup = recipe.stages[index], stage_setups.build_setups(recipe)[index]
     state, group = state_shapes(recipe, index, mesh), staging.schedule_group(recipe.stages, index)
     rows = sharding.batch_sharding(mesh)
