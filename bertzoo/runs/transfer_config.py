@@ -215,7 +215,10 @@ class Transfer:
         return (*strategy, *first, *self.distillation[1:])
 
     def where(self, index: int) -> str:
-        """Return the config key of stage `index`; all stages of a strategy share one."""
+        """Return the config key of a training stage: "transfer" for all stages of the strategy, else "distillation.i".
+
+        Here i counts the distillation's stages from 0.
+        """
         after = index - len(self.layer_groups)
         return "transfer" if after < 0 else f"distillation.{after}"
 
