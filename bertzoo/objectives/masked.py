@@ -66,7 +66,7 @@ class MaskedObjective:
 
 
 def hidden_slots(batch: Batch) -> jax.Array:
-    """Return (B,P), 1 for predicted tokens that the input hides behind [MASK] or another token, 0 for the rest of P.
+    """Return (B,P) float32: 1 for predicted tokens that the input hides by [MASK] or another token, 0 for all others.
 
     Masking leaves a share of the predicted tokens unchanged (BERT §3.1: 10 %), which a model can copy.
     """

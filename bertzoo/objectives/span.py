@@ -85,7 +85,10 @@ def _rows(batch: Batch, reduction: Reduction) -> jax.Array:
 
 
 def span_metrics(start_BL: jax.Array, end_BL: jax.Array, batch: Batch) -> Metrics:
-    """Return (sum, weight) of `span_loss`, the average cross-entropy of start and end, and of the two accuracies."""
+    """Return the metrics `span_loss`, `start_accuracy` and `end_accuracy`, each as (sum, weight).
+
+    The loss is the average of the start's and the end's cross-entropy.
+    """
     weight_B = batch["row_weight"]
     total = jnp.sum(weight_B)
     metrics, losses_B = {}, jnp.zeros_like(weight_B)

@@ -85,7 +85,7 @@ class Teacher(NamedTuple):
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 - a tuple of modules; a run asks several times as it starts
     def shapes(self) -> Any:
-        """Return the shapes of parameters in use, {"model": …, "generator": …}, boxed with logical axis names.
+        """Return boxed shapes of all parameters in use: {"model": …} or {"model": …, "generator": …}.
 
         Identical layers are stacked.
         """

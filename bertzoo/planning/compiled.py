@@ -170,7 +170,7 @@ def _compile(lowered: Any, device_count: int) -> dict[str, Any]:
 
 
 def slice_devices(topology: chips.Topology) -> list[Any]:
-    """Return a slice's devices as the compiler defines them; call it only in a child process with ENVIRONMENT."""
+    """Return a slice's devices as the compiler defines them; requires a process with the variables in ENVIRONMENT."""
     from jax.experimental import topologies
 
     # A host has 2x2 chips, unless the slice is a single chip.

@@ -73,13 +73,19 @@ def _row_flops(recipe: Pretrain, index: int) -> float:
 
 
 def _embedding_flops(model: Any, width: int, length: int) -> float:
-    """Return the operations of one row's embedding: look-ups counted as products, their sum, norm and dropout."""
+    """Return the operations of one row's embedding: look-ups counted as products, their sum, norm and dropout.
+
+    width: size of an embedding vector; length: tokens of the row.
+    """
     tables = 2 * width * model.vocab_size + 2 * width * (length + 2)
     return length * (tables + (2 + _NORM + _DROPOUT) * width)
 
 
 def _elementwise_flops(model: Any, width: int, length: int) -> float:
-    """Return one row's element-wise operations in all layers, and of the bias after the embedding's projection."""
+    """Return one row's element-wise operations in all layers, and of the bias of the embedding's projection.
+
+    width: size of an embedding vector; length: tokens of the row.
+    """
     inner = getattr(model, "feed_forward_sizes", None) or per_layer(model.feed_forward_size, model.layers)
     heads = model.heads if isinstance(model.heads, tuple) else (model.heads,) * model.layers
     blocks = sum(_layer_flops(model.hidden_size, *sizes, length) for sizes in zip(heads, inner, strict=True))
@@ -87,9 +93,9 @@ def _elementwise_flops(model: Any, width: int, length: int) -> float:
 
 
 def _layer_flops(hidden: int, heads: int, inner: int, length: int) -> float:
-    """Return one row's element-wise operations in a layer.
+    """Return one row's element-wise operations in a layer of `hidden` features and a feed-forward size of `inner`.
 
-    As in ELECTRA's script, the first norm counts only 5 per token.
+    As in ELECTRA's script, the first norm counts only 5 operations per token.
     """
     attention = 3 * hidden + (_SOFTMAX + _DROPOUT + 1) * length * heads + (2 + _DROPOUT) * hidden + _NORM
     feed_forward = (_ACTIVATION + 1) * inner + (2 + _DROPOUT + _NORM) * hidden

@@ -96,8 +96,9 @@ class RunPlan:
     """The plan of a run; chip_hours and dollars are (at best, at worst), dollars None without a price.
 
     fallbacks: one sentence for each parameter that the mesh does not divide; model_flops: operations of the whole run;
-    electra_flops: the same by the rules of ELECTRA's authors; published_flops: ConvBERT's printed figure, or None;
-    published_note: how that training differs from this run; not_compiled: why there are no compiler figures, or None.
+    electra_flops: the operations as ELECTRA's authors count them; published_flops: ConvBERT's printed figure, or None;
+    published_note: how the printed training differs from this run; not_compiled: why there are no compiler figures, or
+    None.
     """
 
     topology: str
@@ -154,9 +155,9 @@ def make_plan(
     published: tuple[float, str] | None = None,
     not_compiled: str | None = None,
 ) -> RunPlan:
-    """Plan a run on a slice; compiled_steps: the compiler's figures by stage. The options fill fields of the result.
+    """Plan a run on a slice; compiled_steps: the compiler's figures by stage; price, published: as in `plan`.
 
-    Raises ConfigError if the recipe does not fit the slice.
+    not_compiled: why there are no compiler figures, or None. Raises ConfigError if the recipe does not fit the slice.
     """
     mesh = step.abstract_mesh(recipe, topology)
     planned = step.planned_stages(recipe)

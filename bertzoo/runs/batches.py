@@ -124,5 +124,5 @@ class RunBatches:
         return (batches.batch(step, size, own(size)) for step in range(min(-(-rows // size), batches.rows // size)))
 
     def describe(self, index: int, row: int, rows: int) -> list[str]:
-        """Return one line about each row of a training batch of stage `index`: the `rows` rows from number `row`."""
+        """Return a line on each row of a training batch of stage `index`: `rows` rows, the first with number `row`."""
         return self.stage(index, "train").describe(row // rows, rows)

@@ -84,7 +84,10 @@ class BlankFiller:
         ]
 
     def records(self, texts: Sequence[str], top: int | None = None) -> list[dict[str, Any]]:
-        """Return {"text": …, "blanks": [{token: probability}, …]} for every text: per blank, the `top` likeliest."""
+        """Return {"text": …, "blanks": [{token: probability}, …]} for every text.
+
+        Each blank has a dict of the `top` likeliest tokens.
+        """
         filled = [self.fill(text, TOP if top is None else top) for text in texts]
         return [
             {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
@@ -93,7 +96,7 @@ class BlankFiller:
 
 
 def run_filler(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> BlankFiller:
-    """Return a blank filler with the parameters of a run's checkpoint: the generator's for replaced token detection."""
+    """Return a blank filler that uses a run's checkpoint; in replaced token detection, it uses the generator."""
     loaded = load_run(path, which)
     compute = jax.jit(loaded.objective.masked_logits)
     return BlankFiller(

@@ -40,7 +40,10 @@ _SHARE = 20  # uploads take at most 1/20 of the time
 
 
 class Bucket:
-    """A run's folder in a bucket, and `directory` with its small files: a temporary copy until `take`, then `local`."""
+    """A run's folder in a bucket, and local copies of its small files in `directory`.
+
+    `directory` is temporary until `take`, then `local`.
+    """
 
     def __init__(self, url: str):
         self.folder = RemoteFolder.at(url)
@@ -70,7 +73,10 @@ class Bucket:
                 here.write_bytes(data)
 
     def take(self) -> str:
-        """Make this process the run's owner, with `local` as `directory`; return the owner's id in .owner.json."""
+        """Make this process the run's owner, which .owner.json names; return the owner's id.
+
+        From then on, `directory` is `local`.
+        """
         self.directory = self.local
         self.directory.mkdir(parents=True, exist_ok=True)
         if not self.folder.has_file(FILES[0]):  # the local files belong to another run of this name

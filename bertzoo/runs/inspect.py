@@ -45,7 +45,10 @@ class InspectedText:
 
 @dataclass
 class AttentionReport:
-    """Heat maps (`blocks`), the tokens on their axes or None, and numbers as JSON (`document`) and text (`lines`)."""
+    """A report on attention: heat maps (`blocks`), and measured numbers as JSON (`document`) and text (`lines`).
+
+    tokens: labels of the maps' axes, or None.
+    """
 
     blocks: list[list[Strip]]
     tokens: list[str] | None
@@ -211,7 +214,10 @@ def _matching_as_text(layers: Sequence[int], matching: Matching) -> list[str]:
 
 
 def average_maps(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
-    """Report each model's attention averaged over heads, layers and rows, and the share within NEAR of a query."""
+    """Report each model's attention map, averaged over heads, layers and rows.
+
+    Also reports the share of attention within NEAR tokens of the query.
+    """
     panels: list[Panel] = []
     report = AttentionReport([[Strip("", panels)]], text.tokens if len(text.rows) == 1 else None, {})
     for role, model in models.items():

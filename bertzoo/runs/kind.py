@@ -30,7 +30,10 @@ def kind_of(*files: str | Path) -> Kind:
 
 
 def recipe_class(*files: str | Path) -> type[Recipe]:
-    """Return the config class for the files, Pretrain or Transfer; raises ConfigError if they describe another kind."""
+    """Return the class of a run's config, Pretrain or Transfer.
+
+    Raises ConfigError if the files describe another kind of run.
+    """
     match kind_of(*files):
         case "pretrain":
             return Pretrain

@@ -72,7 +72,10 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
 
 
 def heldout_means(loaded: LoadedRun, corpus: Corpus, stage: int) -> tuple[int, dict[str, float]]:
-    """Return the number of held-out rows of the length of stage `stage`, and means of losses and metrics over them."""
+    """Return the number of held-out rows, and the means of losses and metrics over them.
+
+    stage: index of the training stage whose row length applies.
+    """
     batches = RunBatches(loaded.recipe, corpus, loaded.run.plans, lambda warning: None)
     rows = batches.stage(stage, "heldout").rows
     step, totals = make_eval_step(loaded.objective), Totals()

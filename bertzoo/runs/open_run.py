@@ -199,7 +199,7 @@ def _checked_devices(
 ) -> jax.sharding.Mesh:
     """Return the device mesh; raises an error if the config does not fit the run's directory or the devices.
 
-    Called before the corpus is tokenised, which may take hours.
+    Passes config changes since the run's start to `tell`. Called before tokenising, which may take hours.
     """
     for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
         tell(f"changed since the run started: {line}")
@@ -232,7 +232,10 @@ def _warm_start(
 
 
 def _check_same_everywhere(record: dict[str, Any], label: str, path: Location) -> None:
-    """Raise UserError if the parameters read from `path` differ between this process and process 0."""
+    """Raise UserError if the parameters read from `path` differ between this process and process 0.
+
+    record: entry of run.json with the parameters' hash. label: what a lost process failed to send, in errors.
+    """
     digest = record["parameters_sha256"]
     first = hosts.share(label, lambda: digest)
     if digest != first:

@@ -9,12 +9,15 @@ _ITERATIONS = "iterations"
 
 
 def part(run: Path, iteration: int, name: Literal["weigh", "tune"]) -> Path:
-    """Return the directory of iteration 1, 2, …'s training run: "weigh" finds scores, "tune" follows the cut."""
+    """Return the directory of a training run inside the pruning run `run`, in iteration 1, 2, …
+
+    "weigh" trains the scores that decide what to cut; "tune" trains the model after the cut.
+    """
     return run / _ITERATIONS / f"{iteration}-{name}"
 
 
 def cut_file(run: Path, iteration: int) -> Path:
-    """Return the path of the JSON file about what an iteration cuts from the model."""
+    """Return the path of the JSON file that records what an iteration cuts from the model."""
     return run / _ITERATIONS / f"{iteration}-cut.json"
 
 
@@ -25,7 +28,7 @@ def parts(run: Path) -> list[Path]:
 
 
 def format_amount(part: float, whole: float) -> str:
-    """Format a part of a model's cost: as a count if the total cost `whole` is an integer, else as milliseconds."""
+    """Format `part` of the cost `whole`: as a count if `whole` is an integer, else as milliseconds."""
     return f"{part:,.0f}" if isinstance(whole, int) else f"{part:,.3f}"
 
 

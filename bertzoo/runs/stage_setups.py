@@ -154,7 +154,7 @@ class _TransferSetups:
         )
 
     def of_layers(self, index: int, layers: tuple[int, ...]) -> StageSetup:
-        """Return the setup of the strategy's stage `index`, whose loss compares the student's `layers` (from 1)."""
+        """Return the setup of layer-transfer stage `index`, whose loss compares the student's `layers` (from 1)."""
         recipe, count = self._recipe, self._recipe.model.layers
         auxiliary = isinstance(recipe.transfer, Auxiliary)
         lower_rate = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0

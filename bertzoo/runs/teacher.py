@@ -28,7 +28,7 @@ from bertzoo.train.state import name_of, named, shapes_of
 
 
 def read_teacher(path: Location, recipe: Transfer, mesh: jax.sharding.Mesh) -> WarmStart:
-    """Return the initial parameters of a student from the teacher at `path`; the field `frozen` is the teacher itself.
+    """Return a student's initial parameters from the teacher at `path`; `frozen` holds the teacher's own parameters.
 
     Raises UserError if `path` is not a model, is not the config's teacher, or lacks parameters that the transfer reads.
     """
@@ -64,7 +64,7 @@ def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
 
 
 def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
-    """Return the teacher's parameters on the mesh, in the transfer's dtype and padded to its vocabulary."""
+    """Return the teacher's parameters on the mesh, with the transfer's dtype and padded vocabulary."""
     teacher, placed = stage_setups.teacher_of(recipe), stage_setups.teacher_shapes(recipe, mesh)
     unpadded = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
     shapes = nn.unbox(stage_setups.teacher_of(unpadded).shapes())

@@ -49,7 +49,7 @@ class StrategyStages:
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
         """Return for each training stage the student's layers (from 1) that it compares with the teacher's.
 
-        layers: number of the student's layers; by default, a single stage compares all.
+        A single stage compares all `layers` layers, unless a strategy overrides the method.
         """
         return [tuple(range(1, layers + 1))]
 
@@ -215,9 +215,9 @@ class Transfer:
         return (*strategy, *first, *self.distillation[1:])
 
     def where(self, index: int) -> str:
-        """Return the config key of a training stage: "transfer" for all stages of the strategy, else "distillation.i".
+        """Return the config key of training stage `index`.
 
-        Here i counts the distillation's stages from 0.
+        The key is "transfer" for all stages of the strategy, and "distillation.i" for stage i of the distillation.
         """
         after = index - len(self.layer_groups)
         return "transfer" if after < 0 else f"distillation.{after}"

@@ -216,7 +216,7 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
 
 
 def pad_vocabulary(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the array padded with zeros to `shape`, whose vocabulary may have more rows."""
+    """Return the array padded with zeros to `shape`, which may have more rows for the vocabulary."""
     return np.pad(array, [(0, after - before) for before, after in zip(array.shape, shape, strict=True)])
 
 

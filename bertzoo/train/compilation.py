@@ -20,7 +20,10 @@ Advice = Callable[[int, float], str]  # (stage, share of its present memory to s
 
 
 class DeviceMemory(NamedTuple):
-    """Memory of one device in bytes. total: usable by one process; free: available now, None for other than CPUs."""
+    """Memory of one device in bytes.
+
+    total: usable by one process. free: available now, or None if the device is not a CPU.
+    """
 
     total: int
     free: int | None
@@ -53,7 +56,7 @@ class StepProgram:
         self._programs: dict[tuple, Any] = {}
 
     def is_compiled(self, batch: Batch) -> bool:
-        """Return whether the step is compiled for the shapes of this batch."""
+        """Return whether the step is compiled for the shapes of `batch`."""
         return _shapes(batch) in self._programs
 
     def compile(self, state: Any, frozen: Any, batch: Batch) -> int:

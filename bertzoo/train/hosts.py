@@ -245,7 +245,7 @@ def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:
 
 
 def barrier(topic: str, timeout: float = _HOUR) -> None:
-    """Wait until every process calls this; raises HostLost if one does not within `timeout` seconds."""
+    """Wait until every process calls `barrier`; raises HostLost if one does not within `timeout` seconds."""
     gather(f"{next(_numbers)}/{topic}", "here", timeout)
 
 
@@ -271,7 +271,10 @@ def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Va
 
 
 def _receive(key: str, topic: str, timeout: float) -> str:
-    """Return the value of a key, or raise HostLost; waits in turns of one second, so that Python handles signals."""
+    """Return the value of a key of the coordination service; raises HostLost after `timeout` seconds.
+
+    Waits in turns of one second, between which Python handles signals.
+    """
     end = time.monotonic() + timeout
     while True:
         try:
@@ -287,7 +290,7 @@ def _receive(key: str, topic: str, timeout: float) -> str:
 
 @contextlib.contextmanager
 def host_lost_errors() -> Iterator[None]:
-    """Turn errors that jax raises in the with block when a collective operation breaks off into HostLost."""
+    """In the with block, raise HostLost in place of jax's errors about a collective operation that broke off."""
     try:
         yield
     except Exception as error:
@@ -300,7 +303,10 @@ def host_lost_errors() -> Iterator[None]:
 
 
 def is_broken_collective(error: BaseException) -> bool:
-    """Return whether jax raised `error` because a collective operation broke off; a ValueError is possible too."""
+    """Return whether jax raised `error` because a collective operation broke off.
+
+    jax raises JaxRuntimeError in this case or, during dispatch, ValueError.
+    """
     if alone() or not isinstance(error, jax.errors.JaxRuntimeError | ValueError):
         return False
     words = _BROKEN if isinstance(error, jax.errors.JaxRuntimeError) else ("Gloo",)
@@ -308,7 +314,7 @@ def is_broken_collective(error: BaseException) -> bool:
 
 
 class FirstProcessError(Exception):
-    """An error that process 0 raised, with its exit code, raised in the other processes."""
+    """Raised in all other processes for an error of process 0; has the exit code of that error."""
 
     def __init__(self, message: str, exit_code: int):
         super().__init__(f"process 0: {message}")
@@ -316,7 +322,7 @@ class FirstProcessError(Exception):
 
 
 class Agreement:
-    """Tell all processes at the same step about a request of one, such as to stop.
+    """A request of one process, such as to stop, which all processes learn at the same step.
 
     Every process calls the object once per step with its own request or None. The call returns what any process
     requested one step before, so that no process waits. With one process, it returns the request at once.

@@ -170,7 +170,10 @@ class Job:
         return dataclasses.replace(state, opt_state=opt_state, position=position)
 
     def selects_best(self, index: int) -> bool:
-        """Return whether a stage's held-out loss may select the best checkpoints: it must be the last stage's loss."""
+        """Return whether held-out losses of stage `index` may select the best checkpoints.
+
+        They may if the stage has the same objective as the last stage.
+        """
         return self.setups[index].objective == self.setups[-1].objective
 
     def describe_batch(self, step: int, row: int) -> list[str]:
@@ -180,7 +183,10 @@ class Job:
         return self.describe(index, row, rows) if self.describe else [f"rows {row} to {row + rows - 1}"]
 
     def non_finite(self, step: int, records: Sequence[str]) -> NonFinite:
-        """Build the error for a step whose loss, gradient or update is not finite; records: as of `describe_batch`."""
+        """Build the error for a step with a loss, gradient or update that is not finite.
+
+        records: the result of `describe_batch`.
+        """
         index, _ = staging.locate(self.stages, step - 1)
         more = len(records) - SHOWN_RECORDS
         rest = f"; {more:,} more rows, listed in metrics.jsonl" if more > 0 else ""

@@ -96,17 +96,17 @@ class Meter:
         self.last = now
 
     def resume(self) -> None:
-        """Exclude the time since the last step, which an evaluation or a save took."""
+        """Exclude the time since the last step, which an evaluation or a save took, from the throughput."""
         if self.last is not None:
             self.last = time.perf_counter()
 
     def leave_out(self, seconds: float) -> None:
-        """Exclude `seconds` of the time since the last step."""
+        """Exclude `seconds` of the time since the last step from the throughput."""
         if self.last is not None:
             self.last += seconds
 
     def restart(self) -> None:
-        """Exclude the next step, which compiles."""
+        """Exclude the next step, which compiles, from the throughput."""
         self.last = None
 
     def throughput(self) -> Throughput | None:

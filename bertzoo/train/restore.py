@@ -147,7 +147,7 @@ def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:
 def _failure_of_any(failure: CheckpointError | None) -> CheckpointError | None:
     """Return the error that all processes raise if one has failed, else None; failure: this process's error.
 
-    It is a DamagedCheckpoint only if no process has another error.
+    The result is a DamagedCheckpoint only if no process has another error.
     """
     message = None if failure is None else [isinstance(failure, DamagedCheckpoint), str(failure)]
     messages = hosts.gather(f"restoring {next(_restores)}", json.dumps(message))

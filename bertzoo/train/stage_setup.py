@@ -21,9 +21,10 @@ UpdateRule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation
 class StageSetup:
     """The loss and the optimiser of a training stage.
 
-    rates: factor of the learning rate by a parameter's path; 0 means no gradient and no moments. None: all train at the
-    full rate. rule: builds an optimiser from the schedule, in place of `optim.build`. watch: computes metrics of the
-    parameters for training records. name: the stage's name in messages. All stages of a run have the same parameters.
+    rates: maps a parameter's path to a factor of the learning rate; 0 means no gradient and no moments. With None, all
+    parameters train at the full rate. rule: builds an optimiser from the schedule, in place of `optim.build`. watch:
+    computes metrics of the parameters for training records. name: the stage's name in messages. All stages of a run
+    have the same parameters.
     """
 
     objective: Objective
@@ -44,7 +45,7 @@ class StageSetup:
 
     @property
     def trained(self) -> Objective:
-        """The objective without gradients for parameters whose rate is 0."""
+        """The objective without gradients for parameters whose factor in `rates` is 0."""
         return self.objective if self.rates is None else _WithFrozen(self.objective, self.rates)
 
 

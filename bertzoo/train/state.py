@@ -139,8 +139,8 @@ def fresh(
 ) -> State:
     """Return the initial state of a run: parameters drawn from the seed, each device computing its own part.
 
-    initial: arrays by path that replace drawn parameters, without any effect on the others.
-    Raises ValueError if one has a path or a shape that the model does not have.
+    initial: arrays by path that replace drawn parameters, without any effect on the others. Raises ValueError if an
+    array has a path or a shape that the model does not have.
     """
     shapes = abstract(objective, optimizer, mesh, fallbacks)
     params, placed = named(shapes.params), {}

@@ -42,7 +42,7 @@ def gradients(
     places: Any = None,
     frozen_places: Any = None,
 ) -> tuple[Any, Sums, Metrics]:
-    """Return a batch's gradient of the loss Σ sums/weights, the sums and the metrics, in `accumulate` microbatches.
+    """Return (gradient of the loss Σ sums/weights, sums, metrics) of a batch, computed in `accumulate` microbatches.
 
     weights: those of the whole batch, so microbatches change only rounding and random draws. Microbatch i uses the key
     fold_in(key, i). `places`, `frozen_places`: the shardings of the parameters and of `frozen`, if they have any.

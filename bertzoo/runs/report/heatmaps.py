@@ -45,10 +45,11 @@ def draw(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | 
 
 
 def figure(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | None) -> "Figure":
-    """Return a figure of all strips from top to bottom; all long strips of a block are broken at the same columns.
+    """Return a figure of all strips from top to bottom.
 
-    tokens: labels of the positions; without them, or with more than LABELLED, the positions are numbered. Raises
-    UserError if a side of the picture would be larger than LARGEST pixels.
+    blocks: groups of strips; long strips of a group are broken at the same columns. tokens: labels of the positions;
+    without them, or with more than LABELLED, the positions are numbered. Raises UserError if a side of the picture
+    would be larger than LARGEST pixels.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize

@@ -89,7 +89,7 @@ def read_run(directory: str | Path) -> RunRecord:
 
 
 def _read_pruning(directory: Path, parts: list[Path]) -> RunRecord:
-    """Read a pruning run: join the histories of its training runs, `parts`, and number their steps and stages on."""
+    """Read a pruning run: join the histories of its training runs (`parts`), and number steps and stages throughout."""
     train, heldout, events, torn, done, number = [], [], [], False, 0, 0
     begun = [0]  # the step at which each part began
     for part in parts:
@@ -159,7 +159,7 @@ def series(lines: Iterable[Line], key: str) -> tuple[list[int], list[float]]:
 
 
 def metric_names(history: History) -> list[str]:
-    """Return all keys of the train and held-out lines, each once: metrics, but also `step` and the like."""
+    """Return all keys of the train and held-out lines, each once: metrics and others, such as `step`."""
     return list(dict.fromkeys(key for line in [*history.train, *history.heldout] for key in line))
 
 

@@ -86,7 +86,7 @@ def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
 
 
 def _sizes(sizes: Mapping[str, int], letter: str) -> dict[float, int]:
-    """Return {layer, from 1: size} for the dimension `letter`, a key of NAMES; layer 0 is outside the layers.
+    """Return {layer, from 1: size} for the dimension `letter`, a key of NAMES; key 0 is for sizes outside the layers.
 
     If layer n has several feed-forward networks, network i has the key n + i/10.
     """
