@@ -85,7 +85,6 @@ def masked_metrics(logits_BPV: jax.Array, batch: Batch, hidden_BP: jax.Array) ->
 
 
 def _term(name: str, logits: jax.Array, labels: jax.Array, weights: jax.Array) -> tuple[jax.Array, Metrics]:
-    """Return the cross-entropy of every label, and {"<name>_loss": (sum, weight), "<name>_accuracy": (sum, weight)}."""
     losses, total = optax.softmax_cross_entropy_with_integer_labels(logits, labels), jnp.sum(weights)
     right = jnp.argmax(logits, axis=-1) == labels
     return losses, {

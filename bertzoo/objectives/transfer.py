@@ -239,11 +239,10 @@ class TransferObjective:
         return self.masked and self.knowledge.ground_truth < 1
 
     def _tokens(self, batch: Batch) -> jax.Array:
-        """Return (B,L): 1 for every token that counts in the distances between layers, else 0."""
+        """Return (B,L): 1 for tokens that count in the distances (padding only if `knowledge.pads`), else 0."""
         rows_BL = jnp.broadcast_to(batch["row_weight"][:, None], batch["attention_mask"].shape)
         return rows_BL if self.knowledge.pads else rows_BL * batch["attention_mask"]
 
 
 def _place(layer: int) -> str:
-    """Return a layer's name in parameter paths: layers_0 for layer 1."""
     return f"layers_{layer - 1}"

@@ -70,7 +70,6 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
 
 
 def _computations(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield (name, lines) of every computation in a program's text."""
     name, lines = "", []
     for line in text.splitlines():
         if match := _COMPUTATION.match(line):

@@ -82,7 +82,7 @@ PUBLISHED = {
 
 @functools.cache
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
-    """Return the sizes of a model; `params_pretraining` counts what pretraining under `objective` trains."""
+    """Return the sizes of a model; `params_pretraining` counts parameters that pretraining on `objective` trains."""
     whole = objective.build(config, Compute())
     # Without a sentence task, and in replaced token detection, the pooler is not pretrained, but is part of the model.
     alone = isinstance(whole, MaskedObjective) and whole.sentence != "none"

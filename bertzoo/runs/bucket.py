@@ -42,7 +42,7 @@ _SHARE = 20  # uploads take at most 1/20 of the time
 class Bucket:
     """A run's folder in a bucket, and local copies of its small files in `directory`.
 
-    `directory` is temporary until `take`, then `local`.
+    `directory` is temporary until `take`, and then `local`, which outlives the process.
     """
 
     def __init__(self, url: str):

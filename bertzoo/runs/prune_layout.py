@@ -33,5 +33,5 @@ def format_amount(part: float, whole: float) -> str:
 
 
 def cut_files(run: Path) -> list[Path]:
-    """Return the paths of the existing files that `cut_file` names, by iteration."""
+    """Return the paths of all existing cut records (see `cut_file`), by iteration."""
     return sorted((run / _ITERATIONS).glob("*-cut.json"), key=lambda path: int(path.name.split("-")[0]))

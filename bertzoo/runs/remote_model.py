@@ -126,7 +126,7 @@ def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
 
 
 def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell) -> None:
-    """Make the copy in `home` equal to `tree`: download new and changed files, and delete all that `tree` lacks."""
+    """Make the copy in `home` equal to the remote files in `tree`: download new and changed ones, delete all others."""
     files, before = home / "files", {}
     with suppress(OSError, ValueError):
         before = read_json(home / _RECORD)["files"]

@@ -117,15 +117,13 @@ def copied_names(recipe: Transfer) -> tuple[str, ...]:
 
 
 def _owner(module: object, name: str) -> type:
-    """Return the class of the module that has the parameter `name`; the names of LayerNorm and NoNorm are equal."""
+    """Return the class of the module with the parameter `name`, which tells LayerNorm from NoNorm."""
     for part in name.split("/")[:-1]:
         module = getattr(module, part)
     return type(module)
 
 
 class _TransferSetups:
-    """Build the objective, optimiser and learning rates of each training stage of a transfer."""
-
     def __init__(self, recipe: Transfer):
         self._recipe = recipe
         self._student = recipe.objective.build(recipe.model, recipe.compute)

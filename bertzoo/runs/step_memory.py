@@ -180,5 +180,4 @@ def bytes_of(tree: Any, whole: bool = False) -> int:
 
 
 def _tokens(stage: staging.Stage) -> int:
-    """Return the number of tokens in one microbatch."""
     return stage.batch_size // stage.accumulate * stage.max_length

@@ -114,7 +114,7 @@ class Transfer:
     teacher_objective: Masked | Replaced = field(default_factory=Masked)  # the loss that the teacher was trained with
     model: Model  # the student's architecture and sizes
     objective: Masked = field(default_factory=Masked)  # the student's own loss on the text
-    knowledge: Knowledge = field(default_factory=Knowledge)  # what the student learns from the teacher, and its weights
+    knowledge: Knowledge = field(default_factory=Knowledge)  # losses that compare student and teacher, with weights
     transfer: Strategy  # the strategy that transfers layers
     data: Data = field(default_factory=Data)  # the text and how it becomes rows
     optimizer: Optimizer  # the update rule; its schedule applies to the distillation

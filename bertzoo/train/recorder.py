@@ -104,7 +104,6 @@ class Recorder:
         return self._job.length(batch) if self._job.length else self._job.stages[self._stage].max_length
 
     def _stage_of(self, step: int) -> int:
-        """Return the index of the stage that did `step`; 0 before the first step."""
         return locate(self._job.stages, max(step - 1, 0))[0]
 
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
@@ -121,7 +120,6 @@ class Recorder:
         return figures
 
     def _is_logged(self, step: int) -> bool:
-        """Return whether a step is logged: one of _FIRST_STEPS, every `log_every`-th, and the last of a stage."""
         regular = step % self._job.config.log_every == 0 or step in _FIRST_STEPS
         return regular or locate(self._job.stages, step)[1] == 0
 

@@ -1,4 +1,4 @@
-"""A first SIGTERM, SIGINT or SIGHUP requests a save and a stop; a second one, more than 1 s later, kills as usual."""
+"""A first SIGTERM, SIGINT or SIGHUP requests a save and a stop; a second signal, over 1 s later, kills as usual."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ def leave_closed_terminal() -> None:
 
 
 class StopRequest:
-    """A context that stores the first stop signal's name in `name`; a second one, more than 1 s later, kills as usual.
+    """A context that stores the first stop signal's name in `name`; a second signal, over 1 s later, kills as usual.
 
     Handles no signals outside the main thread, which alone receives them.
     """

@@ -21,7 +21,7 @@ class Stage:
     # predicted share of a row's tokens, or [first, last] for a linear change over the stage; "none":
     # data.masking.share, which held-out evaluation always uses
     masking_share: float | tuple[float, ...] | None = None
-    learning_rate: float | None = None  # peak of its schedule; "none": the optimiser's
+    learning_rate: float | None = None  # peak of the stage's schedule; "none": the optimiser's
     accumulate: int = 1  # microbatches a step is cut into
     # what to keep from the stage before, beside the parameters: "moments" keeps the optimiser's moments under a new
     # schedule; "all" also continues the schedule; "params" starts with a fresh optimiser

@@ -257,7 +257,6 @@ def _events(history: History) -> str:
 
 
 def _changes(event: Line) -> list[str]:
-    """Return the config changes of a "changed" event as a list of one text; [] for other events."""
     return [", ".join(event["changes"])] if "changes" in event else []
 
 
@@ -322,7 +321,6 @@ def sketch(history: History, width: int = 78, height: int = 16) -> str:
 
 
 def _heldout_lines(history: History, rows: int = 8) -> str:
-    """Format at most `rows` held-out lines, evenly spread and including the last."""
     chosen = [key for kind in ("loss", "accuracy", "auc") for key in keys(history, kind)]
     lines = history.heldout
     picked = [
