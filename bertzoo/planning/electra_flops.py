@@ -93,9 +93,9 @@ def _elementwise_flops(model: Any, width: int, length: int) -> float:
 
 
 def _layer_flops(hidden: int, heads: int, inner: int, length: int) -> float:
-    """Return one row's element-wise operations in a layer of `hidden` features and a feed-forward size of `inner`.
+    """Return one row's element-wise operations in a layer.
 
-    As in ELECTRA's script, the first norm counts only 5 operations per token.
+    The first norm counts only 5 operations per token, as in ELECTRA's script.
     """
     attention = 3 * hidden + (_SOFTMAX + _DROPOUT + 1) * length * heads + (2 + _DROPOUT) * hidden + _NORM
     feed_forward = (_ACTIVATION + 1) * inner + (2 + _DROPOUT + _NORM) * hidden

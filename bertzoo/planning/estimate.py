@@ -262,7 +262,6 @@ def _ring_share(devices: int) -> float:
 def _advice(
     recipe: Recipe, index: int, mesh: jax.sharding.Mesh, memory: StepMemory, chip: Chip, fits: bool | None
 ) -> str:
-    """Return a sentence with the options that reduce the memory of a stage that may not fit."""
     if fits:
         return "neither remat nor fsdp is needed"
     if memory.exact > chip.capacity:

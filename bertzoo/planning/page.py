@@ -94,7 +94,6 @@ def _run_lines(plan: RunPlan) -> Iterable[str]:
 
 
 def _duration(best: float, worst: float, kind: str = "") -> str:
-    """Format a range of hours as hours, minutes or seconds; kind: a prefix of the unit, such as "chip-"."""
     units = {"hours": 1, "minutes": 60, "seconds": 3600}
     unit = next((unit for unit, parts in units.items() if worst * parts >= 1), "seconds")
     return f"{_rounded(best * units[unit])} to {_rounded(worst * units[unit])} {kind}{unit}"

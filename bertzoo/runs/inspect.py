@@ -197,7 +197,6 @@ def _matching_as_json(layers: Sequence[int], matching: Matching) -> dict[str, An
 
 
 def _matching_as_text(layers: Sequence[int], matching: Matching) -> list[str]:
-    """Format the divergences of all pairs of heads, with * at matched pairs, and means over matched and all pairs."""
     divergence = matching.divergence_GH
     lines = [
         f"Teacher's layer {layers[0]} (down) and student's layer {layers[1]} (across), * the best matching of heads:",

@@ -48,7 +48,6 @@ def read_teacher(path: Location, recipe: Transfer, mesh: jax.sharding.Mesh) -> W
 
 
 def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
-    """Raise ConfigError if the teacher is a run with an objective other than `recipe.teacher_objective`."""
     if source.source.get("format") != "run":
         return
     configured: Any = recipe.teacher_objective
@@ -133,5 +132,4 @@ def _copied(source: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray]
 
 
 def _owners(names: list[str]) -> str:
-    """Return the paths of the modules that have the parameters `names`, each once, as text."""
     return ", ".join(dict.fromkeys(name.rsplit("/", 1)[0] for name in names))

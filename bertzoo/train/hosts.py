@@ -80,7 +80,7 @@ class Cluster:
             )
 
     def detection(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """Return how processes find one another: "explicit" (--distributed.coordinator) or jax's name of the cluster.
+        """Return how processes find one another: "explicit" (--distributed.coordinator) or jax's name for the cluster.
 
         Returns None for a run of one process.
         """

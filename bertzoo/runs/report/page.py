@@ -261,7 +261,6 @@ def _changes(event: Line) -> list[str]:
 
 
 def _speed(run: RunRecord) -> str:
-    """Return the report's section on each stage's median speed; a compilation disturbs medians less than means."""
     columns = {
         "examples_per_second": "examples/s",
         "tokens_per_second": "tokens/s",
