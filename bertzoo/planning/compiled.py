@@ -181,7 +181,7 @@ def slice_devices(topology: chips.Topology) -> list[Any]:
 
 
 def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
-    """Compile the planned stages or, in mode "cached", read stored results; print messages for `compile_stages`."""
+    """Compile the training steps of a config file or, in mode "cached", read stored results; print one JSON a line."""
     import jax
 
     from bertzoo.planning import step

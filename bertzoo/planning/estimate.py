@@ -129,10 +129,10 @@ def plan(
 ) -> RunPlan:
     """Plan a run on a slice such as "v5e:16x16", as `bertzoo plan` does.
 
-    compile_steps: compile the steps if libtpu is installed, minutes each, or read them from `cache_dir` (default:
-    ~/.cache/bertzoo/plans); price: dollars per chip-hour; published: (training operations that a paper prints, note);
-    tell: receives lines of progress. Raises ConfigError if the recipe does not fit the slice, and UserError if the
-    compiler fails.
+    compile_steps: if libtpu is installed, compile the steps, minutes each, unless `cache_dir` (default:
+    ~/.cache/bertzoo/plans) has the results; price: dollars per chip-hour; published: (training operations that a paper
+    prints, note); tell: receives lines of progress. Raises ConfigError if the recipe does not fit the slice, and
+    UserError if the compiler fails.
     """
     devices = chips.parse_topology(topology)
     step.abstract_mesh(recipe, devices)  # raises errors before compilation takes minutes

@@ -198,7 +198,7 @@ def _resolve(coordinator: str, timeout: float) -> None:
 
 
 def _in_thread(action: Callable[[], None]) -> None:
-    """Run an action, which blocks in C++ code, on another thread, so that the main thread still handles signals."""
+    """Run `action`, which may block in C++ code, on another thread, so that the main thread still handles signals."""
     failures: list[BaseException] = []
 
     def act() -> None:

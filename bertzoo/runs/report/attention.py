@@ -40,8 +40,8 @@ def attentions(
 ) -> Iterator[list[np.ndarray]]:
     """Yield each row's attention maps: one array (H,L,M) for each of `layers` (counted from 1), without dropout.
 
-    Memory holds the maps of one row at a time. Raises UserError if the model has no such layer, no heads in it, too few
-    positions or too few token types.
+    Memory holds the maps of one row at a time. Raises UserError if a layer does not exist or has no heads, or if the
+    rows have more positions or token types than the model.
     """
     model, origin = pretrained.model, pretrained.origin
     for layer in layers:

@@ -117,9 +117,10 @@ def _later(steps: int, stages: int, line: Line) -> Line:
 
 
 def read_history(path: Path) -> History:
-    """Read `metrics.jsonl`: keep each step's last line; a "resumed" event at step k drops older lines of later steps.
+    """Read `metrics.jsonl`, keeping the last line of every step.
 
-    Raises UserError naming a line that is not a JSON object, or if no step has been logged.
+    A "resumed" event at step k drops all lines above it of steps after k. Raises UserError naming a line that is not a
+    JSON object, or if no step has been logged.
     """
     history = _read_lines(path)
     if not history.train:
