@@ -1,4 +1,4 @@
-"""Lower the training step of a run for devices that are absent: its mesh, its stages to plan and its program."""
+"""Lower training steps for devices that are absent: build the mesh, choose the stages to plan, lower their steps."""
 
 import dataclasses
 

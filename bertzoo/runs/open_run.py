@@ -1,7 +1,7 @@
 """Run pretraining or knowledge transfer from the config to the last step.
 
-Checks the config and the devices, then opens the corpus, builds the batches and starts the loop. With several
-processes, each calls the same function.
+Checks the config and the devices, then opens the corpus, builds the batches and starts the loop. In a run of several
+processes, every process calls `pretrain` or `transfer`.
 """
 
 import contextlib

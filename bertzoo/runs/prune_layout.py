@@ -22,7 +22,7 @@ def cut_file(run: Path, iteration: int) -> Path:
 
 
 def parts(run: Path) -> list[Path]:
-    """Return the directories (see `part`) of all training runs that have begun, by iteration, "weigh" before "tune"."""
+    """Return the directories of a pruning run's training runs that have begun, by iteration, "weigh" before "tune"."""
     folders = [path for path in (run / _ITERATIONS).glob("*-*") if path.is_dir()]
     return sorted(folders, key=lambda path: (int(path.name.split("-")[0]), not path.name.endswith("weigh")))
 

@@ -112,7 +112,7 @@ class Job:
         return total if self.until is None else min(self.until, total)
 
     def transformation(self, index: int) -> optax.GradientTransformation:
-        """Build the optimiser of stage `index`; its schedule spans all stages that share the schedule."""
+        """Build the optimiser of stage `index`; the schedule spans all stages that share it."""
         group = staging.schedule_group(self.stages, index)
         return self.setups[index].transformation(group.steps, group.learning_rate)
 

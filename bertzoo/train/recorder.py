@@ -46,7 +46,7 @@ class Recorder:
         return self._stage
 
     def compiled(self, step: int, batch: Batch, compile_step: Callable[[], int]) -> None:
-        """Call `compile_step` for the batch of `step`; record an event before, and one after with seconds and bytes."""
+        """Call `compile_step` for the batch of `step`, between recording the events "compiling" and "compiled"."""
         shape = {"rows": self._job.stages[self._stage].batch_size, "length": self._length(batch)}
         self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
         start = time.perf_counter()
@@ -58,7 +58,7 @@ class Recorder:
         self._emit({"event": name, "step": step, "stage": self._stage_of(step), **details})
 
     def put(self, step: int, row: int, report: dict[str, Any], batch: Batch, params: Any) -> None:
-        """Keep the report of the step just dispatched, whose batch starts at `row`, and read the previous one.
+        """Keep the report of the step just dispatched, whose batch starts at `row`, and read the report kept before.
 
         params: the parameters after that step; the next step reuses their memory.
         """

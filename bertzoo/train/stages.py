@@ -121,7 +121,10 @@ def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
 
 
 def stage_of(stages: Sequence[Stage], step: int) -> int:
-    """Return the index of the stage that did step `step`, counted from 1; raises as `locate` does."""
+    """Return the index of the stage that contains step number `step`; the run's first step has number 1.
+
+    Raises as `locate` does.
+    """
     index, inside = locate(stages, step)
     return index if inside else index - 1
 

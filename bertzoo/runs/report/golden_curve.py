@@ -38,7 +38,7 @@ class LossPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A run's held-out losses and the recorded ones at the steps that have both, in order.
+    """A run's held-out losses and the recorded ones, in order, at the steps where both exist.
 
     name: the shipped config. tolerance: in nats. recorded: number of recorded losses.
     """

@@ -52,7 +52,7 @@ def table(cuts: Sequence[Cut]) -> str:
 
 
 def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
-    """Draw layer sizes after every cut (Khetan and Karnin 2020, Fig. 3 to 6) and widths by iteration; return `path`."""
+    """Draw sizes by layer after every cut (Khetan and Karnin 2020, Fig. 3 to 6), others by iteration; return `path`."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
