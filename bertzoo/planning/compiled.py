@@ -143,7 +143,6 @@ def needed_bytes(message: str) -> int | None:
 
 
 def _compile(lowered: Any, device_count: int) -> dict[str, Any]:
-    """Compile a lowered step; return the fields of a CompiledStep."""
     import jax
 
     start = time.monotonic()

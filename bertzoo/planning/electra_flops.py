@@ -43,7 +43,6 @@ def train_flops(recipe: Pretrain) -> float:
 
 
 def _row_flops(recipe: Pretrain, index: int) -> float:
-    """Return the operations of the forward pass of one row in training stage `index`."""
     objective: Any = recipe.objective.build(recipe.model, recipe.compute)
     params = parameter_shapes(recipe)
     batch, model = batch_shapes(recipe, index), recipe.model

@@ -121,7 +121,6 @@ def _result_bytes(shape: str, kind: str, start: bool) -> int:
 
 
 def _group_size(line: str, devices: int) -> int:
-    """Return the number of devices in one group of the collective on `line`, in any of HLO's notations."""
     if match := re.search(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}", line):
         sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", match[1])}
         parts = re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", match[2])
