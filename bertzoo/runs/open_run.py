@@ -234,7 +234,7 @@ def _warm_start(
 def _check_same_everywhere(record: dict[str, Any], label: str, path: Location) -> None:
     """Raise UserError if the parameters read from `path` differ between this process and process 0.
 
-    record: run.json's entry, with the parameters' hash. label: topic of `hosts.share`.
+    record: run.json's entry, with the parameters' hash. label: names the check if a process is lost.
     """
     digest = record["parameters_sha256"]
     first = hosts.share(label, lambda: digest)

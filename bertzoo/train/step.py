@@ -73,7 +73,7 @@ def gradients(
 
 
 def _size(updates: Any, params: Any) -> jax.Array:
-    """Return a norm that is finite only if the update is: on a CPU of the new parameters, elsewhere of the update.
+    """Return a norm that is finite only if the update is: the new parameters' norm on a CPU, else the update's norm.
 
     On a CPU, the norm of the update would require writing the update to memory (a fifth of AdamW's time on BERT-base).
     On a TPU, the norm of the parameters would take up to a fifth more memory for a small batch.
