@@ -9,13 +9,16 @@ from bertzoo.train.objective import Batch, Params
 
 
 def init_model(model: Any, key: jax.Array, *more: Any) -> Params:
-    """Return fresh float32 parameters of a model, boxed with their logical axis names; `more`: further inputs."""
+    """Return fresh float32 parameters of a model, boxed with logical axis names; `more`: the model's further inputs."""
     ids = jnp.zeros((1, 8), jnp.int32)
     return model.init(key, ids, ids, ids + 1, *more)["params"]
 
 
 def apply_model(model: Any, params: Params, batch: Batch, key: jax.Array | None, *more: Any, **options: Any) -> Any:
-    """Return a model's output for the ids, segments and mask of a batch; without a key there is no dropout."""
+    """Return a model's output for the ids, segments and mask of a batch; without a key there is no dropout.
+
+    more, options: further arguments of `model.apply`.
+    """
     return model.apply(
         {"params": params},
         batch["input_ids"],

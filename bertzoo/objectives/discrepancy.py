@@ -53,7 +53,6 @@ def soft_cross_entropy(teacher_BPV: jax.Array, student_BPV: jax.Array) -> jax.Ar
 
 
 def _pair(teacher: jax.Array, student: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return both arrays in float32, with gradients to the teacher stopped."""
     return jax.lax.stop_gradient(teacher).astype(jnp.float32), student.astype(jnp.float32)
 
 

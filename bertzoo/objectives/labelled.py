@@ -17,11 +17,11 @@ TEACHER = "teacher"  # in a batch: a teacher's logits for each row
 
 @dataclass(frozen=True)
 class LabelledObjective:
-    """Cross-entropy of class labels or, if `numbers`, squared error of number labels, for a model with a head.
+    """Cross-entropy of class labels or, if `numbers`, squared error of number labels, for a model with a task head.
 
-    A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L). If it
-    has a teacher's logits, `teacher` (B,C), the target is alpha · label + (1 - alpha) · the teacher's distribution or
-    number (SqueezeBERT, Iandola et al. 2020, §4.2.2, whose alpha weights the ground truth).
+    A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L). With C
+    classes, it may also have a teacher's logits, `teacher` (B,C). The target is then alpha · label + (1 - alpha) · the
+    teacher's distribution or number (SqueezeBERT, Iandola et al. 2020, §4.2.2, whose alpha weights the ground truth).
 
     reduction: weighted "mean", or "sum" over the batch, as in ELECTRA's code, which clips the gradient of the sum.
     """
@@ -49,7 +49,7 @@ class LabelledObjective:
         return {TERM: total}, {f"{TERM}_loss": (total, jnp.sum(weights)), **metrics}
 
     def logits(self, params: Params, batch: Batch, key: jax.Array | None) -> jax.Array:
-        """Return logits (B,C) or (B,L,C) in float32; without a key there is no dropout."""
+        """Return logits in float32 for C classes, (B,C) or (B,L,C); without a key there is no dropout."""
         return cast(jax.Array, apply_model(self.model, params, batch, key, method="logits"))
 
     def _number(self, batch: Batch) -> jax.Array:

@@ -14,7 +14,7 @@ from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 @dataclass(frozen=True, kw_only=True)
 class Masked:
-    """Config of masked language modelling, with a task on segment pairs: none, NSP (BERT §3.1) or SOP (ALBERT §3.1).
+    """Config of masked language modelling, alone or with a task on segment pairs: NSP (BERT §3.1) or SOP (ALBERT §3.1).
 
     With sentence = "none", the model has no pooler: no gradient would reach it, and weight decay would shrink it away.
     """
@@ -49,7 +49,7 @@ class MaskedObjective:
         return {term: metrics[f"{term}_loss"][0] for term in self.weights(batch)}, metrics
 
     def metrics(self, output: PretrainingOutput, batch: Batch) -> Metrics:
-        """Return losses and accuracies of the model's output for a batch, as (sum, weight)."""
+        """Return losses and accuracies of a model's output for a batch, each as (sum, weight)."""
         metrics = masked_metrics(output.masked_logits, batch, hidden_slots(batch))
         if output.sentence_logits is not None:
             name, labels_B, weights_B = self.sentence, batch["sentence_label"], batch["row_weight"]
@@ -66,7 +66,7 @@ class MaskedObjective:
 
 
 def hidden_slots(batch: Batch) -> jax.Array:
-    """Return (B,P) float32: 1 for predicted tokens that the input hides behind [MASK] or another token, else 0.
+    """Return (B,P) float32: 1 for predicted tokens that the input hides by [MASK] or another token, 0 for all others.
 
     Masking leaves a share of the predicted tokens unchanged (BERT §3.1: 10 %), which a model can copy.
     """
@@ -75,16 +75,16 @@ def hidden_slots(batch: Batch) -> jax.Array:
 
 
 def masked_metrics(logits_BPV: jax.Array, batch: Batch, hidden_BP: jax.Array) -> Metrics:
-    """Return `mlm_loss` (cross-entropy) and `mlm_accuracy` of predicted tokens, and `mlm_hidden_loss` of hidden ones.
+    """Return `mlm_loss` and `mlm_accuracy` of all predicted tokens, and `mlm_hidden_loss` of the hidden ones.
 
-    hidden_BP: the result of `hidden_slots`. The weight of `mlm_hidden_loss` is 0 if no token is hidden.
+    hidden_BP: the result of `hidden_slots`. The losses are cross-entropies, and all values are (sum, weight). The
+    weight of `mlm_hidden_loss` is 0 if no token is hidden.
     """
     losses_BP, metrics = _term("mlm", logits_BPV, batch["masked_ids"], batch["masked_weights"])
     return metrics | {"mlm_hidden_loss": (jnp.sum(losses_BP * hidden_BP), jnp.sum(hidden_BP))}
 
 
 def _term(name: str, logits: jax.Array, labels: jax.Array, weights: jax.Array) -> tuple[jax.Array, Metrics]:
-    """Return the cross-entropy of every label, and the metrics `<name>_loss` and `<name>_accuracy`."""
     losses, total = optax.softmax_cross_entropy_with_integer_labels(logits, labels), jnp.sum(weights)
     right = jnp.argmax(logits, axis=-1) == labels
     return losses, {

@@ -17,7 +17,7 @@ from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 @dataclass(frozen=True, kw_only=True)
 class Replaced:
-    """Config of a small generator that fills masked positions, and a model that finds the replaced tokens (§2)."""
+    """Config of replaced token detection (§2): a generator fills masked positions, the model finds replaced tokens."""
 
     sentence: ClassVar[Literal["none"]] = "none"  # the second segment has no task
 
@@ -41,10 +41,10 @@ class Replaced:
 
 @dataclass(frozen=True)
 class ReplacedObjective:
-    """Generator's mean cross-entropy over masked tokens + `weight` · discriminator's mean binary cross-entropy (§2).
+    """The generator's mean cross-entropy over masked tokens + `weight` · the discriminator's binary cross-entropy (§2).
 
-    The discriminator's loss covers all tokens, including [CLS] and [SEP], and sends no gradient through the generator's
-    samples. A token that the generator fills in correctly counts as original.
+    The discriminator's loss is a mean over all tokens, including [CLS] and [SEP], and sends no gradient through the
+    generator's samples. A token that the generator fills in correctly counts as original.
     """
 
     model: ReplacedDetection
@@ -86,7 +86,7 @@ class ReplacedObjective:
         return self._apply("discriminate", params, batch, key)
 
     def loss(self, batch: Batch, masked_BPV: jax.Array, logits_BL: jax.Array) -> tuple[Sums, Metrics]:
-        """Return loss terms and metrics from both models' logits for a batch from `corrupt`."""
+        """Return loss terms and metrics of a batch from `corrupt`, given the logits of generator and discriminator."""
         replaced_BL, token_BL = batch["replaced"], _token_weights(batch)
         tokens = jnp.sum(token_BL)
         rtd = jnp.sum(optax.sigmoid_binary_cross_entropy(logits_BL, replaced_BL) * token_BL)
@@ -109,9 +109,9 @@ class ReplacedObjective:
 def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
     """Return the batch with the drawn ids at its masked positions.
 
-    The result also has `replaced` (B,L) float32, 1 where the id differs from the original, and `hidden` (B,P) float32,
-    1 for masked tokens that the generator did not see. Entries of weight 0 in `masked_positions` change nothing; the
-    others are distinct.
+    The result also has `replaced` (B,L) float32, 1 where the id differs from the original. `hidden` (B,P) float32 is 1
+    for masked tokens that the generator did not see. Entries of weight 0 in `masked_positions` change nothing; all
+    other entries of a row must be distinct.
     """
     length = batch["input_ids"].shape[1]
     places_BP = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)

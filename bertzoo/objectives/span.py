@@ -17,9 +17,9 @@ Reduction = Literal["mean", "sum"]
 
 @dataclass(frozen=True)
 class SpanObjective:
-    """Average of the start's and the end's cross-entropy, reduced over rows (run_squad.py).
+    """Average of the cross-entropies of an answer's start and end, reduced over rows (as in BERT's run_squad.py).
 
-    The softmax covers every position, including question and padding, as in the reference. In a row without the answer,
+    The softmax covers every position, including question and padding, as in run_squad.py. In a row without the answer,
     both labels are 0, the position of [CLS]. reduction: "mean" over rows, or "sum", as in ELECTRA's code, which clips
     the sum's gradient.
     """
@@ -46,10 +46,10 @@ class SpanObjective:
 
 @dataclass(frozen=True)
 class JointSpanObjective:
-    """The loss of SpanObjective, with the end conditioned on the true start, plus a loss for "no answer".
+    """The loss of SpanObjective, with the end conditioned on the true start, plus a loss on whether there is an answer.
 
-    The added loss is `null_weight` times a binary cross-entropy, also reduced by `reduction`. ELECTRA's qa_tasks.py has
-    it for SQuAD 1.1 too.
+    The added loss is `null_weight` times a binary cross-entropy, also reduced by `reduction`. ELECTRA's qa_tasks.py
+    adds it for SQuAD 1.1 too.
     """
 
     model: JointSpanFinder
@@ -85,7 +85,10 @@ def _rows(batch: Batch, reduction: Reduction) -> jax.Array:
 
 
 def span_metrics(start_BL: jax.Array, end_BL: jax.Array, batch: Batch) -> Metrics:
-    """Return `span_loss` (average of the start's and the end's cross-entropy), `start_accuracy` and `end_accuracy`."""
+    """Return the metrics `span_loss`, `start_accuracy` and `end_accuracy`, each as (sum, weight).
+
+    The loss is the average of the start's and the end's cross-entropy.
+    """
     weight_B = batch["row_weight"]
     total = jnp.sum(weight_B)
     metrics, losses_B = {}, jnp.zeros_like(weight_B)

@@ -1,6 +1,6 @@
 """Losses that transfer knowledge from a teacher to a student: distances between layers, and distillation.
 
-They are MobileBERT's (Sun et al. 2020, https://arxiv.org/abs/2004.02984, §3.5, §3.6), here for any two models.
+The losses are MobileBERT's (Sun et al. 2020, https://arxiv.org/abs/2004.02984, §3.5, §3.6), here for any two models.
 """
 
 import functools
@@ -33,7 +33,7 @@ DISCREPANCIES = {
 class Knowledge:
     """Weights of the distances between layers, and settings of distillation and of copied parameters.
 
-    The default weights are the authors' (run_pretraining.py).
+    The default weights are those of MobileBERT's authors (run_pretraining.py).
     """
 
     feature: float = 100.0  # weight of the distance between feature maps; 0 leaves it out
@@ -63,7 +63,7 @@ class Knowledge:
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weights above 0, by name of the distance."""
+        """{name of a distance: its weight}, for weights above 0."""
         return {name: getattr(self, name) for name in DISCREPANCIES if getattr(self, name)}
 
 
@@ -80,12 +80,15 @@ class Teacher(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """The number of layers."""
+        """The number of layers of `model`."""
         return depth(self.model)
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 - a tuple of modules; a run asks several times as it starts
     def shapes(self) -> Any:
-        """Return boxed shapes of the parameters in use, {"model": …, "generator": …}; identical layers are stacked."""
+        """Return boxed shapes of all parameters in use: {"model": …} or {"model": …, "generator": …}.
+
+        Identical layers are stacked.
+        """
         ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
 
         def shapes_of(model: Pretraining, head: bool) -> Any:
@@ -98,7 +101,10 @@ class Teacher(NamedTuple):
         return {"model": shapes_of(self.model, False), "generator": shapes_of(self.generator, True)}
 
     def logits(self, frozen: Params, batch: Batch, last_BLD: jax.Array | None) -> jax.Array:
-        """Return logits (B,P,V) at the masked positions; last_BLD: `model`'s last hidden states, if no generator."""
+        """Return logits (B,P,V) at the masked positions.
+
+        last_BLD: last hidden states of `model`, needed if there is no generator.
+        """
         model, params, hidden_BLD = self.model, frozen["model"], last_BLD
         if self.generator is not None:
             model, params = self.generator, frozen["generator"]
@@ -114,7 +120,7 @@ def depth(model: Pretraining) -> int:
 
 
 def build_teacher(model: Model, generator: Model | None, predicts: bool, compute: Compute) -> Teacher:
-    """Build the modules of a teacher, with the generator only if `predicts`."""
+    """Build a teacher's modules from the configs of its model and generator, which is left out unless `predicts`."""
 
     def build(config: Model) -> Pretraining:
         return pretraining(config, compute, sentence=False).clone(pooler=None)
@@ -124,11 +130,11 @@ def build_teacher(model: Model, generator: Model | None, predicts: bool, compute
 
 @dataclass(frozen=True)
 class TransferObjective:
-    """Discrepancies between layers of a student and its teacher and, with `masked`, distillation (§3.5, §3.6).
+    """Distances between layers of a student and its teacher and, if `masked`, distillation (§3.5, §3.6).
 
-    Each discrepancy's term is weight · its mean over tokens, summed over `pairs`, divided by the student's layer count.
-    `masked` adds the masked language model loss, on labels of α · truth + (1 − α) · the teacher's distribution, and the
-    sentence head's loss on the truth.
+    The loss term of a kind of distance is weight · its mean over tokens, summed over `pairs`, divided by the student's
+    layer count. `masked` adds the masked language model loss and the sentence head's loss on the truth. The masked
+    labels are α · truth + (1 − α) · the teacher's distribution, with α = knowledge.ground_truth.
 
     pairs: (student's layer, teacher's layer), counted from 1. projection: a learnt map from the student's `width` to
     the teacher's, with parameters for every layer in `projected`, even if `pairs` lacks the layer.
@@ -203,7 +209,7 @@ class TransferObjective:
         return reach(self.teacher.model, frozen["model"], batch, layers, None) if layers else {}
 
     def _distil(self, teacher_BPV: jax.Array, logits_BPV: Any, batch: Batch) -> tuple[jax.Array, Any]:
-        """Return the distillation term, and the teacher's own loss on the true tokens as a metric."""
+        """Return the distillation loss, summed, and the teacher's cross-entropy on the true tokens as (sum, weight)."""
         weights_BP = batch["masked_weights"]
         soft = jnp.sum(discrepancy.soft_cross_entropy(teacher_BPV, logits_BPV) * weights_BP)
         losses_BP = optax.softmax_cross_entropy_with_integer_labels(teacher_BPV, batch["masked_ids"])
@@ -233,11 +239,10 @@ class TransferObjective:
         return self.masked and self.knowledge.ground_truth < 1
 
     def _tokens(self, batch: Batch) -> jax.Array:
-        """Return (B,L): 1 for every token that counts in the distances between layers, else 0."""
+        """Return (B,L): 1 for tokens that count in the distances (padding only if `knowledge.pads`), else 0."""
         rows_BL = jnp.broadcast_to(batch["row_weight"][:, None], batch["attention_mask"].shape)
         return rows_BL if self.knowledge.pads else rows_BL * batch["attention_mask"]
 
 
 def _place(layer: int) -> str:
-    """Return a layer's name in parameter paths: layers_0 for layer 1."""
     return f"layers_{layer - 1}"

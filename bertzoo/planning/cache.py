@@ -1,4 +1,4 @@
-"""Cache of compiler results on disk: a step takes minutes to compile, and JAX's own cache excludes absent devices."""
+"""Cache compiler results on disk: a step takes minutes to compile, and JAX's own cache excludes absent devices."""
 
 import hashlib
 from pathlib import Path
@@ -13,7 +13,7 @@ _RESULT = {"seconds": float, **{f"{size}?": int for size in _SIZES}, "collective
 
 
 def result_folder(folder: Path | str | None = None) -> Path:
-    """Return `folder`, or by default "plans" in the user's cache folder; it may not exist yet."""
+    """Return `folder` or, by default, "plans" in the user's cache folder, which may not exist yet."""
     return Path(folder).expanduser() if folder else paths.cache_folder("plans")
 
 
@@ -23,7 +23,7 @@ def result_key(program: str, *versions: str) -> str:
 
 
 def read_result(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return the cached result called `name`, or None if its file is missing or damaged."""
+    """Return the result that was saved as `name`, or None if its file is missing or damaged."""
     try:
         result = read_json(folder / f"{name}.json", _RESULT)
         fitting(result.get("collectives") or [], [_COLLECTIVE])

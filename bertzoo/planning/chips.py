@@ -75,7 +75,7 @@ class Topology:
 
     @property
     def name(self) -> str:
-        """Name of the slice for the compiler and --topology, such as v5e:16x16."""
+        """The slice's name for the compiler and for --topology, such as v5e:16x16."""
         return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
 
     @property
@@ -111,9 +111,10 @@ def parse_topology(text: str) -> Topology:
 
 
 def _of_accelerator(chip: Chip, text: str, number: int) -> Topology:
-    """Return the slice of an accelerator type. Its number counts chips for v5e and v6e, else TensorCores, two per chip.
+    """Return the slice of an accelerator type such as v5litepod-16 (`text`), with 16 as `number`.
 
-    If several shapes have this many chips, returns the most cubic one, which is Cloud TPU's default.
+    The number counts chips for v5e and v6e, and TensorCores, two per chip, for all others. If several shapes have this
+    many chips, returns the most cubic one, which is Cloud TPU's default.
     """
     cores = 1 if chip.name in _COUNTED_IN_CHIPS else 2
     chips, rest = divmod(number, cores)
@@ -146,6 +147,6 @@ def _is_3d(chip: Chip) -> bool:
 
 
 def _is_made_of_cubes(chip: Chip, sizes: tuple[int, ...]) -> bool:
-    """Return whether `sizes`, in rising order, are those of an existing slice made of 4x4x4 cubes."""
+    """Return whether `sizes` is the shape, in rising order, of an existing slice made of 4x4x4 cubes."""
     whole = len(sizes) == 3 and all(size and size % CUBE == 0 for size in sizes)
     return _is_3d(chip) and whole and sorted(sizes) == list(sizes) and math.prod(sizes) <= chip.largest

@@ -82,10 +82,11 @@ def available() -> bool:
 def compile_stages(
     recipe: Recipe, topology: chips.Topology, folder: Path, tell: Callable[[str], None], *, cached_only: bool = False
 ) -> dict[int, CompiledStep]:
-    """Compile the step of every planned stage; return results by stage, from `folder` if an earlier call stored them.
+    """Compile the training steps of the stages in `step.planned_stages`; return the compiler's figures by stage.
 
-    tell: receives lines of progress; cached_only: compile nothing and leave out stages without a result. Raises
-    UserError if there is no compiler, or if it fails for a reason other than memory.
+    folder: stores results, which later calls read. tell: receives lines of progress; cached_only: compile nothing and
+    leave out stages without a stored result. Raises UserError if there is no compiler, or if it fails for a reason
+    other than memory.
     """
     if not available():
         raise UserError(INSTALL)
@@ -127,7 +128,7 @@ def _parse_result(result: dict[str, Any]) -> CompiledStep:
 
 
 def needed_bytes(message: str) -> int | None:
-    """Parse the bytes that a program needs from the compiler's out-of-memory error; None for any other error.
+    """Return the bytes that a program needs, from the compiler's out-of-memory error, or None for any other error.
 
     The patterns match libtpu 0.0.42 and 0.0.51, with and without the table of the program's parts.
     """
@@ -142,7 +143,6 @@ def needed_bytes(message: str) -> int | None:
 
 
 def _compile(lowered: Any, device_count: int) -> dict[str, Any]:
-    """Compile a lowered step; return the fields of a CompiledStep."""
     import jax
 
     start = time.monotonic()
@@ -169,7 +169,7 @@ def _compile(lowered: Any, device_count: int) -> dict[str, Any]:
 
 
 def slice_devices(topology: chips.Topology) -> list[Any]:
-    """Return the compiler's devices of a slice; call it only in a child process started with ENVIRONMENT."""
+    """Return a slice's devices as the compiler defines them; requires a process with the variables in ENVIRONMENT."""
     from jax.experimental import topologies
 
     # A host has 2x2 chips, unless the slice is a single chip.
@@ -180,7 +180,7 @@ def slice_devices(topology: chips.Topology) -> list[Any]:
 
 
 def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
-    """Compile planned stages, or in mode "cached" read cached results; print messages that compile_stages reads."""
+    """Compile the training steps of a config file or, in mode "cached", read stored results; print one JSON a line."""
     import jax
 
     from bertzoo.planning import step

@@ -43,7 +43,6 @@ def train_flops(recipe: Pretrain) -> float:
 
 
 def _row_flops(recipe: Pretrain, index: int) -> float:
-    """Return the operations of the forward pass of one row."""
     objective: Any = recipe.objective.build(recipe.model, recipe.compute)
     params = parameter_shapes(recipe)
     batch, model = batch_shapes(recipe, index), recipe.model
@@ -73,13 +72,19 @@ def _row_flops(recipe: Pretrain, index: int) -> float:
 
 
 def _embedding_flops(model: Any, width: int, length: int) -> float:
-    """Return the operations of one row's embedding: look-ups counted as products, their sum, norm and dropout."""
+    """Return the operations of one row's embedding: look-ups counted as products, their sum, norm and dropout.
+
+    width: size of an embedding vector; length: tokens of the row.
+    """
     tables = 2 * width * model.vocab_size + 2 * width * (length + 2)
     return length * (tables + (2 + _NORM + _DROPOUT) * width)
 
 
 def _elementwise_flops(model: Any, width: int, length: int) -> float:
-    """Return the element-wise operations of all layers over a row, and of the bias of the embedding's projection."""
+    """Return one row's element-wise operations in all layers, and of the bias of the embedding's projection.
+
+    width: size of an embedding vector; length: tokens of the row.
+    """
     inner = getattr(model, "feed_forward_sizes", None) or per_layer(model.feed_forward_size, model.layers)
     heads = model.heads if isinstance(model.heads, tuple) else (model.heads,) * model.layers
     blocks = sum(_layer_flops(model.hidden_size, *sizes, length) for sizes in zip(heads, inner, strict=True))
@@ -87,7 +92,10 @@ def _elementwise_flops(model: Any, width: int, length: int) -> float:
 
 
 def _layer_flops(hidden: int, heads: int, inner: int, length: int) -> float:
-    """Return a layer's element-wise operations over a row; as in the script, the first norm counts 5 per token."""
+    """Return one row's element-wise operations in a layer.
+
+    The first norm counts only 5 operations per token, as in ELECTRA's script.
+    """
     attention = 3 * hidden + (_SOFTMAX + _DROPOUT + 1) * length * heads + (2 + _DROPOUT) * hidden + _NORM
     feed_forward = (_ACTIVATION + 1) * inner + (2 + _DROPOUT + _NORM) * hidden
     return length * (attention + feed_forward)

@@ -1,6 +1,7 @@
-"""Plan a run on a slice: exact memory of the state, a bound of the activations, operations, time and cost.
+"""Plan a run on a TPU slice: exact memory of the state, a bound of the activations, operations, time and cost.
 
-If the TPU compiler is installed, its figures (planning/compiled.py) replace the bound and the derived collectives.
+If the TPU compiler is installed, its figures (planning/compiled.py) replace the bound and the estimated traffic between
+devices.
 """
 
 import dataclasses
@@ -64,11 +65,11 @@ class Roofline:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """The plan of one stage; bytes and rows are per device, operations per step over all devices.
+    """The plan of one training stage; bytes and rows are per device, operations per step over all devices.
 
-    fits: None if the step was not compiled and the estimates do not decide; model_flops: products of the forward and
-    backward pass; computed_flops: all products of the step, also recomputed ones; padded_flops: computed_flops with
-    products padded to the matrix unit; step_seconds: (at best, at worst).
+    rows: of one microbatch; fits: None if the step was not compiled and the estimates do not decide; model_flops:
+    products of the forward and backward pass; computed_flops: all products of the step, also recomputed ones;
+    padded_flops: computed_flops with products padded to the matrix unit; step_seconds: (at best, at worst).
     """
 
     index: int
@@ -95,8 +96,9 @@ class RunPlan:
     """The plan of a run; chip_hours and dollars are (at best, at worst), dollars None without a price.
 
     fallbacks: one sentence for each parameter that the mesh does not divide; model_flops: operations of the whole run;
-    electra_flops: the same by the rules of ELECTRA's authors; published_flops: ConvBERT's printed figure, or None;
-    published_note: how that training differs from this run; not_compiled: why there are no compiler figures, or None.
+    electra_flops: the operations as ELECTRA's authors count them; published_flops: ConvBERT's printed figure, or None;
+    published_note: how the printed training differs from this run; not_compiled: why there are no compiler figures, or
+    None.
     """
 
     topology: str
@@ -127,10 +129,10 @@ def plan(
 ) -> RunPlan:
     """Plan a run on a slice such as "v5e:16x16", as `bertzoo plan` does.
 
-    compile_steps: compile the steps if libtpu is installed, minutes each, or read them from `cache_dir` (default:
-    ~/.cache/bertzoo/plans); price: dollars per chip-hour; published: (training operations that a paper prints, note);
-    tell: receives lines of progress. Raises ConfigError if the recipe does not fit the slice, and UserError if the
-    compiler fails.
+    compile_steps: if libtpu is installed, compile the steps, minutes each, unless `cache_dir` (default:
+    ~/.cache/bertzoo/plans) has the results; price: dollars per chip-hour; published: (training operations that a paper
+    prints, note); tell: receives lines of progress. Raises ConfigError if the recipe does not fit the slice, and
+    UserError if the compiler fails.
     """
     devices = chips.parse_topology(topology)
     step.abstract_mesh(recipe, devices)  # raises errors before compilation takes minutes
@@ -153,13 +155,16 @@ def make_plan(
     published: tuple[float, str] | None = None,
     not_compiled: str | None = None,
 ) -> RunPlan:
-    """Plan a run with the compiler's results, by stage; raises ConfigError if the recipe does not fit the slice."""
+    """Plan a run on a slice; compiled_steps: the compiler's figures by stage; price, published: as in `plan`.
+
+    not_compiled: why there are no compiler figures, or None. Raises ConfigError if the recipe does not fit the slice.
+    """
     mesh = step.abstract_mesh(recipe, topology)
     planned = step.planned_stages(recipe)
     stages = tuple(_plan_stage(recipe, index, topology, mesh, (compiled_steps or {}).get(index)) for index in planned)
 
     def total(value: Callable[[StagePlan], float]) -> float:
-        """Sum a stage's value over the steps of all stages, interpolated linearly for stages that are not planned."""
+        """Sum a value per step over all steps of the run, interpolated linearly for stages that are not planned."""
         values = np.interp(range(len(recipe.stages)), planned, [value(stage) for stage in stages])
         return float(sum(stage.steps * one for stage, one in zip(recipe.stages, values, strict=True)))
 
@@ -232,8 +237,9 @@ def _plan_stage(
 def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int:
     """Return the bytes that a device sends in a step for gradients and for parameters that `fsdp` splits.
 
-    Gradients are summed over the devices that share the rows, or scattered over `fsdp` and summed over `data`.
-    Parameters that `fsdp` splits are gathered for the forward and the backward pass of every microbatch.
+    Gradients are summed over the devices that share the rows; those that `fsdp` splits are scattered over `fsdp` and
+    summed over `data`. Parameters that `fsdp` splits are gathered for the forward and the backward pass of every
+    microbatch.
     """
     data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
     width = np.dtype(recipe.compute.dtype).itemsize
@@ -256,7 +262,6 @@ def _ring_share(devices: int) -> float:
 def _advice(
     recipe: Recipe, index: int, mesh: jax.sharding.Mesh, memory: StepMemory, chip: Chip, fits: bool | None
 ) -> str:
-    """Return a sentence with the options that reduce the memory of a stage that may not fit."""
     if fits:
         return "neither remat nor fsdp is needed"
     if memory.exact > chip.capacity:

@@ -1,4 +1,4 @@
-"""The collectives of a compiled program, from its text (XLA's HLO)."""
+"""Find the collective operations of a compiled program in its text (XLA's HLO)."""
 
 import math
 import re
@@ -27,7 +27,7 @@ _CALLS = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_co
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """Totals of the collectives of one kind over groups of `group` devices in a step.
+    """Totals of the collectives of one kind, such as all-reduce, over groups of `group` devices in a step.
 
     size: bytes of their results; sent: bytes that a device sends, in the best algorithm on a ring.
     """
@@ -70,7 +70,6 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
 
 
 def _computations(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name and the lines of every computation."""
     name, lines = "", []
     for line in text.splitlines():
         if match := _COMPUTATION.match(line):
@@ -82,7 +81,7 @@ def _computations(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _count_runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
-    """Return how often the program runs each computation, counting the iterations of all loops around it."""
+    """Return how often a program runs each computation in `bodies`, counting the iterations of all loops around it."""
     entry = re.search(r"^ENTRY %?([\w.\-]+)", text, re.MULTILINE)
     runs: dict[str, int] = {}
 
@@ -102,16 +101,16 @@ def _count_runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
 
 
 def _iterations(condition: Iterable[str]) -> int:
-    """Return the iterations of a loop that counts up to a constant, or 1 for any other condition."""
+    """Return the iterations of a loop, given the lines of its condition: the constant it counts up to, or 1."""
     lines = list(condition)
     limits = [match[1] for line in lines if (match := _LIMIT.search(line))]
     return int(limits[0]) if len(limits) == 1 and any("direction=LT" in line for line in lines) else 1
 
 
 def _result_bytes(shape: str, kind: str, start: bool) -> int:
-    """Return the bytes of a collective's results.
+    """Return the bytes of a collective's results from their `shape` in the program's text.
 
-    An asynchronous start, except of all-reduce, returns (operands, results, counters).
+    start: the collective starts asynchronously; then, except for all-reduce, `shape` has (operands, results, counters).
     """
     shapes = [(_BYTES.get(name, 0), sizes) for name, sizes in _ARRAY.findall(shape)]
     arrays = [width * math.prod(int(n) for n in sizes.split(",") if n) for width, sizes in shapes]
@@ -122,7 +121,6 @@ def _result_bytes(shape: str, kind: str, start: bool) -> int:
 
 
 def _group_size(line: str, devices: int) -> int:
-    """Return the number of devices in one group of a collective, in any of HLO's notations."""
     if match := re.search(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}", line):
         sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", match[1])}
         parts = re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", match[2])

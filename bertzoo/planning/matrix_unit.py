@@ -45,7 +45,7 @@ def _count(jaxpr: core.Jaxpr, width: int) -> tuple[int, int]:
 
 
 def _product_sizes(equation: core.JaxprEqn) -> tuple[int, int, int, int]:
-    """Return (number of products, m, k, n) of a dot_general."""
+    """Return (number of products, m, k, n) of the products (m,k)·(k,n) in a dot_general."""
     (contracted, _), (batch, _) = equation.params["dimension_numbers"]
     left, right = (variable.aval.shape for variable in equation.invars)  # type: ignore[attr-defined]
     times, k = (math.prod(left[axis] for axis in axes) for axes in (batch, contracted))
@@ -53,7 +53,7 @@ def _product_sizes(equation: core.JaxprEqn) -> tuple[int, int, int, int]:
 
 
 def _convolution_sizes(equation: core.JaxprEqn) -> tuple[int, int, int, int]:
-    """Return (groups, m, k, n) of a convolution as the product of patches and a kernel, group by group."""
+    """Return (groups, m, k, n) of a convolution: in each group, a product (m,k)·(k,n) of patches and the kernel."""
     numbers, groups = equation.params["dimension_numbers"], equation.params["feature_group_count"]
     kernel, result = equation.invars[1].aval.shape, equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     outputs = kernel[numbers.rhs_spec[0]]

@@ -12,7 +12,7 @@ _LAYER = re.compile(r"\blayers_(\d+)\b")
 
 
 def plan_to_json(name: str, plan: RunPlan) -> dict[str, Any]:
-    """Return all fields of a plan and its computed totals, as JSON data."""
+    """Return all fields of a plan and its computed totals as JSON data; name: that of the config."""
     fields = {"name": name, **dataclasses.asdict(plan), "assumptions": list(ASSUMPTIONS)}
     for stage, stage_fields in zip(plan.stages, fields["stages"], strict=True):
         stage_fields["estimated"]["total"] = stage.estimated.total
@@ -23,7 +23,7 @@ def plan_to_json(name: str, plan: RunPlan) -> dict[str, Any]:
 
 
 def plan_to_text(name: str, plan: RunPlan) -> str:
-    """Return a plan as text for a terminal."""
+    """Return a plan as text for a terminal; name: that of the config."""
     mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items())
     lines = [f"{name} on {plan.topology}: {plan.chips} chips, {plan.devices} devices, mesh {mesh}"]
     lines += [f"  {line}" for line in fold_layers(plan.fallbacks)]
@@ -39,7 +39,7 @@ def plan_to_text(name: str, plan: RunPlan) -> str:
 
 
 def fold_layers(lines: Iterable[str]) -> list[str]:
-    """Merge lines that differ only in the layer's number, as in layers_0,1,2."""
+    """Merge lines that differ only in the number of a layer, which becomes a list such as layers_0,1,2."""
     numbers: dict[str, list[str]] = {}
     for line in lines:
         numbers.setdefault(_LAYER.sub("layers_*", line, count=1), []).extend(_LAYER.findall(line)[:1])
@@ -94,7 +94,6 @@ def _run_lines(plan: RunPlan) -> Iterable[str]:
 
 
 def _duration(best: float, worst: float, kind: str = "") -> str:
-    """Format a range of hours as hours, minutes or seconds."""
     units = {"hours": 1, "minutes": 60, "seconds": 3600}
     unit = next((unit for unit, parts in units.items() if worst * parts >= 1), "seconds")
     return f"{_rounded(best * units[unit])} to {_rounded(worst * units[unit])} {kind}{unit}"

@@ -1,4 +1,4 @@
-"""Count a model's parameters, operations and memory on its Linen module."""
+"""Count a model's parameters, and the operations and memory of its inference, from its Linen module."""
 
 import functools
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A paper's figures for its model: millions of parameters and 10^9 operations; None if not printed."""
+    """Figures that a paper prints for a model: millions of parameters and 10^9 operations; None if not printed."""
 
     paper: str
     params: float | None = None
@@ -82,7 +82,7 @@ PUBLISHED = {
 
 @functools.cache
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
-    """Return the sizes of a model; `params_pretraining` counts what pretraining under `objective` trains."""
+    """Return the sizes of a model; `params_pretraining` counts parameters that pretraining on `objective` trains."""
     whole = objective.build(config, Compute())
     # Without a sentence task, and in replaced token detection, the pooler is not pretrained, but is part of the model.
     alone = isinstance(whole, MaskedObjective) and whole.sentence != "none"

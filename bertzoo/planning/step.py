@@ -1,4 +1,4 @@
-"""The training step of a run for absent devices: its mesh, planned stages and lowered program."""
+"""Lower training steps for devices that are absent: build the mesh, choose the stages to plan, lower their steps."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from bertzoo.train.step import make_train_step
 
 @dataclasses.dataclass(frozen=True)
 class AbsentDevice:
-    """A stand-in for a device, in a mesh of which only the shape is used."""
+    """A stand-in for a device, in a mesh that is used only for its shape."""
 
     id: int
     process_index: int = 0
@@ -26,13 +26,16 @@ class AbsentDevice:
 
 
 def abstract_mesh(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
-    """Return the recipe's mesh over a slice's devices; raises ConfigError if it does not fit the recipe."""
+    """Return the recipe's mesh over a slice's devices.
+
+    Raises ConfigError if the mesh does not fit the devices, a batch or a parameter.
+    """
     devices = [AbsentDevice(index) for index in range(topology.devices)]
     return check_mesh(recipe, sharding.make_mesh(recipe.mesh, devices))
 
 
 def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-    """Return the mesh; raises ConfigError unless it divides each stage's batch, and each parameter or its fallback."""
+    """Return the mesh; raises ConfigError unless it divides every batch, and every parameter or a fallback of it."""
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
     mesh_fallbacks(recipe, mesh)
@@ -40,7 +43,10 @@ def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
 
 
 def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
-    """Describe the fallback of each parameter that the mesh does not divide; raises ConfigError if one has none."""
+    """Return a sentence on each parameter that the mesh does not divide, and on the fallback that is used for it.
+
+    Raises ConfigError if no fallback fits.
+    """
     boxed = states.boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
     if isinstance(recipe, Transfer):
         boxed = {**boxed, "teacher": stage_setups.teacher_of(recipe).shapes()}
@@ -50,13 +56,13 @@ def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
 
 
 def planned_stages(recipe: Recipe) -> list[int]:
-    """Return the indices of stages to plan: the first, middle and last that transfer layers, and all other stages."""
+    """Return the indices of stages to plan: all, but only the first, middle and last of those that transfer layers."""
     groups = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
     return sorted({0, (groups - 1) // 2, groups - 1} if groups else {}) + list(range(groups, len(recipe.stages)))
 
 
 def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
-    """Lower a stage's training step for the mesh's devices, as a run on TPUs does."""
+    """Lower the training step of stage `index` for the mesh's devices, as a run on TPUs does."""
     stage, setup = recipe.stages[index], stage_setups.build_setups(recipe)[index]
     state, group = state_shapes(recipe, index, mesh), staging.schedule_group(recipe.stages, index)
     rows = sharding.batch_sharding(mesh)

@@ -39,14 +39,14 @@ PARAMETERS, TOKENIZER = "parameters.safetensors", "tokenizer"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTables:
-    """The model and head configs in model.toml and in an exported file's JSON."""
+    """Configs of a model and its task head, as stored in model.toml and in the metadata of an exported file."""
 
     model: Model
     head: Head = field(default_factory=NoHead)
 
 
 def read_model(path: Location, tell: Tell = lambda line: None) -> Pretrained:
-    """Read the model at a path or URL; a URL's model is first copied to this machine, which `tell` reports.
+    """Read the model at a path or URL. A model at a URL is first copied to this machine, which `tell` reports.
 
     path: a run, one of its checkpoints, a fine-tuning run (its best seed), a pruning run, a model directory or a
     Hugging Face directory. A TensorFlow 1 checkpoint is named by its directory or by the prefix of its files. Raises
@@ -57,7 +57,7 @@ def read_model(path: Location, tell: Tell = lambda line: None) -> Pretrained:
 
 
 def check_model(path: Location, tell: Tell = lambda line: None) -> None:
-    """Raise UserError unless `read_model` would find a model; reads no parameters, but copies a model behind a URL."""
+    """Raise UserError unless `read_model` would find a model; reads no parameters, but copies a model at a URL."""
     with local_model(path, tell) as (local, _):
         _reader(local)
 
@@ -66,7 +66,8 @@ def check_model(path: Location, tell: Tell = lambda line: None) -> None:
 def local_model(path: Location, tell: Tell = lambda line: None) -> Iterator[tuple[Path, Callable[[str], str]]]:
     """Yield a model's path on this machine, and a function that replaces this path by the model's URL in a text.
 
-    Without a URL, the function returns the text unchanged. UserErrors of the body name the URL.
+    Without a URL, the function returns the text unchanged. UserErrors raised in the with block name the URL instead of
+    the path.
     """
     path = location(path, "the model", "Write :// after the protocol, or copy the model to this machine.")
     if isinstance(path, Path):
@@ -170,7 +171,7 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
 
 
 def head_of(recipe: Checked) -> MaskedLanguageModel | ReplacedTokens:
-    """Return the head of the model that a recipe trains; for replaced token detection, the discriminator's."""
+    """Return the head config of the model that `recipe` trains; for replaced token detection, the discriminator's."""
     if isinstance(recipe.objective, Replaced):
         return ReplacedTokens()
     sentence = recipe.objective.sentence != "none"
@@ -208,7 +209,7 @@ def _read_own(path: Path) -> Pretrained:
 
 
 def write_model(pretrained: Pretrained, directory: Path) -> None:
-    """Write model.toml, the parameters and any tokenizer into an empty directory."""
+    """Write model.toml, parameters.safetensors and, if there is a tokenizer, tokenizer/ into an empty directory."""
     tensors.write_safetensors(pretrained.params, directory / PARAMETERS)
     digest = sha256(directory / PARAMETERS)
     tables = config.plain(ModelTables(model=pretrained.model, head=pretrained.head))

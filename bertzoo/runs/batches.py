@@ -20,23 +20,23 @@ OwnRows = Callable[[int], np.ndarray]  # batch size -> indices of the rows that 
 
 
 def all_rows(batch_size: int) -> np.ndarray:
-    """Return the indices of all rows of a batch."""
+    """Return the indices of all rows of a batch: 0 to `batch_size` - 1."""
     return np.arange(batch_size)
 
 
 def batch_shapes(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shape and dtype of each array in a batch of `rows` rows of stage `index`."""
+    """Return the shape and dtype of each array in a batch of `rows` rows of training stage `index`."""
     stage, sentence = recipe.stages[index], recipe.objective.sentence != "none"
     arrays = array_shapes(rows, stage.max_length, stage.max_predictions, sentence=sentence)
     return {name: jax.ShapeDtypeStruct(*array) for name, array in arrays.items()}
 
 
 class RunBatches:
-    """The training and held-out batches of a recipe; the folder `plans` caches which tokens make up each row.
+    """Training and held-out batches of a run with the config `recipe`.
 
-    workers: processes that build the training batches; 0 builds them in a thread. first: number of stages in earlier
-    parts of a pruning run, so that every stage has its own row order and masks. Raises ConfigError if the tokenizer
-    has more entries than model.vocab_size.
+    plans: folder that caches which tokens make up each row. workers: processes that build the training batches; 0
+    builds them in a thread. first: number of training stages that precede the run in a pruning run, so that each has
+    its own row order and masks. Raises ConfigError if the tokenizer has more entries than model.vocab_size.
     """
 
     def __init__(
@@ -59,7 +59,10 @@ class RunBatches:
         self._by_length: dict[tuple[Split, int], RowPlan] = {}
 
     def plan(self, split: Split, max_length: int) -> RowPlan:
-        """Return the row plan of a split for rows of `max_length` tokens; logs a training plan's warnings once."""
+        """Return which tokens of a split make up each row of at most `max_length` tokens.
+
+        The first call for a training split passes warnings to `warn`, an argument of the class.
+        """
         if (split, max_length) not in self._by_length:
             rows = plan_rows(
                 self.corpus,
@@ -77,7 +80,7 @@ class RunBatches:
         return self._by_length[split, max_length]
 
     def stage(self, index: int, split: Split) -> Batches:
-        """Return the batches of stage `index` from a split; every stage has its own row order and masks."""
+        """Return the batches of training stage `index` from a split; every stage has its own row order and masks."""
         stage = self.recipe.stages[index]
         shares = stage.masking_shares if split == "train" else None
         return Batches(
@@ -92,15 +95,15 @@ class RunBatches:
         )
 
     def check_rows(self) -> None:
-        """Compute the row plans of all stages; raises CorpusError if one has too few training rows for a batch."""
+        """Plan the rows of all training stages; raises CorpusError if a stage has fewer training rows than a batch."""
         for index, stage in enumerate(self.recipe.stages):
             self.stage(index, "train").check_batch_size(stage.batch_size)
             self.stage(index, "heldout")
 
     def train(self, index: int, row: int, own: OwnRows = all_rows) -> Iterator[Batch]:
-        """Yield a stage's training batches, prefetched, from the one that starts at row number `row`.
+        """Yield the training batches of stage `index`, prefetched, from the batch that starts at row number `row`.
 
-        own(batch size): indices of the batch's rows that this process reads.
+        own: maps the batch size to the indices of the batch's rows that this process reads.
         """
         stage, batches = self.recipe.stages[index], self.stage(index, "train")
         rows, start = own(stage.batch_size), row // stage.batch_size
@@ -109,9 +112,9 @@ class RunBatches:
         return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=PREFETCH)
 
     def heldout(self, index: int, rows: int, shards: int, own: OwnRows = all_rows) -> Iterator[Batch]:
-        """Yield batches of held-out rows, about `rows` rows in total or all if there are fewer.
+        """Yield held-out batches of stage `index`: about `rows` rows in total, or all if there are fewer.
 
-        Every call yields equal batches. shards: number of devices that a batch is split over; own: as in `train`.
+        Repeated calls yield the same batches. shards: number of devices that a batch is split over; own: as in `train`.
         """
         stage, batches = self.recipe.stages[index], self.stage(index, "heldout")
         size = min(stage.batch_size // stage.accumulate, -(-min(rows, batches.rows) // shards) * shards)
@@ -121,5 +124,5 @@ class RunBatches:
         return (batches.batch(step, size, own(size)) for step in range(min(-(-rows // size), batches.rows // size)))
 
     def describe(self, index: int, row: int, rows: int) -> list[str]:
-        """Return a line for each of the `rows` rows of the training batch that starts at row number `row`."""
+        """Return a line on each row of a training batch of stage `index`: `rows` rows, the first with number `row`."""
         return self.stage(index, "train").describe(row // rows, rows)

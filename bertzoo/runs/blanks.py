@@ -21,7 +21,7 @@ TOP = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Blank:
-    """The likeliest tokens for one blank with their probabilities, the likeliest first."""
+    """The likeliest tokens for one [MASK] and their probabilities, in descending order."""
 
     tokens: tuple[str, ...]
     probabilities: tuple[float, ...]
@@ -31,9 +31,9 @@ class Blank:
 class BlankFiller:
     """A masked language model that fills blanks.
 
-    path: its name in errors. longest: maximum tokens of a row. masked_logits: maps `input_ids`, `token_type_ids`,
-    `attention_mask` (1,L) and `masked_positions` (1,P), all int32, to logits (1,P,V). V may exceed the tokenizer's
-    entries.
+    path: name of the model in errors. longest: maximum number of tokens, L. masked_logits: maps `input_ids`,
+    `token_type_ids`, `attention_mask` (1,L) and the positions of P blanks, `masked_positions` (1,P), all int32, to
+    logits (1,P,V). V may exceed the tokenizer's vocabulary.
     """
 
     path: Path | str
@@ -84,7 +84,10 @@ class BlankFiller:
         ]
 
     def records(self, texts: Sequence[str], top: int | None = None) -> list[dict[str, Any]]:
-        """Return {"text": …, "blanks": [{token: probability}, …]} for every text, with one dict per blank."""
+        """Return {"text": …, "blanks": [{token: probability}, …]} for every text.
+
+        Each blank has a dict of the `top` likeliest tokens.
+        """
         filled = [self.fill(text, TOP if top is None else top) for text in texts]
         return [
             {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
@@ -93,7 +96,7 @@ class BlankFiller:
 
 
 def run_filler(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> BlankFiller:
-    """Return the blank filler of a pretraining run at a checkpoint; replaced token detection uses its generator."""
+    """Return a blank filler that uses a run's checkpoint; in replaced token detection, it uses the generator."""
     loaded = load_run(path, which)
     compute = jax.jit(loaded.objective.masked_logits)
     return BlankFiller(
@@ -105,7 +108,7 @@ def run_filler(path: Path | str, which: Literal["latest", "best"] | int = "lates
 
 
 def model_filler(pretrained: Pretrained) -> BlankFiller | None:
-    """Return the blank filler of a model, or None if it lacks a tokenizer or any masked language model head."""
+    """Return a blank filler for the model, or None if it lacks a tokenizer or a masked language model head."""
     masked = pretrained.others.get("masked", pretrained)
     if not isinstance(masked.head, MaskedLanguageModel) or masked.tokenizer is None:
         return None

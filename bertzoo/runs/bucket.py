@@ -1,8 +1,8 @@
-"""Keep the small files of a run in a bucket: write them to a local folder and upload each as a whole.
+"""Keep the small files of a run in a cloud bucket: write them to a local folder and upload each as a whole.
 
 A bucket has neither append nor locks. So `metrics.jsonl` is uploaded before every checkpoint, after events and every 30
-seconds. A run that starts writes an owner mark and checks it before every save. If two processes open the same run, the
-later one continues.
+seconds. A process that opens a run writes its id into `.owner.json`, the owner mark, and checks the mark before every
+save. If two processes open the same run, the later one continues.
 """
 
 import contextlib
@@ -41,7 +41,10 @@ _SHARE = 20  # uploads take at most 1/20 of the time
 
 
 class Bucket:
-    """A run's folder in a bucket, and copies of small files in a temporary directory until `take`, then in `local`."""
+    """A run's folder in a bucket, and local copies of its small files in `directory`.
+
+    `directory` is temporary until `take`, and then `local`, which outlives the process.
+    """
 
     def __init__(self, url: str):
         self.folder = RemoteFolder.at(url)
@@ -58,7 +61,7 @@ class Bucket:
         check_vacant(self.folder.url, self.folder.file_sizes(), [FILES[0], OWNER], leftovers)
 
     def fetch(self, names: Iterable[str] = FILES) -> None:
-        """Download the named files; delete the local copies of those that the bucket lacks."""
+        """Download the named files into `directory`; delete local copies of files that the bucket lacks."""
         for name in names:
             here = self.directory / name
             if not self.folder.has_file(name):
@@ -71,7 +74,10 @@ class Bucket:
                 here.write_bytes(data)
 
     def take(self) -> str:
-        """Make this process the run's owner, with `local` as its directory; return the id of the owner mark."""
+        """Make this process the run's owner, which .owner.json names; return the owner's id.
+
+        From then on, `directory` is `local`.
+        """
         self.directory = self.local
         self.directory.mkdir(parents=True, exist_ok=True)
         if not self.folder.has_file(FILES[0]):  # the local files belong to another run of this name
@@ -85,13 +91,13 @@ class Bucket:
         return owner["id"]
 
     def owner(self) -> dict[str, Any]:
-        """Return the owner mark (id, host, since), or {} if it is missing or damaged."""
+        """Return the contents of .owner.json (id, host and start of the owner), or {} if it is missing or damaged."""
         with contextlib.suppress(ValueError):
             return parse_json(self.folder.read_bytes(OWNER), _OWNER) if self.folder.has_file(OWNER) else {}
         return {}
 
     def check_owner(self) -> None:
-        """Raise UserError unless this process still owns the run."""
+        """Raise UserError if another process has taken over the run, or its folder was deleted."""
         if self.folder.has_file(OWNER) and self.folder.read_bytes(OWNER) == self._mark:
             return
         owner = self.owner()
@@ -114,13 +120,13 @@ class Bucket:
                 self._sent[name] = state
 
     def before_a_save(self) -> None:
-        """Upload changed files, so that metrics precede their checkpoint; raises UserError if the owner changed."""
+        """Upload changed files before a checkpoint is saved; raises UserError if the run has another owner by now."""
         self.check_owner()
         self.send()
 
 
 class Sender:
-    """A reporter that uploads the other reporters' files, after events and at intervals."""
+    """A reporter that uploads the files which the other reporters write, after events and at intervals."""
 
     def __init__(self, bucket: Bucket):
         self._bucket, self._due = bucket, 0.0

@@ -1,4 +1,4 @@
-"""Show attention maps on text: one model's, a teacher's and a student's side by side, or averages."""
+"""Report attention maps on text: those of one model, of a teacher and a student side by side, or averages."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,10 @@ class InspectedText:
 
 @dataclass
 class AttentionReport:
-    """Heat maps (`blocks`), the tokens that label their axes or None, and the numbers as JSON and as text lines."""
+    """A report on attention: heat maps (`blocks`), and measured numbers as JSON (`document`) and text (`lines`).
+
+    tokens: labels of the maps' axes, or None.
+    """
 
     blocks: list[list[Strip]]
     tokens: list[str] | None
@@ -54,7 +57,10 @@ class AttentionReport:
 
 
 def open_models(path: str, teacher: str | None) -> dict[str, Pretrained]:
-    """Return the models by role; raises UserError if one has no tokenizer or the two tokenizers differ."""
+    """Read the models; return {"model": …} or, with a teacher, {"teacher": …, "student": …}.
+
+    path: the model or the student. Raises UserError if a model has no tokenizer or the two tokenizers differ.
+    """
     student = _read_model(path)
     if teacher is None:
         return {"model": student}
@@ -81,7 +87,10 @@ def _check_vocabulary(model: Pretrained, tokenizer: Tokenizer | None, origin: st
 
 
 def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
-    """Encode every text as a row [CLS] text [SEP]; raises UserError if a text has no tokens."""
+    """Encode every text as a row [CLS] text [SEP] with the model's tokenizer.
+
+    Raises UserError if a text has no tokens.
+    """
     assert model.tokenizer
     specials, rows = model.tokenizer.specials, []
     for text, ids in zip(texts, model.tokenizer.encode_batch(texts), strict=True):
@@ -95,9 +104,10 @@ def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
 
 
 def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, count: int) -> InspectedText:
-    """Return `count` unmasked held-out rows of the first stage of the run at `path`, by default the model's own run.
+    """Return `count` held-out rows, unmasked, of the first training stage of a run.
 
-    corpus_path: where the run's corpus is, if it has moved. Raises UserError if there is no run, or too few rows in it.
+    path: the run, by default the one that `model` was read from. corpus_path: where the run's corpus is, if it has
+    moved. Raises UserError if there is no run, or if it has too few rows.
     """
     if path is None and model.source.get("format") != "run":
         raise UserError(
@@ -123,9 +133,10 @@ def _tokens(tokenizer: Tokenizer, row: UnpaddedRow) -> list[str]:
 
 
 def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -> dict[str, list[int]]:
-    """Return by role the numbers of the layers to show, counted from 1.
+    """Return {role: numbers of the layers to show, counted from 1}; the roles are the keys of `models`.
 
-    Without pairs, these are LAYERS, or all if `averaged`. Unless `averaged`, the two layers of a pair have equal index.
+    Without pairs, the layers are LAYERS, or all if `averaged`. Unless `averaged`, the i-th layers of teacher and
+    student form a pair.
     """
     counts = {role: pretrained.model.layers for role, pretrained in models.items()}
     if pairs is None and averaged:
@@ -138,9 +149,9 @@ def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -
 
 
 def compare_heads(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
-    """Report the map of every head of the layers on the first row.
+    """Report the attention map of every head of `layers` on the first row.
 
-    With a teacher, also match the two models' heads by their divergences on all rows.
+    With a teacher, also match the two models' heads by their divergences, averaged over all rows.
     """
     maps = zip(*(attentions(model, text.rows, layers[role]) for role, model in models.items()), strict=True)
     first = next(maps)
@@ -186,7 +197,6 @@ def _matching_as_json(layers: Sequence[int], matching: Matching) -> dict[str, An
 
 
 def _matching_as_text(layers: Sequence[int], matching: Matching) -> list[str]:
-    """Format the divergence of every pair of heads, starred if matched, and the means of matched and of all pairs."""
     divergence = matching.divergence_GH
     lines = [
         f"Teacher's layer {layers[0]} (down) and student's layer {layers[1]} (across), * the best matching of heads:",
@@ -203,7 +213,10 @@ def _matching_as_text(layers: Sequence[int], matching: Matching) -> list[str]:
 
 
 def average_maps(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
-    """Report the average map of each model and its share of attention near the diagonal."""
+    """Report each model's attention map, averaged over heads, layers and rows.
+
+    Also reports the share of attention within NEAR tokens of the query.
+    """
     panels: list[Panel] = []
     report = AttentionReport([[Strip("", panels)]], text.tokens if len(text.rows) == 1 else None, {})
     for role, model in models.items():

@@ -1,4 +1,4 @@
-"""Build a training job from a recipe, its batches and its directory, and run it."""
+"""Train a run: build the job of `train.loop` from the run's config, batches and directory, and run it."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from bertzoo.train.stages import locate, stage_of
 
 
 def make_mesh(recipe: Recipe) -> jax.sharding.Mesh:
-    """Return the mesh of all devices; raises ConfigError if batches or parameters do not divide over them."""
+    """Return the device mesh of `recipe`; raises ConfigError if batches or parameters do not divide over it."""
     mesh = sharding.make_mesh(recipe.mesh)
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
@@ -29,7 +29,7 @@ def make_mesh(recipe: Recipe) -> jax.sharding.Mesh:
 
 
 def check_checkpoint(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh) -> None:
-    """Raise CheckpointError if the run's newest checkpoint does not fit the recipe's model and optimiser."""
+    """Raise CheckpointError if the run's newest checkpoint does not fit the model and the optimiser in `recipe`."""
     step = run.latest()
     if step is None:
         return
@@ -48,12 +48,12 @@ def train(
     console: bool = True,
     where: Callable[[int], str] | None = None,
 ) -> int:
-    """Train from the newest checkpoint to the end and return the number of steps done; raises as `loop.run` does.
+    """Train from the newest checkpoint to the end and return the number of steps done; raises as `train.loop.run` does.
 
     start: initial parameters for a run without a checkpoint, and frozen parameters. until: step to pause after. setups:
-    replace the recipe's stage setups. followed: whether another run follows. console: print progress to standard error.
-    where: returns a stage's config key for advice; by default `recipe.where`. Only process 0 writes other files than
-    checkpoints.
+    losses and optimisers of the stages, by default those of `recipe`. followed: whether another run follows. console:
+    print progress to standard error. where: maps a stage's index to the config key that advice names; by default
+    `recipe.where`. Only process 0 writes files other than checkpoints.
     """
 
     def begin() -> None:

@@ -1,4 +1,4 @@
-"""Find the kind of run that a config file describes."""
+"""Find what kind of run a config file describes: pretraining, transfer, fine-tuning or pruning."""
 
 import contextlib
 from pathlib import Path
@@ -16,7 +16,7 @@ MARKS: dict[str, Kind] = {"teacher": "transfer", "epochs": "finetune", "weigh": 
 
 
 def kind_of(*files: str | Path) -> Kind:
-    """Return the kind of config that files (paths or names of shipped configs) describe together.
+    """Return the kind of run that config files (paths or names of shipped configs) describe together.
 
     Skips unreadable files, for which the loader raises an error later.
     """
@@ -30,7 +30,10 @@ def kind_of(*files: str | Path) -> Kind:
 
 
 def recipe_class(*files: str | Path) -> type[Recipe]:
-    """Return the class of the config of one run, Pretrain or Transfer; raises ConfigError for any other kind."""
+    """Return the class of a run's config, Pretrain or Transfer.
+
+    Raises ConfigError if the files describe another kind of run.
+    """
     match kind_of(*files):
         case "pretrain":
             return Pretrain
@@ -44,5 +47,5 @@ def recipe_class(*files: str | Path) -> type[Recipe]:
 
 
 def shipped(kind: Kind) -> list[str]:
-    """Return the names of the shipped configs of a kind."""
+    """Return the names of the package's configs that describe a kind of run."""
     return [name for name, path in config.shipped().items() if kind_of(path) == kind]

@@ -28,7 +28,8 @@ from bertzoo.train.step import make_eval_step
 class LoadedRun:
     """A run with the parameters of one checkpoint, on one device.
 
-    `objective` and `params` exclude padding rows of the vocabulary and a student's teacher.
+    `objective` and `params` have no padding rows of the vocabulary. For a student, they are its own, without the
+    teacher.
     """
 
     recipe: Recipe
@@ -40,7 +41,10 @@ class LoadedRun:
 
 
 def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> LoadedRun:
-    """Load a checkpoint of a run, or of a pruning run's last iteration; raises UserError if there is none."""
+    """Load a run, or a pruning run's last iteration, at its "latest" or "best" checkpoint or at that of a step.
+
+    Raises UserError if there is no such run or checkpoint.
+    """
     run = RunDirectory(path)
     if run.bucket is None and kind_of(run.config) == "prune":
         iterations = config.read_toml(run.config, {"cut": {"iterations": int}})["cut"]["iterations"]
@@ -63,7 +67,10 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
 
 
 def heldout_means(loaded: LoadedRun, corpus: Corpus, stage: int) -> tuple[int, dict[str, float]]:
-    """Return the number of held-out rows at a stage's length, and the means of the losses and metrics over them."""
+    """Return the number of held-out rows, and the means of losses and metrics over them.
+
+    stage: index of the training stage whose row length applies.
+    """
     batches = RunBatches(loaded.recipe, corpus, loaded.run.plans, lambda warning: None)
     rows = batches.stage(stage, "heldout").rows
     step, totals = make_eval_step(loaded.objective), Totals()
@@ -73,7 +80,7 @@ def heldout_means(loaded: LoadedRun, corpus: Corpus, stage: int) -> tuple[int, d
 
 
 def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None = None) -> dict[str, Any]:
-    """Return losses (nats) and metrics over all held-out rows of a stage's length, and the unigram entropy.
+    """Return losses (nats) and metrics over all held-out rows of a training stage's length, and the unigram entropy.
 
     corpus: where the run's corpus is, if it has moved. stage: index of a stage, by default the last. Raises UserError
     if the stage or the corpus does not belong to the run.

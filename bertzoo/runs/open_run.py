@@ -1,7 +1,7 @@
 """Run pretraining or knowledge transfer from the config to the last step.
 
-Checks the config and the devices, then opens the corpus, builds the batches and starts the loop. With several
-processes, each calls the same function.
+Checks the config and the devices, then opens the corpus, builds the batches and starts the loop. In a run of several
+processes, every process calls `pretrain` or `transfer`.
 """
 
 import contextlib
@@ -39,8 +39,8 @@ class Options:
 
     corpus: where a resumed run's corpus is, if it has moved. workers: processes that tokenise; 0 uses one per core.
     batch_workers: processes that build batches; 0 uses a thread. tell: receives each line for the user. progress:
-    returns a context manager whose value, if not None, is called with (pieces tokenised, bytes read). console: print
-    progress to standard error.
+    returns a context manager whose value, if not None, is called with (pieces of text tokenised, bytes read). console:
+    print progress to standard error.
     """
 
     corpus: str | None = None
@@ -59,8 +59,8 @@ class Options:
 def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, options: Options) -> int:
     """Start or resume a pretraining run, train to the end, and return the number of steps done.
 
-    origin: the model that a new run starts from. Raises UserError if the config does not fit the run, origin, corpus or
-    devices, and Stopped after a signal.
+    origin: path or URL of the model that a new run starts from. Raises UserError if the config does not fit the run,
+    origin, corpus or devices, and Stopped after a signal.
     """
     run, tell = RunDirectory(run_dir), options.tell_once
     if origin is not None:
@@ -115,7 +115,7 @@ def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> N
 
 
 def check_model(path: Location, options: Options) -> None:
-    """Raise UserError in every process if process 0 finds no model; each machine copies a model behind a URL."""
+    """Raise UserError in every process if process 0 finds no model at `path`; every machine copies a model at a URL."""
     hosts.share("the model", lambda: any_model.check_model(path, options.tell), timeout=_DAY)
     if not hosts.is_first():
         any_model.check_model(path, options.tell)
@@ -125,8 +125,8 @@ def check_model(path: Location, options: Options) -> None:
 def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:
     """Open the corpus of a run; process 0 tokenises it first if necessary.
 
-    A run with a checkpoint reads the corpus that it began with. vocabulary: the tokenizer that the corpus must have.
-    Raises UserError if processes find different corpora.
+    A run with a checkpoint reads the corpus that it began with. vocabulary: the tokenizer that the corpus must have, or
+    None. Raises UserError if processes find different corpora.
     """
     begun = run.latest() is not None
     if options.corpus and not begun:
@@ -176,9 +176,9 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
 
 
 def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
-    """Yield warnings if many rows of the model's word table stay untrained.
+    """Yield warnings if many rows of the word embedding would stay untrained.
 
-    rows: model.vocab_size. advise: name options that avoid this, which apply only if the run trains its own tokenizer.
+    rows: model.vocab_size. advise: also name options that avoid the problem, if the run trains its own tokenizer.
     """
     entries, occurring = corpus.tokenizer.vocab_size, corpus.manifest.splits["train"].entries
     if entries < _FEW_ENTRIES * rows:
@@ -197,7 +197,10 @@ def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
 def _checked_devices(
     recipe: Recipe, run: RunDirectory, tell: Callable[[str], None], origin: Location | None = None
 ) -> jax.sharding.Mesh:
-    """Check the config against run and devices before tokenising, which may take hours, and return the mesh."""
+    """Return the device mesh; raises an error if the config does not fit the run's directory or the devices.
+
+    Passes config changes since the run's start to `tell`. Called before tokenising, which may take hours.
+    """
     for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
         tell(f"changed since the run started: {line}")
     mesh = job.make_mesh(recipe)
@@ -210,9 +213,9 @@ def _checked_devices(
 def _warm_start(
     run: RunDirectory, recipe: Pretrain, origin: Location | None, tell: Callable[[str], None]
 ) -> tuple[WarmStart | None, Tokenizer | None]:
-    """Return the warm start from the model `origin`, and its tokenizer; both are None without an origin.
+    """Return the initial parameters and the tokenizer that the run takes from the model `origin`, or (None, None).
 
-    The warm start is also None if the run has a checkpoint.
+    The parameters are also None if the run has a checkpoint.
     """
     if hosts.share("the newest checkpoint", run.latest) is not None:
         return None, None if origin is None else run.tokenizer()
@@ -229,7 +232,10 @@ def _warm_start(
 
 
 def _check_same_everywhere(record: dict[str, Any], label: str, path: Location) -> None:
-    """Raise UserError if the model at `path` has other parameters in this process than in process 0."""
+    """Raise UserError if the parameters read from `path` differ between this process and process 0.
+
+    record: run.json's entry, with the parameters' hash. label: names the check if a process is lost.
+    """
     digest = record["parameters_sha256"]
     first = hosts.share(label, lambda: digest)
     if digest != first:
@@ -244,7 +250,7 @@ def _batches(recipe: Recipe, run: RunDirectory, vocabulary: Tokenizer | None, op
 
 
 def _teacher(teacher_path: Location | None, run: RunDirectory) -> tuple[str, dict | None]:
-    """Return the teacher's path and its record in run.json, which is None for a run without a checkpoint."""
+    """Return the teacher's path, and the entry of run.json about the teacher or, without a checkpoint, None."""
     record = None
     if run.latest() is not None:
         run.fetch()
@@ -257,7 +263,10 @@ def _teacher(teacher_path: Location | None, run: RunDirectory) -> tuple[str, dic
 
 
 def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) -> int | None:
-    """Return the step to stop after, or None; raises UserError if the run's next stage is not in the range `stages`."""
+    """Return the step to stop after, or None without `stages`.
+
+    Raises UserError if the run's next training stage is not in the range `stages` (first, last).
+    """
     if stages is None:
         return None
     first, last = stages

@@ -1,4 +1,4 @@
-"""The config of a pretraining run, and checks that span several of its tables."""
+"""The config of a pretraining run, and checks that span several of the config's tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,12 +36,12 @@ class Pretrain:
         check_tables(self, [self.optimizer] * len(self.stages))
 
     def where(self, index: int) -> str:
-        """Return the config key of stage `index`."""
+        """Return the config key of training stage `index`, such as stages.0."""
         return f"stages.{index}"
 
 
 class Checked(Protocol):
-    """The attributes that the configs of all runs share."""
+    """The attributes that the configs of pretraining, transfer and pruning share."""
 
     @property
     def seed(self) -> int: ...
@@ -59,7 +59,7 @@ class Checked(Protocol):
 
 
 def check_tables(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
-    """Raise ConfigError if tables of a run's config contradict one another; optimizers: one for each stage."""
+    """Raise ConfigError if tables of a run's config contradict one another; optimizers: one for each training stage."""
     if not 0 <= recipe.seed < 2**63:
         raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1. Use a number in that range.")
     stages.validate(recipe.stages, recipe.where)

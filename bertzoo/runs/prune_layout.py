@@ -4,31 +4,34 @@ from pathlib import Path
 from typing import Literal
 
 MODEL, RECIPE = "model", "pruned.toml"  # the pruned model, and a config that trains it further
-TABLE = "latency.json"  # the latency table of a budget in milliseconds
+TABLE = "latency.json"  # latencies of model parts; only with a budget in milliseconds
 _ITERATIONS = "iterations"
 
 
 def part(run: Path, iteration: int, name: Literal["weigh", "tune"]) -> Path:
-    """Return the directory of the run that trains scores ("weigh") or fine-tunes ("tune") in iteration 1, 2, …"""
+    """Return the directory of a training run inside the pruning run `run`, in iteration 1, 2, …
+
+    "weigh" trains the scores that decide what to cut; "tune" trains the model after the cut.
+    """
     return run / _ITERATIONS / f"{iteration}-{name}"
 
 
 def cut_file(run: Path, iteration: int) -> Path:
-    """Return the path of the JSON record of an iteration's cut."""
+    """Return the path of the JSON file that records what an iteration cuts from the model."""
     return run / _ITERATIONS / f"{iteration}-cut.json"
 
 
 def parts(run: Path) -> list[Path]:
-    """Return the directories of the runs that have begun, by iteration, "weigh" before "tune"."""
+    """Return the directories of a pruning run's training runs that have begun, by iteration, "weigh" before "tune"."""
     folders = [path for path in (run / _ITERATIONS).glob("*-*") if path.is_dir()]
     return sorted(folders, key=lambda path: (int(path.name.split("-")[0]), not path.name.endswith("weigh")))
 
 
 def format_amount(part: float, whole: float) -> str:
-    """Format `part` of a model's cost `whole`: as a count if `whole` is an integer, else as milliseconds."""
+    """Format `part` of the cost `whole`: as a count if `whole` is an integer, else as milliseconds."""
     return f"{part:,.0f}" if isinstance(whole, int) else f"{part:,.3f}"
 
 
 def cut_files(run: Path) -> list[Path]:
-    """Return the paths of all cut records, by iteration."""
+    """Return the paths of all existing cut records (see `cut_file`), by iteration."""
     return sorted((run / _ITERATIONS).glob("*-cut.json"), key=lambda path: int(path.name.split("-")[0]))

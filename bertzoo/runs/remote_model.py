@@ -1,4 +1,4 @@
-"""Copy a model behind a URL to the user's cache: only the files that `any_model.read_model` reads."""
+"""Copy a model at a URL to the user's cache: only the files that `any_model.read_model` reads."""
 
 import hashlib
 import shutil
@@ -28,9 +28,10 @@ _UNREAD = (".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".pt", ".pth", ".gguf",
 
 
 class ModelCopy(NamedTuple):
-    """A model's copy on this machine.
+    """A copy, on this machine, of a model at a URL.
 
-    directory: the copy of the folder `url`. inside: the model's path in that folder, "." if it is the folder itself.
+    directory: copy of the folder at `url`. inside: path of the model in the folder, "." if the folder itself is the
+    model.
     """
 
     directory: Path
@@ -43,17 +44,17 @@ class ModelCopy(NamedTuple):
         return self.directory / self.inside
 
     def rename(self, text: str) -> str:
-        """Return a text with the copy's path replaced by its URL."""
+        """Return `text` with `url` in place of the path `directory`."""
         return text.replace(str(self.directory), self.url)
 
 
 @contextmanager
 def local_copy(url: str, tell: Tell) -> Iterator[ModelCopy]:
-    """Copy the new and changed files of the model behind a URL, and yield the copy.
+    """Copy the new and changed files of the model at `url`, and yield the copy.
 
-    Other processes of this machine wait until this one leaves the context. A failed or killed copy leaves nothing that
-    looks complete. Raises UserError if there is no model, the URL cannot be read, the disk is too small, or the model
-    changes while it is copied.
+    Other processes of this machine that need the copy wait until the with block ends. An interrupted copy is never
+    taken for a complete one. Raises UserError if there is no model, the URL cannot be read, the disk is too small, or
+    the model changes while it is copied.
     """
     folder, inside, tree = _find(url)
     home = paths.cache_folder("models") / hashlib.sha256(url.encode()).hexdigest()[:32]
@@ -63,7 +64,7 @@ def local_copy(url: str, tell: Tell) -> Iterator[ModelCopy]:
 
 
 def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
-    """Return the folder that holds a model, the model's path in it, and the files to copy."""
+    """Return the remote folder that holds the model at `url`, the model's path in the folder, and the files to copy."""
     parent, _, name = url.rpartition("/")
     if name.isdecimal() and parent.endswith(f"/{_CHECKPOINTS}"):
         folder = RemoteFolder.at(parent.removesuffix(f"/{_CHECKPOINTS}"))
@@ -86,7 +87,7 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
 
 
 def _is_complete(tree: Tree, step: str) -> bool:
-    """Return whether a checkpoint has orbax's marker or, if it was copied from a disk, its manifest."""
+    """Return whether the checkpoint of `step` has orbax's commit marker or, if copied from a disk, a manifest."""
     return bool({f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}", f"{_CHECKPOINTS}/{step}/{restore.COMMITTED}"} & tree.keys())
 
 
@@ -95,7 +96,7 @@ def _is_index(path: str) -> bool:
 
 
 def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
-    """Return the newest complete checkpoint's step, and the best seed of a fine-tuning run; each is None if absent."""
+    """Return the newest complete checkpoint's step and the best seed of a fine-tuning run; each is None if absent."""
     steps = {path.split("/")[1] for path in tree if path.startswith(f"{_CHECKPOINTS}/") and path.count("/") > 1}
     complete = [step for step in steps if step.isdecimal() and _is_complete(tree, step)]
     best = None
@@ -106,9 +107,10 @@ def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
 
 
 def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
-    """Return the files that a reader opens.
+    """Return the files of `tree` that are needed to read the model.
 
-    Of a run's checkpoints, only the one of `step`, without optimiser state; of a fine-tuning run's seeds, only `best`.
+    Of the checkpoints, only that of `step` is needed, without optimiser state; of a fine-tuning run's seeds, only
+    `best`.
     """
     folders = [f"{TOKENIZER}/", f"{prune_layout.MODEL}/"]
     folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"seed-{best}/model/"] * (best is not None)
@@ -124,7 +126,7 @@ def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
 
 
 def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell) -> None:
-    """Update the copy in `home` to the files of `tree`: download new and changed ones, delete all others."""
+    """Make the copy in `home` equal to the remote files in `tree`: download new and changed ones, delete all others."""
     files, before = home / "files", {}
     with suppress(OSError, ValueError):
         before = read_json(home / _RECORD, {"files": {str: list}})["files"]

@@ -44,7 +44,7 @@ _PATIENCE = 90  # seconds until a network file system shows a new file or releas
 
 
 class RunDirectory:
-    """The directory of a run, on disk or behind gs://, which need not exist yet, and the paths in it.
+    """The directory of a run, on disk or in a bucket (gs://), and the paths in it. The directory need not exist yet.
 
     For a run in a bucket, `path` is a local directory with copies of the small files (runs/bucket.py).
     """
@@ -82,7 +82,7 @@ class RunDirectory:
         return self.path / "tensorboard"
 
     def fetch(self) -> None:
-        """Download the small files of a run in a bucket."""
+        """Download the small files of a run in a bucket; does nothing for a run on disk."""
         if self.bucket is not None:
             self.bucket.fetch()
 
@@ -98,8 +98,8 @@ class RunDirectory:
     def changes(self, recipe: Recipe, origin: Location | None = None) -> list[str]:
         """Return a line for each difference between `recipe` and the run's saved config.
 
-        origin: the model that the run is to start from. Raises ConfigError if a run with a checkpoint changes a key in
-        FIXED or rows already read.
+        origin: the model that the run is to start from. Raises ConfigError if the run has a checkpoint and a difference
+        would change a key in FIXED or rows already read.
         """
         if not self.config.exists():
             return []
@@ -125,7 +125,7 @@ class RunDirectory:
         return max(restore.steps_in(self.checkpoints), default=None)
 
     def write_config(self, recipe: Any) -> None:
-        """Write the resolved config, and upload it for a run in a bucket."""
+        """Write the config `recipe`, with all defaults, into the directory; uploads it if the run is in a bucket."""
         atomic.write_bytes(self.config, config.dump(recipe).encode())
         if self.bucket is not None:
             self.bucket.send()
@@ -135,7 +135,7 @@ class RunDirectory:
         return provenance.read_run_json(self.path, self.name)
 
     def origin(self, key: str) -> dict[str, Any] | None:
-        """Return the record under a key of run.json: "from" (the initial model) or "teacher"; None if absent."""
+        """Return run.json's record of another model: "from" (the initial model) or "teacher"; None if there is none."""
         return self.provenance().get(key)
 
     def write_provenance(
@@ -176,9 +176,9 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the directory against other processes; the lock also ends with this process.
+        """Lock the directory against other processes in a with block; the lock also ends with this process.
 
-        If the body raises before it writes a file, the lock file and new directories are removed.
+        If the block raises before it writes a file, the lock file and new directories are removed.
         """
         home = self.path if self.bucket is None else self.bucket.local  # a bucket has no locks
         if home.exists() and not home.is_dir():
@@ -206,7 +206,7 @@ class RunDirectory:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Lock the directory in process 0; raises UserError in a process that sees another directory."""
+        """Lock the directory in process 0; raises UserError in a process whose path names another directory."""
         with ExitStack() as stack:
 
             def hold() -> str:
@@ -239,10 +239,9 @@ class RunDirectory:
 
 
 def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
-    """Return the config changes that would shift rows already read.
+    """Return lines on config changes that would alter which rows the first `done` steps have read.
 
-    These are changes to the batches of stages that have begun, and to the steps of stages before the newest. done:
-    number of steps done.
+    These are changes to the batches of training stages that have begun, and to the steps of stages before the newest.
     """
     index, inside = locate(old.stages, done)
     begun, newest = index + bool(inside), stage_of(old.stages, done)

@@ -1,4 +1,4 @@
-"""Build the objective, optimiser and learning rates of each stage of a recipe, and the teacher's modules."""
+"""Build the objective, optimiser and learning rates of each training stage, and the modules of a teacher."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ BELOW_LAYERS = ("embedding/", "encoder/projection/")
 
 @functools.lru_cache(maxsize=4)
 def build_setups(recipe: Recipe) -> tuple[StageSetup, ...]:
-    """Return the setups of a recipe's stages; raises ConfigError if its models cannot be built."""
+    """Return the objective and the optimiser of each training stage; raises ConfigError if a model cannot be built."""
     if isinstance(recipe, Pretrain):
         objective = recipe.objective.build(recipe.model, recipe.compute)
         return (StageSetup(objective=objective, optimizer=recipe.optimizer),) * len(recipe.stages)
@@ -39,7 +39,7 @@ def build_setups(recipe: Recipe) -> tuple[StageSetup, ...]:
 
 
 def gradient_function(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
-    """Return the function (params, frozen, batch) -> gradients that a stage computes."""
+    """Return the function (params, frozen, batch) -> gradients of training stage `index`, with a fixed random key."""
     setup = build_setups(recipe)[index]
 
     def function(params: Any, frozen: Any, batch: Any) -> Any:
@@ -49,10 +49,10 @@ def gradient_function(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], A
 
 
 def model_flops(recipe: Recipe, index: int) -> int:
-    """Return the FLOPs of matrix products for one row of a stage, forward and backward, without recomputation.
+    """Return the FLOPs of matrix products for one row of training stage `index`, without recomputation.
 
-    The backward pass has two matrix products for each one in the forward pass, except in the teacher and below the
-    first trained parameter.
+    They include the backward pass: two matrix products for each one in the forward pass, except in the teacher and
+    below the first trained parameter.
     """
     recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
     objective, batch = build_setups(recipe)[index].objective, batch_shapes(recipe, index)
@@ -81,7 +81,7 @@ def teacher_of(recipe: Transfer) -> Teacher:
 def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> Any:
     """Return shapes, dtypes and, if there is a mesh, shardings of the teacher's parameters.
 
-    Raises as `sharding.shardings` does.
+    Raises the errors of `train.sharding.shardings`.
     """
     boxed, dtype = teacher_of(recipe).shapes(), jnp.dtype(recipe.knowledge.dtype)
     if mesh is None:
@@ -95,9 +95,9 @@ def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> A
 
 @functools.lru_cache(maxsize=4)
 def copied_names(recipe: Transfer) -> tuple[str, ...]:
-    """Return the paths of parameters to copy from the teacher: outside layers, with equal path, shape and module class.
+    """Return the paths of the student's parameters to copy from the teacher, or () if knowledge.copy is false.
 
-    Empty unless knowledge.copy is set.
+    They lie outside the encoder's layers, and have the same path, shape and module class in both models.
     """
     if not recipe.knowledge.copy:
         return ()
@@ -117,15 +117,13 @@ def copied_names(recipe: Transfer) -> tuple[str, ...]:
 
 
 def _owner(module: object, name: str) -> type:
-    """Return the class of the module that owns a parameter; LayerNorm and NoNorm have parameters of the same names."""
+    """Return the class of the module with the parameter `name`, which tells LayerNorm from NoNorm."""
     for part in name.split("/")[:-1]:
         module = getattr(module, part)
     return type(module)
 
 
 class _TransferSetups:
-    """Build the stage setups of one transfer."""
-
     def __init__(self, recipe: Transfer):
         self._recipe = recipe
         self._student = recipe.objective.build(recipe.model, recipe.compute)
@@ -154,7 +152,7 @@ class _TransferSetups:
         )
 
     def of_layers(self, index: int, layers: tuple[int, ...]) -> StageSetup:
-        """Return the setup of the strategy's stage `index`, which compares the student's `layers`, counted from 1."""
+        """Return the setup of layer-transfer stage `index`, whose loss compares the student's `layers` (from 1)."""
         recipe, count = self._recipe, self._recipe.model.layers
         auxiliary = isinstance(recipe.transfer, Auxiliary)
         lower_rate = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0

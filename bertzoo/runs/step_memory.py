@@ -1,4 +1,4 @@
-"""Estimate the memory of a stage's step from shapes alone, and advise what to change if devices have less."""
+"""Estimate the memory of a training step from shapes alone, and advise what to change if devices have less."""
 
 import bisect
 import dataclasses
@@ -29,10 +29,10 @@ _MOST = 1.35
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """Bytes that a step needs on one device.
+    """Bytes that a training step needs on one device.
 
-    All are exact but `activations`, the peak of live values if nothing were fused. gradients: in float32; with
-    microbatches, the gradients of one microbatch and their sum.
+    All fields are exact except `activations`, the peak of live values if the compiler fused nothing. gradients:
+    float32; with several microbatches, the gradients of one microbatch and the sum over microbatches.
     """
 
     parameters: int
@@ -49,12 +49,12 @@ class StepMemory:
 
     @property
     def exact(self) -> int:
-        """The total without activations."""
+        """The sum of all fields except `activations`."""
         return self.total - self.activations
 
     @property
     def ample(self) -> int:
-        """The total plus a second copy of parameters and optimiser state, a reserve for unknown compiler needs."""
+        """`total` plus a second copy of parameters and optimiser state, a reserve for unknown needs of the compiler."""
         return self.total + self.parameters + self.optimizer
 
 
@@ -65,9 +65,10 @@ def step_memory(
     accumulate: int | None = None,
     gradients: core.Jaxpr | None = None,
 ) -> StepMemory:
-    """Return the memory of stage `index`'s step in `accumulate` microbatches, by default the stage's number of them.
+    """Return the memory of a step of training stage `index`, split into `accumulate` microbatches.
 
-    gradients: the result of `trace_gradients` for one device's rows of a microbatch; computed if None.
+    accumulate: by default the stage's own number. gradients: the result of `trace_gradients` for one device's rows of a
+    microbatch; computed if None.
     """
     stage, state = recipe.stages[index], state_shapes(recipe, index, mesh)
     rows, accumulate = stage.batch_size // sharding.row_shards(mesh), accumulate or stage.accumulate
@@ -92,8 +93,8 @@ def check_memory(
 ) -> None:
     """Raise OutOfMemory, with advice, if the largest step is certain not to fit the devices.
 
-    Warns through `tell` about a step that may not fit; `compilation.check_fits` decides once it is compiled. where: the
-    config key of a stage for the advice, by default `recipe.where`.
+    Warns through `tell` about a step that may not fit; `train.compilation.check_fits` decides once it is compiled.
+    where: maps a stage's index to the config key that the advice names, by default `recipe.where`.
     """
     index = max(range(len(recipe.stages)), key=lambda i: _tokens(recipe.stages[i]))
     memory, device = step_memory(recipe, index, mesh), compilation.device_memory()
@@ -114,7 +115,7 @@ def check_memory(
 def advice(
     recipe: Recipe, mesh: jax.sharding.Mesh, where: Callable[[int], str] | None = None
 ) -> Callable[[int, float], str]:
-    """Return a function (stage, share) -> sentence with options that cut a step's memory to that share of it.
+    """Return a function (stage's index, share) -> sentence on options that cut a step's memory to that share of it.
 
     The options leave room for a compiler that needs more than the estimate. where: as in `check_memory`.
     """
@@ -143,7 +144,10 @@ def advice(
 
 
 def state_shapes(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> State:
-    """Return shapes, dtypes and shardings of a stage's training state; raises ConfigError if the mesh does not fit."""
+    """Return shapes, dtypes and shardings of the training state in stage `index`.
+
+    Raises ConfigError if the mesh does not divide a parameter.
+    """
     setup, group = stage_setups.build_setups(recipe)[index], staging.schedule_group(recipe.stages, index)
     optimizer = setup.transformation(group.steps, group.learning_rate)
     return states.abstract(setup.objective, optimizer, mesh, recipe.mesh.fallbacks)
@@ -160,14 +164,14 @@ def parameter_shapes(recipe: Recipe) -> Any:
 
 
 def trace_gradients(recipe: Recipe, index: int, rows: int) -> core.Jaxpr:
-    """Return the jaxpr of (parameters, teacher, batch of `rows` rows) -> gradients in a stage's step."""
+    """Return the jaxpr of (parameters, teacher's parameters, batch of `rows` rows) -> gradients for stage `index`."""
     teacher = stage_setups.teacher_shapes(recipe) if isinstance(recipe, Transfer) else None
     arguments = parameter_shapes(recipe), teacher, batch_shapes(recipe, index, rows)
     return jax.make_jaxpr(stage_setups.gradient_function(recipe, index))(*arguments).jaxpr
 
 
 def bytes_of(tree: Any, whole: bool = False) -> int:
-    """Return the bytes of a tree's leaves: the part on one device, or all of them if `whole`."""
+    """Return the bytes of all arrays in a tree: of their parts on one device, or of whole arrays if `whole`."""
     total = 0
     for leaf in jax.tree.leaves(tree):
         place = None if whole else getattr(leaf, "sharding", None)
@@ -176,5 +180,4 @@ def bytes_of(tree: Any, whole: bool = False) -> int:
 
 
 def _tokens(stage: staging.Stage) -> int:
-    """Return the number of tokens in one microbatch."""
     return stage.batch_size // stage.accumulate * stage.max_length

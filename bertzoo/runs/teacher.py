@@ -28,7 +28,7 @@ from bertzoo.train.state import name_of, named, shapes_of
 
 
 def read_teacher(path: Location, recipe: Transfer, mesh: jax.sharding.Mesh) -> WarmStart:
-    """Return a student's warm start from the teacher at `path`; its `frozen` holds the teacher's parameters on devices.
+    """Return a student's initial parameters from the teacher at `path`; `frozen` holds the teacher's own parameters.
 
     Raises UserError if `path` is not a model, is not the config's teacher, or lacks parameters that the transfer reads.
     """
@@ -48,7 +48,6 @@ def read_teacher(path: Location, recipe: Transfer, mesh: jax.sharding.Mesh) -> W
 
 
 def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
-    """Raise ConfigError if the teacher is a run with another objective than `recipe.teacher_objective`."""
     if source.source.get("format") != "run":
         return
     configured: Any = recipe.teacher_objective
@@ -64,7 +63,7 @@ def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
 
 
 def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
-    """Return the parameters of the teacher's modules on the mesh, cast and padded as the transfer reads them."""
+    """Return the teacher's parameters on the mesh, with the transfer's dtype and padded vocabulary."""
     teacher, placed = stage_setups.teacher_of(recipe), stage_setups.teacher_shapes(recipe, mesh)
     unpadded = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
     shapes = nn.unbox(stage_setups.teacher_of(unpadded).shapes())
@@ -115,7 +114,7 @@ def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
 
 
 def _copied(source: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return the parameters that the student copies from the teacher, padded, by path, and lines for the user."""
+    """Return {path: array} of parameters that the student copies from the teacher, padded, and lines for the user."""
     shapes = shapes_of(stage_setups.build_setups(recipe)[-1].objective)
     sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same
     copied = [
@@ -133,5 +132,4 @@ def _copied(source: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray]
 
 
 def _owners(names: list[str]) -> str:
-    """Return the paths of the modules that own parameters, each once, as text."""
     return ", ".join(dict.fromkeys(name.rsplit("/", 1)[0] for name in names))

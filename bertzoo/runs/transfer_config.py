@@ -1,6 +1,7 @@
 """The config of a transfer from teacher to student (MobileBERT, Sun et al. 2020, §3.5 and §3.6), and its stages.
 
-`Transfer` has the attributes of `Pretrain` that a run reads; its `stages` are the strategy's, then the distillation's.
+`Transfer` has the attributes of `Pretrain` that a run reads. Its training stages are those of the layer transfer, then
+those of the distillation.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ def _warmup() -> Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyStages:
-    """The fields that strategies share: batch shapes, learning rate and schedule of their stages."""
+    """Fields that layer-transfer strategies share: batch shapes, learning rate and schedule of each training stage."""
 
     steps: int  # optimiser steps of one stage
     batch_size: int  # rows of one step, over all devices and microbatches
@@ -41,18 +42,21 @@ class StrategyStages:
         self.stage()  # raises ConfigError if the fields make no valid stage
 
     def stage(self) -> Stage:
-        """Return the `Stage` with these fields, which starts with a fresh optimiser."""
+        """Return one training stage with these fields, which starts with a fresh optimiser."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Stage) if hasattr(self, f.name)}
         return Stage(**fields, carry="params")
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
-        """Return for each stage the student's layers, counted from 1, that it compares with the teacher's."""
+        """Return for each training stage the student's layers (from 1) that it compares with the teacher's.
+
+        A single stage compares all `layers` layers, unless a strategy overrides the method.
+        """
         return [tuple(range(1, layers + 1))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progressive(StrategyStages):
-    """Progressive knowledge transfer (PKT, §3.6): one stage of `steps` steps for each student layer, first to last."""
+    """Progressive knowledge transfer (PKT, §3.6): one training stage of `steps` steps per student layer, in order."""
 
     kind: Literal["progressive"] = "progressive"
     lower_rate: float = 0.1  # factor of the learning rate for the layers below the current one; 0 freezes them
@@ -65,13 +69,13 @@ class Progressive(StrategyStages):
             )
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
-        """Return the single student layer of each stage."""
+        """Return [(1,), (2,), …]: each training stage compares one layer of the student with the teacher's."""
         return [(layer,) for layer in range(1, layers + 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Joint(StrategyStages):
-    """Joint knowledge transfer (JKT, §3.6): one stage for all layers together."""
+    """Joint knowledge transfer (JKT, §3.6): one training stage for all layers together."""
 
     kind: Literal["joint"] = "joint"
 
@@ -90,7 +94,7 @@ class Auxiliary(StrategyStages):
 
 @dataclass(frozen=True, kw_only=True)
 class Nothing:
-    """No transfer of layers: only the copied parameters and the distillation."""
+    """No transfer of layers: the student only copies parameters and learns by distillation."""
 
     kind: Literal["nothing"] = "nothing"
 
@@ -110,7 +114,7 @@ class Transfer:
     teacher_objective: Masked | Replaced = field(default_factory=Masked)  # the loss that the teacher was trained with
     model: Model  # the student's architecture and sizes
     objective: Masked = field(default_factory=Masked)  # the student's own loss on the text
-    knowledge: Knowledge = field(default_factory=Knowledge)  # what the student learns from the teacher, and its weights
+    knowledge: Knowledge = field(default_factory=Knowledge)  # losses that compare student and teacher, with weights
     transfer: Strategy  # the strategy that transfers layers
     data: Data = field(default_factory=Data)  # the text and how it becomes rows
     optimizer: Optimizer  # the update rule; its schedule applies to the distillation
@@ -200,23 +204,26 @@ class Transfer:
 
     @property
     def layer_groups(self) -> list[tuple[int, ...]]:
-        """The student's layers, counted from 1, that each stage of the strategy compares with the teacher's."""
+        """The student's layers (from 1) that each training stage of the strategy compares with the teacher's."""
         return [] if isinstance(self.transfer, Nothing) else self.transfer.layer_groups(self.model.layers)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """All stages of the run: the strategy's, then the distillation's, which begin with a fresh optimiser."""
+        """All training stages: those of the strategy, then those of the distillation, with a fresh optimiser."""
         strategy = [] if isinstance(self.transfer, Nothing) else [self.transfer.stage()] * len(self.layer_groups)
         first = [dataclasses.replace(stage, carry="params") for stage in self.distillation[:1]]
         return (*strategy, *first, *self.distillation[1:])
 
     def where(self, index: int) -> str:
-        """Return the config key of stage `index`; all stages of a strategy share one."""
+        """Return the config key of training stage `index`.
+
+        The key is "transfer" for all stages of the strategy, and "distillation.i" for stage i of the distillation.
+        """
         after = index - len(self.layer_groups)
         return "transfer" if after < 0 else f"distillation.{after}"
 
     def optimizer_of(self, index: int) -> Optimizer:
-        """Return the optimiser of a stage, with the schedule of that stage."""
+        """Return the optimiser of training stage `index`, with the schedule of the strategy or of the distillation."""
         if isinstance(self.transfer, Nothing) or index >= len(self.layer_groups):
             return self.optimizer
         return dataclasses.replace(self.optimizer, schedule=self.transfer.schedule)

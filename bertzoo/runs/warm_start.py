@@ -37,8 +37,8 @@ class WarmStart:
     """Parameters and tokenizer that a new run takes from another model.
 
     params: initial parameters by path; all others are drawn from the seed. tokenizer: the one that the corpus must
-    have. record: the entry `key` of run.json. report: lines that tell the user which parameters are copied. frozen:
-    parameters that the objective reads but does not train, such as a teacher's.
+    have. record: the entry `key` of run.json about the model. report: lines that tell the user which parameters are
+    copied. frozen: parameters that the objective reads but does not train, such as a teacher's.
     """
 
     key: Literal["from", "teacher"] = "from"
@@ -62,7 +62,7 @@ class Match:
     left: list[str] = field(default_factory=list)
 
     def report(self, origin: str) -> list[str]:
-        """Return lines that tell the user which modules of `origin` are copied, fresh or left out."""
+        """Return lines that tell the user which modules are copied from `origin`, drawn from the seed, or left out."""
         lines = [f"taken from {origin}: {', '.join(self.taken)}"]
         if self.fresh:
             lines.append("starting fresh: " + ", ".join(f"{name} ({why})" for name, why in self.fresh.items()))
@@ -80,7 +80,8 @@ def load_recipe(
 ) -> Pretrain:
     """Load the config of a pretraining run; if no file has [model], the model at `origin` provides it.
 
-    For a run with a checkpoint, the run's own config provides it instead. Raises UserError if it is invalid.
+    If the run has a checkpoint, the run's own config provides [model] instead. Raises UserError if the config is
+    invalid.
     """
     overrides = list(overrides)
 
@@ -105,8 +106,8 @@ def match_parameters(
 ) -> Match:
     """Match two sets of parameters (path -> anything with a shape) module by module.
 
-    A module is copied if both have the same parameters of the same shapes in it. fresh: modules never to copy, with the
-    reason. Raises ConfigError if the embedding or the encoder differs.
+    A module is copied if both sets have the same parameters of the same shapes in it. fresh: modules never to copy,
+    with the reason. Raises ConfigError if the embedding or the encoder differs.
     """
     match, target_modules, source_modules = Match(), _modules(target), _modules(source)
     for module, names in target_modules.items():
@@ -134,7 +135,10 @@ def match_parameters(
 
 
 def read_warm_start(path: Location, recipe: Pretrain) -> WarmStart:
-    """Return the warm start of a run from the model at `path`; raises UserError if the model does not fit `recipe`."""
+    """Return the parameters and tokenizer that a new run takes from the model at `path`.
+
+    Raises UserError if the model does not fit `recipe`.
+    """
     source = replace(any_model.read_model(path), origin=str(path))
     changed = check_same_model(source, recipe.model, "model")
     tokenizer, unverified = match_tokenizer(source, recipe.data)
@@ -156,7 +160,7 @@ def read_warm_start(path: Location, recipe: Pretrain) -> WarmStart:
 
 
 def origin_record(source: Pretrained, path: Location) -> dict[str, Any]:
-    """Return the entry of run.json for a model that a run is made from: its path, hash, step, licence and language."""
+    """Return the entry of run.json about an initial model or a teacher: path, hash, step, license and language."""
     digest = tensors.digest(source.params | source.generator)
     record: dict[str, Any] = {"path": resolve_name(path), "parameters_sha256": digest}
     return record | inherited(source.source) | ({"step": source.source["step"]} if "step" in source.source else {})
@@ -165,7 +169,7 @@ def origin_record(source: Pretrained, path: Location) -> dict[str, Any]:
 def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
     """Raise ConfigError if the source's model config differs from `model`, except in FREE fields such as dropout.
 
-    table: name of `model` in errors. Returns a line about FREE fields that differ, or [].
+    table: name of `model` in errors. Returns [a line about the FREE fields that differ], or [] if none do.
     """
     lines = [line.split(": ", 1) for line in config.difference(source.model, model)]
     both = {key: values.split(" -> ", 1) for key, values in lines}
@@ -178,7 +182,10 @@ def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
 
 
 def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str]]:
-    """Return the source's tokenizer or else the config's, and lines to print; raises ConfigError if the two differ."""
+    """Return the source's tokenizer or, without one, the config's, and lines to print.
+
+    Raises ConfigError if the two tokenizers differ, or if there is none.
+    """
     own, configured, origin = source.tokenizer, data.tokenizer, source.origin
     if not configured.path:
         if own is None:
@@ -209,7 +216,7 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
 
 
 def pad_vocabulary(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the array padded with zeros to `shape`, for padding rows of the vocabulary."""
+    """Return the array padded with zeros to `shape`, which may have more rows for the vocabulary."""
     return np.pad(array, [(0, after - before) for before, after in zip(array.shape, shape, strict=True)])
 
 
@@ -218,7 +225,7 @@ def _shapes(recipe: Pretrain, compute: Compute) -> dict[str, Any]:
 
 
 def _modules(names: Iterable[str]) -> dict[str, set[str]]:
-    """Group parameter paths by module, the first part of a path."""
+    """Return {module: parameter paths}; the module is the first part of a path."""
     modules = defaultdict(set)
     for name in sorted(names):
         modules[name.split("/")[0]].add(name)

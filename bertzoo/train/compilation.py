@@ -20,7 +20,10 @@ Advice = Callable[[int, float], str]  # (stage, share of its present memory to s
 
 
 class DeviceMemory(NamedTuple):
-    """Memory of one device in bytes. total: usable by one process; free: available now, None unless on a CPU."""
+    """Memory of one device in bytes.
+
+    total: usable by one process. free: available now, or None if the device is not a CPU.
+    """
 
     total: int
     free: int | None
@@ -41,9 +44,9 @@ def device_memory() -> DeviceMemory:
 
 
 class StepProgram:
-    """The jitted step of a stage as compiled programs, one for each shape of a batch.
+    """The jitted training step of a stage, compiled once for each shape of batch.
 
-    A compiled step that needs more memory than the device has raises OutOfMemory before it runs.
+    Compiling raises OutOfMemory if the program needs more memory than the device has.
     """
 
     def __init__(self, step: Any):
@@ -51,7 +54,7 @@ class StepProgram:
         self._programs: dict[tuple, Any] = {}
 
     def is_compiled(self, batch: Batch) -> bool:
-        """Return whether the step is compiled for the shapes of this batch."""
+        """Return whether the step is compiled for the shapes of `batch`."""
         return _shapes(batch) in self._programs
 
     def compile(self, state: Any, frozen: Any, batch: Batch) -> int:
@@ -85,7 +88,7 @@ def check_fits(analysis: Any) -> int:
 
 @contextmanager
 def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
-    """Turn memory errors of a training step into OutOfMemory with advice; stage: returns the current stage's index."""
+    """Turn memory errors of the with block into OutOfMemory with advice; stage: returns the current stage's index."""
     try:
         yield
     except OutOfMemory as error:
@@ -116,7 +119,7 @@ def keep_programs() -> None:
 
 
 def _processor() -> str:
-    """Return a name for this machine's processor type: a program compiled for another type may not run here."""
+    """Return a hash of this machine's processor type: a program compiled for another type may not run here."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     kind = [line for line in lines if line.startswith(("flags", "Features", "model name"))][:2]
     return hashlib.sha256("\n".join(kind).encode()).hexdigest()[:12]

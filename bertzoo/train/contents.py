@@ -104,7 +104,7 @@ def check_step(checkpoint: Path) -> None:
 
 
 def stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, StoredArray]:
-    """Return the arrays of an item ("params" or "training") on disk by path; append the mesh of each to `meshes`."""
+    """Return {path: array} for `item`, a checkpoint's params or training; append each array's mesh to `meshes`."""
     handler = ocp.PyTreeCheckpointHandler(  # the default options would ask jax for devices, which a run may be using
         multiprocessing_options=ocp.options.MultiprocessingOptions(primary_host=None), enable_pinned_host_transfer=False
     )
@@ -123,7 +123,7 @@ def stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, StoredA
 
 
 def _read_number(checkpoint: Path, name: str) -> int:
-    """Read a scalar of the item `training` with tensorstore, because orbax would restore it onto a device."""
+    """Read a scalar in a checkpoint's `training` with tensorstore, because orbax would restore it onto a device."""
     item = checkpoint / "training"
     base = f"{item}/" if is_url(str(item)) else f"file://{item}/"
     kvstore = {"driver": "ocdbt", "base": base, "path": name.replace("/", ".") + "/"}

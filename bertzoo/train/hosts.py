@@ -38,10 +38,11 @@ _connected = threading.Event()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """How the processes of a run connect; a field that is None is detected.
+    """How the processes of a run connect; a field that is None is detected from the environment.
 
-    coordinator: HOST:PORT of process 0. processes: their number. process: index of this process, from 0. start_timeout:
-    seconds for all to connect. heartbeat_timeout: seconds without a heartbeat after which a process counts as lost.
+    coordinator: HOST:PORT of process 0. processes: number of processes. process: index of this process, from 0.
+    start_timeout: seconds for all to connect. heartbeat_timeout: seconds without a heartbeat after which a process
+    counts as lost.
     """
 
     coordinator: str | None = None
@@ -79,7 +80,7 @@ class Cluster:
             )
 
     def detection(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """Return how processes find one another: "explicit" (--distributed.coordinator) or jax's name of the cluster.
+        """Return how processes find one another: "explicit" (--distributed.coordinator) or jax's name for the cluster.
 
         Returns None for a run of one process.
         """
@@ -109,8 +110,8 @@ def connect(cluster: Cluster) -> None:
     """Connect to the other processes, if there are any; call it before any computation.
 
     Raises HostLost if connecting fails, and Stopped if a signal comes first. Raises ConfigError if the coordinator's
-    host name does not resolve, or if process 0 has another number of processes. If a process never connects, the
-    coordination service aborts this one after `start_timeout` seconds.
+    host name does not resolve, or if process 0 expects a different number of processes. If a process never connects,
+    the coordination service aborts this one after `start_timeout` seconds.
     """
     if (method := cluster.detection()) is None:
         return
@@ -160,7 +161,7 @@ def leave_together() -> None:
 
 
 def _initialize(cluster: Cluster, method: str, **timeouts: Any) -> None:
-    """Start or join jax's coordination service."""
+    """Start or join jax's coordination service; method: the result of `cluster.detection`."""
     coordinator, processes, process = cluster.coordinator, cluster.processes, cluster.process
     if coordinator is not None:
         _resolve(coordinator, cluster.start_timeout)
@@ -197,7 +198,7 @@ def _resolve(coordinator: str, timeout: float) -> None:
 
 
 def _in_thread(action: Callable[[], None]) -> None:
-    """Run an action, which blocks in C++ code, on another thread, so that the main thread still handles signals."""
+    """Run `action`, which may block in C++ code, on another thread, so that the main thread still handles signals."""
     failures: list[BaseException] = []
 
     def act() -> None:
@@ -244,12 +245,12 @@ def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:
 
 
 def barrier(topic: str, timeout: float = _HOUR) -> None:
-    """Wait until every process calls this; raises HostLost if one does not within `timeout` seconds."""
+    """Wait until every process calls `barrier`; raises HostLost if one does not within `timeout` seconds."""
     gather(f"{next(_numbers)}/{topic}", "here", timeout)
 
 
 def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Value:
-    """Run `action` in process 0 only and return its JSON result in every process; if it raises, every process does."""
+    """Run `action` in process 0 only and return its JSON result in every process; if it raises, all processes raise."""
     if alone():
         return action()
     key = f"{next(_numbers)}/{topic}"
@@ -270,7 +271,10 @@ def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Va
 
 
 def _receive(key: str, topic: str, timeout: float) -> str:
-    """Return the value of a key; waits in turns of one second, between which Python handles signals."""
+    """Return the value of a key of the coordination service; raises HostLost after `timeout` seconds.
+
+    Waits in turns of one second, between which Python handles signals.
+    """
     end = time.monotonic() + timeout
     while True:
         try:
@@ -286,7 +290,7 @@ def _receive(key: str, topic: str, timeout: float) -> str:
 
 @contextlib.contextmanager
 def host_lost_errors() -> Iterator[None]:
-    """Raise HostLost for the errors that jax raises when a collective breaks off."""
+    """In the with block, raise HostLost in place of jax's errors about a collective operation that broke off."""
     try:
         yield
     except Exception as error:
@@ -299,7 +303,10 @@ def host_lost_errors() -> Iterator[None]:
 
 
 def is_broken_collective(error: BaseException) -> bool:
-    """Return whether jax raised `error` because a collective broke off; during dispatch that may be a ValueError."""
+    """Return whether jax raised `error` because a collective operation broke off.
+
+    jax raises JaxRuntimeError in this case or, during dispatch, ValueError.
+    """
     if alone() or not isinstance(error, jax.errors.JaxRuntimeError | ValueError):
         return False
     words = _BROKEN if isinstance(error, jax.errors.JaxRuntimeError) else ("Gloo",)
@@ -307,7 +314,7 @@ def is_broken_collective(error: BaseException) -> bool:
 
 
 class FirstProcessError(Exception):
-    """An error of process 0, with its exit code."""
+    """Raised in all other processes for an error of process 0; has the exit code of that error."""
 
     def __init__(self, message: str, exit_code: int):
         super().__init__(f"process 0: {message}")
@@ -315,10 +322,10 @@ class FirstProcessError(Exception):
 
 
 class Agreement:
-    """Make a request of one process, such as to stop, known to all at the same step.
+    """A request of one process, such as to stop, which all processes learn at the same step.
 
-    Every process calls it once per step with its own request. It returns the request that any process passed one step
-    before, so that no process waits; with one process, it returns the request at once.
+    Every process calls the object once per step with its own request or None. The call returns what any process
+    requested one step before, so that no process waits. With one process, it returns the request at once.
     """
 
     _CODES = (None, NOTICE, signal.SIGHUP.name, signal.SIGINT.name, signal.SIGTERM.name)  # of several, the last wins

@@ -21,18 +21,18 @@ from bertzoo.train.stages import Stage
 from bertzoo.train.state import State
 from bertzoo.train.step import Batch, HostBatch, make_train_step
 
-SHOWN_RECORDS = 4  # records of a batch that an error message lists
+SHOWN_RECORDS = 4  # rows of a batch that an error message describes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """How often a run logs, evaluates and saves, in steps, and how many checkpoints it keeps.
 
-    It also evaluates and saves at the end of every stage.
+    A run also saves and, unless evaluate_every = 0, evaluates at the end of every stage.
     """
 
     log_every: int = 10  # steps between two log lines
-    evaluate_every: int = 500  # steps between two evaluations on the held-out part; 0: only at the end of a stage
+    evaluate_every: int = 500  # steps between two evaluations on the held-out part; 0: never evaluate
     evaluate_rows: int = 1024  # rows of the held-out part that an evaluation reads
     save_every: int = 500  # steps between two checkpoints; 0: only at the end of a stage
     keep_last: int = 3  # newest checkpoints that stay
@@ -58,16 +58,16 @@ class RunSettings:
 class Job:
     """What to train, on which data, and where to report and save.
 
-    setups: one for each stage.
+    setups: loss and optimiser of each training stage.
     batches(stage, row): this process's part of the stage's batches, from the one that starts at `row` to the end.
-    heldout(stage): this process's part of the batches to evaluate on.
+    heldout(stage): this process's part of the held-out batches to evaluate on.
     length(batch): tokens in a row, if that may be less than the stage's max_length.
     flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
     frozen: parameters that objectives read but training neither changes nor saves, such as a teacher's.
-    describe(stage, row, rows): a description of each record of the batch that starts at `row`.
+    describe(stage, row, rows): a line about each row of the batch that starts at `row`.
     initial: initial parameters by path for a run without a checkpoint; the others are drawn from the seed.
     until: the step after which to pause, or None.
-    measure(step, params): metrics, including `loss`, that replace the held-out means at every evaluation.
+    measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
     enough(step): whether to finish early, after this step.
     followed: whether another run follows, so that a signal at the last step still stops the program.
     programs: compiled steps by stage, shared by jobs that differ only in seed and batches.
@@ -112,23 +112,23 @@ class Job:
         return total if self.until is None else min(self.until, total)
 
     def transformation(self, index: int) -> optax.GradientTransformation:
-        """Build the optimiser of a stage; its schedule spans the stages that share it."""
+        """Build the optimiser of stage `index`; the schedule spans all stages that share it."""
         group = staging.schedule_group(self.stages, index)
         return self.setups[index].transformation(group.steps, group.learning_rate)
 
     def learning_rate(self, index: int) -> Callable[[int], jax.Array]:
-        """Return a stage's function: number of steps done in the run -> learning rate of the last of these steps."""
+        """Return the function n -> learning rate of the run's n-th step, n = 1, 2, …, for steps in stage `index`."""
         group = staging.schedule_group(self.stages, index)
         rate = optim.schedule_of(self.setups[index].optimizer, group.steps, group.learning_rate)
         return lambda done: rate(done - 1 - group.start)
 
     def abstract(self, index: int) -> State:
-        """Return shapes and shardings of the state in a stage; only parameters that the stage trains have moments."""
+        """Return shapes and shardings of the training state in stage `index`; only trained parameters have moments."""
         objective = self.setups[index].objective
         return states.abstract(objective, self.transformation(index), self.mesh, self.fallbacks)
 
     def train_step(self, index: int) -> StepProgram:
-        """Return the training step of a stage, which is built only once."""
+        """Return the training step of stage `index`, which the first call builds."""
         if index not in self.programs:
             step = make_train_step(
                 self.setups[index].trained,
@@ -143,7 +143,8 @@ class Job:
     def initial_state(self) -> tuple[State, bool]:
         """Return the newest checkpoint's state or a fresh one, and whether it comes from a checkpoint.
 
-        Raises CheckpointError as `Checkpoints.restore_latest` does, ConfigError if the stages have changed since.
+        Raises CheckpointError as `Checkpoints.restore_latest` does. Raises ConfigError if the config now has the
+        checkpoint's step in another stage.
         """
         restored = None
         if self.checkpoints:
@@ -160,7 +161,7 @@ class Job:
         return restored, True
 
     def enter_stage(self, state: State, index: int) -> State:
-        """Return the state at the start of a later stage: row 0, and the optimiser's state kept or reset by `carry`."""
+        """Return the state at the start of stage `index`: row 0, and the optimiser state that `Stage.carry` keeps."""
         shardings = states.shardings_of(self.abstract(index))
         init = jax.jit(self.transformation(index).init, out_shardings=shardings.opt_state)
         opt_state = optim.carry(state.opt_state, init(state.params), self.stages[index].carry)
@@ -169,17 +170,23 @@ class Job:
         return dataclasses.replace(state, opt_state=opt_state, position=position)
 
     def selects_best(self, index: int) -> bool:
-        """Return whether a stage's held-out loss may select the best checkpoints: it must be the last stage's loss."""
+        """Return whether held-out losses of stage `index` may select the best checkpoints.
+
+        They may if the stage has the same objective as the last stage.
+        """
         return self.setups[index].objective == self.setups[-1].objective
 
     def describe_batch(self, step: int, row: int) -> list[str]:
-        """Describe the records of the batch of `step`, which starts at `row`."""
+        """Return lines that describe the rows in the batch of `step`, which starts at row number `row`."""
         index, _ = staging.locate(self.stages, step - 1)
         rows = self.stages[index].batch_size
         return self.describe(index, row, rows) if self.describe else [f"rows {row} to {row + rows - 1}"]
 
     def non_finite(self, step: int, records: Sequence[str]) -> NonFinite:
-        """Build the error for a step whose loss, gradient or update is not finite; records: lines about its batch."""
+        """Build the error for a step with a loss, gradient or update that is not finite.
+
+        records: the result of `describe_batch`.
+        """
         index, _ = staging.locate(self.stages, step - 1)
         more = len(records) - SHOWN_RECORDS
         rest = f"; {more:,} more rows, listed in metrics.jsonl" if more > 0 else ""

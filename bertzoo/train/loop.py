@@ -73,7 +73,7 @@ def run(job: Job) -> State:
 
 
 def _steps(job: Job, state: State) -> Iterator[tuple[int, int, Batch]]:
-    """Yield (step, its first row, its batch on the devices) for the remaining steps of the state's stage."""
+    """Yield (step, first row of its batch, batch on the devices) for the remaining steps of the state's stage."""
     index, row, done = int(state.position["stage"]), int(state.position["row"]), int(state.step)
     source = job.batches(index, row)
     for step in range(done + 1, start_of(job.stages, index + 1) + 1):
@@ -85,7 +85,7 @@ def _steps(job: Job, state: State) -> Iterator[tuple[int, int, Batch]]:
 
 
 def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
-    """Return whether to evaluate and whether to save after `step`: at the intervals and at the end of the stage."""
+    """Return (whether to evaluate, whether to save) after `step`: at the intervals and at the end of the stage."""
     config = job.config
     evaluates = config.evaluate_every and (step == stage_end or step % config.evaluate_every == 0)
     saves = step == stage_end or (config.save_every and step % config.save_every == 0)
@@ -93,7 +93,7 @@ def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
 
 
 def _evaluation(job: Job) -> Callable[[int, int, Any], dict[str, float]]:
-    """Return the function (stage, step, params) -> held-out means, or metrics of the job's own `measure`."""
+    """Return a function (stage's index, step, params) -> means over held-out batches, or metrics of `job.measure`."""
     # Stages with one objective share one program.
     step_of = functools.cache(lambda index: make_eval_step(job.setups[index].objective))
     first = [[setup.objective for setup in job.setups].index(setup.objective) for setup in job.setups]

@@ -1,4 +1,4 @@
-"""Metrics as (sum, weight), their means, and the throughput of a run."""
+"""Add up metrics given as (sum, weight), compute their means, and measure the throughput of a run."""
 
 import dataclasses
 import time
@@ -49,13 +49,19 @@ class Totals:
         self.metrics: dict[str, np.ndarray] = {}
 
     def add(self, report: dict[str, Any]) -> None:
-        """Add a step's report (`terms` and `metrics` of (sum, weight)); waits for the device."""
+        """Add the report of a training or evaluation step: `terms` and `metrics`, {name: (sum, weight)}.
+
+        Waits for the device.
+        """
         for totals, pairs in ((self.terms, report["terms"]), (self.metrics, report["metrics"])):
             for name, pair in jax.device_get(pairs).items():
                 totals[name] = totals.get(name, np.zeros(2)) + np.array(pair, np.float64)
 
     def means(self) -> dict[str, float]:
-        """Return means: `<term>_loss`, their sum `loss`, and every metric; leaves out those of weight 0."""
+        """Return means: every loss term as `<term>_loss`, the sum of terms as `loss`, and every metric.
+
+        Leaves out terms and metrics of weight 0.
+        """
         losses = {f"{name}_loss": total / weight for name, (total, weight) in self.terms.items() if weight}
         metrics = {name: total / weight for name, (total, weight) in self.metrics.items() if weight}
         return {name: float(x) for name, x in {"loss": sum(losses.values()), **losses, **metrics}.items()}
@@ -80,7 +86,7 @@ class Meter:
     last: float | None = None  # None: the next step is not timed, because it compiles
 
     def step(self, tokens: int, flops: float) -> None:
-        """Count a step of `tokens` tokens and `flops` FLOPs that has just finished."""
+        """Count a step of `tokens` tokens and `flops` FLOPs, which has just finished."""
         now = time.perf_counter()
         if self.last is not None:
             self.steps += 1
@@ -90,17 +96,17 @@ class Meter:
         self.last = now
 
     def resume(self) -> None:
-        """Exclude the time since the last step: an evaluation or a save has just finished."""
+        """Exclude the time since the last step, which an evaluation or a save took, from the throughput."""
         if self.last is not None:
             self.last = time.perf_counter()
 
     def leave_out(self, seconds: float) -> None:
-        """Exclude `seconds` of the time since the last step."""
+        """Exclude `seconds` of the time since the last step from the throughput."""
         if self.last is not None:
             self.last += seconds
 
     def restart(self) -> None:
-        """Do not time the next step, which compiles."""
+        """Exclude the next step, which compiles, from the throughput."""
         self.last = None
 
     def throughput(self) -> Throughput | None:

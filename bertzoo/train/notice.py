@@ -41,7 +41,8 @@ def stop_notices(server: str) -> set[str]:
 class MaintenanceWatch:
     """A context that calls `request_stop` once if the machine will stop soon; idle outside Google Compute Engine.
 
-    Ignores a maintenance event that is set at the start: it stays set for up to an hour and has stopped an earlier run.
+    Ignores a maintenance event that is set at the start: it stays set for up to an hour, and has stopped an earlier run
+    already.
     """
 
     def __init__(self, request_stop: Callable[[str], None], interval: float = 5):

@@ -11,7 +11,7 @@ Metrics = dict[str, tuple[jax.Array, jax.Array]]
 
 
 class Objective(Protocol):
-    """A loss Σ sums[term] / weights[term].
+    """A loss: Σ sums[term] / weights[term] over the loss terms.
 
     The weights depend on the batch alone, so sums add up over microbatches and devices. Splitting a batch is therefore
     exact, except for random draws (dropout, replacements), which depend on the microbatch.
@@ -22,11 +22,11 @@ class Objective(Protocol):
         ...
 
     def weights(self, batch: Batch) -> Sums:
-        """Return the denominator of every loss term."""
+        """Return the denominator of every loss term for a batch."""
         ...
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        """Return loss terms summed over the batch, and metrics as (sum, weight).
+        """Return the numerator of every loss term, summed over the batch, and metrics as (sum, weight).
 
         Without a key there is no dropout, and samples depend on their row alone.
         """

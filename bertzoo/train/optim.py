@@ -21,7 +21,7 @@ EXCLUDED_NAMES = frozenset({"bias", "scale"})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Adaptive:
-    """Fields that all optimisers share."""
+    """Fields that the configs of all optimisers share."""
 
     learning_rate: float  # peak of the schedule
     beta1: float = 0.9  # decay of the first moment
@@ -164,7 +164,7 @@ def _muon(config: Muon, matrices: Mapping[str, Matrix]) -> optax.GradientTransfo
 
 
 def orthogonalise(update: jax.Array, matrix: Matrix, config: Muon) -> jax.Array:
-    """Make every matrix of a kernel's update orthogonal, scaled to the root mean square `config.update_rms`."""
+    """Return a kernel's update with each of its matrices made orthogonal and scaled to the RMS `config.update_rms`."""
     outputs = math.prod(update.shape[-matrix.outputs :]) // matrix.groups
     inputs = math.prod(update.shape[-matrix.inputs - matrix.outputs : -matrix.outputs])
     x_NIGO = update.reshape(-1, inputs, matrix.groups, outputs)
@@ -199,8 +199,8 @@ def build(
 
     Moments have the parameters' shapes. stack: changes compile time, not results (see `stacking`); None stacks if the
     default backend is a TPU. rates: factor of the learning rate by a parameter's path; a parameter with factor 0 does
-    not change, has no state and counts in no norm. matrices: the matrices of kernels by path, for Muon. Raises
-    ConfigError as `schedule.build` does.
+    not change, has no state and counts in no norm. matrices: for Muon, the axes that form matrices, by a kernel's path.
+    Raises ConfigError as `schedule.build` does.
     """
     stack = jax.default_backend() == "tpu" if stack is None else stack
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()

@@ -25,7 +25,7 @@ class Reporter(Protocol):
 
 
 class JsonLines:
-    """Append every record to a file as one line and flush it, so that a killed run loses none."""
+    """Append every record to a file as one line of JSON and flush it, so that a killed run loses none."""
 
     def __init__(self, path: Path | str):
         self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115, closed by close()
@@ -92,7 +92,7 @@ def duration(seconds: float) -> str:
 
 
 def figures_line(record: Record, stages: Sequence[Stage]) -> str:
-    """Format a train or held-out record as one line."""
+    """Format a record of training or held-out metrics as one line."""
     parts = [f"step {record['step']}/{total_steps(stages)}"]
     if record["split"] != "train":
         parts[0] += f"  {record['split']}"
@@ -146,7 +146,7 @@ def event_line(record: Record) -> str:
 
 
 class Console:
-    """Show a live line on a terminal, with held-out metrics and events above it; elsewhere print a line per record."""
+    """Show training metrics as a live line on a terminal, below other records; elsewhere print a line per record."""
 
     def __init__(self, stages: Sequence[Stage], stream: TextIO | None = None):
         self._stages = stages

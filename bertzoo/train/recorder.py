@@ -17,7 +17,7 @@ _FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # steps to log in addition to every `log_e
 
 
 class Recorder:
-    """Collect the reports of train steps and pass a record to every reporter each `log_every` steps."""
+    """Collect the reports of training steps and pass a record to every reporter each `log_every` steps."""
 
     def __init__(self, job: Job):
         self._job = job
@@ -31,7 +31,7 @@ class Recorder:
         self._stage = 0
 
     def enter_stage(self, index: int, fresh: bool) -> None:
-        """Enter a stage at its start (`fresh`) or in its middle; its first step of each row length is not timed."""
+        """Continue with stage `index`, from its start if `fresh`; its first step of each row length is not timed."""
         stage, name = self._job.stages[index], self._job.setups[index].name
         if name and fresh:  # only stages that differ in more than their sizes have names
             sizes = {"steps": stage.steps, "batch_size": stage.batch_size, "max_length": stage.max_length}
@@ -46,7 +46,7 @@ class Recorder:
         return self._stage
 
     def compiled(self, step: int, batch: Batch, compile_step: Callable[[], int]) -> None:
-        """Compile the program for the batch of `step`; record the start, then the seconds and the memory in bytes."""
+        """Call `compile_step` for the batch of `step`, between recording the events "compiling" and "compiled"."""
         shape = {"rows": self._job.stages[self._stage].batch_size, "length": self._length(batch)}
         self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
         start = time.perf_counter()
@@ -54,11 +54,11 @@ class Recorder:
         self._emit({"event": "compiled", "step": step - 1, "stage": self._stage, **shape, **figures})
 
     def event(self, name: str, step: int, **details: Any) -> None:
-        """Record an event after `step`."""
+        """Record that the event `name` happened after `step`."""
         self._emit({"event": name, "step": step, "stage": self._stage_of(step), **details})
 
     def put(self, step: int, row: int, report: dict[str, Any], batch: Batch, params: Any) -> None:
-        """Keep the report of the step just dispatched, whose batch starts at `row`, and read the previous one.
+        """Keep the report of the step just dispatched, whose batch starts at `row`, and read the report kept before.
 
         params: the parameters after that step; the next step reuses their memory.
         """
@@ -73,7 +73,7 @@ class Recorder:
         self._pending = step, row, report, work, figures
 
     def drain(self) -> None:
-        """Read the pending report; raises NonFinite if its numbers are not finite."""
+        """Read the report that `put` kept last; raises NonFinite if a number in it is not finite."""
         if self._pending is None:
             return
         (step, row, report, work, figures), self._pending = self._pending, None
@@ -104,11 +104,10 @@ class Recorder:
         return self._job.length(batch) if self._job.length else self._job.stages[self._stage].max_length
 
     def _stage_of(self, step: int) -> int:
-        """Return the index of the stage that did `step`; 0 before the first step."""
         return locate(self._job.stages, max(step - 1, 0))[0]
 
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """Return metrics of the parameters from a stage's `watch`, or {} if none are due or `watch` is too slow."""
+        """Return what the stage's `watch` computes from parameters, or {} if nothing is due or `watch` is too slow."""
         watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
         if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):
             return {}
@@ -121,7 +120,6 @@ class Recorder:
         return figures
 
     def _is_logged(self, step: int) -> bool:
-        """Return whether a step is logged: one of _FIRST_STEPS, every `log_every`-th, and the last of a stage."""
         regular = step % self._job.config.log_every == 0 or step in _FIRST_STEPS
         return regular or locate(self._job.stages, step)[1] == 0
 

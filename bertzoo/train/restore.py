@@ -26,7 +26,7 @@ _restores = itertools.count()
 
 
 def items_of(state: State) -> tuple[Any, dict[str, Any]]:
-    """Split a state into two items on disk: the parameters, which evaluation reads alone, and the rest."""
+    """Return a state's two items in a checkpoint: the parameters, which evaluation reads alone, and the rest."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
     return fields.pop("params"), fields
 
@@ -48,7 +48,7 @@ class DamagedCheckpoint(CheckpointError):
 
 
 def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | int = "latest") -> Path:
-    """Return the path of a checkpoint in a directory; "best" has the lowest held-out loss.
+    """Return the path of a checkpoint: the latest, the best (lowest held-out loss) or that of a step.
 
     Raises CheckpointError if there is none.
     """
@@ -74,7 +74,7 @@ def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | in
 def check_compatible(directory: Path | str, abstract: State) -> None:
     """Raise CheckpointError naming the first array in which a directory's newest checkpoint differs from `abstract`.
 
-    Reads metadata only. A checkpoint that cannot be read is left to `Checkpoints.restore_latest`.
+    Reads metadata only. Ignores a checkpoint that cannot be read, which `Checkpoints.restore_latest` handles.
     """
     try:
         saved = contents.read_contents(find_checkpoint(directory))
@@ -101,7 +101,7 @@ def _check_arrays(checkpoint: Path, expected: Any, stored: Mapping[str, contents
 def restore_state(checkpoint: Path, abstract: State) -> State:
     """Restore the whole state of a checkpoint in all processes together, with the shardings of `abstract`.
 
-    Raises DamagedCheckpoint, or CheckpointError if it is of another model or optimiser.
+    Raises DamagedCheckpoint, or CheckpointError if the checkpoint is of another model or optimiser.
     """
     params, training = items_of(abstract)
     items = {"params": params, TRAINING: training}
@@ -163,7 +163,10 @@ def _check_before(checkpoint: Path, abstract_params: Any) -> None:
 
 
 def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:
-    """Return whether a checkpoint has a manifest, or a sentence on how the checkpoint differs from its manifest."""
+    """Return whether a checkpoint has a manifest, or a sentence on how the checkpoint differs from its manifest.
+
+    unread: an item of the checkpoint that is not checked.
+    """
     try:
         return manifest.verify(checkpoint, unread=unread)
     except CheckpointError as error:
@@ -171,7 +174,10 @@ def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:
 
 
 def _failure_of_any(failure: CheckpointError | None) -> CheckpointError | None:
-    """Return the error that all processes raise, or None; a DamagedCheckpoint only if no process has another error."""
+    """Return the error that all processes raise if one has failed, else None; failure: this process's error.
+
+    The result is a DamagedCheckpoint only if no process has another error.
+    """
     message = None if failure is None else [isinstance(failure, DamagedCheckpoint), str(failure)]
     messages = hosts.gather(f"restoring {next(_restores)}", json.dumps(message))
     failures = sorted(filter(None, (parse_json(message, object) for message in messages)))

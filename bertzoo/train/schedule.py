@@ -61,8 +61,8 @@ class Schedule:
     def _check_wsd(self) -> None:
         if self.decay_from != "start" or self.warmup != "replace":
             raise ConfigError(
-                f'kind="wsd" needs the defaults warmup="replace" and decay_from="start", but has '
-                f'warmup="{self.warmup}" and decay_from="{self.decay_from}". Remove them.'
+                f'kind="wsd" needs warmup="replace" and decay_from="start", but has warmup="{self.warmup}" and '
+                f'decay_from="{self.decay_from}". Use these defaults.'
             )
         if not 0 < self.final_share <= 1 - self.warmup_share:
             raise ConfigError(
@@ -72,7 +72,7 @@ class Schedule:
 
     @property
     def final_share(self) -> float:
-        """The share of the steps in which wsd decays."""
+        """The share of the steps in which kind = "wsd" decays."""
         return 0.2 if self.decay_share is None else self.decay_share
 
 

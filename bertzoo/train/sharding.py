@@ -116,7 +116,7 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
 
 
 class Placement(NamedTuple):
-    """A parameter's sharding, and a sentence for each fallback that it uses."""
+    """A parameter's sharding (`spec`), and a sentence for each fallback that it uses (`taken`)."""
 
     spec: PartitionSpec
     taken: tuple[str, ...]
@@ -177,7 +177,7 @@ def place(
 def _fallback(
     names: Sequence[str], shape: Sequence[int], logical: Sequence[str | None], spec: Sequence[str | None], parts: int
 ) -> str | None:
-    """Return the first name that is REPLICATE or a dimension that is not split yet and divisible by `parts`."""
+    """Return the first of `names` that is REPLICATE or a dimension that is not split yet and divisible by `parts`."""
     for name in names:
         if name == REPLICATE:
             return name
@@ -224,8 +224,8 @@ def shardings(
 def as_used(params: Any, places: Any) -> Any:
     """Gather parameters that are split over fsdp, before a layer reads them, if all mesh axes have several devices.
 
-    Without this, XLA (jax 0.10.2) gathers the tokens instead if they are fewer than a parameter's rows, and returns
-    them in another order. The gradients are then wrong without any error (tests/runs/test_devices.py).
+    Without the gathering, XLA (jax 0.10.2) gathers the tokens instead if they are fewer than a parameter's rows, and
+    returns them in another order. The gradients are then wrong without any error (tests/runs/test_devices.py).
     """
 
     def one(leaf: jax.Array, place: jax.sharding.Sharding) -> jax.Array:
@@ -254,7 +254,7 @@ def row_shards(mesh: jax.sharding.Mesh) -> int:
 
 
 def own_shards(mesh: jax.sharding.Mesh) -> list[int]:
-    """Return the indices of a batch's parts (`row_shards`) that this process's devices hold, in order."""
+    """Return which of the `row_shards` parts of a batch this process's devices hold: their indices, in order."""
     shards, process = mesh.devices.reshape(row_shards(mesh), -1), jax.process_index()
     return [i for i, devices in enumerate(shards) if any(device.process_index == process for device in devices)]
 

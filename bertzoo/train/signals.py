@@ -1,4 +1,4 @@
-"""A first SIGTERM, SIGINT or SIGHUP requests a save and a stop; a second one, more than 1 s later, kills."""
+"""A first SIGTERM, SIGINT or SIGHUP requests a save and a stop; a second signal, over 1 s later, kills as usual."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ _ECHO = 1.0  # seconds in which a second signal is a copy: Slurm signals a proce
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Return the signals that request a stop; without SIGHUP under nohup, where a run outlives its terminal."""
+    """Return the signals that request a stop: not SIGHUP under nohup, where a run outlives its terminal."""
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
 
@@ -34,9 +34,9 @@ def leave_closed_terminal() -> None:
 
 
 class StopRequest:
-    """A context that stores the first stop signal's name in `name`; a second one, more than 1 s later, kills as usual.
+    """A context that stores the first stop signal's name in `name`; a second signal, over 1 s later, kills as usual.
 
-    Outside the main thread, which alone receives signals, it handles none.
+    Handles no signals outside the main thread, which alone receives them.
     """
 
     def __init__(self):
@@ -53,7 +53,7 @@ class StopRequest:
         self._restore()
 
     def request(self, name: str) -> None:
-        """Request a stop without a signal; the first real signal afterwards still does not kill."""
+        """Set `name` as a signal would, unless it is set; the first real signal afterwards still does not kill."""
         self.name = self.name or name
 
     def _handle(self, number: int, _: FrameType | None) -> None:

@@ -24,7 +24,10 @@ def leaf_name(path: tuple) -> str:
 
 
 def _groups(params: Any) -> list[tuple[str, list[int]]]:
-    """Return (leaf name, indices) of the small leaves with equal name, shape and dtype, and of each large leaf."""
+    """Return (leaf name, leaf indices) for every group of small leaves of equal name, shape and dtype.
+
+    A large leaf is a group of its own.
+    """
 
     def kind(item):
         index, (path, leaf) = item
@@ -36,7 +39,7 @@ def _groups(params: Any) -> list[tuple[str, list[int]]]:
 
 
 def stacked(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Wrap a transformation of single tensors: stack small leaves of equal shape and vmap it over them.
+    """Wrap a transformation of single tensors: stack small leaves of equal name, shape and dtype and vmap over them.
 
     Results and state equal those of `inner` leaf by leaf; `inner` sees every tensor as {leaf name: tensor}.
     """

@@ -19,11 +19,12 @@ UpdateRule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageSetup:
-    """A stage's loss, its optimiser with the schedule, and the rate factor of each parameter.
+    """The loss and the optimiser of a training stage.
 
-    rates: factor of the learning rate by a parameter's path; 0 means no gradient and no moments. None: all train at the
-    full rate. rule: builds another optimiser from the same schedule. watch: metrics of the parameters for training
-    records. name: the stage's name in messages. All stages of a run have the same parameters.
+    rates: maps a parameter's path to a factor of the learning rate; 0 means no gradient and no moments. With None, all
+    parameters train at the full rate. rule: builds an optimiser from the schedule, in place of `optim.build`. watch:
+    computes metrics of the parameters for training records. name: the stage's name in messages. All stages of a run
+    have the same parameters.
     """
 
     objective: Objective
@@ -36,7 +37,7 @@ class StageSetup:
     def transformation(
         self, steps: int, learning_rate: float | None = None, *, stack: bool | None = None
     ) -> optax.GradientTransformation:
-        """Build the optimiser for a schedule of `steps` steps, as `optim.build` does."""
+        """Build the optimiser with a schedule over `steps` steps; arguments are those of `optim.build`."""
         if self.rule is not None:
             return self.rule(optim.schedule_of(self.optimizer, steps, learning_rate))
         matrices = matrices_of(self.objective) if isinstance(self.optimizer, optim.Muon) else {}
@@ -44,7 +45,7 @@ class StageSetup:
 
     @property
     def trained(self) -> Objective:
-        """The objective with gradients of frozen parameters stopped, so that none are computed."""
+        """The objective without gradients for parameters whose factor in `rates` is 0."""
         return self.objective if self.rates is None else _WithFrozen(self.objective, self.rates)
 
 

@@ -21,7 +21,7 @@ class Stage:
     # predicted share of a row's tokens, or [first, last] for a linear change over the stage; "none":
     # data.masking.share, which held-out evaluation always uses
     masking_share: float | tuple[float, ...] | None = None
-    learning_rate: float | None = None  # peak of its schedule; "none": the optimiser's
+    learning_rate: float | None = None  # peak of the stage's schedule; "none": the optimiser's
     accumulate: int = 1  # microbatches a step is cut into
     # what to keep from the stage before, beside the parameters: "moments" keeps the optimiser's moments under a new
     # schedule; "all" also continues the schedule; "params" starts with a fresh optimiser
@@ -65,7 +65,7 @@ class Stage:
 
     @property
     def masking_shares(self) -> tuple[float, ...] | None:
-        """The predicted shares of the first and of the last step, or None if the stage sets none."""
+        """The shares of a row's tokens to predict at the first and at the last step, or None for data.masking.share."""
         if self.masking_share is None or isinstance(self.masking_share, tuple):
             return self.masking_share
         return self.masking_share, self.masking_share
@@ -73,7 +73,7 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """The schedule of one or more stages: steps before its start, its length in steps, its peak (None: the default)."""
+    """The schedule of one or more stages: steps before it, its length in steps, its peak (None: the optimiser's)."""
 
     start: int
     steps: int
@@ -81,7 +81,7 @@ class Group:
 
 
 def validate(stages: Sequence[Stage], where: Callable[[int], str] = "stages.{}".format) -> None:
-    """Raise ConfigError if the stages contradict one another; it names the stage by `where(index)`, and the fields."""
+    """Raise ConfigError if the stages contradict one another; the error names a stage by `where(index)`."""
     if not stages:
         raise ConfigError("stages is empty. Add at least one [[stages]] with steps, batch_size and max_length.")
     if stages[0].carry == "all":
@@ -96,7 +96,7 @@ def validate(stages: Sequence[Stage], where: Callable[[int], str] = "stages.{}".
 
 
 def total_steps(stages: Sequence[Stage]) -> int:
-    """Return the steps of the whole run."""
+    """Return the number of steps of all stages."""
     return sum(stage.steps for stage in stages)
 
 
@@ -121,7 +121,10 @@ def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
 
 
 def stage_of(stages: Sequence[Stage], step: int) -> int:
-    """Return the index of the stage that did step `step`, counted from 1; raises as `locate` does."""
+    """Return the index of the stage that contains step number `step`; the run's first step has number 1.
+
+    Raises as `locate` does.
+    """
     index, inside = locate(stages, step)
     return index if inside else index - 1
 

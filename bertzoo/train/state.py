@@ -50,7 +50,7 @@ def name_of(path: tuple) -> str:
 
 
 def named(params: Any) -> dict[str, Any]:
-    """Return the leaves of a tree of parameters by path."""
+    """Return {path: leaf} for a tree of parameters."""
     return {name_of(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
 
 
@@ -64,7 +64,7 @@ def boxed_shapes(objective: Any) -> Any:
 
 
 def shapes_of(objective: Any) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shapes and dtypes of an objective's parameters by path."""
+    """Return {path: shape and dtype} for an objective's parameters."""
     return named(nn.unbox(boxed_shapes(objective)))
 
 
@@ -75,7 +75,7 @@ def matrices_of(objective: Any) -> dict[str, Matrix]:
 
 
 def abstract_params(objective: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
-    """Return the shapes, dtypes and shardings of the parameters alone; raises as `sharding.place` does."""
+    """Return the shapes, dtypes and shardings of an objective's parameters; raises as `sharding.place` does."""
     boxed = boxed_shapes(objective)
     return jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
@@ -90,9 +90,9 @@ def abstract(
     mesh: jax.sharding.Mesh,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> State:
-    """Return the shapes, dtypes and shardings of a state, without computing it; raises as `sharding.place` does.
+    """Return the shapes, dtypes and shardings of a training state without computing it.
 
-    Moments are sharded like their parameters; everything else is replicated.
+    Moments are sharded like their parameters; everything else is replicated. Raises as `sharding.place` does.
     """
     boxed = boxed_shapes(objective)
     placed = sharding.shardings(boxed, mesh, fallbacks)
@@ -139,8 +139,8 @@ def fresh(
 ) -> State:
     """Return the initial state of a run: parameters drawn from the seed, each device computing its own part.
 
-    initial: arrays by path that replace drawn parameters, without any effect on the others.
-    Raises ValueError if one has a path or a shape that the model does not have.
+    initial: arrays by path that replace drawn parameters, without any effect on the others. Raises ValueError if an
+    array has a path or a shape that the model does not have.
     """
     shapes = abstract(objective, optimizer, mesh, fallbacks)
     params, placed = named(shapes.params), {}

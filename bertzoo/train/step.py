@@ -1,4 +1,4 @@
-"""One training step and one evaluation step, compiled."""
+"""Compile one training step and one evaluation step."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +42,7 @@ def gradients(
     places: Any = None,
     frozen_places: Any = None,
 ) -> tuple[Any, Sums, Metrics]:
-    """Return the gradient of the batch's loss Σ sums/weights, the sums and the metrics, over `accumulate` microbatches.
+    """Return (gradient of the loss Σ sums/weights, sums, metrics) of a batch, computed in `accumulate` microbatches.
 
     weights: those of the whole batch, so microbatches change only rounding and random draws. Microbatch i uses the key
     fold_in(key, i). `places`, `frozen_places`: the shardings of the parameters and of `frozen`, if they have any.
@@ -73,7 +73,7 @@ def gradients(
 
 
 def _size(updates: Any, params: Any) -> jax.Array:
-    """Return a norm that is finite if the update is finite: of the new parameters on a CPU, of the update elsewhere.
+    """Return a norm that is finite only if the update is: the new parameters' norm on a CPU, else the update's norm.
 
     On a CPU, the norm of the update would require writing the update to memory (a fifth of AdamW's time on BERT-base).
     On a TPU, the norm of the parameters would take up to a fifth more memory for a small batch.

@@ -31,7 +31,7 @@ _CRASH = "if this repeats, no host is lost: this program or a library crashes"
 
 
 def is_child() -> bool:
-    """Return whether this process is supervised."""
+    """Return whether `supervise` has started this process."""
     return _PARENT in os.environ
 
 

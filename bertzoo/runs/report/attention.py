@@ -40,8 +40,8 @@ def attentions(
 ) -> Iterator[list[np.ndarray]]:
     """Yield each row's attention maps: one array (H,L,M) for each of `layers` (counted from 1), without dropout.
 
-    Memory holds the maps of one row at a time. Raises UserError if the model has no such layer, no heads in it, too few
-    positions or too few token types.
+    Memory holds the maps of one row at a time. Raises UserError if a layer does not exist or has no heads, or if the
+    rows have more positions or token types than the model.
     """
     model, origin = pretrained.model, pretrained.origin
     for layer in layers:
@@ -125,7 +125,7 @@ class Matching(NamedTuple):
 
 
 def match(divergence_GH: np.ndarray) -> Matching:
-    """Return the matching with the smallest sum of divergences."""
+    """Return the one-to-one matching of heads with the smallest sum of divergences."""
     from scipy.optimize import linear_sum_assignment
 
     matched = [array.tolist() for array in linear_sum_assignment(divergence_GH)]
@@ -137,7 +137,7 @@ def match(divergence_GH: np.ndarray) -> Matching:
 def average(maps: Iterable[Sequence[np.ndarray]]) -> np.ndarray:
     """Return the mean map (L,M) over all heads, layers and rows (ConvBERT, Fig. 2).
 
-    Each position averages the rows that reach it. maps: for every row, the maps of its layers.
+    A position is averaged over the rows that are long enough to have it. maps: for every row, the maps of its layers.
     """
     total, count = np.zeros((0, 0)), np.zeros((0, 0))
     for layers in maps:

@@ -38,7 +38,7 @@ class LossPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A run's losses beside the recorded ones at the steps that both have, in order.
+    """A run's held-out losses and the recorded ones, in order, at the steps where both exist.
 
     name: the shipped config. tolerance: in nats. recorded: number of recorded losses.
     """
@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def on(self) -> bool:
-        """Whether every point is within the tolerance."""
+        """Whether every loss is within `tolerance` of the recorded one."""
         return all(point.off < self.tolerance for point in self.points)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Comparison:
 
 
 def records() -> dict[str, dict[str, Any]]:
-    """Return the records that come with the package, by the name of their config."""
+    """Return the package's records of held-out losses, by the name of their config."""
     return {name: config.read_toml(path) for name, path in config.shipped(FOLDER).items()}
 
 
@@ -78,10 +78,10 @@ def differences(shipped: Any, resolved: Any) -> list[str]:
 def compare_with_golden_curve(
     run: RunRecord, shipped: Mapping[str, Any], recorded: Mapping[str, Mapping[str, Any]]
 ) -> Comparison:
-    """Compare a run with the record of its config.
+    """Compare a run's held-out losses with those recorded for its config.
 
-    shipped: resolved configs by name. recorded: records by name. Raises UserError if the run has none of these configs,
-    was trained on another corpus, or has not reached a recorded step.
+    shipped: resolved configs by name. recorded: records by name. Raises UserError if the run has none of the shipped
+    configs, was trained on another corpus, or has not reached a recorded step.
     """
     apart = {name: differences(table, run.config) for name, table in shipped.items()}
     name = min(apart, key=lambda name: len(apart[name]))

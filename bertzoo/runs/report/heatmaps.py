@@ -23,21 +23,21 @@ SIDE, ALONE, TOKEN, LETTER, TITLE = 1.7, 4.5, 0.105, 0.053, 0.35
 
 
 class Panel(NamedTuple):
-    """A map (L,M) and its title; queries from the top, keys from the left."""
+    """An attention map (L,M) and its title; rows are queries, columns are keys."""
 
     title: str
     map: np.ndarray
 
 
 class Strip(NamedTuple):
-    """Maps in one row of the figure, and the row's label."""
+    """A row of the figure: a label, and attention maps side by side."""
 
     label: str
     panels: Sequence[Panel]
 
 
 def draw(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | None, path: Path) -> None:
-    """Draw the strips with `figure` and write a PNG file; raises UserError if the picture would be too large."""
+    """Draw attention maps with `figure` and write a PNG file; raises UserError if the picture would be too large."""
     page = figure(blocks, title, tokens)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # the font draws a box for scripts it lacks
@@ -45,10 +45,11 @@ def draw(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | 
 
 
 def figure(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | None) -> "Figure":
-    """Return a figure of all strips from top to bottom; the strips of a block wrap at the same columns.
+    """Return a figure of all strips from top to bottom.
 
-    tokens: labels of the positions; without them, or with more than LABELLED, the positions are numbered.
-    Raises UserError if a side of the picture would be larger than LARGEST pixels.
+    blocks: groups of strips; long strips of a group are broken at the same columns. tokens: labels of the positions;
+    without them, or with more than LABELLED, the positions are numbered. Raises UserError if a side of the picture
+    would be larger than LARGEST pixels.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -95,7 +96,7 @@ def figure(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] 
 
 
 def wrap(block: Sequence[Strip]) -> list[Strip]:
-    """Split the strips of a block into pieces of at most COLUMNS maps, of nearly equal length."""
+    """Break the strips of a block into strips of at most COLUMNS maps, of nearly equal length."""
     longest = max(len(strip.panels) for strip in block)
     width = -(-longest // -(-longest // COLUMNS))
     starts = range(0, longest, width)

@@ -36,7 +36,7 @@ ABSENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """A run's `metrics.jsonl`: train and held-out lines by step, without superseded ones, and events by time."""
+    """A run's `metrics.jsonl`: events by time, and the newest train and held-out line of each step, by step."""
 
     train: list[Line]
     heldout: list[Line]
@@ -48,7 +48,8 @@ class History:
 class RunRecord:
     """A run directory: its history, its resolved config and its run.json.
 
-    since: the step at which the last part of a pruning run began; metrics before it belong to a larger model.
+    since: for a pruning run, the step at which its newest training run began; earlier metrics may be those of a larger
+    model.
     """
 
     directory: Path
@@ -58,12 +59,12 @@ class RunRecord:
     provenance: Mapping[str, Any]
 
     def boundaries(self) -> list[int]:
-        """Return the steps after which the second and later stages began."""
+        """Return the steps at which the run passed from one training stage to the next."""
         ends = accumulate(stage["steps"] for stage in self.stages()[:-1])
         return [end for end in ends if end <= self.history.train[-1]["step"]]
 
     def stages(self) -> list[Mapping[str, Any]]:
-        """Return the config's stages; for a transfer, whose stages are generated, those that have begun."""
+        """Return the training stages in the config or, if it lists none (as for a transfer), those that have begun."""
         if "stages" in self.config:
             return self.config["stages"]
         begun = {event["stage"]: event for event in self.history.events if event["event"] == "stage"}
@@ -90,7 +91,7 @@ def read_run(directory: str | Path) -> RunRecord:
 
 
 def _read_pruning(directory: Path, parts: list[Path]) -> RunRecord:
-    """Read a pruning run: join the histories of its parts, and number steps and stages across parts."""
+    """Read a pruning run: join the histories of its training runs (`parts`), and number steps and stages throughout."""
     train, heldout, events, torn, done, number = [], [], [], False, 0, 0
     begun = [0]  # the step at which each part began
     for part in parts:
@@ -119,9 +120,10 @@ def _later(steps: int, stages: int, line: Line) -> Line:
 
 
 def read_history(path: Path) -> History:
-    """Read `metrics.jsonl`: keep each step's last line; a "resumed" event at step k drops older lines of later steps.
+    """Read `metrics.jsonl`, keeping the last line of every step.
 
-    Raises UserError naming a line that is not a JSON object, or if no step has been logged.
+    A "resumed" event at step k drops all lines above it of steps after k. Raises UserError naming a line that is not a
+    JSON object, or if no step has been logged.
     """
     history = _read_lines(path)
     if not history.train:
@@ -168,12 +170,15 @@ def series(lines: Iterable[Line], key: str) -> tuple[list[int], list[float]]:
 
 
 def metric_names(history: History) -> list[str]:
-    """Return all keys of the train and held-out lines, each once."""
+    """Return all keys of the train and held-out lines, each once: metrics and others, such as `step`."""
     return list(dict.fromkeys(key for line in [*history.train, *history.heldout] for key in line))
 
 
 def keys(history: History, ending: str) -> list[str]:
-    """Return the metrics whose names end in `ending`: the total (unless it has only one term), then the terms."""
+    """Return the metrics whose names end in `ending`: the total, such as `loss`, then the terms, such as `mlm_loss`.
+
+    Leaves out the total if it has only one term.
+    """
     names = [key for key in metric_names(history) if key.endswith(ending)]
     terms = [key for key in names if key != ending]
     single = sum(not key.endswith(HIDDEN) for key in terms) == 1
@@ -263,12 +268,10 @@ def _events(history: History) -> str:
 
 
 def _changes(event: Line) -> list[str]:
-    """Return the config changes of a "changed" event as a list of one text; [] for other events."""
     return [", ".join(event["changes"])] if "changes" in event else []
 
 
 def _speed(run: RunRecord) -> str:
-    """Return the section with each stage's median speed; a compilation disturbs medians less than means."""
     columns = {
         "examples_per_second": "examples/s",
         "tokens_per_second": "tokens/s",
@@ -328,7 +331,6 @@ def sketch(history: History, width: int = 78, height: int = 16) -> str:
 
 
 def _heldout_lines(history: History, rows: int = 8) -> str:
-    """Format at most `rows` held-out lines, evenly spread and including the last."""
     chosen = [key for kind in ("loss", "accuracy", "auc") for key in keys(history, kind)]
     lines = history.heldout
     picked = [

@@ -31,7 +31,7 @@ LAST, FIRST = "#c4452d", "0.55"
 
 
 def read_cuts(run: Path) -> list[Cut]:
-    """Return the cut of every iteration, in order; raises UserError if a file is damaged."""
+    """Return the record of what every iteration cut, in order; raises UserError if a file is damaged."""
     cuts = []
     for path in prune_layout.cut_files(run):
         try:
@@ -42,7 +42,7 @@ def read_cuts(run: Path) -> list[Cut]:
 
 
 def table(cuts: Sequence[Cut]) -> str:
-    """Return a Markdown table of the sizes that remain after every iteration, in total and by dimension."""
+    """Return a Markdown table of the cost and the sizes (heads, feed-forward, …) that remain after every iteration."""
     letters = [letter for letter in NAMES if any(_sizes(cut["sizes"]["after"], letter) for cut in cuts)]
 
     def amount(value: float) -> str:
@@ -58,7 +58,7 @@ def table(cuts: Sequence[Cut]) -> str:
 
 
 def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
-    """Draw layer sizes after every cut (Khetan and Karnin 2020, Fig. 3 to 6) and widths by iteration; return `path`."""
+    """Draw sizes by layer after every cut (Khetan and Karnin 2020, Fig. 3 to 6), others by iteration; return `path`."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -92,7 +92,7 @@ def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
 
 
 def _sizes(sizes: Mapping[str, int], letter: str) -> dict[float, int]:
-    """Return the sizes of a dimension by layer, from 1; key 0 is outside the layers.
+    """Return {layer, from 1: size} for the dimension `letter`, a key of NAMES; key 0 is for sizes outside the layers.
 
     If layer n has several feed-forward networks, network i has the key n + i/10.
     """
