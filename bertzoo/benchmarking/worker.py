@@ -3,10 +3,9 @@
 
     python -m bertzoo.benchmarking.worker
 
-Reads JSON documents, one per line, and answers each with one line. The first is a `LoadRequest` as an object. After
-that {"lengths": [128, …]} runs a row of each length and answers with `seconds`; {"outputs": 128} answers with the
-`outputs` of such a row, each flattened; {"peak": true} answers with the peak memory in bytes beyond `empty`, the memory
-of the runtime without a model.
+Reads JSON documents, one per line, and answers each with one line. The first is a `LoadRequest` as an object; the answer
+has `empty`, the memory of the runtime without a model, `lengths`, `threads` and the runtime's `version`. After that {"lengths": [128, …]} runs a row of each length and answers with `seconds`; {"outputs": 128} answers with the
+`outputs` of such a row, each flattened; {"peak": true} answers with the peak memory in bytes beyond `empty`.
 """
 
 import io
@@ -90,7 +89,10 @@ def litert(request: LoadRequest) -> Loader:
 
 
 def torch(request: LoadRequest) -> Loader:
-    """Yield "torch", then a .pt file, a .pt2 file or a directory of `--to=pytorch`, in PyTorch without a compiler."""
+    """Yield PyTorch's package name, then the model, run without torch.compile.
+
+    The model is a .pt or .pt2 file, or a directory that `bertzoo convert --to=pytorch` wrote.
+    """
     import torch
 
     from bertzoo.conversion.modeling_bertzoo import load
@@ -160,7 +162,7 @@ def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
 
 
 def jax(request: LoadRequest) -> Loader:
-    """Yield "jax", then the model directory's training graph, compiled by XLA; it uses a thread for each core."""
+    """Yield "jax", then the model directory's training graph, compiled by XLA and limited to `threads` cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request.threads])
     import jax
     import jax.numpy as jnp

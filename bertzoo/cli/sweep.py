@@ -37,7 +37,7 @@ def arguments(parser: Parser) -> None:
     task_options(parser, "only these tasks, comma-separated (default: all of the sweep)", "points")
     points = parser.group("points")
     points.add_argument(
-        "--random", type=parse_count, default=0, metavar="N", help="draw N random points per task; 0: take all"
+        "--random", type=parse_count, default=0, metavar="N", help="N random points per task (default: all)"
     )
     points.add_argument(
         "--random_seed", type=int, default=0, metavar="S", help="seed of the draw of --random; --seed is the training's"

@@ -1,4 +1,4 @@
-"""Reduce a model to one of its heads, or let its convolution windows read padding."""
+"""Drop all heads of a model but one, or all; or let its convolutions read padding, as Hugging Face's do."""
 
 from dataclasses import replace
 

@@ -41,7 +41,7 @@ def of_input(text: str) -> str:
 
 
 def stamp(text: str) -> str | None:
-    """Return a hash of the names, sizes and times of the files that `text` names, or None if there are none."""
+    """Return a hash of the names, sizes and modification times of the files that `text` names, or None without one."""
     files = [file for name in text.split(",") for path in _matches(name.strip()) for file in _files(path)]
     facts = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
     return _digest(facts) if facts else None

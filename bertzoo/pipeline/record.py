@@ -135,7 +135,10 @@ class PipelineRecord:
         }
 
     def _hash(self, kind: str, place: str) -> str:
-        """Return the hash of an output or, if `kind` is "", of an input; cached until sizes or times change."""
+        """Return the hash of what is at `place`: an output of this `kind` or, if `kind` is "", an input.
+
+        Cached until a file's size or time changes; at a URL, not cached.
+        """
         stamp = None if is_url(place) else fingerprint.stamp(place)
         known = self._stamps.get(place)
         if known is not None and stamp is not None and known[0] == stamp:

@@ -55,7 +55,7 @@ def proximal(
 class Magnitudes:
     """Train the prune vectors themselves, under ℓ1 in the loss (`penalised`) or under the proximal step.
 
-    start: initial value of every element, at which the vectors are 1.
+    start: initial value of every element, with which the model is unchanged.
     """
 
     penalised: bool = True
@@ -75,8 +75,9 @@ class Magnitudes:
 
 
 class HardConcrete(NamedTuple):
-    """Train logits log α of gates in [0, 1] under the ℓ0 penalty; P(gate = 0) is differentiable (Louizos et al. 2018,
-    §2.2; the defaults are theirs). Methods as in Magnitudes.
+    """Train the logits log α of random gates in [0, 1]; the ℓ0 penalty is differentiable in them.
+
+    Louizos et al. 2018, §2.2, with their temperature, low and high. The methods mean the same as those of Magnitudes.
     """
 
     temperature: float = 2 / 3

@@ -131,8 +131,8 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
     begun = run.latest() is not None
     if options.corpus and not begun:
         raise UserError(
-            f"--corpus={options.corpus} applies only to a run that is resumed, but {run.name} has no checkpoint. Name "
-            "its text with --data.source."
+            f"--corpus={options.corpus} applies only to a run that is resumed, but {run.name} has no checkpoint yet. "
+            "Leave it out; --data.source names the text of a new run."
         )
 
     @functools.cache
@@ -273,7 +273,10 @@ def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) 
     if last > len(recipe.stages):
         raise UserError(f"--stages={first}-{last} is out of range. The run has {len(recipe.stages)} stages.")
     current = locate(recipe.stages, run.latest() or 0)[0] + 1
+    if current > len(recipe.stages):
+        raise UserError(f"--stages={first}-{last}: {run.name} has finished all its stages. Leave --stages out.")
     if not first <= current <= last:
-        where = f"stage {current} is next" if current <= len(recipe.stages) else "all are done"
-        raise UserError(f"--stages={first}-{last}: in the run {run.name} {where}. Give a range that contains it.")
+        raise UserError(
+            f"--stages={first}-{last}: the next stage of {run.name} is {current}. Give a range that contains {current}."
+        )
     return start_of(recipe.stages, last)

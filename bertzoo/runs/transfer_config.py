@@ -104,9 +104,9 @@ Strategy = Progressive | Joint | Auxiliary | Nothing
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """The config of a student that learns from a teacher: a TOML file with `seed` and one table for each other field.
+    """The config of a student that learns from a teacher: `seed`, and a table for every other field.
 
-    Raises ConfigError if tables disagree.
+    `distillation` is a list of tables. Raises ConfigError if values do not fit together.
     """
 
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows

@@ -63,7 +63,7 @@ class Paragraphs:
         return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
 
     def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """Return the character offsets in the paragraph (start, end) of the text that `text` returns."""
+        """Return the first character of `text(row, start, end)` in its paragraph, and the character after its last."""
         window = self.windows[row]
         context, shift = self.questions[window.question].context, window.first - window.context
         (first, _), (_, last) = self.pieces[context].offsets[[start + shift, end + shift]].tolist()

@@ -385,5 +385,5 @@ def test_progress_of_tokenising_is_one_live_line_or_one_in_an_interval(live, cap
         for pieces in range(3):
             show(pieces, 2_500_000 * pieces)
     shown = capsys.readouterr().err
-    assert mentions(shown, "2.5 MB", "1 shard")
+    assert mentions(shown, "2.5 M", "1 shard")
     assert (shown.count("\r"), shown.count("\n")) == ((3, 1) if live else (0, 1))

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import planted
@@ -328,7 +329,7 @@ def test_everything_is_checked_before_the_first_step(place: Place, options: list
 def test_too_small_a_disk_is_an_error(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     from bertzoo.pipeline import check
 
-    monkeypatch.setattr(check.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000})())
+    monkeypatch.setattr(check.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
     _, err = place.run(code=2)
     assert mentions(err, "free space") and place.calls() == []
 

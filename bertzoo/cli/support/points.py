@@ -22,9 +22,7 @@ def parse_count(text: str) -> int:
     """Return the number in a flag's value; raises UserError unless it is at least 1."""
     if text.isdecimal() and int(text):
         return int(text)
-    raise UserError(
-        f"--processes and --random need whole numbers of 1 or more, not {text!r}. Write them as in --processes=4."
-    )
+    raise UserError(f"{text!r} is not a whole number of 1 or more. Write, for example, --processes=4.")
 
 
 def task_options(parser: Parser, tasks: str, unit: str) -> None:
@@ -44,7 +42,9 @@ def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
 
     verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
     if args is None:
-        raise UserError("--help does not apply to a single run. Use `bertzoo finetune --help`.")
+        raise UserError(
+            "the options of a run ask for help. Remove --help from them; `bertzoo finetune --help` lists the options."
+        )
     return verb, args, config.load(verb.config(), args.files, overrides)
 
 

@@ -130,7 +130,7 @@ def cut(text: str, longest: int = LONGEST_SENTENCE) -> Iterator[str]:
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield the lines of `text.splitlines()` that are not empty, without a list of them."""
+    """Yield the non-empty lines of `text`, split as by str.splitlines, but without building a list."""
     return (match[0] for match in _PARAGRAPH.finditer(text))
 
 

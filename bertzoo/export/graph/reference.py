@@ -1,4 +1,4 @@
-"""Wrap a Linen model with the inputs and outputs of its export graph, to compare exported files with."""
+"""Give a Linen model the inputs and outputs of its export graph, as the reference that files are compared with."""
 
 from typing import Any
 

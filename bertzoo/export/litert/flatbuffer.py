@@ -49,7 +49,7 @@ def _packed(model: Any) -> bytes:
 
 
 def _flatten(model: Any) -> int:
-    """Reshape biases with N scales from (1,N) to (N), and return how many were reshaped."""
+    """Reshape biases with N quantisation scales from (1,N) to (N,); return how many were reshaped."""
     count = 0
     for graph in model.subgraphs:
         for tensor in graph.tensors:

@@ -1,4 +1,4 @@
-"""Scores on GLUE and SQuAD and latencies, as printed by the papers of SqueezeBERT, ConvBERT, MobileBERT and schuBERT.
+"""Scores on GLUE and SQuAD, latencies and sizes, as printed in the four papers of the project's models.
 
 `published.csv` was transcribed from the papers' tables, value by value; `note` marks values whose print or scan is
 doubtful.

@@ -31,7 +31,7 @@ LAST, FIRST = "#c4452d", "0.55"
 
 
 def read_cuts(run: Path) -> list[Cut]:
-    """Return the record of what every iteration cut, in order; raises UserError if a file is damaged."""
+    """Return one record per iteration, in order, of its sizes before and after; raises UserError if one is damaged."""
     cuts = []
     for path in prune_layout.cut_files(run):
         try:
