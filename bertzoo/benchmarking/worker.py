@@ -3,8 +3,9 @@
 
     python -m bertzoo.benchmarking.worker
 
-Reads JSON documents, one per line, and answers each with one line. The first is a `LoadRequest` as an object; the answer
-has `empty`, the memory of the runtime without a model, `lengths`, `threads` and the runtime's `version`. After that {"lengths": [128, …]} runs a row of each length and answers with `seconds`; {"outputs": 128} answers with the
+Reads JSON documents, one per line, and answers each with one line. The first is a `LoadRequest` as an object; the
+answer has `empty`, the memory of the runtime without a model, `lengths`, `threads` and the runtime's `version`. After
+that {"lengths": [128, …]} runs a row of each length and answers with `seconds`; {"outputs": 128} answers with the
 `outputs` of such a row, each flattened; {"peak": true} answers with the peak memory in bytes beyond `empty`.
 """
 

@@ -207,6 +207,6 @@ def _restore_items(
                 f"the checkpoint {checkpoint} has no manifest and cannot be read ({reason})"
             ) from error
         raise CheckpointError(
-            f"the checkpoint {checkpoint} matches its checksums, but cannot be restored ({reason}). Use the config that "
-            "it was saved with, or another directory."
+            f"the checkpoint {checkpoint} matches its checksums, but cannot be restored into this model ({reason}). "
+            "Use the config that it was saved with, or another directory."
         ) from error

@@ -211,7 +211,7 @@ def _training_documents(part: MixturePart, data: Data) -> Iterator[str]:
 
 
 def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Progress | None) -> int:
-    """Tokenise the unfinished pieces (groups of documents) of the text with `workers` processes; return the number of all.
+    """Tokenise the unfinished pieces (groups of documents) with `workers` processes; return the number of all pieces.
 
     At most about 2 · workers pieces are in memory at once.
     """
