@@ -101,7 +101,8 @@ def parse_topology(text: str) -> Topology:
     if chip is None:
         raise ConfigError(
             f"--topology={text}: bertzoo has no data on {kind or 'a TPU without a name'}, only on {', '.join(CHIPS)}. "
-            "Name one of these with its shape (--topology=v5e:16x16) or as an accelerator type (--topology=v5litepod-256)."
+            "Name one of these with its shape, as in --topology=v5e:16x16, or as an accelerator type such as "
+            "v5litepod-256."
         )
     sizes = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d{1,4}(x\d{1,4})*", shape) else ()
     if shape not in chip.slices and not _is_made_of_cubes(chip, sizes):
