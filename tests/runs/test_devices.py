@@ -63,12 +63,13 @@ def train(
     dropout: float,
     batch: tuple[int, int] = (ROWS, LENGTH),
     settings: optim.Optimizer = LAMB,
+    compute: Compute = Compute(),
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The loss of every step, and the parameters after the last."""
     config = sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True)), fallbacks=FALLBACKS)
     mesh = sharding.make_mesh(config, jax.devices()[: np.prod(sizes)])
     made = MODELS[model](dropout=dropout, attention_dropout=dropout, initializer_range=0.1)
-    objective = OBJECTIVES.get(model, Masked(sentence="sop")).build(made, Compute())
+    objective = OBJECTIVES.get(model, Masked(sentence="sop")).build(made, compute)
     optimizer = StageSetup(objective=objective, optimizer=settings).transformation(STEPS)
     now = state.fresh(objective, optimizer, mesh, seed=3, fallbacks=config.fallbacks)
     places = state.shardings_of(state.abstract(objective, optimizer, mesh, config.fallbacks))
@@ -108,6 +109,20 @@ def test_eight_devices_equal_one(model, sizes, dropout):
 def test_eight_devices_equal_one_under_muon():
     """Newton-Schulz enlarges the rounding of the smallest singular values."""
     compare("squeezebert", (2, 2, 2), 0.0, settings=MUON, tolerance=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 1e-3)])
+def test_a_seed_gives_the_same_bits_twice_and_equal_losses_on_more_devices(dtype: str, tolerance: float):
+    """With more devices, sums are taken in another order."""
+    compute = Compute(dtype=dtype)
+    losses, params = train("squeezebert", (1, 1, 1), 0.1, compute=compute)
+    again, same = train.__wrapped__("squeezebert", (1, 1, 1), 0.1, compute=compute)
+    np.testing.assert_array_equal(losses, again)
+    chex.assert_trees_all_equal(params, same)
+    for devices in (2, 4):
+        others, _ = train("squeezebert", (devices, 1, 1), 0.1, compute=compute)
+        np.testing.assert_allclose(others, losses, rtol=tolerance)
 
 
 @pytest.mark.slow
