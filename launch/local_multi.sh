@@ -71,6 +71,16 @@ alive() { # prints the indices of the processes that still run
     [[ -n ${codes[index]:-} ]] || echo "$index"
   done
 }
+# Kill what SIGSTOP holds, as it neither sees that another process failed nor hears SIGTERM: processes and their children.
+kill_stopped() {
+  local index pid
+  for index in $(alive); do
+    for pid in $(ps -o pid=,state= -p "${pids[index]}" --ppid "${pids[index]}" | awk '$2 == "T" { print $1 }'); do
+      say "process $index is stopped (SIGSTOP), so it is killed" >&2
+      kill -KILL "$pid" "${pids[index]}" 2>/dev/null || true
+    done
+  done
+}
 signal() { # signal NAME: send it to all processes that still run
   local index
   for index in $(alive); do kill "-$1" "${pids[index]}" 2>/dev/null || true; done
@@ -100,6 +110,7 @@ while [[ -n $(alive) ]]; do
     fi
   done
   if [[ -n $failed_at && -n $(alive) ]]; then
+    kill_stopped
     if ((SECONDS - failed_at >= grace + 10)); then
       signal KILL
     elif ((SECONDS - failed_at >= grace)) && ! "$terminated"; then

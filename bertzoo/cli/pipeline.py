@@ -15,11 +15,13 @@ examples:
 
 import argparse
 import shlex
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.support.options import Parser, run_dir_option, say
-from bertzoo.cli.support.points import check_options, parse_count, parse_names
+from bertzoo.cli.support.points import check_options, parse_count, parse_names, tasks
+from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
     from bertzoo.pipeline.check import Cost
@@ -70,17 +72,28 @@ def arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Run every step that is not finished, or print commands or costs."""
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")  # the steps' processes need the devices
     from bertzoo.pipeline.check import check_steps
+    from bertzoo.pipeline.page import command_line
     from bertzoo.pipeline.recipe import load_pipeline
     from bertzoo.pipeline.record import PAGE, PipelineRecord, steps_of
 
     pipeline = load_pipeline(args.pipeline, overrides, args.tasks)
     record = PipelineRecord(args.run_dir, pipeline, args.training_dir)
     steps = steps_of(pipeline, args.only, args.from_stage)
+    if not steps:
+        raise UserError(f"--only and --from_stage={args.from_stage} leave no stage. Name others.")
+    if args.topology and not args.plan:
+        raise UserError(f"--topology={args.topology} applies only to --plan. Add it.")
+    if args.list and args.plan:
+        raise UserError("--list and --plan both print and run nothing. Keep one.")
+    if args.launch and shutil.which(args.launch[0]) is None:
+        raise UserError(f"--launch starts with {args.launch[0]}, which is not a program. Correct its path.")
     if args.list:
         for step in steps:
-            words = record.words(step)
-            print(shlex.join([*args.launch, *words] if args.launch and _is_training(step) else ["bertzoo", *words]))
+            print(command_line(record, step, args.launch if _is_training(step) else ()))
         return 0
     if args.plan:
         costs = check_steps(record, steps, configs_of)
@@ -108,7 +121,6 @@ def configs_of(words: Sequence[str]) -> list[Any]:
     from bertzoo.cli import config, convert
     from bertzoo.cli import main as cli
     from bertzoo.core import config as loader
-    from bertzoo.core.errors import UserError
 
     if words[0] in config.VERBS:
         return [config.command_config(list(words))]
@@ -120,12 +132,20 @@ def configs_of(words: Sequence[str]) -> list[Any]:
         from bertzoo.finetuning.sweep.record import Record
 
         points = grid.load_sweep(args.sweep, overrides, args.tasks).points(args.random, args.random_seed)
-        return check_options(Record(args.run_dir, points))
+        sweep = Record(args.run_dir, points)
+        configs = check_options(sweep)
+        for _ in tasks(sweep):  # which raises if a task does not fit the options or the teacher
+            pass
+        return configs
     if words[0] == "convert":
         convert.options(args)
     if words[0] == "tokenize":
         return [verb.settings(args, overrides)]
-    return [loader.load(verb.config(), args.files, overrides)] if words[0] == "finetune" else []
+    if words[0] != "finetune":
+        return []
+    recipe = loader.load(verb.config(), args.files, overrides)
+    verb.task_of(args, recipe)
+    return [recipe]
 
 
 def _print_plan(

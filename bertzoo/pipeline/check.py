@@ -15,7 +15,7 @@ from bertzoo.data.sources import pieces
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models.tasks import NoHead, parameter_shapes
-from bertzoo.pipeline import verbs
+from bertzoo.pipeline import fingerprint, verbs
 from bertzoo.pipeline.recipe import Step
 from bertzoo.pipeline.record import PipelineRecord, is_training
 from bertzoo.pruning.settings import Prune
@@ -43,7 +43,7 @@ def check_steps(record: PipelineRecord, steps: Sequence[Step], parse: Parse) -> 
     for step in record.pipeline.steps:
         with _named(step):
             recipes[step.name] = parse(record.words(step))
-            record.configs[step.name] = "\n".join(config.dump(recipe) for recipe in recipes[step.name][:1])
+            record.configs[step.name] = [config.dump(recipe) for recipe in recipes[step.name]]
     shapes: dict[str, Any] = {}  # by step: config of the model in its output, or None
     costs = {}
     read: set[Any] = set()
@@ -54,7 +54,7 @@ def check_steps(record: PipelineRecord, steps: Sequence[Step], parse: Parse) -> 
             _check_fit(record, step, recipes[step.name], shapes)
             if step in steps:
                 _check_data(record, step, recipes[step.name], read)
-    _check_disk(record, sum(costs[step.name].size for step in steps))
+    _check_disk(record, steps, costs)
     return costs
 
 
@@ -108,8 +108,9 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
     model = shapes.get(step.name)
     if not step.form.by_task or model is None:
         return
+    positions = model.max_positions
     for recipe in recipes:
-        if recipe.max_length > (positions := model.max_positions):
+        if recipe.max_length > positions:
             raise ConfigError(
                 f"max_length = {recipe.max_length} is more than the {positions} positions of the model. Use at most "
                 f"{positions}."
@@ -157,13 +158,23 @@ def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
             yield stage.steps, stage_setups.model_flops(part, index) * stage.batch_size
 
 
-def _check_disk(record: PipelineRecord, needed: int) -> None:
-    if is_url(record.places.training):
-        return
-    folder = next(path for path in (record.path.absolute(), *record.path.absolute().parents) if path.exists())
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise UserError(
-            f"{folder} has {free / 1e9:,.1f} GB of free space, but checkpoints and models will take about "
-            f"{needed / 1e9:,.1f} GB. Free some, or use another --run_dir."
-        )
+def _check_disk(record: PipelineRecord, steps: Sequence[Step], costs: Mapping[str, Cost]) -> None:
+    """Raise UserError if a disk has less free space than the outputs of `steps` still take, beyond what is there."""
+    needed: dict[int, int] = {}
+    folders: dict[int, Path] = {}
+    for step in steps:
+        output = record.places.output(step)
+        if is_url(output):
+            continue
+        path = Path(output).absolute()
+        present = sum(file.stat().st_size for file in fingerprint.files_in(path)) if path.exists() else 0
+        folder = next(parent for parent in (path, *path.parents) if parent.exists())
+        disk = folder.stat().st_dev
+        needed[disk] = needed.get(disk, 0) + max(0, costs[step.name].size - present)
+        folders.setdefault(disk, folder)
+    for disk, size in needed.items():
+        if (free := shutil.disk_usage(folders[disk]).free) < size:
+            raise UserError(
+                f"{folders[disk]} has {free / 1e6:,.0f} MB of free space, but checkpoints and models will take about "
+                f"{size / 1e6:,.0f} MB. Free some, or use another --run_dir or --training_dir."
+            )

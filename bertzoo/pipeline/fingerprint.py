@@ -31,7 +31,7 @@ def of_input(text: str) -> str:
 
     If nothing on this machine has the name, as with embedded:python or gs://bucket/text, the name itself is hashed.
     """
-    paths = [path for name in text.split(",") for path in _matches(name.strip())]
+    paths = _matches(text)
     if len(paths) == 1 and paths[0].is_dir():
         try:
             return _of_model(str(paths[0]))
@@ -42,7 +42,7 @@ def of_input(text: str) -> str:
 
 def stamp(text: str) -> str | None:
     """Return a hash of the names, sizes and modification times of the files that `text` names, or None without one."""
-    files = [file for name in text.split(",") for path in _matches(name.strip()) for file in _files(path)]
+    files = [file for path in _matches(text) for file in files_in(path)]
     facts = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
     return _digest(facts) if facts else None
 
@@ -70,13 +70,19 @@ def _of_path(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _matches(name: str) -> list[Path]:
-    if is_url(name) or not name:
+def _matches(text: str) -> list[Path]:
+    """Return the path, or the files of a list of paths and globs with commas between them; none of a URL."""
+    if is_url(text) or not text:
         return []
-    return [Path(name)] if Path(name).exists() else [Path(found) for found in sorted(glob.glob(name, recursive=True))]
+    if Path(text).exists():
+        return [Path(text)]
+    if "," in text:
+        return [path for name in text.split(",") for path in _matches(name.strip())]
+    return [Path(found) for found in sorted(glob.glob(text, recursive=True))]
 
 
-def _files(path: Path) -> list[Path]:
+def files_in(path: Path) -> list[Path]:
+    """Return the files in a directory at any depth, or the file itself."""
     return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
 

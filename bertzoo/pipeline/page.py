@@ -1,7 +1,7 @@
 """Write pipeline.md: the result, time, output and command line of every step of a pipeline."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,12 @@ _SHORT = 12  # digits of a hash
 def write_page(record: PipelineRecord) -> None:
     """Write pipeline.md into the pipeline's directory."""
     atomic.write_bytes(record.path / PAGE, ("\n".join(_lines(record)) + "\n").encode())
+
+
+def command_line(record: PipelineRecord, step: Step, launcher: Sequence[str] = ()) -> str:
+    """Return the shell command of a step; launcher: words in place of `bertzoo`."""
+    output = f" > {shlex.quote(record.places.output(step))}" if step.form.prints else ""
+    return shlex.join([*(launcher or ["bertzoo"]), *record.words(step)]) + output
 
 
 def outcome(record: PipelineRecord, step: Step) -> str:
@@ -74,6 +80,10 @@ def _is_figure(value: Any) -> bool:
     return isinstance(value, float)
 
 
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 def _lines(record: PipelineRecord) -> Iterator[str]:
     pipeline = record.pipeline
     yield f"# {pipeline.path.stem}"
@@ -88,7 +98,7 @@ def _lines(record: PipelineRecord) -> Iterator[str]:
         yield "| input | value |"
         yield "|---|---|"
         for name, value in pipeline.inputs.items():
-            yield f"| {name} | {value} |"
+            yield f"| {name} | {_escaped(value)} |"
     yield ""
     yield "| step | command | result | seconds | finished | output | SHA-256 |"
     yield "|---|---|---|---|---|---|---|"
@@ -96,7 +106,7 @@ def _lines(record: PipelineRecord) -> Iterator[str]:
     for step in pipeline.steps:
         entry = record.entry(step) or {"seconds": "", "finished": "", "output": ""}
         total += entry["seconds"] or 0.0
-        result = outcome(record, step).replace("|", "\\|")
+        result = _escaped(outcome(record, step))
         yield (
             f"| {step.name} | {step.verb} | {result} | {entry['seconds']} | {entry['finished']} | "
             f"{record.places.output(step)} | {entry['output'][:_SHORT]} |"
@@ -110,5 +120,5 @@ def _lines(record: PipelineRecord) -> Iterator[str]:
     yield ""
     yield "```bash"
     for step in pipeline.steps:
-        yield shlex.join(["bertzoo", *record.words(step)])
+        yield command_line(record, step)
     yield "```"

@@ -174,12 +174,13 @@ class Pipeline:
         for step in reversed(self.steps):
             if step.name in names:
                 names |= {name for name in self.needs(replace(step, models=())) if name not in self.inputs}
-        steps = [
-            replace(step, models=tuple(name for name in step.models if name in names or name in self.inputs))
-            for step in self.steps
-            if step.name in names
-        ]
-        return replace(self, steps=tuple(step for step in steps if step.models or "models" not in step.form.words))
+        steps = []
+        for step in self.steps:
+            models = tuple(name for name in step.models if name in names or name in self.inputs)
+            # A submission has every task or is rejected.
+            if step.name in names and (models == step.models or (models and step.verb != "submission")):
+                steps.append(replace(step, models=models))
+        return replace(self, steps=tuple(steps))
 
 
 def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Pipeline:
@@ -235,19 +236,13 @@ def _build(path: Path, table: Mapping[str, Any], overrides: Sequence[tuple[str, 
             raise ConfigError(
                 f"{name} is not the name of one input or stage. Use letters, digits and _ in names that differ."
             )
-    steps: list[Step] = []
-    for name, stage in stages.items():
-        steps += [_linked(step, steps, inputs) for step in _steps(name, check_table(f"stages.{name}", stage), common)]
-    steps = _overridden(steps, inputs, overrides)
-    pipeline = Pipeline(path=path, steps=tuple(steps), inputs=inputs)
-    for position, step in enumerate(steps):
-        earlier = replace(pipeline, steps=tuple(steps[:position]))
-        for key in ("source", "options"):
-            texts = [step.source] if key == "source" else step.options.values()
-            for mentioned in (name for text in texts for name in _REFERENCE.findall(text) if name != "task"):
-                if mentioned not in inputs:
-                    resolve(mentioned, step.task, earlier.steps, f"stages.{step.stage}.{key}")
-    return pipeline
+    steps = [
+        step for name, stage in stages.items() for step in _steps(name, check_table(f"stages.{name}", stage), common)
+    ]
+    linked: list[Step] = []
+    for step in _overridden(steps, inputs, overrides):
+        linked.append(_linked(step, [other for other in linked if other.stage != step.stage], inputs))
+    return Pipeline(path=path, steps=tuple(linked), inputs=inputs)
 
 
 def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[str, str]]) -> Iterator[Step]:
@@ -285,6 +280,8 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
             '["cola", "rte"] for a command that reads one model.'
         )
     for task, values in tasks.items():
+        if not _NAME.fullmatch(task):
+            raise ConfigError(f"{where}.tasks names {task!r}, which is not the name of a task. Use letters and digits.")
         place = f"{where}.tasks.{task}"
         values = check_table(place, values)
         different = _options(place, {key: value for key, value in values.items() if key not in _LINKS})
@@ -295,8 +292,8 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
 def _linked(step: Step, steps: Sequence[Step], inputs: Mapping[str, str]) -> Step:
     """Return the step with stages' names replaced by steps', and without teacher if it fine-tunes with alpha = 1."""
     links = dict(step.links)
-    if "from" in step.form.words and "from" not in links:
-        raise ConfigError(f"stages.{step.stage}.from is missing, but {step.verb} needs it. Add it.")
+    if (needed := step.form.requires) and needed not in links:
+        raise ConfigError(f"stages.{step.stage}.{needed} is missing, but {step.verb} needs it. Add it.")
     if step.verb == "finetune" and _is_one(step.options.get("alpha", "")):
         links.pop("teacher", None)
     by_name = {other.name: other for other in steps}
@@ -313,6 +310,9 @@ def _linked(step: Step, steps: Sequence[Step], inputs: Mapping[str, str]) -> Ste
                 f"stages.{step.stage}.{key} names {name}, which makes {by_name[name].makes}, but {step.verb} reads "
                 f"{' or '.join(step.form.reads[key])}. Name another stage."
             )
+    for name in step.mentions():
+        if name not in inputs:
+            resolve(name, step.task, steps, f"stages.{step.stage}")
     return replace(step, links=links, models=tuple(models))
 
 

@@ -1,7 +1,8 @@
 """Keep the directory of a pipeline: pipeline.json with the finished steps, the lock, logs and pipeline.md."""
 
+import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 from bertzoo.core import atomic, config, lock
 from bertzoo.core.documents import parse_toml, read_json
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import check_vacant, is_url, on_disk
+from bertzoo.core.paths import check_vacant, is_url, on_disk, run_directory
+from bertzoo.export.companions import companions
 from bertzoo.pipeline import fingerprint, verbs
 from bertzoo.pipeline.recipe import Pipeline, Places, Step
 
@@ -23,17 +25,21 @@ class PipelineRecord:
     """The directory of a pipeline, which need not exist yet.
 
     training_dir: directory or URL of the runs of pretrain, transfer and prune; by default that of the other outputs.
-    configs: resolved configs as TOML, by step; empty for a step without a config.
+    configs: by step, the resolved configs of its runs as TOML; a sweep has several.
     """
 
     def __init__(self, run_dir: str, pipeline: Pipeline, training_dir: str | None = None):
         self.path = on_disk(run_dir, "the run directory", "Name a local or mounted directory, and --training_dir=URL.")
         self.pipeline = pipeline
-        self.places = Places(stages=self.path / STAGES, training=training_dir or str(self.path / STAGES))
-        self.configs: dict[str, str] = {}
+        training = (training_dir or str(self.path / STAGES)).rstrip("/")
+        if not training.startswith("gs://"):
+            run_directory(training)
+        self.places = Places(stages=self.path / STAGES, training=training)
+        self.configs: dict[str, list[str]] = {}
         self.errors: dict[str, str] = {}  # by step: how its last run failed, or what it waits for
         self._stamps: dict[str, list[str]] = {}
         self._finished: dict[str, dict[str, Any]] = {}
+        self._remote: dict[str, str] = {}  # hashes of what is behind URLs, which only this pipeline changes
 
     def log(self, step: Step) -> Path:
         """Return the path of the log of a step's last run."""
@@ -46,7 +52,13 @@ class PipelineRecord:
     def entry(self, step: Step) -> dict[str, Any] | None:
         """Return the record of a finished step whose output still exists, or None."""
         entry = self._finished.get(step.name)
-        return entry if entry and fingerprint.exists(self.places.readable(step)) else None
+        return entry if entry and all(map(fingerprint.exists, self.files(step))) else None
+
+    def files(self, step: Step) -> list[str]:
+        """Return the paths of a step's output: one, and for a file also its companions."""
+        output = self.places.readable(step)
+        beside = companions(Path(output)) if step.makes == verbs.FILE else ()
+        return [output, *(str(Path(output).with_name(name)) for name in beside)]
 
     def unfinished(self, step: Step) -> list[str]:
         """Return the names of unfinished steps whose outputs a step reads."""
@@ -67,7 +79,11 @@ class PipelineRecord:
     def changes(self, step: Step) -> list[str]:
         """Return a line for each difference between a finished step's record and the step as it would run now."""
         old = self._finished[step.name]
-        new = self._facts(step)
+        try:
+            new = self.facts(step)
+            output = self._hash(step.makes, self.places.readable(step))
+        except UserError as error:
+            return [f"what it read or made is damaged: {error}"]
         lines = [f"its command lacks {word}" for word in old["words"] if word not in new["words"]]
         lines += [f"its command has a new {word}" for word in new["words"] if word not in old["words"]]
         lines += config.difference(parse_toml(old["config"]), parse_toml(new["config"]))
@@ -76,16 +92,22 @@ class PipelineRecord:
                 before, after = old[names][name], new[names][name]
                 if before != after:
                     lines.append(f"{kind} {name} had the hash {before[:_SHORT]}, now {after[:_SHORT]}")
-        output = self._hash(step.makes, self.places.readable(step))
         if output != old["output"]:
             lines.append(f"its output had the hash {old['output'][:_SHORT]}, now {output[:_SHORT]}")
         return lines
 
-    def finish(self, step: Step, seconds: float) -> None:
-        """Record that a step has just finished; raises UserError if its output is missing or damaged."""
+    def finish(self, step: Step, facts: Mapping[str, Any], seconds: float) -> None:
+        """Record that a step has just finished; raises UserError if its output is missing or damaged.
+
+        facts: those from before it ran; raises UserError, too, if it now depends on something else.
+        """
         output = self._hash(step.makes, self.places.readable(step))
+        if changed := [key for key, value in self.facts(step).items() if value != facts[key]]:
+            raise UserError(
+                f"its {' and '.join(changed)} changed while {step.name} ran. Remove its output and run it again."
+            )
         times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
-        self._finished[step.name] = {**self._facts(step), "output": output, **times}
+        self._finished[step.name] = {**facts, "output": output, **times}
         self.errors.pop(step.name, None)
         self.write()
 
@@ -94,7 +116,8 @@ class PipelineRecord:
         for step in self.pipeline.steps:  # with --tasks, more steps than these are recorded
             if self.entry(step) is None:
                 self._finished.pop(step.name, None)
-        document = {"version": VERSION, "steps": self._finished, "hashes": self._stamps}
+        document = {"version": VERSION, "pipeline": self.pipeline.path.stem, "steps": self._finished}
+        document["hashes"] = self._stamps
         atomic.write_json(self.path / NAME, document)
 
     def read(self) -> None:
@@ -104,7 +127,9 @@ class PipelineRecord:
             return
         try:
             document = read_json(file)
-            version, self._finished, self._stamps = (document[key] for key in ("version", "steps", "hashes"))
+            version, name, self._finished, self._stamps = (
+                document[key] for key in ("version", "pipeline", "steps", "hashes")
+            )
             known = {"words", "config", "inputs", "reads", "output", "seconds", "finished"}
             whole = all(entry.keys() == known for entry in self._finished.values())
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -113,15 +138,40 @@ class PipelineRecord:
             raise UserError(
                 f"{file} has version {version}, but this bertzoo reads version {VERSION}. Use a different --run_dir."
             )
+        if name != self.pipeline.path.stem:
+            raise UserError(
+                f"{self.path} is the directory of the pipeline {name}, not of {self.pipeline.path.stem}. Use a "
+                "different --run_dir."
+            )
 
-    def _facts(self, step: Step) -> dict[str, Any]:
+    def begin(self, step: Step) -> dict[str, Any]:
+        """Return what a step depends on, before it runs, and forget what was known of its output."""
+        self._remote.pop(self.places.readable(step), None)
+        self._finished.pop(step.name, None)
+        return self.facts(step)
+
+    def outdated(self, step: Step) -> str:
+        """Return why a finished step does not fit what it reads now, directly or through other steps; "" if it does."""
+        for name in self.pipeline.needs(step):
+            other = self.pipeline.step(name)
+            if self.entry(other) is None:
+                return f"{step.name} was made of {name}, which is not finished now"
+            if why := self.outdated(other):
+                return why
+        return next((f"{step.name} is finished, but {change}" for change in self.changes(step)), "")
+
+    def facts(self, step: Step) -> dict[str, Any]:
         """Return the command, config and hashes that a step depends on, without paths, so that directories may move."""
         inputs = self.pipeline.inputs_of(step)
-        text = self.configs.get(step.name, "")
+        texts = self.configs.get(step.name, [])
         named = {str(self.places.stages): "{stages}", self.places.training: "{training}"}
         named |= {value: f"{{{name}}}" for name, value in inputs.items()}
         for value in sorted(named, key=len, reverse=True):
-            text = text.replace(f'"{value}', f'"{named[value]}')
+            texts = [text.replace(f'"{value}', f'"{named[value]}') for text in texts]
+        text = texts[0] if texts else ""
+        if len(texts) > 1:
+            digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()
+            text = f'points = {len(texts)}\npoints_sha256 = "{digest}"\n{text}'
         template = replace(self.pipeline, inputs={name: f"{{{name}}}" for name in self.pipeline.inputs})
         return {
             "words": template.words(step, Places(stages=Path("{stages}"), training="{training}")),
@@ -137,8 +187,10 @@ class PipelineRecord:
     def _hash(self, kind: str, place: str) -> str:
         """Return the hash of what is at `place`: an output of this `kind` or, if `kind` is "", an input.
 
-        Cached until a file's size or time changes; at a URL, not cached.
+        Cached until a file's size or time changes; at a URL, until the step that makes it runs again.
         """
+        if is_url(place) and place in self._remote:
+            return self._remote[place]
         stamp = None if is_url(place) else fingerprint.stamp(place)
         known = self._stamps.get(place)
         if known is not None and stamp is not None and known[0] == stamp:
@@ -146,6 +198,8 @@ class PipelineRecord:
         digest = fingerprint.of_output(kind, place) if kind else fingerprint.of_input(place)
         if stamp is not None:
             self._stamps[place] = [stamp, digest]
+        elif is_url(place):
+            self._remote[place] = digest
         return digest
 
 

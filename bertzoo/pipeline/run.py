@@ -36,6 +36,7 @@ def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, ex
     record.read()
     check_steps(record, [step for step in steps if record.entry(step) is None], parse)  # before the directory exists
     with record.locked():
+        _forget_summaries(record, steps)
         waiting = [step for step in steps if record.entry(step) is None]
         _check_finished(record)
         _check_order(record, waiting)
@@ -43,8 +44,11 @@ def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, ex
         execution.tell(f"{len(steps)} steps, {done} already finished")
         record.write()
         try:
-            for group in _groups(waiting):
-                _run_group(record, [step for step in group if not _waits(record, step)], execution, steps)
+            while waiting:
+                for group in _groups(waiting):
+                    _run_group(record, [step for step in group if not _waits(record, step)], execution, steps)
+                _forget_summaries(record, steps)
+                waiting = [step for step in steps if record.entry(step) is None and step.name not in record.errors]
         except KeyboardInterrupt:
             raise Stopped(
                 f"stopped with {sum(record.entry(step) is not None for step in steps)} of {len(steps)} steps finished. "
@@ -82,11 +86,22 @@ def _check_order(record: PipelineRecord, steps: Sequence[Step]) -> None:
                 )
 
 
+def _forget_summaries(record: PipelineRecord, steps: Sequence[Step]) -> None:
+    """Remove reports and submissions that do not fit what they summarise, so that they are made again."""
+    for step in steps:
+        finished = step.form.is_summary and record.entry(step) is not None and not record.unfinished(step)
+        if finished and record.changes(step):
+            _remove(record, step)
+
+
 def _waits(record: PipelineRecord, step: Step) -> bool:
-    """Return whether a step cannot run because it reads unfinished steps; record their names as its error."""
-    if lacking := record.unfinished(step):
-        record.errors[step.name] = f"needs {', '.join(lacking)}"
-    return bool(lacking)
+    """Return whether a step cannot run as one that it reads is unfinished or outdated; record why as its error."""
+    reasons = [f"needs {name}" for name in record.unfinished(step)]
+    if not reasons:
+        reasons = [why for name in record.pipeline.needs(step) if (why := record.outdated(record.pipeline.step(name)))]
+    if reasons:
+        record.errors[step.name] = "; ".join(reasons)
+    return bool(reasons)
 
 
 def _groups(steps: Sequence[Step]) -> Iterator[list[Step]]:
@@ -108,7 +123,7 @@ def _run_group(record: PipelineRecord, group: Sequence[Step], execution: Executi
     def ended(step: Step, how: queue.ProcessExit) -> None:
         try:
             if how.code == 0:
-                record.finish(step, how.seconds)
+                record.finish(step, facts[step.name], how.seconds)
             else:
                 record.errors[step.name] = "stopped" if how.stopped else how.error
         except UserError as error:  # it ended well, but its output is missing or damaged
@@ -117,19 +132,21 @@ def _run_group(record: PipelineRecord, group: Sequence[Step], execution: Executi
         execution.tell(f"{done}/{len(steps)} {step.name}: {page.outcome(record, step)} ({how.seconds:,.0f} s)")
         page.write_page(record)
 
+    facts = {step.name: record.begin(step) for step in group}
     for step in group:
         execution.tell(f"{step.name}: bertzoo {step.verb}; its output goes to {record.log(step)}")
         if not step.form.resumes:
-            _remove(Path(record.places.output(step)))
+            _remove(record, step)
     side = len(group) > 1 and group[0].form.by_task
     queue.run_processes(map(job, group), execution.environments if side else [{}], ended)
     if any(record.errors.get(step.name) == "stopped" for step in group):
         raise KeyboardInterrupt
 
 
-def _remove(output: Path) -> None:
-    """Remove the partial output that a killed step may have left, for a command that cannot resume."""
-    if output.is_dir():
-        shutil.rmtree(output)
-    else:
-        output.unlink(missing_ok=True)
+def _remove(record: PipelineRecord, step: Step) -> None:
+    """Remove a step's output, which may be partial if the step was killed."""
+    for path in map(Path, record.files(step)):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

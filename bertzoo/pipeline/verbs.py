@@ -16,7 +16,7 @@ class Verb:
     are passed as flags. reads: by key, kinds of output that the named stage may have. makes: kind of the command's
     output. suffix: of the output's name. prints: whether the output is what the command prints. resumes: whether the
     same command resumes after a kill; otherwise the output is removed first. by_task: whether the stage needs tasks.
-    fixed: flags that are always added.
+    requires: the key that must name what the command starts from. fixed: flags that are always added.
     """
 
     words: tuple[str, ...] = ("config",)
@@ -27,6 +27,7 @@ class Verb:
     prints: bool = False
     resumes: bool = True
     by_task: bool = False
+    requires: str = ""
     fixed: tuple[str, ...] = ()
 
     @property
@@ -39,6 +40,11 @@ class Verb:
         """Whether --run_dir names the output."""
         return OUTPUT not in self.words and not self.prints
 
+    @property
+    def is_summary(self) -> bool:
+        """Whether the output only reports on others, so that it is made again, and not reported, when these change."""
+        return self.prints or self.makes == ZIP
+
 
 KEYS = ("config", "source", "from", "teacher", "models")  # keys of a stage that are arguments of its command
 REQUIRED = ("config", "source", "models")  # others are required by the commands themselves
@@ -48,21 +54,32 @@ TRAINING = ("pretrain", "transfer", "prune")  # commands that run on several mac
 VERBS = {
     "tokenize": Verb(words=("source", OUTPUT), flags=("config",), makes=CORPUS),
     "pretrain": Verb(flags=("from",), reads={"from": (MODEL,)}),
-    "transfer": Verb(flags=("teacher",), reads={"teacher": (MODEL,)}),
-    "prune": Verb(flags=("from",), reads={"from": (MODEL,)}),
+    "transfer": Verb(flags=("teacher",), reads={"teacher": (MODEL,)}, requires="teacher"),
+    "prune": Verb(flags=("from",), reads={"from": (MODEL,)}, requires="from"),
     "finetune": Verb(
-        flags=("from", "teacher"), reads={"from": ANY_MODEL, "teacher": (TUNED,)}, makes=TUNED, by_task=True
+        flags=("from", "teacher"),
+        reads={"from": ANY_MODEL, "teacher": (TUNED,)},
+        makes=TUNED,
+        by_task=True,
+        requires="from",
     ),
-    "sweep": Verb(flags=("from", "teacher"), reads={"from": ANY_MODEL, "teacher": (TUNED,)}, makes=TUNED, by_task=True),
+    "sweep": Verb(
+        flags=("from", "teacher"),
+        reads={"from": ANY_MODEL, "teacher": (TUNED,)},
+        makes=TUNED,
+        by_task=True,
+        requires="from",
+    ),
     "evaluate": Verb(
         words=("from",),
         reads={"from": (*ANY_MODEL, FILE)},
         makes=REPORT,
         suffix=".json",
         prints=True,
+        requires="from",
         fixed=("--json",),
     ),
-    "convert": Verb(words=("from", OUTPUT), reads={"from": ANY_MODEL}, makes=FILE),
+    "convert": Verb(words=("from", OUTPUT), reads={"from": ANY_MODEL}, makes=FILE, resumes=False, requires="from"),
     "benchmark": Verb(
         words=("models",),
         reads={"models": (*ANY_MODEL, FILE)},
@@ -71,7 +88,9 @@ VERBS = {
         prints=True,
         fixed=("--json",),
     ),
-    "phone": Verb(words=("pack", "from", OUTPUT), reads={"from": (FILE,)}, makes=PACKED, resumes=False),
+    "phone": Verb(
+        words=("pack", "from", OUTPUT), reads={"from": (FILE,)}, makes=PACKED, resumes=False, requires="from"
+    ),
     "results": Verb(words=("models",), reads={"models": (TUNED,)}, makes=REPORT, suffix=".md", prints=True),
     "submission": Verb(words=(OUTPUT, "models"), reads={"models": (TUNED,)}, makes=ZIP, suffix=".zip", resumes=False),
 }

@@ -71,6 +71,15 @@ def test_who_does_not_end_is_ended(cloud: Cloud) -> None:
     assert time.monotonic() - begun < 10 and mentions(first, "process 0", "code 137")
 
 
+def test_a_stopped_process_is_named_and_killed_at_once(cloud: Cloud) -> None:
+    cloud.set(codes0=[4], seconds0=0.3, codes1=[-signal.SIGSTOP], codes2=[0])
+    begun = time.monotonic()
+    out = cloud.run("local_multi.sh", "3", *RUN, code=4)
+    assert time.monotonic() - begun < 20 and mentions(
+        "\n".join(own(out)), "process 0", "code 4", "process 1", "SIGSTOP"
+    )
+
+
 def test_sigterm_reaches_all_and_their_code_is_the_result(cloud: Cloud) -> None:
     cloud.set(seconds0=60, seconds1=60)
     process = cloud.start("local_multi.sh", "2", *RUN)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -200,7 +201,65 @@ def test_another_output_of_a_step_that_ran_again_is_reported(place: Place) -> No
     Path("other.py").write_text(STAND_IN.read_text().replace('f"file of', 'f"another file of'))
     queue.COMMAND = (str(Path("other.py").absolute()),)  # the fixture restores it
     _, err = place.run(code=2)
-    assert place.calls() == ["file/own", "speed"] and mentions(err, "score/own", "file/own", "hash")
+    # What only reports is made again.
+    assert place.calls() == ["file/own", "speed", "score/own"] and mentions(err, "packed/own", "file/own", "hash")
+
+
+def test_a_step_whose_source_is_made_anew_and_fails_does_not_run_on_the_old_one(place: Place) -> None:
+    place.run("--only=base,tuned")
+    place.calls()
+    shutil.rmtree("run/stages/base")
+    place.behave({"pretrain": {"exit": 1, "say": "bertzoo: no"}})
+    _, err = place.run(code=1)
+    assert place.calls() == ["base"] and mentions(err, "5 of 6")
+    assert mentions(Path("run/pipeline.md").read_text(), "tuned/own was made of base")
+
+
+def test_an_input_that_changes_while_its_step_runs_is_reported(place: Place) -> None:
+    place.behave({"pretrain": {"append": "text.txt"}})
+    _, err = place.run(code=1)
+    assert mentions(err, "base", "inputs") and "base" not in recorded()
+
+
+def test_a_changed_point_of_a_sweep_is_reported(place: Place) -> None:
+    grid = '[sweep]\nbase = "tune.toml"\ntasks = ["own"]\n[grid]\noptimizer.learning_rate = [1e-4, 2e-4]\n'
+    Path("grid.toml").write_text(grid)
+    text = PIPELINE.replace('verb = "finetune"\nconfig = "tune.toml"', 'verb = "sweep"\nconfig = "grid.toml"')
+    Path("pipeline.toml").write_text(text)
+    place.run("--only=base,tuned")
+    Path("grid.toml").write_text(grid.replace("2e-4", "9e-4"))
+    _, err = place.run(code=2)
+    assert mentions(err, "tuned/own", "points_sha256")
+
+
+def test_another_pipeline_does_not_take_the_directory(place: Place) -> None:
+    place.run("--only=base")
+    Path("pipeline.toml").rename("other.toml")
+    assert cli.main(["pipeline", "other.toml", "--run_dir=run", "--inputs.labels=labels"]) == 2
+
+
+def test_a_lost_companion_makes_the_file_anew(place: Place) -> None:
+    place.run()
+    place.calls()
+    Path("run/stages/file/own.tflite.json").unlink()
+    place.run()
+    assert place.calls() == ["file/own"]
+
+
+def test_disk_space_that_a_stopped_step_has_taken_counts_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bertzoo.pipeline import check
+
+    taken = Path("run/stages/base")
+    needed = []
+    monkeypatch.setattr(check.shutil, "disk_usage", lambda folder: SimpleNamespace(free=needed[-1] if needed else 0))
+    _, err = place.run(code=2)
+    assert mentions(err, "free space")
+    taken.mkdir(parents=True)
+    Path("run/pipeline.json").write_text(json.dumps({"version": 1, "pipeline": "pipeline", "steps": {}, "hashes": {}}))
+    with (taken / "checkpoint").open("wb") as file:
+        file.truncate(10**9)  # sparse; more than base takes
+    needed.append(200_000)  # for the fine-tuned model alone
+    place.run("--only=base")
 
 
 def test_a_moved_directory_and_moved_inputs_go_on(place: Place) -> None:
@@ -294,8 +353,8 @@ def test_two_pipelines_do_not_share_a_directory(place: Place) -> None:
     [
         ("{", ("pipeline.json", "damaged")),
         ("[]", ("pipeline.json", "damaged")),
-        ('{"version": 9, "steps": {}, "hashes": {}}', ("pipeline.json", "version 9", "version 1")),
-        ('{"version": 1, "steps": {"base": {}}, "hashes": {}}', ("pipeline.json",)),
+        ('{"version": 9, "pipeline": "x", "steps": {}, "hashes": {}}', ("pipeline.json", "version 9", "version 1")),
+        ('{"version": 1, "pipeline": "x", "steps": {"base": {}}, "hashes": {}}', ("pipeline.json",)),
     ],
 )
 def test_a_damaged_record_is_an_error(place: Place, text: str, parts: tuple[str, ...]) -> None:
@@ -319,6 +378,12 @@ def test_a_damaged_record_is_an_error(place: Place, text: str, parts: tuple[str,
         (["--seed=3"], ("--seed=3",)),
         (["--tasks=rte"], ("rte", "own")),
         (["--finetune.run_dir=x"], ("run_dir",)),
+        (["--finetune.alpha=0.5"], ("tuned/own", "alpha", "teacher")),
+        (["--launch=./nothing.sh"], ("--launch", "./nothing.sh")),
+        (["--training_dir=s3://bucket/x"], ("s3://bucket/x", "gs://")),
+        (["--topology=v5e:2x2"], ("--topology", "--plan")),
+        (["--list", "--plan"], ("--list", "--plan")),
+        (["--only=base", "--from_stage=tuned"], ("--only", "--from_stage")),
     ],
 )
 def test_everything_is_checked_before_the_first_step(place: Place, options: list[str], parts: tuple[str, ...]) -> None:

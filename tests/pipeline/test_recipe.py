@@ -149,7 +149,7 @@ def test_some_tasks_bring_what_they_need(tmp_path: Path) -> None:
     names = list(commands(load(tmp_path, tasks=("rte",))))
     assert names == [
         *("corpus", "student", "teacher_mnli/mnli", "teachers/rte", "students/rte"),
-        *("file/rte", "score/rte", "packed/rte", "speed", "table", "zip"),
+        *("file/rte", "score/rte", "packed/rte", "speed", "table"),  # a submission has every task
     ]
     assert commands(load(tmp_path, tasks=("rte",)))["table"] == "results S/students/rte"
 
@@ -158,6 +158,12 @@ def test_options_of_a_stage_win_over_those_of_its_command(tmp_path: Path) -> Non
     shown = commands(load(tmp_path, ("stages.students.seeds", "7"), ("finetune.seeds", "5"), ("finetune.epochs", "1")))
     assert "--seeds=5" in shown["teachers/rte"] and "--seeds=7" in shown["students/rte"]
     assert "--epochs=1" in shown["students/rte"] and "--epochs" not in shown["found/cola"]
+
+
+def test_an_option_of_the_command_line_decides_on_the_teacher(tmp_path: Path) -> None:
+    shown = commands(load(tmp_path, ("stages.students.alpha", "0.5")))
+    assert "--teacher=S/teachers/cola" in shown["students/cola"]
+    assert "--teacher" not in commands(load(tmp_path, ("stages.students.alpha", "1")))["students/rte"]
 
 
 def test_a_bucket_holds_the_training_runs_but_prunings(tmp_path: Path) -> None:
@@ -199,6 +205,9 @@ def test_a_bucket_holds_the_training_runs_but_prunings(tmp_path: Path) -> None:
         ),
         ('[stages.zip]\nverb = "submission"\nmodels', '[stages.zip]\nverb = "submission"\nteacher', ("zip.teacher",)),
         ('tasks = ["mnli"]', "", ("stages.teacher_mnli.tasks", "finetune")),
+        ('tasks = ["mnli"]', 'tasks = ["../mnli"]', ("stages.teacher_mnli.tasks", "../mnli")),
+        ('teacher = "teachers"', 'teacher = "students"', ("stages.students.teacher", "students")),
+        ('from = "file"', "", ("stages.score.from", "evaluate")),
         ('tasks = ["mnli"]', "tasks = 3", ("stages.teacher_mnli.tasks", "3")),
         ('models = ["file", "given"]', 'models = "file"\ntasks = ["rte"]', ("stages.speed.tasks", "benchmark")),
         ("seeds = 2", 'run_dir = "x"', ("options.finetune.run_dir",)),

@@ -63,13 +63,13 @@ def train(
     dropout: float,
     batch: tuple[int, int] = (ROWS, LENGTH),
     settings: optim.Optimizer = LAMB,
-    compute: Compute = Compute(),
+    compute: Compute | None = None,
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The loss of every step, and the parameters after the last."""
     config = sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True)), fallbacks=FALLBACKS)
     mesh = sharding.make_mesh(config, jax.devices()[: np.prod(sizes)])
     made = MODELS[model](dropout=dropout, attention_dropout=dropout, initializer_range=0.1)
-    objective = OBJECTIVES.get(model, Masked(sentence="sop")).build(made, compute)
+    objective = OBJECTIVES.get(model, Masked(sentence="sop")).build(made, compute or Compute())
     optimizer = StageSetup(objective=objective, optimizer=settings).transformation(STEPS)
     now = state.fresh(objective, optimizer, mesh, seed=3, fallbacks=config.fallbacks)
     places = state.shardings_of(state.abstract(objective, optimizer, mesh, config.fallbacks))
