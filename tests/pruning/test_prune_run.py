@@ -28,7 +28,8 @@ pytestmark = pytest.mark.usefixtures("one_device")
 @pytest.fixture(scope="module")
 def finished(folder):
     run, file = folder / "run", folder / "unpruned" / "run.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"from": {"path": "x", "license": "cc0-1.0"}}))
+    origin = {"path": "x", "parameters_sha256": "0", "license": "cc0-1.0"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"from": origin}))
     assert prune(folder, run, f"--from={folder / 'unpruned'}") == 0
     return run
 

@@ -178,11 +178,11 @@ def test_stages_are_done_one_after_another(student, teacher, finished, tmp_path,
     run = tmp_path / "run"
     command = ["transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}"]
     assert mentions(error(capsys, *command, "--stages=2-4"), "--stages=2-4", "3 stages")
-    assert mentions(error(capsys, *command, "--stages=2-3"), "--stages=2-3", "stage 1")
+    assert mentions(error(capsys, *command, "--stages=2-3"), "--stages=2-3", "contains 1")
     assert not run.exists()
     assert main([*command, "--stages=1-2"]) == 0
     assert [line["event"] for line in records(run) if "event" in line][-1] == "paused"
-    assert mentions(error(capsys, *command, "--stages=1-2"), "--stages=1-2", "stage 3")
+    assert mentions(error(capsys, *command, "--stages=1-2"), "--stages=1-2", "contains 3")
     assert main([*command, "--stages=3-3"]) == 0
     assert_same_whole(run, finished)
 
