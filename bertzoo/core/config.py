@@ -150,10 +150,10 @@ def find(name: str | Path, folder: str = "") -> Path:
     path, known = Path(name), shipped(folder)
     if path.is_file():
         return path
+    if str(name) in known:  # also beside a run's directory of that name
+        return known[str(name)]
     if path.is_dir():
         raise ConfigError(f"{name} is a directory, not a config file. Name a .toml file in it.")
-    if str(name) in known:
-        return known[str(name)]
     hint = schema.nearest(path.stem, known, say_all=len(known) < 10)
     if not hint:
         near = get_close_matches(path.stem, known, n=3, cutoff=0)

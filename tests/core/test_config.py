@@ -345,3 +345,12 @@ def test_load_reads_the_output_of_dump(tmp_path_factory: pytest.TempPathFactory,
 def test_options_are_parsed_from_their_text(rate: float, seed: int, remat: bool, source: str) -> None:
     got = run(f"optimizer.rate={rate!r}", f"seed={seed}", f"remat={str(remat).lower()}", f"source={source}")
     assert (got.optimizer.rate, got.seed, got.remat, got.source) == (rate, seed, remat, source)
+
+
+def test_a_directory_does_not_hide_a_shipped_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("demo").mkdir()
+    assert config.find("demo") == config.shipped()["demo"]
+    Path("mine").mkdir()
+    with pytest.raises(ConfigError, match=mentioning("mine", "directory")):
+        config.find("mine")
