@@ -17,6 +17,7 @@ import argparse
 import shlex
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.support.options import Parser, run_dir_option, say
@@ -58,7 +59,10 @@ def arguments(parser: Parser) -> None:
         "--topology", metavar="SLICE", help="for --plan: chip-hours on a TPU slice such as v5e:16x16 (default: none)"
     )
     steps.add_argument(
-        "--processes", type=parse_count, metavar="N", help="fine-tunings that run at once (default: one per device)"
+        "--processes",
+        type=partial(parse_count, "--processes"),
+        metavar="N",
+        help="fine-tunings that run at once (default: one per device)",
     )
     steps.add_argument(
         "--launch",

@@ -15,6 +15,7 @@ examples:
 import argparse
 import shlex
 from collections.abc import Sequence
+from functools import partial
 
 from bertzoo.cli.support.options import Parser, run_dir_option
 from bertzoo.cli.support.points import (
@@ -37,7 +38,11 @@ def arguments(parser: Parser) -> None:
     task_options(parser, "only these tasks, comma-separated (default: all of the sweep)", "points")
     points = parser.group("points")
     points.add_argument(
-        "--random", type=parse_count, default=0, metavar="N", help="N random points per task (default: all)"
+        "--random",
+        type=partial(parse_count, "--random"),
+        default=0,
+        metavar="N",
+        help="N random points per task (default: all)",
     )
     points.add_argument(
         "--random_seed", type=int, default=0, metavar="S", help="seed of the draw of --random; --seed is the training's"

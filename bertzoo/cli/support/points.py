@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.support.options import Parser, say
@@ -18,11 +19,11 @@ def parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-def parse_count(text: str) -> int:
-    """Return the number in a flag's value; raises UserError unless it is at least 1."""
+def parse_count(flag: str, text: str) -> int:
+    """Return the number in the value of a flag; raises UserError, naming the flag, unless it is at least 1."""
     if text.isdecimal() and int(text):
         return int(text)
-    raise UserError(f"{text!r} is not a whole number of 1 or more. Write, for example, --processes=4.")
+    raise UserError(f"{flag} needs a whole number of 1 or more, not {text!r}. Write, for example, {flag}=4.")
 
 
 def task_options(parser: Parser, tasks: str, unit: str) -> None:
@@ -30,7 +31,10 @@ def task_options(parser: Parser, tasks: str, unit: str) -> None:
     group = parser.group(unit)
     group.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help=tasks)
     group.add_argument(
-        "--processes", type=parse_count, metavar="N", help=f"{unit} that run at once (default: one per device)"
+        "--processes",
+        type=partial(parse_count, "--processes"),
+        metavar="N",
+        help=f"{unit} that run at once (default: one per device)",
     )
     group.add_argument("--list", action="store_true", help=f"print the commands of all {unit} and run none")
 
