@@ -51,7 +51,7 @@ def run_directory(name: Path | str) -> Path:
 def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
     """Raise UserError if the directory for a run holds files, but none of `marks`, so that it is not a run.
 
-    directory: name for the error. names: entries of the directory. marks: entries of which every run has at least one.
+    directory: name for the error. names: entries of the directory. marks: entries; every run has at least one of them.
     leftovers: entries that a run leaves if it is killed before it writes one of `marks`.
     """
     names = sorted(names)

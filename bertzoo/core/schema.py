@@ -49,7 +49,7 @@ def _kinds(tp: Any) -> list[str]:
 
 
 def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
-    """Return the config class in the union `tp` of which `table` is an instance, or None if it is unclear or unknown.
+    """Return the config class in the union `tp` that describes `table`, or None if none or several might.
 
     It is the class that the table's `kind` names, else the class of the table's default `base`, else the only class.
     """

@@ -128,8 +128,8 @@ def _check_data(record: PipelineRecord, step: Step, recipes: Sequence[Any], read
                 read.add(key)
     elif (is_training(step) or step.verb == "tokenize") and recipes:
         data = recipes[0] if step.verb == "tokenize" else recipes[0].data
-        made = {record.places.output(record.pipeline.step(name)) for name in record.pipeline.needs(step)}
-        if data.source not in made and data.source not in read and not corpora.is_corpus(data.source):
+        outputs = {record.places.output(record.pipeline.step(name)) for name in record.pipeline.needs(step)}
+        if data.source not in outputs and data.source not in read and not corpora.is_corpus(data.source):
             pieces.check_sources(data.parts, data.heldout, data.limits)
             read.add(data.source)
 
@@ -143,8 +143,8 @@ def _cost(model: Any, recipes: Sequence[Any]) -> Cost:
         return Cost(parameters=parameters, size=_BYTES * parameters * sum(recipe.seeds for recipe in recipes))
     if not hasattr(recipes[0], "run"):
         return Cost(parameters=parameters)
-    kept = recipes[0].run.keep_last + bool(recipes[0].run.keep_best) + 1  # one more while it is written
-    return Cost(parameters=parameters, size=_BYTES * _STATE * parameters * kept)
+    checkpoints = recipes[0].run.keep_last + bool(recipes[0].run.keep_best) + 1  # one more while it is written
+    return Cost(parameters=parameters, size=_BYTES * _STATE * parameters * checkpoints)
 
 
 def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:

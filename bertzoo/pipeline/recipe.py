@@ -30,7 +30,7 @@ KEYS = {
     "stages.NAME.teacher": "earlier stage or input that holds the teacher",
     "stages.NAME.models": "list of earlier stages or inputs that benchmark, results and submission read",
     "stages.NAME.options.OPTION": "value of an option of the command",
-    "stages.NAME.tasks": "list of tasks, each of which is a step of the stage, or a table of options by task",
+    "stages.NAME.tasks": "list of tasks, one step of the stage for each, or a table of options by task",
     "stages.NAME.tasks.TASK.OPTION": "value of an option, of `from` or of `teacher` for one task",
 }
 _STAGE = ("verb", *verbs.KEYS, "options", "tasks")
@@ -81,8 +81,8 @@ class Step:
 
     def mentions(self) -> list[str]:
         """Return the names in braces in the step's source and options, except {task}."""
-        found = [name for text in (self.source, *self.options.values()) for name in _REFERENCE.findall(text)]
-        return [name for name in dict.fromkeys(found) if name != "task"]
+        names = [name for text in (self.source, *self.options.values()) for name in _REFERENCE.findall(text)]
+        return [name for name in dict.fromkeys(names) if name != "task"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,8 +213,8 @@ def resolve(name: str, task: str, steps: Sequence[Step], where: str) -> str:
             f"{where} names {name}, which is no input and no earlier stage"
             f"{schema.nearest(name, {step.stage for step in steps})}"
         )
-    if (wanted := f"{name}/{task}") in names:
-        return wanted
+    if (of_task := f"{name}/{task}") in names:
+        return of_task
     if len(names) > 1:
         raise ConfigError(f"{where} names {name}, which has {len(names)} tasks, but not {task or 'a single one'}")
     return names[0]

@@ -108,6 +108,8 @@ class PipelineRecord:
             )
         times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
         self._finished[step.name] = {**facts, "output": output, **times}
+        if missing := [path for path in self.files(step) if not fingerprint.exists(path)]:
+            raise UserError(f"{missing[0]} is missing beside the output of {step.name}. Run it again.")
         self.errors.pop(step.name, None)
         self.write()
 

@@ -44,7 +44,7 @@ def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, ex
         execution.tell(f"{len(steps)} steps, {done} already finished")
         record.write()
         try:
-            while waiting:
+            for _ in range(2):  # the second time, summaries of what the first has made anew
                 for group in _groups(waiting):
                     _run_group(record, [step for step in group if not _waits(record, step)], execution, steps)
                 _forget_summaries(record, steps)
@@ -64,8 +64,8 @@ def _check_finished(record: PipelineRecord) -> None:
     """Raise ConfigError if the command, config, inputs or output of a finished step have changed."""
     lines = []
     for step in record.pipeline.steps:
-        if record.entry(step) is None or record.unfinished(step):
-            continue  # a step that it reads runs again first; the end of the run compares
+        if step.form.is_summary or record.entry(step) is None or record.unfinished(step):
+            continue  # a summary is made again, and a step that is read runs again first; the end of the run compares
         lines += [f"{step.name} is finished, but {change}" for change in record.changes(step)]
     if lines:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Question answering tasks, SQuAD and the user's own: options, splits, and scores by SQuAD's official scripts."""
+"""Options, splits and scores of question answering tasks: SQuAD and custom files, scored as SQuAD's scripts do."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -134,7 +134,7 @@ class Attention(struct.PyTreeNode):
 
 
 class AttentionSideBySide(struct.PyTreeNode):
-    """Attention in `parts`, each of which reads an equal share of the input's columns; `output` maps all heads."""
+    """Attention in `parts`: each part reads an equal share of the input's columns, and `output` maps all heads."""
 
     parts: tuple[Any, ...]
     output: Map
