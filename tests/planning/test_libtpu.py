@@ -63,7 +63,7 @@ def test_the_state_is_exact_and_the_bound_holds_beside_the_compiler(folder, name
 
 
 def test_a_step_that_does_not_fit_is_a_result(folder):
-    options = [("model.layers", "1"), ("stages.*.batch_size", "65536"), ("stages.*.steps", "9")]
+    options = [("model.layers", "1"), ("stages.*.batch_size", "262144"), ("stages.*.steps", "9")]
     recipe = config.load(Pretrain, ["demo"], options)
     topology = chips.parse_topology("v5e:1x1")
     results = compiled.compile_stages(recipe, topology, folder, print)
