@@ -4,21 +4,21 @@
 
 Pretrains every model of configs/learning with the same training FLOPs on one text, fine-tunes it on CoLA, MRPC, STS-B
 and SST-2 with several seeds, converts the best seeds to int8 files for LiteRT, and times those of SST-2 in turns. What
-is not pretrained is fine-tuned alike. Then trains BERT with one choice of training changed at a time, each with
---choice_tflops. Every part has a directory under --runs and resumes; --only=bert,choice_* runs some arms and writes no
-result. Also draws docs/learning.png and docs/tradeoff.png.
+is not pretrained is fine-tuned alike. Every part has a directory under --runs and resumes; --only=bert,untrained_*
+runs some models and writes no result. Also draws docs/learning.png and docs/tradeoff.png.
 """
 
+import argparse
 import fnmatch
 import json
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.learning.budget_arms import (
-    CHOICES,
     MODELS,
     TUNING,
     TUNING_BY_TASK,
@@ -31,7 +31,6 @@ from benchmarks.learning.budget_results import (
     TASKS,
     FinishedRun,
     chance,
-    choice_row,
     draw_curves,
     draw_tradeoff,
     model_rows,
@@ -136,64 +135,70 @@ def finished(arm: Arm, tflops: float, runs: Path) -> FinishedRun:
     )
 
 
-def main() -> None:
-    """Run what is missing, write the result and draw it."""
-    parser = results.parser("learning", __doc__)
+def parse(name: str, doc: str | None, tflops: float) -> argparse.Namespace:
+    """The options of a benchmark that trains arms; tflops: the default of --tflops."""
+    parser = results.parser(name, doc)
     parser.add_argument("--text", type=Path, nargs="*", default=[], help="files of text (default: the embedded corpus)")
     parser.add_argument("--glue", type=Path, required=True, help="the folder of CoLA, MRPC, STS-B and SST-2")
     parser.add_argument("--runs", type=Path, default=Path("runs/learning"), help="where the runs are kept")
-    parser.add_argument("--tflops", type=float, default=300, help="training TFLOPs of a model (default: 300)")
-    parser.add_argument("--choice_tflops", type=float, help="those of a choice of training (default: --tflops)")
-    parser.add_argument("--only", default="*", help="arms to run, as patterns with commas between them")
+    parser.add_argument("--tflops", type=float, default=tflops, help="training TFLOPs of a run (default: %(default)s)")
+    parser.add_argument("--only", default="*", help="runs to make, as patterns with commas between them")
     results.add_numbers(parser, seeds=3)
     args = parser.parse_args()
-    if missing := [
-        str(path) for path in (*args.text, *(args.glue / folder for folder, _ in TASKS.values())) if not path.exists()
-    ]:
+    folders = [args.glue / folder for folder, _ in TASKS.values()]
+    if missing := [str(path) for path in (*args.text, *folders) if not path.exists()]:
         parser.error(f"--text and --glue: there is no {', '.join(missing)}")
-    budgets = {arm.name: args.tflops for arm in (*MODELS, *UNTRAINED)}
-    budgets |= {arm.name: args.choice_tflops or args.tflops for arm in CHOICES}
+    return args
+
+
+def run_arms(arms: Sequence[Arm], args: argparse.Namespace, converted: Sequence[Arm] = ()) -> bool:
+    """Train, fine-tune and convert what is missing; True if all arms are finished. converted: arms that get files."""
     args.runs.mkdir(parents=True, exist_ok=True)
-    data = corpus(args.text, MODELS[0].configs, args.runs)
-    arms = [
-        arm
-        for arm in (*MODELS, *UNTRAINED, *CHOICES)
-        if any(fnmatch.fnmatch(arm.name, p) for p in args.only.split(","))
-    ]
-    if not arms:
-        parser.error(f"--only={args.only} names none of {', '.join(budgets)}")
-    for arm in arms:
-        run = train(arm, budgets[arm.name], args.runs, data)
+    data = corpus(args.text, arms[0].configs, args.runs)
+    chosen = [arm for arm in arms if any(fnmatch.fnmatch(arm.name, pattern) for pattern in args.only.split(","))]
+    if not chosen:
+        sys.exit(f"--only={args.only} names none of {', '.join(arm.name for arm in arms)}")
+    for arm in chosen:
+        run = train(arm, args.tflops, args.runs, data)
         for task in arm.tasks:
             tuned = tune(run, task, args.glue, args.seeds)
-            if arm in MODELS:
+            if arm in converted:
                 convert(tuned)
         print(f"{time.strftime('%H:%M')} finished {arm.name}", flush=True)
-    if args.only != "*":
+    return len(chosen) == len(arms)
+
+
+def describe(args: argparse.Namespace, runs: Sequence[FinishedRun]) -> list[str]:
+    """What a result says of its text, its commits and its time."""
+    manifest = json.loads((args.runs / "corpus" / "manifest.json").read_text(encoding="utf-8"))
+    tuned = [args.runs / f"{run.name}-{task}" for run in runs for task in run.scores]
+    facts = [run.facts for run in runs], [provenance.read_run_json(path, path.name) for path in tuned]
+    commits = [", ".join(sorted({results.revision(one) for one in group})) for group in facts]
+    logs = [page.read_history(file) for path in tuned for file in path.glob("seed-*/metrics.jsonl")]
+    minutes = sum(run.minutes for run in runs), sum(elapsed_minutes(log.train) for log in logs)
+    texts = ", ".join(path.name for path in args.text) or "the embedded corpus"
+    return [
+        f"{texts}: {manifest['splits']['train']['tokens']:,} tokens, hash {manifest['hash'][:12]}",
+        f"word frequencies alone reach {runs[0].end['unigram_entropy']:.3f} nats",
+        f"commit {commits[0]}, fine-tuning {commits[1]}",
+        f"jax {runs[0].facts['jax']}, {minutes[0]:.0f} minutes of pretraining, {minutes[1]:.0f} of fine-tuning",
+    ]
+
+
+def main() -> None:
+    """Run what is missing, write the result and draw it."""
+    args = parse("learning", __doc__, tflops=300)
+    if not run_arms((*MODELS, *UNTRAINED), args, converted=MODELS):
         return
-    models, untrained, choices = (
-        [finished(arm, budgets[arm.name], args.runs) for arm in group] for group in (MODELS, UNTRAINED, CHOICES)
-    )
+    models, untrained = ([finished(arm, args.tflops, args.runs) for arm in group] for group in (MODELS, UNTRAINED))
     files = [args.runs / f"{arm.name}-sst2.tflite" for arm in MODELS if arm.tasks]
     times = time_files(files, args.runs / "latencies.json")
     chances = {task: chance(task, args.glue / folder) for task, (folder, _) in TASKS.items()}
     rows = model_rows(models, untrained, times, chances)
-    manifest = json.loads((data / "manifest.json").read_text())
-    tuned = [provenance.read_run_json(path.parent, path.parent.name) for path in args.runs.glob("*/results.json")]
-    groups = [run.facts for run in (*models, *choices)], tuned
-    commits = [", ".join(sorted({results.revision(one) for one in group})) for group in groups]
-    texts = ", ".join(path.name for path in args.text) or "the embedded corpus"
-    context = [
-        f"{texts}: {manifest['splits']['train']['tokens']:,} tokens, hash {manifest['hash'][:12]}",
-        f"word frequencies alone reach {models[0].end['unigram_entropy']:.3f} nats",
-        f"commit {commits[0]}, fine-tuning {commits[1]}",
-        f"jax {models[0].facts['jax']}, {sum(run.minutes for run in (*models, *choices)):.0f} minutes of pretraining",
-    ]
     picture = results.picture(args.out)
     draw_curves(models, picture)
     draw_tradeoff(rows, picture.with_name("tradeoff.png"))
-    measured = {"models": rows, "choices": [choice_row(run) for run in choices]}
-    results.write(args.out, context, measured)
+    results.write(args.out, describe(args, [*models, *untrained]), {"models": rows})
 
 
 if __name__ == "__main__":

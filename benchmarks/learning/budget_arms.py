@@ -19,9 +19,9 @@ SHARE_BEFORE_PRUNING = 0.6  # of schuBERT's budget, for the BERT that it is cut 
 TUNING = ("--batch_size=32", "--optimizer.learning_rate=1e-3", "--log_every=1000")
 TUNING_BY_TASK = {
     "cola": ("--max_length=48", "--buckets=2", "--epochs=3", "--train_rows=3000"),
-    "mrpc": ("--max_length=96", "--buckets=2", "--epochs=3", "--train_rows=2000"),
-    "stsb": ("--max_length=80", "--buckets=2", "--epochs=3", "--train_rows=3000"),
-    "sst2": ("--max_length=64", "--buckets=3", "--epochs=2", "--train_rows=10000"),
+    "mrpc": ("--max_length=96", "--buckets=2", "--epochs=2", "--train_rows=1500"),
+    "stsb": ("--max_length=80", "--buckets=2", "--epochs=3", "--train_rows=2000"),
+    "sst2": ("--max_length=64", "--buckets=3", "--epochs=2", "--train_rows=6000"),
 }
 
 
