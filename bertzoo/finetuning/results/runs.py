@@ -57,9 +57,10 @@ class FinishedRun:
 
 
 def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
-    """Return the finished runs in directories, and an error for each unfinished or damaged run.
+    """Return the finished runs in directories, and an error message for each unfinished or damaged run.
 
-    names: directories that are or hold runs. Raises UserError for a name that is not a directory or holds no run.
+    names: directories of runs, or directories that contain them. Raises UserError for a name that is not a directory or
+    holds no run.
     """
     runs: dict[Path, FinishedRun] = {}
     errors: dict[Path, str] = {}
