@@ -75,7 +75,7 @@ def read_questions(file: Path) -> list[Question]:
 
 
 def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
-    """Return the questions to keep, and those to hold out, which are all questions on about a `share` of the articles.
+    """Return the questions to keep and the questions to hold out: all those on about a `share` of the articles.
 
     Articles are chosen by the hash of their titles. Raises UserError if either list is empty.
     """

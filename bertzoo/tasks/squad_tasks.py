@@ -110,7 +110,7 @@ class SpanTask:
 
     @property
     def chosen_by(self) -> str:
-        """Name of the development score by which the best epoch is chosen."""
+        """Name of the development score that chooses the best epoch."""
         return "best_f1" if self.nulls else "f1"
 
 

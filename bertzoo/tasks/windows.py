@@ -161,8 +161,9 @@ def _rows(
 def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
     """Return the indices of the first and last token of a question's first answer, or the reason why it is unusable.
 
-    As in BERT's code, they span the words that the answer touches, or only the answer's own tokens if these occur
-    there. An impossible question has (-1, -1). pieces: the paragraph's tokens; encoded: token ids by answer text.
+    As in BERT's code, the tokens span all words that the answer overlaps; if the answer's own tokens occur among them,
+    they span only those. An impossible question has (-1, -1). pieces: the paragraph's tokens; encoded: token ids by
+    answer text.
     """
     if question.impossible:
         return _NOWHERE
