@@ -165,7 +165,7 @@ class Transfer:
         if self.transfer.kind != "nothing" and not self.knowledge.weights:
             raise ConfigError(
                 f'transfer.kind = "{self.transfer.kind}" compares layers, but all weights of [knowledge] are 0. Set '
-                'one, or transfer.kind = "nothing".'
+                'a weight, or transfer.kind = "nothing".'
             )
         if self.transfer.kind == "nothing" and self.knowledge.ground_truth == 1 and not self.knowledge.copy:
             raise ConfigError(

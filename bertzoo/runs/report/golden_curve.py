@@ -1,4 +1,4 @@
-"""Compare the held-out losses of a run of a shipped config with recorded ones.
+"""Compare a run's held-out losses with the losses recorded for its shipped config.
 
 `configs/curves/NAME.toml` is the record of the shipped config NAME. It has `corpus_sha256`, the hash of the tokenised
 corpus; `tolerance`, in nats; and `points`, each a `step` and the held-out losses after it, in nats.
@@ -40,7 +40,7 @@ class LossPoint:
 class Comparison:
     """A run's held-out losses and the recorded ones, in order, at the steps where both exist.
 
-    name: the shipped config. tolerance: in nats. recorded: number of recorded losses.
+    name: name of the shipped config. tolerance: in nats. recorded: number of recorded losses.
     """
 
     name: str
@@ -71,7 +71,7 @@ def records() -> dict[str, dict[str, Any]]:
 
 
 def differences(shipped: Any, resolved: Any) -> list[str]:
-    """Return a line for each key of a run's resolved config that differs from the shipped one and may change losses."""
+    """Return a line for each key that may change losses and differs between a run's config and the shipped one."""
     return [line for line in config.difference(shipped, resolved) if not line.startswith(FREE)]
 
 

@@ -58,7 +58,9 @@ def table(cuts: Sequence[Cut]) -> str:
 
 
 def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
-    """Draw sizes by layer after every cut (Khetan and Karnin 2020, Fig. 3 to 6), others by iteration; return `path`."""
+    """Draw the sizes after every cut, by layer (Khetan and Karnin 2020, Fig. 3 to 6); return `path`. Sizes outside the
+    layers are drawn by iteration.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
