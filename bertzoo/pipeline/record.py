@@ -99,12 +99,12 @@ class PipelineRecord:
     def finish(self, step: Step, facts: Mapping[str, Any], seconds: float) -> None:
         """Record that a step has just finished; raises UserError if its output is missing or damaged.
 
-        facts: those from before it ran; raises UserError, too, if it now depends on something else.
+        facts: the return value of `begin`. Raises UserError, too, if `facts` have changed since.
         """
         output = self._hash(step.makes, self.places.readable(step))
         if changed := [key for key, value in self.facts(step).items() if value != facts[key]]:
             raise UserError(
-                f"its {' and '.join(changed)} changed while {step.name} ran. Remove its output and run it again."
+                f"the {' and '.join(changed)} of {step.name} changed while it ran. Remove its output and run it again."
             )
         times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
         self._finished[step.name] = {**facts, "output": output, **times}
@@ -147,13 +147,15 @@ class PipelineRecord:
             )
 
     def begin(self, step: Step) -> dict[str, Any]:
-        """Return what a step depends on, before it runs, and forget what was known of its output."""
+        """Return the facts that a step depends on, and drop the record of its earlier output; called before it runs."""
         self._remote.pop(self.places.readable(step), None)
         self._finished.pop(step.name, None)
         return self.facts(step)
 
     def outdated(self, step: Step) -> str:
-        """Return why a finished step does not fit what it reads now, directly or through other steps; "" if it does."""
+        """Return the reason why a finished step is outdated, or "": it has changed, or a step that it reads is
+        outdated.
+        """
         for name in self.pipeline.needs(step):
             other = self.pipeline.step(name)
             if self.entry(other) is None:
@@ -187,9 +189,9 @@ class PipelineRecord:
         }
 
     def _hash(self, kind: str, place: str) -> str:
-        """Return the hash of what is at `place`: an output of this `kind` or, if `kind` is "", an input.
+        """Return the hash of an output or, if `kind` is "", of an input. place: its path or URL; kind: one in `verbs`.
 
-        Cached until a file's size or time changes; at a URL, until the step that makes it runs again.
+        The hash is cached until a file's size or time changes or, at a URL, until the step that writes it runs again.
         """
         if is_url(place) and place in self._remote:
             return self._remote[place]
