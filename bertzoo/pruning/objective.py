@@ -93,7 +93,7 @@ class HardConcrete(NamedTuple):
         return self._stretched(jax.nn.sigmoid((jnp.log(u) - jnp.log1p(-u) + trained) / self.temperature))
 
     def score(self, trained: jax.Array) -> jax.Array:
-        """Return the logits, which also rank gates that are all 1."""
+        """Return the logits; they rank elements even where all gates are 1."""
         return trained
 
     def penalty(self, trained: Vectors, betas: Betas) -> jax.Array:
@@ -147,7 +147,9 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
     def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return by letter (h_left, …) the β-weighted mean of its vectors' magnitudes; it starts at 1."""
+        """Return, by letter (h_left, …), the β-weighted mean magnitude of its prune vectors' elements, which starts at
+        1.
+        """
         totals: dict[str, Any] = {}
         for name, dimension in self.structure.dimensions.items():
             total, weight = totals.get(f"{dimension.letter}_left", (0.0, 0.0))

@@ -31,7 +31,7 @@ SHARED_WITH_GENERATOR = ("h", "e")  # a generator reads its discriminator's embe
 
 @dataclass(frozen=True, kw_only=True)
 class Multiples:
-    """For each letter of a dimension, a number: sizes are cut to multiples of it, to suit the hardware."""
+    """For each letter of a dimension, a number that divides the sizes after a cut, to suit the hardware."""
 
     h: int = 1  # the width of the layers
     e: int = 1  # the width of the embedding
@@ -51,7 +51,9 @@ class Multiples:
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
     def check(self, structure: Structure) -> None:
-        """Raise ConfigError for a multiple that exceeds a size, leaves nothing to cut, or is of an uncut dimension."""
+        """Raise ConfigError for a multiple that exceeds a size, leaves nothing to cut, or belongs to an uncut
+        dimension.
+        """
         for letter, multiple in self.above_one.items():
             steps = {
                 dimension: math.lcm(multiple, dimension.groups)
@@ -75,7 +77,7 @@ class Multiples:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Which dimensions are cut, and in how many rounds."""
+    """The config table [cut]: the dimensions to cut, and the number of iterations."""
 
     # letters of dimensions to cut: h width, e embedding, f feed-forward, a heads, k keys, v values; empty: all
     dimensions: tuple[str, ...] = ()
@@ -101,7 +103,7 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring(StrategyStages):
-    """The stage that trains prune vectors, starting at 1, with the penalty γ Σ β‖α‖ and Adam ("proximal": SGD)."""
+    """The stage that trains prune vectors α, initially all 1, with the penalty γ Σ β‖α‖ and Adam ("proximal": SGD)."""
 
     # ℓ1 in the loss, ℓ0 by hard concrete gates, or ℓ1 by a soft threshold after every update (proximal)
     penalty: Literal["l1", "l0", "proximal"] = "l1"
@@ -117,18 +119,18 @@ class Scoring(StrategyStages):
 
     @property
     def gates(self) -> Gates:
-        """How prune vectors are trained: as hard concrete gates, or directly."""
+        """The training method of the prune vectors: as hard concrete gates, or directly."""
         return HardConcrete() if self.penalty == "l0" else Magnitudes(penalised=self.penalty == "l1")
 
     @property
     def optimizer(self) -> Optimizer:
-        """The learning rate and its schedule, without weight decay: only γ shrinks prune vectors."""
+        """The optimiser of the prune vectors, without weight decay, so that only the penalty shrinks them."""
         return AdamW(learning_rate=self.learning_rate, weight_decay=0.0, clip_norm=0.0, schedule=self.schedule)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Teaching:
-    """What the stages after a cut learn from their teacher, the unpruned model."""
+    """The config table [teaching]: distillation from the unpruned model in the stages after a cut."""
 
     # share of the true token in the labels; the rest is the unpruned model's prediction; 1: no teacher
     ground_truth: float = 1.0
@@ -244,7 +246,7 @@ class Prune:
     def choose_kept(self, structure: Structure, cost: Cost, scores: dict, target: float, whole: dict[str, int]) -> dict:
         """Return for every dimension the indices that stay; `whole`: the unpruned model's sizes.
 
-        Raises UserError as `choose` does.
+        Raises the errors of `choose`.
         """
         if self.cut.choice == "uniform":
             return uniform(structure, scores, cost, target, whole)
