@@ -143,8 +143,8 @@ class Job:
     def initial_state(self) -> tuple[State, bool]:
         """Return the newest checkpoint's state or a fresh one, and whether it comes from a checkpoint.
 
-        Raises CheckpointError as `Checkpoints.restore_latest` does. Raises ConfigError if the config now has the
-        checkpoint's step in another stage.
+        Raises the errors of `Checkpoints.restore_latest`, and ConfigError if the config now has the checkpoint's step
+        in another stage.
         """
         restored = None
         if self.checkpoints:

@@ -67,7 +67,7 @@ def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | in
     else:
         step = steps[-1] if which == "latest" else which
         if step not in steps:
-            raise CheckpointError(f"{directory} has no checkpoint {step}. It has {steps}.")
+            raise CheckpointError(f"{directory} has no checkpoint {step}. Use one of {steps}.")
     return directory / str(step)
 
 

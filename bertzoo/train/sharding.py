@@ -193,7 +193,7 @@ def placements(
 ) -> Any:
     """Return the placement of every parameter, from boxed (`nn.with_logical_partitioning`) arrays or their shapes.
 
-    A leaf without logical names is replicated. Raises as `place` does.
+    A leaf without logical names is replicated. Raises the errors of `place`.
     """
 
     def is_box(leaf):
@@ -254,7 +254,9 @@ def row_shards(mesh: jax.sharding.Mesh) -> int:
 
 
 def own_shards(mesh: jax.sharding.Mesh) -> list[int]:
-    """Return which of the `row_shards` parts of a batch this process's devices hold: their indices, in order."""
+    """Return the sorted indices of the parts of a batch that this process's devices hold; `row_shards` is their
+    total.
+    """
     shards, process = mesh.devices.reshape(row_shards(mesh), -1), jax.process_index()
     return [i for i, devices in enumerate(shards) if any(device.process_index == process for device in devices)]
 

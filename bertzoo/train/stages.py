@@ -55,7 +55,7 @@ class Stage:
         shown = f"masking_share={list(shares) if isinstance(self.masking_share, tuple) else self.masking_share}"
         if len(shares) != 2 or not all(0 < share < 1 for share in shares):
             raise ConfigError(
-                f"{shown} is neither a share between 0 and 1 nor two of them. Use one such as 0.15, or [first, last]."
+                f"{shown} is neither a share between 0 and 1 nor two shares. Use 0.15, for example, or [first, last]."
             )
         needed = round(max(shares) * self.max_length)
         if needed > self.max_predictions:
@@ -123,7 +123,7 @@ def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
 def stage_of(stages: Sequence[Stage], step: int) -> int:
     """Return the index of the stage that contains step number `step`; the run's first step has number 1.
 
-    Raises as `locate` does.
+    Raises the errors of `locate`.
     """
     index, inside = locate(stages, step)
     return index if inside else index - 1
