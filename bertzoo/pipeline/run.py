@@ -69,8 +69,8 @@ def _check_finished(record: PipelineRecord) -> None:
         lines += [f"{step.name} is finished, but {change}" for change in record.changes(step)]
     if lines:
         raise ConfigError(
-            f"{'; '.join(lines)}. Undo these changes, or remove the outputs of these steps in {record.places.stages} to "
-            "run them again."
+            f"{'; '.join(lines)}. Undo these changes, or remove the outputs of these steps in {record.places.stages} "
+            "to run them again."
         )
 
 

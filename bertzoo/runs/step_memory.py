@@ -31,9 +31,8 @@ _MOST = 1.35
 class StepMemory:
     """Bytes that a training step needs on one device.
 
-    All fields are exact except `activations`, an upper estimate: the peak of live values if the compiler fuses no
-    operations. gradients: float32; with several microbatches, the gradients of one microbatch and the sum over
-    microbatches.
+    All fields are exact except `activations`, an estimate: the peak of live values if the compiler fuses no operations.
+    gradients: float32; with several microbatches, the gradients of one microbatch and the sum over microbatches.
     """
 
     parameters: int
