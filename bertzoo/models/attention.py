@@ -83,8 +83,8 @@ class MixedHeads:
 
     kind: Literal["mixed"] = "mixed"
     head_ratio: int = 2  # heads / head_ratio heads attend, and as many convolve
-    # what a kernel depends on: the span around a token (§3.3), the token alone (dynamic), or nothing (fixed); none:
-    # no heads convolve
+    # input that determines a kernel: the span around a token (§3.3), the token alone (dynamic), or nothing (fixed);
+    # none: no heads convolve
     convolution: Convolution = "span"
     kernel_size: int = 9  # tokens that a kernel covers
     # zero the padding before every convolution, so that it cannot leak into tokens; the released models do not

@@ -83,7 +83,7 @@ class PipelineRecord:
             new = self.facts(step)
             output = self._hash(step.makes, self.places.readable(step))
         except UserError as error:
-            return [f"what it read or made is damaged: {error}"]
+            return [f"one of its inputs or outputs is damaged: {error}"]
         lines = [f"its command lacks {word}" for word in old["words"] if word not in new["words"]]
         lines += [f"its command has a new {word}" for word in new["words"] if word not in old["words"]]
         lines += config.difference(parse_toml(old["config"]), parse_toml(new["config"]))

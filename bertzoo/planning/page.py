@@ -55,7 +55,7 @@ def _stage_lines(stage: StagePlan) -> Iterable[str]:
     yield f"  = {_gib(memory.exact)} of {_gib(stage.capacity)} GiB"
     yield f"  activations: at most {_gib(memory.activations)} GiB, with the exact bytes {_gib(memory.total)} GiB"
     if compiled is not None and compiled.total is None:
-        yield f"memory of a device, compiled: {_gib(compiled.wanted)} wanted of {_gib(stage.capacity)} GiB"
+        yield f"memory of a device, compiled: needs {_gib(compiled.wanted)} of {_gib(stage.capacity)} GiB"
     elif compiled is not None:
         kinds = {"arguments": compiled.arguments, "temporaries": compiled.temporaries, "program": compiled.code}
         yield "memory of a device, compiled: " + " + ".join(f"{kind} {_gib(size)}" for kind, size in kinds.items())

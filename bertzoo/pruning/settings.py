@@ -84,7 +84,7 @@ class Cut:
     iterations: int = 1  # T: rounds of scoring and cutting; each removes a T-th of the total
     # cut the smallest elements of all dimensions, or shrink all dimensions by one factor ("BERT-all uniform")
     choice: Literal["smallest", "uniform"] = "smallest"
-    multiples: Multiples = field(default_factory=Multiples)  # numbers that cut sizes are multiples of
+    multiples: Multiples = field(default_factory=Multiples)  # numbers that divide the sizes after a cut
 
     def __post_init__(self):
         if self.iterations < 1:
@@ -157,11 +157,11 @@ class Prune:
     objective: Masked | Replaced = field(default_factory=Masked)  # the loss
     data: Data = field(default_factory=Data)  # the text and how it becomes rows
     target: Target  # the budget
-    cut: Cut = field(default_factory=Cut)  # which dimensions shrink, and how
-    weigh: Scoring  # the stage that scores what can be cut
+    cut: Cut = field(default_factory=Cut)  # the dimensions to cut, and how to cut them
+    weigh: Scoring  # the stage that scores the elements
     optimizer: Optimizer  # the update rule of the stages after a cut
     tuning: tuple[Stage, ...]  # stages after every cut; at least one
-    teaching: Teaching = field(default_factory=Teaching)  # what these stages learn from the unpruned model
+    teaching: Teaching = field(default_factory=Teaching)  # distillation in these stages
     compute: Compute = field(default_factory=Compute)  # number format and memory
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
     run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save

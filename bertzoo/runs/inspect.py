@@ -208,7 +208,7 @@ def _matching_as_text(layers: Sequence[int], matching: Matching) -> list[str]:
     lines.append(f"Matched heads {matching.mean:.4f} on average, any two {divergence.mean():.4f}.")
     for side, left in zip(SIDES, matching.left, strict=True):
         if left:
-            lines.append(f"Heads of the {side} left over: {', '.join(str(head + 1) for head in left)}.")
+            lines.append(f"Unmatched heads of the {side}: {', '.join(str(head + 1) for head in left)}.")
     return lines
 
 

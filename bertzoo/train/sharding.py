@@ -52,13 +52,13 @@ class Fallbacks:
     "replicate" to keep the parameter whole on every device. Without a fallback, such a dimension raises ConfigError.
     """
 
-    vocab: tuple[Fallback, ...] = ()  # what to split instead of the vocabulary
-    model: tuple[Fallback, ...] = ()  # what to split instead of the hidden size
-    heads: tuple[Fallback, ...] = ()  # what to split instead of the heads
-    feed_forward: tuple[Fallback, ...] = ()  # what to split instead of the feed-forward size
-    group_in: tuple[Fallback, ...] = ()  # what to split instead of a group's inputs
-    group_out: tuple[Fallback, ...] = ()  # what to split instead of a group's outputs
-    bottleneck: tuple[Fallback, ...] = ()  # what to split instead of the bottleneck
+    vocab: tuple[Fallback, ...] = ()  # dimensions to split instead of the vocabulary
+    model: tuple[Fallback, ...] = ()  # dimensions to split instead of the hidden size
+    heads: tuple[Fallback, ...] = ()  # dimensions to split instead of the heads
+    feed_forward: tuple[Fallback, ...] = ()  # dimensions to split instead of the feed-forward size
+    group_in: tuple[Fallback, ...] = ()  # dimensions to split instead of a group's inputs
+    group_out: tuple[Fallback, ...] = ()  # dimensions to split instead of a group's outputs
+    bottleneck: tuple[Fallback, ...] = ()  # dimensions to split instead of the bottleneck
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -80,7 +80,7 @@ class Mesh:
     data: int = -1  # replicas of the parameters, over which rows are split
     fsdp: int = 1  # devices over which rows and parameters are split
     tensor: int = 1  # devices that share each layer's matrix products
-    # what to split instead of a dimension that its mesh axis does not divide
+    # dimensions to split instead of one that its mesh axis does not divide
     fallbacks: Fallbacks = dataclasses.field(default_factory=Fallbacks)
 
     @property

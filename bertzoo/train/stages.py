@@ -23,7 +23,7 @@ class Stage:
     masking_share: float | tuple[float, ...] | None = None
     learning_rate: float | None = None  # peak of the stage's schedule; "none": the optimiser's
     accumulate: int = 1  # microbatches a step is cut into
-    # what to keep from the stage before, beside the parameters: "moments" keeps the optimiser's moments under a new
+    # state to keep from the stage before, beside the parameters: "moments" keeps the optimiser's moments under a new
     # schedule; "all" also continues the schedule; "params" starts with a fresh optimiser
     carry: Literal["moments", "all", "params"] = "moments"
 

@@ -59,7 +59,7 @@ class Comparison:
             first = next(point for point in self.points if point.off >= self.tolerance)
             return (
                 f"off the golden curve of {self.name}: {first}, {self.tolerance:g} nats away or more: this code, "
-                "its libraries or this machine computes something else"
+                "its libraries or this machine computes other values"
             )
         worst = max(self.points, key=lambda point: point.off)
         return f"on the golden curve: {where} compared, each within {self.tolerance:g} nats; the furthest is {worst}"
