@@ -94,7 +94,7 @@ def check_files(model: SavedModel, directory: str, split: str, task: str) -> Non
         return
     if task == "own" and not getattr(model.recipe.own, split, ""):
         raise UserError(
-            f"{model.path} does not record the file of the {split} set of task own. Name one with --input=FILE."
+            f"{model.path} does not record the file of the {split} set of task own. Name a file with --input=FILE."
         )
     if task != "own" and not directory:
         raise UserError(

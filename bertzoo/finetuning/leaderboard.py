@@ -35,7 +35,7 @@ def predict_test_sets(
                 f"{path} is fine-tuned on {name or 'an unknown task'}, not on a task of GLUE. Leave it out."
             )
         if name in models:
-            raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}. Keep one.")
+            raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}. Leave one model out.")
         models[name] = model.for_task(GLUE[name], tell)
     if "wnli" in models and wnli == "majority":
         tell(

@@ -80,8 +80,8 @@ class LabelScorer:
         return label_values(self._task, rows, slots, logits, self._scale), loss
 
     def __call__(self, params: Any, splits: dict[str, LabelSplit]) -> Figures:
-        """Score splits; return `scores` by split, their mean `score`, the mean `loss`, and whether predictions
-        `collapsed` to one.
+        """Score splits; return `scores` by split, their mean `score`, the mean `loss`, and `collapsed`: whether all
+        predictions are equal.
         """
         predictions, losses = {}, []
         for name, split in splits.items():

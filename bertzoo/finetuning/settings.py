@@ -24,8 +24,8 @@ def _adamw() -> AdamW:
 class Finetune:
     """The config of a run that fine-tunes a model on one task, with several seeds in turn.
 
-    The option --from names the model. Batches are padded to lengths of at most max_length tokens, at most `buckets`
-    different ones.
+    The option --from names the model. Batches are padded to at most `buckets` different lengths, none above max_length
+    tokens.
     """
 
     task: str = ""  # a task of GLUE, squad1, squad2, or own

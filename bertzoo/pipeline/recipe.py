@@ -137,7 +137,7 @@ class Pipeline:
         return name if name in self.inputs else resolve(name, step.task, self.steps, f"stages.{step.stage}")
 
     def words(self, step: Step, places: Places) -> list[str]:
-        """Return a step's command line, after `bertzoo`. places: where outputs are."""
+        """Return a step's command line, after `bertzoo`. places: directories of the outputs."""
 
         def value(name: str) -> str:
             return self.inputs[name] if name in self.inputs else places.readable(self.step(name))

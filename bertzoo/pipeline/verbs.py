@@ -10,7 +10,7 @@ OUTPUT = "output"  # among `words`: stands for the path of the command's output
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """How a pipeline's stage runs a command of bertzoo.
+    """A command of bertzoo as a pipeline's stage runs it.
 
     words: the positional arguments in order: keys of the stage, OUTPUT, or literal words. flags: keys of the stage that
     are passed as flags. reads: by key, kinds of output that the named stage may have. makes: kind of the command's

@@ -12,7 +12,7 @@ _LAYER = re.compile(r"\blayers_(\d+)\b")
 
 
 def plan_to_json(name: str, plan: RunPlan) -> dict[str, Any]:
-    """Return all fields of a plan and its computed totals as JSON data; name: that of the config."""
+    """Return all fields of a plan and its computed totals as JSON data; name: the config's name."""
     fields = {"name": name, **dataclasses.asdict(plan), "assumptions": list(ASSUMPTIONS)}
     for stage, stage_fields in zip(plan.stages, fields["stages"], strict=True):
         stage_fields["estimated"]["total"] = stage.estimated.total
@@ -23,7 +23,7 @@ def plan_to_json(name: str, plan: RunPlan) -> dict[str, Any]:
 
 
 def plan_to_text(name: str, plan: RunPlan) -> str:
-    """Return a plan as text for a terminal; name: that of the config."""
+    """Return a plan as text for a terminal; name: the config's name."""
     mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items())
     lines = [f"{name} on {plan.topology}: {plan.chips} chips, {plan.devices} devices, mesh {mesh}"]
     lines += [f"  {line}" for line in fold_layers(plan.fallbacks)]

@@ -1,4 +1,4 @@
-"""Choose the elements of a model's dimensions that a cut removes: those of lowest score, until the budget is met."""
+"""Choose the elements that a cut removes from a model's dimensions: lowest scores first, until the budget is met."""
 
 import itertools
 import math
@@ -105,7 +105,7 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
     if target < least:
         raise UserError(
             f"a budget of {budget} is below {format_amount(least, whole)}, the least that the largest possible cut "
-            f"leaves. Give a larger one, or cut more dimensions{hint}."
+            f"leaves. Use a larger budget, or cut more dimensions{hint}."
         )
     first, last = 0, steps
     while first < last:

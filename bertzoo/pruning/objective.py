@@ -77,7 +77,8 @@ class Magnitudes:
 class HardConcrete(NamedTuple):
     """Train the logits log α of random gates in [0, 1]; the ℓ0 penalty is differentiable in them.
 
-    Louizos et al. 2018, §2.2, with their temperature, low and high. The methods mean the same as those of Magnitudes.
+    Louizos et al. 2018, §2.2, with their temperature, low and high. The methods have the same purposes as in
+    Magnitudes.
     """
 
     temperature: float = 2 / 3

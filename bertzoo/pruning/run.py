@@ -310,7 +310,7 @@ class Pruning:
         return {name: pad_vocabulary(np.asarray(params[name]), leaf.shape) for name, leaf in shapes.items()}
 
     def _placed(self, objective: Any, params: dict[str, np.ndarray]) -> Any:
-        """Put parameters on the devices, sharded like those of the objective."""
+        """Put parameters on the devices, with the shardings of the objective's parameters."""
         places = named(state.abstract_params(objective, self.mesh, self.recipe.mesh.fallbacks))
 
         def place(array: np.ndarray, leaf: jax.ShapeDtypeStruct) -> jax.Array:

@@ -67,10 +67,10 @@ class Multiples:
                 if dimension.size < step:
                     groups = f", in {dimension.groups} groups" if dimension.groups > 1 else ""
                     most = f"the {dimension.size} of {dimension.name}{groups}"
-                    raise ConfigError(f"{key} is more than {most}. Use a smaller one.")
+                    raise ConfigError(f"{key} is more than {most}. Use a smaller number.")
             if all(dimension.size == step for dimension, step in steps.items()):
                 raise ConfigError(
-                    f"{key} leaves nothing of {letter} to cut. Give a smaller one, or leave {letter} out of "
+                    f"{key} leaves nothing of {letter} to cut. Give a smaller number, or leave {letter} out of "
                     "cut.dimensions."
                 )
 

@@ -160,8 +160,8 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
     hosts.barrier("the corpus", timeout=_DAY)  # each host downloads a corpus behind a URL
     if corpus.hash != expected:
         raise UserError(
-            f"the corpus {corpus.address} has hash {corpus.hash}, but that of process 0 has {expected}. Give every "
-            "process the same corpus."
+            f"the corpus {corpus.address} has hash {corpus.hash}, but the corpus of process 0 has {expected}. Give "
+            "every process the same corpus."
         )
     for split, part in corpus.manifest.splits.items():
         options.tell_once(f"corpus, {split}: {part}")

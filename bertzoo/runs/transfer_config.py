@@ -1,7 +1,7 @@
 """The config of a transfer from teacher to student (MobileBERT, Sun et al. 2020, §3.5 and §3.6), and its stages.
 
-`Transfer` has the attributes of `Pretrain` that a run reads. Its training stages are those of the layer transfer, then
-those of the distillation.
+`Transfer` has the attributes of `Pretrain` that a run reads. It trains the stages of the layer transfer, then the
+stages of the distillation.
 """
 
 import dataclasses

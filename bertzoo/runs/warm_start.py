@@ -51,7 +51,7 @@ class WarmStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """How modules of a source and a target model match; a module is the first part of a parameter's path.
+    """The matching modules of a source and a target model; a module is the first part of a parameter's path.
 
     taken: modules to copy. fresh: modules to draw from the seed, with the reason. left: source modules that the target
     lacks.

@@ -66,8 +66,8 @@ class Paragraphs:
         return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
 
     def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """Return the offsets in the paragraph of `text(row, start, end)`: its first character, and the one after its
-        last.
+        """Return the offsets in the paragraph of `text(row, start, end)`: its first character, and the character after
+        its last.
         """
         window = self.windows[row]
         context, shift = self.questions[window.question].context, window.first - window.context

@@ -47,7 +47,7 @@ class DataTable:
         return self.rows(columns)
 
     def valid_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
-        """Yield (place, cells of the columns) of every row; raises UserError for a malformed one."""
+        """Yield (place, cells of the columns) of every row; raises UserError for a malformed row."""
         for row in self.select(columns):
             if row.cells is None:
                 raise UserError(f"{self.place(row.number)} has {row.why}. Correct or remove it.")

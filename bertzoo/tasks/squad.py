@@ -48,7 +48,8 @@ def load_squad(source: Path | str, split: Literal["train", "dev"], version: Vers
     """Return the questions of a split, in the order of the file.
 
     source: a file, a directory with the published JSON or Parquet files, or `tfds:squad`. Raises UserError if the file
-    is missing, damaged, or of another version: 1.1 with an unanswerable question, or 2.0 without unanswerable ones.
+    is missing, damaged, or of another version: 1.1 with an unanswerable question, or 2.0 without any unanswerable
+    question.
     """
     if str(source).startswith(tfds.PREFIX):
         origin, questions = source, _read_tfds(str(source), split)

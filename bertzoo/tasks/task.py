@@ -26,7 +26,7 @@ class Example(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The one or two texts, without empty ones."""
+        """The one or two texts of the example that are not empty."""
         return tuple(filter(None, (self.text_a, self.text_b)))
 
 

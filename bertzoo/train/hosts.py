@@ -38,7 +38,7 @@ _connected = threading.Event()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """How the processes of a run connect; a field that is None is detected from the environment.
+    """Settings for connecting the processes of a run; a field that is None is detected from the environment.
 
     coordinator: HOST:PORT of process 0. processes: number of processes. process: index of this process, from 0.
     start_timeout: seconds for all to connect. heartbeat_timeout: seconds without a heartbeat after which a process

@@ -1,4 +1,4 @@
-"""A training job: everything that the loop needs from its caller, and the objects built from it."""
+"""A training job: the inputs of the training loop, and the objects that are built from them."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ SHOWN_RECORDS = 4  # rows of a batch that an error message describes
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """How often a run logs, evaluates and saves, in steps, and how many checkpoints it keeps.
+    """Intervals, in steps, at which a run logs, evaluates and saves, and the number of checkpoints that it keeps.
 
     A run also saves and, unless evaluate_every = 0, evaluates at the end of every stage.
     """
@@ -56,21 +56,18 @@ class RunSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to train, on which data, and where to report and save.
+    """The inputs of the training loop: losses, optimisers, data, devices, reporters and checkpoints.
 
-    setups: loss and optimiser of each training stage.
-    batches(stage, row): this process's part of the stage's batches, from the one that starts at `row` to the end.
-    heldout(stage): this process's part of the held-out batches to evaluate on.
-    length(batch): tokens in a row, if that may be less than the stage's max_length.
-    flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
-    frozen: parameters that objectives read but training neither changes nor saves, such as a teacher's.
-    describe(stage, row, rows): a line about each row of the batch that starts at `row`.
-    initial: initial parameters by path for a run without a checkpoint; the others are drawn from the seed.
-    until: the step after which to pause, or None.
-    measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
-    enough(step): whether to finish early, after this step.
-    followed: whether another run follows, so that a signal at the last step still stops the program.
-    programs: compiled steps by stage, shared by jobs that differ only in seed and batches.
+    setups: loss and optimiser of each training stage. batches(stage, row): this process's part of the stage's batches,
+    from the batch that starts at `row` to the end. heldout(stage): this process's part of the held-out batches to
+    evaluate on. length(batch): tokens in a row, if that may be less than the stage's max_length.
+    flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward. frozen: parameters that
+    objectives read but training neither changes nor saves, such as a teacher's. describe(stage, row, rows): a line
+    about each row of the batch that starts at `row`. initial: initial parameters by path for a run without a
+    checkpoint; the others are drawn from the seed. until: the step after which to pause, or None. measure(step,
+    params): computes metrics, including `loss`, at every evaluation in place of the held-out means. enough(step):
+    whether to finish early, after this step. followed: whether another run follows, so that a signal at the last step
+    still stops the program. programs: compiled steps by stage, shared by jobs that differ only in seed and batches.
     memory_advice(stage, share): advice that cuts a step's memory to at most that share of its present size.
 
     Raises ConfigError if the stages contradict one another or a batch does not divide over the mesh.

@@ -1,6 +1,6 @@
 """A manifest beside every checkpoint: its step, its run and the SHA-256 of its files.
 
-It reveals a flipped bit, which orbax restores without an error, and a checkpoint copied over another one.
+It reveals a flipped bit, which orbax restores without an error, and a checkpoint copied over another checkpoint.
 """
 
 import hashlib
@@ -106,7 +106,9 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
 
 def another_step(checkpoint: Path, step: int) -> CheckpointError:
     """Return the error for a checkpoint whose `step` is not the step in its name."""
-    return CheckpointError(f"{checkpoint} was copied from another one: it holds step {step}. Use another checkpoint.")
+    return CheckpointError(
+        f"{checkpoint} was copied from another checkpoint: it holds step {step}. Use another checkpoint."
+    )
 
 
 def remove_orphans(directory: Path) -> None:

@@ -238,7 +238,7 @@ def _bias_count(path: tuple, _: Any) -> bool:
 
 
 def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any:
-    """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised one.
+    """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised state.
 
     "moments": keep mu, nu, Muon's trace and any count for bias correction, but restart the schedule. "all": return the
     old state, so that the schedule continues. "params": return the new state.

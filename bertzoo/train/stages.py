@@ -1,4 +1,4 @@
-"""Stages of a run: steps, batch size, row length, and what each stage keeps from the one before."""
+"""Stages of a run: steps, batch size, row length, and the state that each stage keeps from the stage before."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -11,7 +11,8 @@ from bertzoo.core.errors import ConfigError
 class Stage:
     """One phase of training with a fixed batch shape.
 
-    With carry = "all", the stage and the one before share a schedule (BERT: 90 % of steps at 128 tokens, 10 % at 512).
+    With carry = "all", the stage and the stage before it share a schedule (BERT: 90 % of steps at 128 tokens, 10 % at
+    512).
     """
 
     steps: int  # optimiser steps
@@ -130,7 +131,7 @@ def stage_of(stages: Sequence[Stage], step: int) -> int:
 
 
 def schedule_group(stages: Sequence[Stage], index: int) -> Group:
-    """Return the schedule of stage `index`: stages joined by carry="all" share one."""
+    """Return the schedule of stage `index`: stages joined by carry="all" share a schedule."""
     first = index
     while stages[first].carry == "all":
         first -= 1

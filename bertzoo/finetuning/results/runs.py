@@ -149,7 +149,7 @@ def _check_median(run: FinishedRun, file: Path) -> None:
         value, expected = run.median[split][name], median(seed[split][name] for seed in run.seeds)
         if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9):
             raise UserError(
-                f"{damaged}its median of {name} on {split} is {value:g}, but that of its seeds is {expected:g}. Run "
+                f"{damaged}its median of {name} on {split} is {value:g}, but the seeds' median is {expected:g}. Run "
                 "the same bertzoo finetune again."
             )
 

@@ -37,8 +37,8 @@ class ProcessJob(Generic[Item]):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessExit:
-    """How a process ended. code: negative for a signal; error: the last line of the log if it failed; seconds: how long
-    it ran.
+    """The end of a process. code: exit code, negative for a signal; error: the last line of the log if it failed;
+    seconds: its running time.
     """
 
     code: int

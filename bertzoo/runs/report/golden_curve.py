@@ -38,7 +38,7 @@ class LossPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A run's held-out losses and the recorded ones, in order, at the steps where both exist.
+    """A run's held-out losses and the recorded losses, in order, at the steps that have both.
 
     name: name of the shipped config. tolerance: in nats. recorded: number of recorded losses.
     """
@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def on(self) -> bool:
-        """Whether every loss is within `tolerance` of the recorded one."""
+        """Whether every loss is within `tolerance` of the recorded loss."""
         return all(point.off < self.tolerance for point in self.points)
 
     def __str__(self) -> str:
