@@ -26,8 +26,10 @@ class Predictions(NamedTuple):
     """Predictions for N examples, in order.
 
     values: (N,) label indices or numbers; for tags, an array per example with each word's tag index, -1 for a word that
-    was cut off. probabilities: (N,C) for C labels; for tags, an array per example with the probability of each
-    predicted tag; None for numbers. cut: (N,) bool, whether the text was cut.
+    was cut off.
+    probabilities: (N,C) for C labels; for tags, an array per example with the probability of each predicted tag; None
+    for numbers.
+    cut: (N,) bool, whether the text was cut.
     """
 
     values: Any

@@ -58,16 +58,19 @@ class RunSettings:
 class Job:
     """The inputs of the training loop: losses, optimisers, data, devices, reporters and checkpoints.
 
-    setups: loss and optimiser of each training stage. batches(stage, row): this process's part of the stage's batches,
-    from the batch that starts at `row` to the end. heldout(stage): this process's part of the held-out batches to
-    evaluate on. length(batch): tokens in a row, if that may be less than the stage's max_length.
-    flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward. frozen: parameters that
-    objectives read but training neither changes nor saves, such as a teacher's. describe(stage, row, rows): a line
-    about each row of the batch that starts at `row`. initial: initial parameters by path for a run without a
-    checkpoint; the others are drawn from the seed. until: the step after which to pause, or None. measure(step,
-    params): computes metrics, including `loss`, at every evaluation in place of the held-out means. enough(step):
-    whether to finish early, after this step. followed: whether another run follows, so that a signal at the last step
-    still stops the program. programs: compiled steps by stage, shared by jobs that differ only in seed and batches.
+    setups: loss and optimiser of each training stage.
+    batches(stage, row): this process's part of the stage's batches, from the batch that starts at `row`.
+    heldout(stage): this process's part of the held-out batches to evaluate on.
+    length(batch): tokens in a row, if that may be less than the stage's max_length.
+    flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
+    frozen: parameters that objectives read but training neither changes nor saves, such as a teacher's.
+    describe(stage, row, rows): a line about each row of the batch that starts at `row`.
+    initial: initial parameters by path for a run without a checkpoint; the others are drawn from the seed.
+    until: the step after which to pause, or None.
+    measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
+    enough(step): whether to finish early, after this step.
+    followed: whether another run follows, so that a signal at the last step still stops the program.
+    programs: compiled steps by stage, shared by jobs that differ only in seed and batches.
     memory_advice(stage, share): advice that cuts a step's memory to at most that share of its present size.
 
     Raises ConfigError if the stages contradict one another or a batch does not divide over the mesh.

@@ -95,8 +95,8 @@ def make_train_step(
     """Return the jitted function (state, frozen, batch) -> (state, report); the old state is donated.
 
     report: `terms` {name: (sum, weight)} with quotients that sum to the loss, `metrics` {name: (sum, weight)},
-    `gradient_norm` before clipping, and `finite`: whether loss, gradient and update are finite numbers. `shardings`:
-    shardings of the state, by default chosen by jax; `frozen_shardings`: shardings of `frozen`.
+    `gradient_norm` before clipping, and `finite`: whether loss, gradient and update are finite numbers.
+    `shardings`: shardings of the state, by default chosen by jax; `frozen_shardings`: shardings of `frozen`.
     """
     places = None if shardings is None else shardings.params
 
