@@ -51,9 +51,7 @@ class SavedModel:
 
     @property
     def knows_task(self) -> bool:
-        """Whether the task is known. The task `own` is known only to models of runs, whose config names the user's
-        files.
-        """
+        """Whether the task is known and, for the task `own`, the user's files, which a run's config names."""
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
     def check_columns(self) -> None:

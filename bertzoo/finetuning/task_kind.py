@@ -104,9 +104,7 @@ class TaskKind(ABC):
         """
 
     def check_test_file(self) -> None:
-        """Raise UserError if the test file named in [own] is missing; otherwise, only a later evaluation would find
-        out.
-        """
+        """Raise UserError if the test file named in [own] is missing; else the error would come after training."""
         if self.recipe.task == "own" and self.recipe.own.test:
             self.recipe.own.open("test", self.recipe.data_dir)
 

@@ -81,8 +81,9 @@ def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: M
 
 
 def _linked(record: PipelineRecord, step: Step, key: str, shapes: Mapping[str, Any]) -> Any:
-    """Return the config of the model that `key` (such as "from") names, or None; raises UserError if an input is no
-    model.
+    """Return the config of the model that a step's `key`, such as "from", names; None if unknown.
+
+    Raises UserError if the key names an input that is no model.
     """
     name = step.links.get(key)
     if name is None or name not in record.pipeline.inputs:

@@ -41,9 +41,7 @@ def of_input(text: str) -> str:
 
 
 def stamp(text: str) -> str | None:
-    """Return a hash of the names, sizes and modification times of the files that `text` names, or None without
-    files.
-    """
+    """Return a hash of the names, sizes and modification times of the files that `text` names; None without files."""
     files = [file for path in _matches(text) for file in files_in(path)]
     facts = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
     return _digest(facts) if facts else None

@@ -109,9 +109,7 @@ class Places:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A pipeline. path: the TOML file; steps: each comes after the steps that it reads; inputs: paths or sources by
-    name.
-    """
+    """A pipeline. path: the TOML file; steps: each after the steps that it reads; inputs: paths or sources by name."""
 
     path: Path
     steps: tuple[Step, ...]
@@ -206,10 +204,9 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
 
 
 def resolve(name: str, task: str, steps: Sequence[Step], where: str) -> str:
-    """Return the name of a stage's step for `task`, or of its only step; raises ConfigError if there is none. name: the
-    stage.
+    """Return the name of the step for `task` in a stage, or of its only step; raises ConfigError for no such step.
 
-    where: the key that names the stage, for the message.
+    name: the stage. where: the key that names the stage, for the message.
     """
     names = [step.name for step in steps if step.stage == name]
     if not names:
@@ -296,8 +293,9 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
 
 
 def _linked(step: Step, steps: Sequence[Step], inputs: Mapping[str, str]) -> Step:
-    """Return the step with names of stages replaced by names of steps; without teacher for a fine-tuning with alpha =
-    1.
+    """Return the step with names of stages replaced by names of steps.
+
+    A fine-tuning with alpha = 1 loses its teacher. Raises ConfigError if a key is missing or names a wrong step.
     """
     links = dict(step.links)
     if (needed := step.form.requires) and needed not in links:
@@ -361,9 +359,7 @@ def _check_settable(where: str, key: str) -> None:
 
 
 def _overridden(steps: list[Step], inputs: dict[str, str], overrides: Sequence[tuple[str, str]]) -> list[Step]:
-    """Return the steps with `overrides`, where options of a stage replace those of its command; also update
-    `inputs`.
-    """
+    """Return the steps with `overrides`; options of a stage replace options of its command. Also update `inputs`."""
     stages = {step.stage for step in steps}
     for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("stages.")):
         kind, _, rest = key.partition(".")

@@ -153,8 +153,9 @@ class PipelineRecord:
         return self.facts(step)
 
     def outdated(self, step: Step) -> str:
-        """Return the reason why a finished step is outdated, or "": it has changed, or a step that it reads is
-        outdated.
+        """Return the reason why a finished step is outdated, or "" if it is valid.
+
+        A step is outdated if it has changed since it ran, or if a step that it reads is unfinished or outdated.
         """
         for name in self.pipeline.needs(step):
             other = self.pipeline.step(name)

@@ -180,9 +180,7 @@ def slice_devices(topology: chips.Topology) -> list[Any]:
 
 
 def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
-    """Compile the training steps of a config file or, in mode "cached", read stored results; print a JSON object per
-    line.
-    """
+    """Compile the training steps of a config file or, in mode "cached", read stored results; print JSON lines."""
     import jax
 
     from bertzoo.planning import step

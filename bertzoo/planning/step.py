@@ -35,9 +35,7 @@ def abstract_mesh(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
 
 
 def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-    """Return the mesh; raises ConfigError unless it divides every batch, and every parameter in some allowed
-    dimension.
-    """
+    """Return the mesh; raises ConfigError unless it divides every batch and an allowed dimension of every parameter."""
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
     mesh_fallbacks(recipe, mesh)

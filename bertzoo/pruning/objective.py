@@ -148,9 +148,7 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
     def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return, by letter (h_left, …), the β-weighted mean magnitude of its prune vectors' elements, which starts at
-        1.
-        """
+        """Return, by letter (h_left, …), the β-weighted mean magnitude in its prune vectors, initially 1."""
         totals: dict[str, Any] = {}
         for name, dimension in self.structure.dimensions.items():
             total, weight = totals.get(f"{dimension.letter}_left", (0.0, 0.0))

@@ -157,9 +157,7 @@ class Pruning:
         self._train_part(part, tuning, corpus, start, followed=iteration < recipe.cut.iterations)
 
     def _cut(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart]:
-        """Train the vectors of an iteration and cut; return the smaller model and its initial parameters for
-        fine-tuning.
-        """
+        """Train the vectors of an iteration and cut; return the smaller model and its initial parameters."""
         if iteration == 1:
             model, source = self.recipe.model, self.unpruned
         else:

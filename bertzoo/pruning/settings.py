@@ -51,8 +51,8 @@ class Multiples:
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
     def check(self, structure: Structure) -> None:
-        """Raise ConfigError for a multiple that exceeds a size, leaves nothing to cut, or belongs to an uncut
-        dimension.
+        """Raise ConfigError for a multiple that exceeds a size or leaves nothing to cut, or whose dimension stays
+        whole.
         """
         for letter, multiple in self.above_one.items():
             steps = {

@@ -41,10 +41,10 @@ class LoadedRun:
 
 
 def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> LoadedRun:
-    """Load a run, or a pruning run's last iteration, at its "latest" or "best" checkpoint, or at the checkpoint of a
-    step.
+    """Load a run, or the last iteration of a pruning run.
 
-    Raises UserError if there is no such run or checkpoint.
+    which: the "latest" or the "best" checkpoint, or the step of a checkpoint. Raises UserError if
+    there is no such run or checkpoint.
     """
     run = RunDirectory(path)
     if run.bucket is None and kind_of(run.config) == "prune":

@@ -134,9 +134,7 @@ def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
 
 
 def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions: Any, labels: Any) -> dict[str, float]:
-    """Return the scores of the metrics `names` for a kind of task, as in `score`; tags: names of the word tags, by
-    index.
-    """
+    """Return the scores of the metrics `names` for a kind of task, as in `score`; tags: the word tags, by index."""
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(f"{len(predictions)} predictions for {len(labels)} labels")
     if kind == "tokens":

@@ -47,9 +47,7 @@ class Window(NamedTuple):
 
     @property
     def best(self) -> np.ndarray:
-        """For each of the window's paragraph tokens, whether this window has most context (`max_context`), (size,)
-        bool.
-        """
+        """For each of the window's paragraph tokens, whether this window has most context: (size,) bool."""
         return self.owners[self.first : self.first + self.size] == self.number
 
 
@@ -66,9 +64,7 @@ class Paragraphs:
         return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
 
     def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """Return the offsets in the paragraph of `text(row, start, end)`: its first character, and the character after
-        its last.
-        """
+        """Return the offsets in the paragraph at which `text(row, start, end)` begins and ends (exclusive)."""
         window = self.windows[row]
         context, shift = self.questions[window.question].context, window.first - window.context
         (first, _), (_, last) = self.pieces[context].offsets[[start + shift, end + shift]].tolist()

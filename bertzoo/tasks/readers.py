@@ -123,9 +123,7 @@ def _tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the first line, cells) of each record; quoted cells may span lines; empty lines have no
-    cells.
-    """
+    """Yield (number of the first line, cells) of each record; quoted cells may span lines; empty lines have none."""
     limit = csv.field_size_limit(_LONGEST)
     records, start = [], 1
     reader = csv.reader((line + "\n" for _, line in _lines(path)), strict=True)

@@ -18,9 +18,7 @@ MULTIPLE = 8  # lengths of batches are multiples of this number, or max_length
 
 
 class Slot(NamedTuple):
-    """The plan of a batch: indices of its rows, at most the batch size, and the length of each row after padding, in
-    tokens.
-    """
+    """The plan of a batch: indices of its rows, at most the batch size, and their padded length in tokens."""
 
     rows: np.ndarray
     length: int

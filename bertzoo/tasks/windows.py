@@ -22,9 +22,7 @@ _AT_ONCE = 4096  # texts per call of the tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class Windowing:
-    """Options for cutting paragraphs into rows `[CLS] question [SEP] part [SEP]`. The parts start `stride` tokens
-    apart.
-    """
+    """Options for cutting paragraphs into rows `[CLS] question [SEP] part [SEP]`. Parts start `stride` tokens apart."""
 
     max_length: int = 384  # most tokens of a row
     stride: int = 128

@@ -107,8 +107,9 @@ class Recorder:
         return locate(self._job.stages, max(step - 1, 0))[0]
 
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """Return the metrics that the stage's `watch` computes; {} if no record is due, or too soon after a slow
-        `watch`.
+        """Return the metrics that the stage's `watch` computes, or {} if no record is due.
+
+        A slow `watch` does not run for every record.
         """
         watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
         if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):

@@ -67,9 +67,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Runs of a grid. base: config of all runs; options: those with one value for all runs; grids: by task, each
-    option's values.
-    """
+    """Runs of a grid. base: config of all runs; options: equal for all runs; grids: by task, each option's values."""
 
     base: str
     options: Options

@@ -36,9 +36,7 @@ ABSENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """A run's `metrics.jsonl`: all events, and the newest training and held-out line of each step, in order of
-    steps.
-    """
+    """A run's `metrics.jsonl`: all events, and the newest training and held-out line of each step, in order."""
 
     train: list[Line]
     heldout: list[Line]
@@ -93,9 +91,7 @@ def read_run(directory: str | Path) -> RunRecord:
 
 
 def _read_pruning(directory: Path, parts: list[Path]) -> RunRecord:
-    """Read a pruning run: join the histories of its training runs (`parts`), and number their steps and stages
-    consecutively.
-    """
+    """Read a pruning run: join the histories of its training runs (`parts`), with consecutive steps and stages."""
     train, heldout, events, torn, done, number = [], [], [], False, 0, 0
     begun = [0]  # the step at which each part began
     for part in parts:
