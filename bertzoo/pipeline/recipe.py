@@ -103,7 +103,7 @@ class Places:
         return f"{folder}/{step.name}{step.suffix}"
 
     def readable(self, step: Step) -> str:
-        """Return the path at which other steps read a step's output; for a sweep, that of the best run."""
+        """Return the path at which other steps read a step's output; for a sweep, the path of its best run."""
         return f"{self.output(step)}/{BEST}/{step.task}" if step.verb == "sweep" else self.output(step)
 
 

@@ -24,8 +24,8 @@ _SHORT = 12  # digits of a hash that an error shows
 class PipelineRecord:
     """The directory of a pipeline, which need not exist yet.
 
-    training_dir: directory or URL of the runs of pretrain, transfer and prune; by default that of the other outputs.
-    configs: by step, the resolved configs of its runs as TOML; a sweep has several.
+    training_dir: directory or URL of the runs of pretrain, transfer and prune; by default the directory of the other
+    outputs. configs: by step, the resolved configs of its runs as TOML; a sweep has several.
     """
 
     def __init__(self, run_dir: str, pipeline: Pipeline, training_dir: str | None = None):
@@ -97,9 +97,10 @@ class PipelineRecord:
         return lines
 
     def finish(self, step: Step, facts: Mapping[str, Any], seconds: float) -> None:
-        """Record that a step has just finished; raises UserError if its output is missing or damaged.
+        """Record that a step has just finished.
 
-        facts: the return value of `begin`. Raises UserError, too, if `facts` have changed since.
+        facts: the return value of `begin`. Raises UserError if the step's facts have changed since, or if its output is
+        missing or damaged.
         """
         output = self._hash(step.makes, self.places.readable(step))
         if changed := [key for key, value in self.facts(step).items() if value != facts[key]]:

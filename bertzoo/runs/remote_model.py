@@ -109,8 +109,7 @@ def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
 def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
     """Return the files of `tree` that are needed to read the model.
 
-    Of the checkpoints, only that of `step` is needed, without optimiser state; of a fine-tuning run's seeds, only
-    `best`.
+    Only the checkpoint of `step` is needed, without optimiser state, and only the seed `best` of a fine-tuning run.
     """
     folders = [f"{TOKENIZER}/", f"{prune_layout.MODEL}/"]
     folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"seed-{best}/model/"] * (best is not None)

@@ -182,9 +182,9 @@ def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
 
 
 def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str]]:
-    """Return the source's tokenizer or, without one, the config's, and lines to print.
+    """Return the source's tokenizer (or the config's, if the source has none), and lines to print.
 
-    Raises ConfigError if the two tokenizers differ, or if there is none.
+    Raises ConfigError if the two tokenizers differ, or if neither exists.
     """
     own, configured, origin = source.tokenizer, data.tokenizer, source.origin
     if not configured.path:

@@ -101,8 +101,8 @@ class CustomFiles:
         if not (name := getattr(self, split, "")):
             known = ", ".join(s for s in _SPLITS if getattr(self, s))
             raise UserError(
-                f"there is no file of the split {split}{f', only of {known}' if known else ''}. Name one with "
-                f"{'--input' if split == 'test' else f'--own.{split}'}=FILE."
+                f"there is no file of the split {split}{f', only of {known}' if known else ''}. Name a "
+                f"file with {'--input' if split == 'test' else f'--own.{split}'}=FILE."
             )
         if str(directory) == SOURCE:
             directory = embedded.labelled_set()

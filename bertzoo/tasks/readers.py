@@ -95,7 +95,7 @@ def read_tfds(name: str, split: str) -> DataTable:
 
 
 def _plain(cell: Any) -> Any:
-    """Convert a NumPy scalar to Python's type."""
+    """Convert a NumPy scalar to a Python number, text or bytes; return other cells unchanged."""
     return cell.item() if isinstance(cell, np.ndarray | np.generic) and cell.ndim == 0 else cell
 
 
@@ -235,8 +235,8 @@ def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, t
 def _words(path: Path) -> DataTable:
     """Open a file of one word a line. A row is a sentence, up to an empty line; its cells are lists, one item per word.
 
-    A row's number is that of its first line. Lines beginning with -DOCSTART- are skipped. "-1" also names the last
-    column.
+    A row's number is the number of its first line. Lines beginning with -DOCSTART- are skipped. "-1" also names the
+    last column.
     """
 
     def sentences() -> Iterator[tuple[int, list[list[str]]]]:

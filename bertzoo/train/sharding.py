@@ -213,7 +213,7 @@ def shardings(
     mesh: jax.sharding.Mesh,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> Any:
-    """Return the NamedSharding of every parameter; arguments and errors are those of `placements`."""
+    """Return the NamedSharding of every parameter; takes the arguments and raises the errors of `placements`."""
     return jax.tree.map(
         lambda placed: NamedSharding(mesh, placed.spec),
         placements(boxed, mesh, fallbacks),

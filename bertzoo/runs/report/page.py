@@ -48,7 +48,7 @@ class History:
 class RunRecord:
     """A run directory: its history, its resolved config and its run.json.
 
-    since: for a pruning run, the step at which its newest training run began; earlier metrics may be those of a larger
+    since: for a pruning run, the step at which its newest training run began; earlier metrics may belong to a larger
     model.
     """
 

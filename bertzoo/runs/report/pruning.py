@@ -31,7 +31,9 @@ LAST, FIRST = "#c4452d", "0.55"
 
 
 def read_cuts(run: Path) -> list[Cut]:
-    """Return one record per iteration, in order, of its sizes before and after; raises UserError if one is damaged."""
+    """Return one record per iteration, in order, of its sizes before and after; raises UserError if a record is
+    damaged.
+    """
     cuts = []
     for path in prune_layout.cut_files(run):
         try:
