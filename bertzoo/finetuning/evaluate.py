@@ -22,7 +22,7 @@ M = TypeVar("M", bound=SavedModel)
 
 
 def task_model(model: SavedModel) -> LabelModel | QuestionModel:
-    """Convert a saved model to a QuestionModel or a LabelModel; raises UserError unless its head fits one of these."""
+    """Convert a saved model to a QuestionModel or a LabelModel; raises UserError if its head fits neither."""
     return predict_answers.question_model(model) or predict_labels.label_model(model)
 
 
@@ -42,8 +42,8 @@ def evaluate_split(
     task: a task's name; empty: the model's own task. split: train, dev or test; empty: dev. input: a file with the
     columns that the model's task `own` was trained on. output: directory for answers to questions. Returns `task`,
     `examples` (count by split), `skipped` (count of malformed rows by split and reason, if any), `scores` (points by
-    split and metric), `score` (by which epochs are chosen), `loss`, and `collapsed` (all predictions are equal).
-    Raises UserError if the split has no labels.
+    split and metric), `score` (the figure that chooses a run's best epoch), `loss`, and `collapsed` (whether all
+    predictions are equal). Raises UserError if the split has no labels.
     """
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
@@ -89,12 +89,12 @@ def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_d
 
 
 def check_files(model: SavedModel, directory: str, split: str, task: str) -> None:
-    """Raise UserError unless a split's files are known: by the model's run, its record (task `own`) or `directory`."""
+    """Raise UserError if neither the model nor `directory` names the files of a split."""
     if model.recipe.task:
         return
     if task == "own" and not getattr(model.recipe.own, split, ""):
         raise UserError(
-            f"{model.path} does not record the file of the {split} set of task own. Name one with --input=FILE."
+            f"{model.path} does not record the file of the {split} set of task own. Name a file with --input=FILE."
         )
     if task != "own" and not directory:
         raise UserError(
@@ -139,7 +139,7 @@ def predict_texts(
 
 
 def to_questions(examples: Sequence[Example], origin: str) -> list[Question]:
-    """Convert examples (question, paragraph) to Questions, which errors name by `origin` and number."""
+    """Convert pairs (question, paragraph) to Questions. origin: the name of their source in errors."""
     return [
         Question(pair.key, pair.text_a, pair.text_b or "", (), False, "", f"{origin} question {int(pair.key) + 1}")
         for pair in examples

@@ -59,8 +59,8 @@ def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> 
             "this task."
         )
     tell(
-        f"{origin} names its labels LABEL_0 and so on, which are taken as {', '.join(expected)}. Check this order with "
-        "whoever trained it."
+        f"{origin} names its labels LABEL_0 and so on; they are read as {', '.join(expected)}. Check this order with "
+        "the model's author."
     )
     return list(range(len(labels)))
 

@@ -35,10 +35,12 @@ def predict_test_sets(
                 f"{path} is fine-tuned on {name or 'an unknown task'}, not on a task of GLUE. Leave it out."
             )
         if name in models:
-            raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}. Keep one.")
+            raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}. Leave one model out.")
         models[name] = model.for_task(GLUE[name], tell)
     if "wnli" in models and wnli == "majority":
-        tell(f"{models.pop('wnli').path} is left out: WNLI gets the majority's label (--wnli=predicted uses the model)")
+        tell(
+            f"{models.pop('wnli').path} is left out: WNLI gets its most common label. --wnli=predicted uses the model."
+        )
     submission.check_files([file for task in models for file in _files(task)], wnli)
     tests = {task: _tests(task, data_dir or model.recipe.data_dir) for task, model in models.items()}
     for splits in tests.values():

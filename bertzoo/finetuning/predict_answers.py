@@ -21,8 +21,8 @@ from bertzoo.tasks.windows import Windows
 
 
 class Answers(NamedTuple):
-    """Answers in the order of the questions. skipped: by reason, the number of questions without a window (a part of
-    the paragraph); shortened: number of questions cut to max_question tokens.
+    """Answers in the order of the questions. skipped: number of questions without a window (a part of the paragraph),
+    by reason; shortened: number of questions cut to max_question tokens.
     """
 
     answered: list[Answered]
@@ -76,9 +76,9 @@ class QuestionModel(SavedModel):
         return predictor(params, data, self.lengths([data.rows]), 1.0)
 
     def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
-        """Score the model's answers as after an epoch of training; needs a model from `for_task`.
+        """Score the model's answers by the rules that score a training epoch; needs a model from `for_task`.
 
-        split: its name in the scores. Raises UserError if a question lacks a required answer.
+        split: the split's name in the scores. Raises UserError if a question lacks a required answer.
         """
         data = self.scored_windows(task, questions, split)
         module, params = self.module()

@@ -25,9 +25,11 @@ from bertzoo.tasks.task import Example, Kind, Task
 class Predictions(NamedTuple):
     """Predictions for N examples, in order.
 
-    values: (N,) label indices or numbers; for tags, an array per example with each word's tag index, -1 if cut off.
+    values: (N,) label indices or numbers; for tags, an array per example with each word's tag index, -1 for a word that
+    was cut off.
     probabilities: (N,C) for C labels; for tags, an array per example with the probability of each predicted tag; None
-    for numbers. cut: (N,) bool, whether the text was cut.
+    for numbers.
+    cut: (N,) bool, whether the text was cut.
     """
 
     values: Any
@@ -39,7 +41,8 @@ class Predictions(NamedTuple):
 class LabelModel(SavedModel):
     """A fine-tuned model that predicts labels, numbers or tags of words.
 
-    kind: "classification", "regression" or "tokens". scale: a regression's output times `scale` is the number.
+    kind: "classification", "regression" or "tokens". scale: a regression's output times `scale` is the predicted
+    number.
     """
 
     kind: Kind
@@ -65,7 +68,7 @@ class LabelModel(SavedModel):
     def task(self, name: str = "", data_dir: str = "") -> Task:
         """Return the task `name`, by default the model's own; raises ConfigError for a task without labels.
 
-        The task `own` gets the labels of the model's head if its config lists none.
+        If the config lists no labels for the task `own`, the task gets the labels of the model's head.
         """
         name = name or self.task_name
         if not name:
@@ -117,7 +120,7 @@ class LabelModel(SavedModel):
         return predictor(params, rows, self.lengths([rows]), 1.0)
 
     def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
-        """Score examples by split, exactly as after an epoch of training; needs a model from `for_task`."""
+        """Score examples by split, by the rules that score a training epoch; needs a model from `for_task`."""
         splits = {name: LabelSplit(split, self.rows(split)) for name, split in examples.items()}
         objective, params = self._objective()
         lengths, size = self.lengths([split.rows for split in splits.values()]), self.size(batch_size)

@@ -191,7 +191,8 @@ def squad_notes(options: SquadOptions, nulls: bool) -> dict[str, str | int]:
 def noted_options(source: Mapping[str, Any], head: Any) -> tuple[SquadOptions, bool]:
     """Return the options and `nulls` that `squad_notes` recorded in `source`.
 
-    A missing option gets its default or, for `candidates` of a joint head, the head's beam.
+    Options that `source` lacks get their defaults; for a joint head, the default of `candidates` is the head's beam
+    size.
     """
     joint = isinstance(head, JointSpanExtraction)
     options = SquadOptions(joint=joint, candidates=head.beam) if joint else SquadOptions()

@@ -20,8 +20,8 @@ Scores = Mapping[int, list[Figures]]  # by seed, the loss and scores of each epo
 def write_report(directory: Path) -> tuple[list[Path], str]:
     """Write loss.png, scores.png and report.md into a run's directory, also while the run is training.
 
-    Returns their paths, and the newest seed's loss curve as a text plot. Raises UserError before the end of the first
-    epoch.
+    Returns the files' paths, and the newest seed's loss curve as a text plot. Raises UserError before the end of the
+    first epoch.
     """
     recipe = config.load(Finetune, [directory / "config.toml"])
     folders = {seed: directory / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + recipe.seeds)}
@@ -74,7 +74,7 @@ def _losses(history: History) -> History:
 
 
 def _draw(histories: Mapping[int, History], names: list[str], path: Path) -> Path:
-    """Draw a panel per metric in `names`, by step: training as lines, development set as markers, a colour per seed."""
+    """Draw a panel per metric in `names` against the step: lines for training, markers for dev, a colour per seed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 1.2 + 2.8 * len(names)), layout="constrained")

@@ -55,8 +55,8 @@ def train(
 ) -> Results:
     """Train every seed that is not finished, write results.json and return its content.
 
-    origin, teacher: paths of models; None: those in run.json. console: whether to print progress to stderr. Raises as
-    `train.loop.run` does.
+    origin, teacher: paths of models; None: those in run.json. console: whether to print progress to stderr. Raises the
+    errors of `train.loop.run`.
     """
     on_disk(run_dir, "the run directory", "Use a local or mounted directory, and copy the results there.")
     task, run = resolve_task(recipe), RunDirectory(run_dir)

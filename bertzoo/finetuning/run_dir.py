@@ -26,7 +26,7 @@ def model_of(run: RunDirectory, name: str, path: Location | None) -> Location:
         return path
     recorded = run.origin(name)
     if recorded is None:
-        raise UserError(f"--{name} is missing. Name the {'model to fine-tune' if name == 'from' else 'teacher'}")
+        raise UserError(f"--{name} is missing. Name the {'model to fine-tune' if name == 'from' else 'teacher'}.")
     return recorded["path"]
 
 

@@ -32,8 +32,8 @@ SPANS = (SpanExtraction, JointSpanExtraction)  # heads for questions
 
 @dataclass(frozen=True, kw_only=True)
 class SavedModel:
-    """A fine-tuned model. path: as the user wrote it. recipe: config of its run, or a default one outside of a run.
-    task_name: empty if unknown. max_length: most tokens in a row.
+    """A fine-tuned model. path: as the user wrote it. recipe: its run's config; the default config if the model belongs
+    to no run. task_name: empty if unknown. max_length: greatest number of tokens in a row.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class SavedModel:
 
     @property
     def knows_task(self) -> bool:
-        """Whether the model's task is known; the task `own` also needs the user's files, which a run's config names."""
+        """Whether the task is known and, for the task `own`, the user's files, which a run's config names."""
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
     def check_columns(self) -> None:

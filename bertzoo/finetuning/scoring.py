@@ -22,7 +22,7 @@ class LabelSplit(NamedTuple):
 
 
 class Planned(Protocol):
-    """The interface of `tasks.rows.Rows` and `tasks.windows.Windows`: plan batches and build them."""
+    """The interface that `tasks.rows.Rows` and `tasks.windows.Windows` share: plan batches and build them."""
 
     def plan(self, batch_size: int, lengths: Sequence[int]) -> list[Slot]: ...
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]: ...
@@ -37,7 +37,7 @@ class Predictor:
     def __call__(
         self, params: Any, rows: Planned, lengths: Sequence[int], scale: float
     ) -> tuple[list[Slot], list[Any]]:
-        """Return each batch's Slot (row indices, length) and the function's output. scale: numeric labels' divisor."""
+        """Return each batch's Slot (row indices, length) and output. scale: divisor of numeric labels."""
         slots = rows.plan(self._batch_size, lengths)
         batches = (scaled(rows.batch(slot, self._batch_size), scale) for slot in slots)
         return slots, [jax.device_get(self._function(params, put_batch(batch, self._mesh))) for batch in batches]
@@ -80,8 +80,8 @@ class LabelScorer:
         return label_values(self._task, rows, slots, logits, self._scale), loss
 
     def __call__(self, params: Any, splits: dict[str, LabelSplit]) -> Figures:
-        """Score splits; return `scores` by split, their mean `score`, the mean `loss`, and whether predictions
-        `collapsed` to one.
+        """Score splits; return `scores` by split, their mean `score`, the mean `loss`, and `collapsed`: whether all
+        predictions are equal.
         """
         predictions, losses = {}, []
         for name, split in splits.items():
@@ -95,8 +95,8 @@ class LabelScorer:
 def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence[np.ndarray], scale: float) -> Any:
     """Convert logits of batches to predictions, in the order of the examples.
 
-    Predictions are classes (N,), numbers (N,) or each example's classes of words. scale: factor from a regression's
-    output to the number.
+    Predictions are class indices (N,), numbers (N,), or an array per example with the class index of each word. scale:
+    factor from a regression's output to the number.
     """
     if task.kind == "tokens":
         return rows.restore_words(slots, [batch.argmax(-1) for batch in logits])

@@ -67,7 +67,7 @@ class SeedJob:
 
 
 class InPoints:
-    """Passes records on to a reporter, with training accuracies in points, as the task's scores are."""
+    """Passes records to a reporter, with training accuracies converted to points, the unit of the task's scores."""
 
     def __init__(self, reporter: Reporter):
         self._reporter, self.close = reporter, reporter.close
@@ -78,7 +78,7 @@ class InPoints:
 
 
 class Seed:
-    """Trains with one seed, in a directory for the scores of each epoch, the chosen epoch's model and checkpoints."""
+    """Trains with one seed. Its directory holds the scores of each epoch, the chosen epoch's model and checkpoints."""
 
     def __init__(self, job: SeedJob, seed: int, folder: Path):
         self._job, self.seed, self._folder = job, seed, folder
@@ -101,7 +101,7 @@ class Seed:
         return chosen_epoch(self._job.recipe, self.history)
 
     def run(self) -> None:
-        """Train to the end, from the newest checkpoint if there is one; raises as `train.loop.run` does."""
+        """Train to the end, from the newest checkpoint if there is one; raises the errors of `train.loop.run`."""
         job, recipe, start = self._job, self._job.recipe, self._job.start
         if self.finished:
             self._remove_checkpoints()  # a run may stop just before it removes them
@@ -238,7 +238,7 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
 
 
 def _memory_advice(recipe: Finetune, share: float) -> str:
-    """Return advice for a step without enough memory: options that compute at most `share` of its rows at a time."""
+    """Return advice for a step that needs too much memory. share: largest part of its rows to compute at a time."""
     rows, least = recipe.batch_size, recipe.accumulate / share
     parts = next((n for n in range(recipe.accumulate, rows + 1) if rows % n == 0 and n >= least), None)
     if parts is None:

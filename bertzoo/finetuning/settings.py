@@ -24,7 +24,8 @@ def _adamw() -> AdamW:
 class Finetune:
     """The config of a run that fine-tunes a model on one task, with several seeds in turn.
 
-    The option --from names the model. Batches are padded to at most `buckets` lengths, none above max_length.
+    The option --from names the model. Batches are padded to at most `buckets` different lengths, none above max_length
+    tokens.
     """
 
     task: str = ""  # a task of GLUE, squad1, squad2, or own

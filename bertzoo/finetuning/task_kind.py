@@ -104,7 +104,7 @@ class TaskKind(ABC):
         """
 
     def check_test_file(self) -> None:
-        """Raise UserError if the test file named in [own] is missing, which would show only after the training."""
+        """Raise UserError if the test file named in [own] is missing; else the error would come after training."""
         if self.recipe.task == "own" and self.recipe.own.test:
             self.recipe.own.open("test", self.recipe.data_dir)
 
@@ -130,7 +130,7 @@ class TaskKind(ABC):
     ) -> Batches:
         """Return a function for `TaskData.batches` over the `rows` rows of `data` (Rows or Windows).
 
-        lengths: the lengths that batches are padded to; finish: completes each batch.
+        lengths: the lengths that batches are padded to; finish(batch, slot): completes each batch.
         """
         size = self.recipe.batch_size
 

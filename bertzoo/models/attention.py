@@ -83,8 +83,8 @@ class MixedHeads:
 
     kind: Literal["mixed"] = "mixed"
     head_ratio: int = 2  # heads / head_ratio heads attend, and as many convolve
-    # what a kernel depends on: the span around a token (§3.3), the token alone (dynamic), or nothing (fixed); none:
-    # no heads convolve
+    # input that determines a kernel: the span around a token (§3.3), the token alone (dynamic), or nothing (fixed);
+    # none: no heads convolve
     convolution: Convolution = "span"
     kernel_size: int = 9  # tokens that a kernel covers
     # zero the padding before every convolution, so that it cannot leak into tokens; the released models do not
@@ -107,7 +107,7 @@ class MixedHeads:
         return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width`, called `name`, and dividing by head_ratio leaves a head."""
+        """Raise ConfigError unless `heads` divides `width` (key: `name`), and heads / head_ratio leaves a head."""
         check_divides(name, width, heads=heads)
         if self.head_ratio > max(2, heads):  # with the paper's ratio of 2, a single head remains
             raise ConfigError(f"head_ratio = {self.head_ratio} leaves none of heads = {heads}. Use a smaller ratio.")

@@ -26,8 +26,8 @@ class ConvBert(ModelSizes):
     layers: int = 12
     heads: int = 4  # attention heads of a layer before division by head_ratio
     head_ratio: int = MixedHeads.head_ratio  # heads / head_ratio heads attend, and as many convolve
-    # what a kernel depends on: the span around a token (§3.3), the token alone (dynamic), or nothing (fixed); none:
-    # no heads convolve
+    # input that determines a kernel: the span around a token (§3.3), the token alone (dynamic), or nothing (fixed);
+    # none: no heads convolve
     convolution: Convolution = MixedHeads.convolution
     kernel_size: int = MixedHeads.kernel_size  # tokens that a kernel covers
     # zero the padding before every convolution, so that it cannot leak into tokens; the released models do not

@@ -62,7 +62,7 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
 
 
 def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
-    """Return width and heads of a generator `width` times as wide as a model; raises ConfigError if it rounds to 0."""
+    """Return width and heads of a generator `width` times as wide as a model; raises ConfigError for a width of 0."""
     size = round(width * config.hidden_size)
     if size < 1:
         raise ConfigError(

@@ -46,7 +46,7 @@ class MobileBert(ModelSizes):
     feed_forward_groups: int = 1  # groups of the feed-forwards' maps; 1 in the released model
     # the attention inside the bottleneck; dense in the released model
     attention: AttentionKind = field(default_factory=DenseHeads)
-    # what queries, keys and values read: the layer's input (stream, IB-BERT) or its bottleneck (tiny); shared: values
+    # input of queries, keys and values: the layer's input (stream, IB-BERT) or its bottleneck (tiny); shared: values
     # read the layer's input, queries and keys a second bottleneck (the released model)
     attention_input: Literal["stream", "bottleneck", "shared"] = "shared"
     # a scale and a shift per feature (no_norm), or layer normalisation

@@ -46,10 +46,10 @@ class SharedBottleneck(nn.Module):
 class BottleneckLayer(nn.Module):
     """Map x (B,L,D) and mask (B,L) to (B,L,D) and the attention probabilities (B,H,L,L) (MobileBERT Figure 1).
 
-    b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward
-    b = norm(b + feed_forward(b)); x = output_norm(x + dropout(output(b))). `attention` maps its input, of width D or I,
-    to width I. It gets the input of the values as one more argument if that differs from the input of the queries.
-    With `positions_BR`, only the R tokens of each row at these positions are computed: (B,R,D) and (B,H,R,L).
+    b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward b = norm(b +
+    feed_forward(b)); x = output_norm(x + dropout(output(b))). `attention` maps its input, of width D or I, to width I.
+    If the values have another input than the queries, `attention` gets it as one more argument. With `positions_BR`,
+    only the R tokens of each row at these positions are computed: (B,R,D) and (B,H,R,L).
     """
 
     bottleneck: nn.Module

@@ -151,7 +151,7 @@ def _kernels(generator: Callable[[jax.Array], jax.Array], source_BLHK: jax.Array
 
 
 def _convolved(value_BLHJ: jax.Array, kernel_BLHW: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
-    """Return `dynamic_convolution` at `positions_BR`, or everywhere for None; kernels are only of these positions."""
+    """Return `dynamic_convolution` everywhere or, if set, at `positions_BR`, with the kernels of these positions."""
     if positions_BR is not None:
         return convolution_at(value_BLHJ, kernel_BLHW, positions_BR)
     return dynamic_convolution(value_BLHJ, kernel_BLHW.astype(value_BLHJ.dtype))

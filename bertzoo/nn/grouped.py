@@ -49,8 +49,8 @@ def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Arra
 class Grouped(nn.Module):
     """A grouped convolution (B,L,*I) -> (B,L',*O), where *O is `features`, with kernel (W,I/G,O) and bias (O).
 
-    The channel axes *I and *O are flattened to I and O channels. L' is as in `grouped_convolution`. lowering: how to
-    compute a window of 1.
+    The channel axes *I and *O are flattened to I and O channels. L' is as in `grouped_convolution`. lowering: the
+    method that computes a window of 1.
     """
 
     features: tuple[int, ...]

@@ -13,7 +13,7 @@ _shapes_only: ContextVar[bool] = ContextVar("shapes_only", default=False)
 
 
 class Matrix(NamedTuple):
-    """How to read a kernel as matrices: its last `outputs` axes are outputs, and the `inputs` axes before are inputs.
+    """The matrices in a kernel: its last `outputs` axes are outputs, and the `inputs` axes before them are inputs.
 
     Any axes in front index the matrices. The outputs form `groups` equal parts, each with its own inputs; the kernel's
     input axes have the sizes of one part.
@@ -40,8 +40,8 @@ def parameter(
 ) -> jax.Array:
     """Return the module's float32 parameter `name`; at initialisation, box it with a logical name for each axis.
 
-    matrix: how the axes form matrices, for optimisers that update whole matrices. Raises ValueError if an existing
-    parameter has another shape.
+    matrix: describes how the axes form matrices, for optimisers that update whole matrices. Raises ValueError if an
+    existing parameter has another shape.
     """
     shape = tuple(shape)
     if not module.is_initializing() and module.has_variable("params", name):

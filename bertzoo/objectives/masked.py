@@ -75,7 +75,7 @@ def hidden_slots(batch: Batch) -> jax.Array:
 
 
 def masked_metrics(logits_BPV: jax.Array, batch: Batch, hidden_BP: jax.Array) -> Metrics:
-    """Return `mlm_loss` and `mlm_accuracy` of all predicted tokens, and `mlm_hidden_loss` of the hidden ones.
+    """Return `mlm_loss` and `mlm_accuracy` of all predicted tokens, and `mlm_hidden_loss` of the hidden tokens.
 
     hidden_BP: the result of `hidden_slots`. The losses are cross-entropies, and all values are (sum, weight). The
     weight of `mlm_hidden_loss` is 0 if no token is hidden.

@@ -81,7 +81,10 @@ def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: M
 
 
 def _linked(record: PipelineRecord, step: Step, key: str, shapes: Mapping[str, Any]) -> Any:
-    """Return the config, if known, of the model that `key`, such as "from", names; raises UserError without a model."""
+    """Return the config of the model that a step's `key`, such as "from", names; None if unknown.
+
+    Raises UserError if the key names an input that is no model.
+    """
     name = step.links.get(key)
     if name is None or name not in record.pipeline.inputs:
         return shapes.get(name or "")
@@ -118,7 +121,7 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
 
 
 def _check_data(record: PipelineRecord, step: Step, recipes: Sequence[Any], read: set[Any]) -> None:
-    """Raise UserError if a step's text or task files are missing or wrong; `read` collects what is checked."""
+    """Raise UserError if a step's text or task files are missing or wrong. read: files already checked; adds these."""
     if step.form.by_task:
         for recipe in recipes:
             task = resolve_task(recipe)
@@ -159,7 +162,7 @@ def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
 
 
 def _check_disk(record: PipelineRecord, steps: Sequence[Step], costs: Mapping[str, Cost]) -> None:
-    """Raise UserError if a disk has less free space than the outputs of `steps` still take, beyond what is there."""
+    """Raise UserError if a disk has less free space than the outputs of `steps` will add to what they take now."""
     needed: dict[int, int] = {}
     folders: dict[int, Path] = {}
     for step in steps:
@@ -176,5 +179,5 @@ def _check_disk(record: PipelineRecord, steps: Sequence[Step], costs: Mapping[st
         if (free := shutil.disk_usage(folders[disk]).free) < size:
             raise UserError(
                 f"{folders[disk]} has {free / 1e6:,.0f} MB of free space, but checkpoints and models will take about "
-                f"{size / 1e6:,.0f} MB. Free some, or use another --run_dir or --training_dir."
+                f"{size / 1e6:,.0f} MB. Free disk space, or use another --run_dir or --training_dir."
             )

@@ -29,7 +29,7 @@ def of_output(kind: str, place: str) -> str:
 def of_input(text: str) -> str:
     """Return the SHA-256 of an input: of a model's parameters, or of all bytes of the files that `text` names.
 
-    If nothing on this machine has the name, as with embedded:python or gs://bucket/text, the name itself is hashed.
+    If `text` names no file on this machine (such as embedded:python or gs://bucket/text), the hash is that of `text`.
     """
     paths = _matches(text)
     if len(paths) == 1 and paths[0].is_dir():
@@ -41,7 +41,7 @@ def of_input(text: str) -> str:
 
 
 def stamp(text: str) -> str | None:
-    """Return a hash of the names, sizes and modification times of the files that `text` names, or None without one."""
+    """Return a hash of the names, sizes and modification times of the files that `text` names; None without files."""
     files = [file for path in _matches(text) for file in files_in(path)]
     facts = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
     return _digest(facts) if facts else None
@@ -71,7 +71,7 @@ def _of_path(path: Path) -> str:
 
 
 def _matches(text: str) -> list[Path]:
-    """Return the path, or the files of a list of paths and globs with commas between them; none of a URL."""
+    """Return the existing paths that `text` (a path, or paths and globs with commas between) names; [] for a URL."""
     if is_url(text) or not text:
         return []
     if Path(text).exists():

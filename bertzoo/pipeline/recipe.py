@@ -44,9 +44,9 @@ _REFERENCE = re.compile(r"\{(\w+)\}")
 class Step:
     """One run of a command (`verb`), for one task of a stage or for the whole stage.
 
-    config: config names or files. links: names of the steps or inputs of the keys "from" and "teacher". models: names
-    of the steps or inputs of the key "models". options: as on a command line; {NAME} stands for a step's output or an
-    input, {task} for the task.
+    config: config names or files. links: by key ("from", "teacher"), the name of the step or input that it reads.
+    models: names of the steps or inputs in the key "models". options: as on a command line; {NAME} stands for a step's
+    output or an input, {task} for the task.
     """
 
     stage: str
@@ -89,7 +89,8 @@ class Step:
 class Places:
     """Directories of a pipeline's outputs.
 
-    training: of pretrain, transfer and prune; if a URL, of the first two. stages: of all others.
+    training: directory or URL for outputs of pretrain, transfer and, unless it is a URL, prune. stages: directory for
+    all other outputs.
     """
 
     stages: Path
@@ -102,13 +103,13 @@ class Places:
         return f"{folder}/{step.name}{step.suffix}"
 
     def readable(self, step: Step) -> str:
-        """Return the path at which other steps read a step's output; for a sweep, that of the best run."""
+        """Return the path at which other steps read a step's output; for a sweep, the path of its best run."""
         return f"{self.output(step)}/{BEST}/{step.task}" if step.verb == "sweep" else self.output(step)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A pipeline. path: the TOML file; steps: each follows those that it reads; inputs: paths or sources by name."""
+    """A pipeline. path: the TOML file; steps: each after the steps that it reads; inputs: paths or sources by name."""
 
     path: Path
     steps: tuple[Step, ...]
@@ -134,7 +135,7 @@ class Pipeline:
         return name if name in self.inputs else resolve(name, step.task, self.steps, f"stages.{step.stage}")
 
     def words(self, step: Step, places: Places) -> list[str]:
-        """Return a step's command line, after `bertzoo`. places: where outputs are."""
+        """Return a step's command line, after `bertzoo`. places: directories of the outputs."""
 
         def value(name: str) -> str:
             return self.inputs[name] if name in self.inputs else places.readable(self.step(name))
@@ -187,7 +188,7 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
     """Return the pipeline in a TOML file or with a shipped name; raises ConfigError if it is wrong or lacks an input.
 
     overrides: values by key: inputs.NAME, COMMAND.OPTION for all stages of a command, or stages.NAME.OPTION for one
-    stage. tasks: keep only these tasks' steps and what they need.
+    stage. tasks: keep only these tasks' steps and the steps that they read.
     """
     path = config.find(name, FOLDER)
     try:
@@ -203,9 +204,9 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
 
 
 def resolve(name: str, task: str, steps: Sequence[Step], where: str) -> str:
-    """Return the name of stage `name`'s step for a task, or of its only step; raises ConfigError if there is none.
+    """Return the name of the step for `task` in a stage, or of its only step; raises ConfigError for no such step.
 
-    where: the key that names the stage, for the message.
+    name: the stage. where: the key that names the stage, for the message.
     """
     names = [step.name for step in steps if step.stage == name]
     if not names:
@@ -216,7 +217,9 @@ def resolve(name: str, task: str, steps: Sequence[Step], where: str) -> str:
     if (of_task := f"{name}/{task}") in names:
         return of_task
     if len(names) > 1:
-        raise ConfigError(f"{where} names {name}, which has {len(names)} tasks, but not {task or 'a single one'}")
+        raise ConfigError(
+            f"{where} names {name}, which has {len(names)} tasks, but not {task or 'a single one'}. Name another stage."
+        )
     return names[0]
 
 
@@ -234,7 +237,7 @@ def _build(path: Path, table: Mapping[str, Any], overrides: Sequence[tuple[str, 
     for name in (*inputs, *stages):
         if not _NAME.fullmatch(name) or name == "task" or (name in inputs and name in stages):
             raise ConfigError(
-                f"{name} is not the name of one input or stage. Use letters, digits and _ in names that differ."
+                f"{name} is not a unique name for an input or a stage. Use letters, digits and _, and each name once."
             )
     steps = [
         step for name, stage in stages.items() for step in _steps(name, check_table(f"stages.{name}", stage), common)
@@ -290,7 +293,10 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
 
 
 def _linked(step: Step, steps: Sequence[Step], inputs: Mapping[str, str]) -> Step:
-    """Return the step with stages' names replaced by steps', and without teacher if it fine-tunes with alpha = 1."""
+    """Return the step with names of stages replaced by names of steps.
+
+    A fine-tuning with alpha = 1 loses its teacher. Raises ConfigError if a key is missing or names a wrong step.
+    """
     links = dict(step.links)
     if (needed := step.form.requires) and needed not in links:
         raise ConfigError(f"stages.{step.stage}.{needed} is missing, but {step.verb} needs it. Add it.")
@@ -353,7 +359,7 @@ def _check_settable(where: str, key: str) -> None:
 
 
 def _overridden(steps: list[Step], inputs: dict[str, str], overrides: Sequence[tuple[str, str]]) -> list[Step]:
-    """Return the steps with the command line's options, one stage's after a command's; also update `inputs`."""
+    """Return the steps with `overrides`; options of a stage replace options of its command. Also update `inputs`."""
     stages = {step.stage for step in steps}
     for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("stages.")):
         kind, _, rest = key.partition(".")

@@ -24,8 +24,8 @@ _SHORT = 12  # digits of a hash that an error shows
 class PipelineRecord:
     """The directory of a pipeline, which need not exist yet.
 
-    training_dir: directory or URL of the runs of pretrain, transfer and prune; by default that of the other outputs.
-    configs: by step, the resolved configs of its runs as TOML; a sweep has several.
+    training_dir: directory or URL of the runs of pretrain, transfer and prune; by default the directory of the other
+    outputs. configs: by step, the resolved configs of its runs as TOML; a sweep has several.
     """
 
     def __init__(self, run_dir: str, pipeline: Pipeline, training_dir: str | None = None):
@@ -83,7 +83,7 @@ class PipelineRecord:
             new = self.facts(step)
             output = self._hash(step.makes, self.places.readable(step))
         except UserError as error:
-            return [f"what it read or made is damaged: {error}"]
+            return [f"one of its inputs or outputs is damaged: {error}"]
         lines = [f"its command lacks {word}" for word in old["words"] if word not in new["words"]]
         lines += [f"its command has a new {word}" for word in new["words"] if word not in old["words"]]
         lines += config.difference(parse_toml(old["config"]), parse_toml(new["config"]))
@@ -97,14 +97,15 @@ class PipelineRecord:
         return lines
 
     def finish(self, step: Step, facts: Mapping[str, Any], seconds: float) -> None:
-        """Record that a step has just finished; raises UserError if its output is missing or damaged.
+        """Record that a step has just finished.
 
-        facts: those from before it ran; raises UserError, too, if it now depends on something else.
+        facts: the return value of `begin`. Raises UserError if the step's facts have changed since, or if its output is
+        missing or damaged.
         """
         output = self._hash(step.makes, self.places.readable(step))
         if changed := [key for key, value in self.facts(step).items() if value != facts[key]]:
             raise UserError(
-                f"its {' and '.join(changed)} changed while {step.name} ran. Remove its output and run it again."
+                f"the {' and '.join(changed)} of {step.name} changed while it ran. Remove its output and run it again."
             )
         times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
         self._finished[step.name] = {**facts, "output": output, **times}
@@ -147,13 +148,16 @@ class PipelineRecord:
             )
 
     def begin(self, step: Step) -> dict[str, Any]:
-        """Return what a step depends on, before it runs, and forget what was known of its output."""
+        """Return the facts that a step depends on, and drop the record of its earlier output; called before it runs."""
         self._remote.pop(self.places.readable(step), None)
         self._finished.pop(step.name, None)
         return self.facts(step)
 
     def outdated(self, step: Step) -> str:
-        """Return why a finished step does not fit what it reads now, directly or through other steps; "" if it does."""
+        """Return the reason why a finished step is outdated, or "" if it is valid.
+
+        A step is outdated if it has changed since it ran, or if a step that it reads is unfinished or outdated.
+        """
         for name in self.pipeline.needs(step):
             other = self.pipeline.step(name)
             if self.entry(other) is None:
@@ -187,9 +191,9 @@ class PipelineRecord:
         }
 
     def _hash(self, kind: str, place: str) -> str:
-        """Return the hash of what is at `place`: an output of this `kind` or, if `kind` is "", an input.
+        """Return the hash of an output or, if `kind` is "", of an input. place: its path or URL; kind: one in `verbs`.
 
-        Cached until a file's size or time changes; at a URL, until the step that makes it runs again.
+        The hash is cached until a file's size or time changes or, at a URL, until the step that writes it runs again.
         """
         if is_url(place) and place in self._remote:
             return self._remote[place]

@@ -16,7 +16,7 @@ from bertzoo.pipeline.record import PipelineRecord, is_training
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How steps run.
+    """Settings for running steps.
 
     environments: environment variables of each process, for steps that fine-tune or sweep side by side. launcher: words
     that start a step of pretrain, transfer or prune on other machines. tell: receives each progress line.
@@ -30,8 +30,8 @@ class Execution:
 def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, execution: Execution) -> int:
     """Run the unfinished steps among `steps` and write pipeline.md; return the number of steps that failed.
 
-    All steps are checked first. Raises ConfigError if something that a finished step depends on has changed, UserError
-    if a step cannot start, Stopped after a signal.
+    All steps are checked first. Raises ConfigError if a finished step's command, config, inputs or output have changed,
+    UserError if a step cannot start, Stopped after a signal.
     """
     record.read()
     check_steps(record, [step for step in steps if record.entry(step) is None], parse)  # before the directory exists
@@ -69,8 +69,8 @@ def _check_finished(record: PipelineRecord) -> None:
         lines += [f"{step.name} is finished, but {change}" for change in record.changes(step)]
     if lines:
         raise ConfigError(
-            f"{'; '.join(lines)}. Restore that, or remove the outputs of these steps in {record.places.stages} to run "
-            "them again."
+            f"{'; '.join(lines)}. Undo these changes, or remove the outputs of these steps in {record.places.stages} "
+            "to run them again."
         )
 
 
@@ -87,7 +87,7 @@ def _check_order(record: PipelineRecord, steps: Sequence[Step]) -> None:
 
 
 def _forget_summaries(record: PipelineRecord, steps: Sequence[Step]) -> None:
-    """Remove reports and submissions that do not fit what they summarise, so that they are made again."""
+    """Remove reports and submissions whose inputs have changed; their steps then run again."""
     for step in steps:
         finished = step.form.is_summary and record.entry(step) is not None and not record.unfinished(step)
         if finished and record.changes(step):
@@ -95,7 +95,7 @@ def _forget_summaries(record: PipelineRecord, steps: Sequence[Step]) -> None:
 
 
 def _waits(record: PipelineRecord, step: Step) -> bool:
-    """Return whether a step cannot run as one that it reads is unfinished or outdated; record why as its error."""
+    """Return whether a step waits for an unfinished or outdated step that it reads; record the reason as its error."""
     reasons = [f"needs {name}" for name in record.unfinished(step)]
     if not reasons:
         reasons = [why for name in record.pipeline.needs(step) if (why := record.outdated(record.pipeline.step(name)))]

@@ -10,13 +10,14 @@ OUTPUT = "output"  # among `words`: stands for the path of the command's output
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """How a pipeline's stage runs a command of bertzoo.
+    """A command of bertzoo as a pipeline's stage runs it.
 
     words: the positional arguments in order: keys of the stage, OUTPUT, or literal words. flags: keys of the stage that
     are passed as flags. reads: by key, kinds of output that the named stage may have. makes: kind of the command's
-    output. suffix: of the output's name. prints: whether the output is what the command prints. resumes: whether the
-    same command resumes after a kill; otherwise the output is removed first. by_task: whether the stage needs tasks.
-    requires: the key that must name what the command starts from. fixed: flags that are always added.
+    output. suffix: end of the output's name. prints: whether the output is the text that the command prints. resumes:
+    whether the same command resumes after a kill; otherwise, the output is removed before the command runs again.
+    by_task: whether the stage needs tasks. requires: a key that the stage must set besides those in REQUIRED. fixed:
+    flags that are always added.
     """
 
     words: tuple[str, ...] = ("config",)
@@ -42,7 +43,7 @@ class Verb:
 
     @property
     def is_summary(self) -> bool:
-        """Whether the output only reports on others, so that it is made again, and not reported, when these change."""
+        """Whether the output only summarises other outputs; if they change, the step runs again instead of failing."""
         return self.prints or self.makes == ZIP
 
 

@@ -180,7 +180,7 @@ def slice_devices(topology: chips.Topology) -> list[Any]:
 
 
 def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
-    """Compile the training steps of a config file or, in mode "cached", read stored results; print one JSON a line."""
+    """Compile the training steps of a config file or, in mode "cached", read stored results; print JSON lines."""
     import jax
 
     from bertzoo.planning import step

@@ -81,7 +81,7 @@ def _embedding_flops(model: Any, width: int, length: int) -> float:
 
 
 def _elementwise_flops(model: Any, width: int, length: int) -> float:
-    """Return one row's element-wise operations in all layers, and of the bias of the embedding's projection.
+    """Return the element-wise operations for one row: all layers, and the bias of the embedding's projection.
 
     width: size of an embedding vector; length: tokens of the row.
     """

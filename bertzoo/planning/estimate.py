@@ -68,7 +68,7 @@ class StagePlan:
     """The plan of one training stage; bytes and rows are per device, operations per step over all devices.
 
     rows: of one microbatch; fits: None if the step was not compiled and the estimates do not decide; model_flops:
-    products of the forward and backward pass; computed_flops: all products of the step, also recomputed ones;
+    products of the forward and backward pass; computed_flops: all products of the step, also recomputed products;
     padded_flops: computed_flops with products padded to the matrix unit; step_seconds: (at best, at worst).
     """
 

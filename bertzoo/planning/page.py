@@ -12,7 +12,7 @@ _LAYER = re.compile(r"\blayers_(\d+)\b")
 
 
 def plan_to_json(name: str, plan: RunPlan) -> dict[str, Any]:
-    """Return all fields of a plan and its computed totals as JSON data; name: that of the config."""
+    """Return all fields of a plan and its computed totals as JSON data; name: the config's name."""
     fields = {"name": name, **dataclasses.asdict(plan), "assumptions": list(ASSUMPTIONS)}
     for stage, stage_fields in zip(plan.stages, fields["stages"], strict=True):
         stage_fields["estimated"]["total"] = stage.estimated.total
@@ -23,7 +23,7 @@ def plan_to_json(name: str, plan: RunPlan) -> dict[str, Any]:
 
 
 def plan_to_text(name: str, plan: RunPlan) -> str:
-    """Return a plan as text for a terminal; name: that of the config."""
+    """Return a plan as text for a terminal; name: the config's name."""
     mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items())
     lines = [f"{name} on {plan.topology}: {plan.chips} chips, {plan.devices} devices, mesh {mesh}"]
     lines += [f"  {line}" for line in fold_layers(plan.fallbacks)]
@@ -55,7 +55,7 @@ def _stage_lines(stage: StagePlan) -> Iterable[str]:
     yield f"  = {_gib(memory.exact)} of {_gib(stage.capacity)} GiB"
     yield f"  activations: at most {_gib(memory.activations)} GiB, with the exact bytes {_gib(memory.total)} GiB"
     if compiled is not None and compiled.total is None:
-        yield f"memory of a device, compiled: {_gib(compiled.wanted)} wanted of {_gib(stage.capacity)} GiB"
+        yield f"memory of a device, compiled: needs {_gib(compiled.wanted)} of {_gib(stage.capacity)} GiB"
     elif compiled is not None:
         kinds = {"arguments": compiled.arguments, "temporaries": compiled.temporaries, "program": compiled.code}
         yield "memory of a device, compiled: " + " + ".join(f"{kind} {_gib(size)}" for kind, size in kinds.items())

@@ -35,7 +35,7 @@ def abstract_mesh(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
 
 
 def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-    """Return the mesh; raises ConfigError unless it divides every batch, and every parameter or a fallback of it."""
+    """Return the mesh; raises ConfigError unless it divides every batch and an allowed dimension of every parameter."""
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
     mesh_fallbacks(recipe, mesh)
@@ -56,7 +56,7 @@ def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
 
 
 def planned_stages(recipe: Recipe) -> list[int]:
-    """Return the indices of stages to plan: all, but only the first, middle and last of those that transfer layers."""
+    """Return the indices of stages to plan: the first, middle and last layer-transfer stage, and all other stages."""
     groups = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
     return sorted({0, (groups - 1) // 2, groups - 1} if groups else {}) + list(range(groups, len(recipe.stages)))
 

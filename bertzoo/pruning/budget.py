@@ -14,7 +14,7 @@ from bertzoo.runs import any_model, job
 
 
 def structure_of(recipe: Prune, model: Model) -> Structure:
-    """Return a model's structure, with the dimensions that the run cuts; raises ConfigError if the model lacks one."""
+    """Return a model's structure, with the dimensions that the run cuts; raises ConfigError if one is missing."""
     return declare(model, any_model.head_of(recipe), recipe.letters)
 
 
@@ -36,7 +36,7 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
 def devices(recipe: Prune) -> jax.sharding.Mesh:
     """Return the mesh of all devices; raises ConfigError if batches or pruned models do not divide over them.
 
-    The check cuts the fewest possible elements from every dimension, so that hardly any size is even.
+    The check assumes the smallest possible cut of every dimension, which leaves sizes that few numbers divide.
     """
     job.make_mesh(recipe.scoring_recipe(recipe.model))
     dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.above_one

@@ -1,4 +1,4 @@
-"""Choose the elements of a model's dimensions that a cut removes: those of lowest score, until the budget is met."""
+"""Choose the elements that a cut removes from a model's dimensions: lowest scores first, until the budget is met."""
 
 import itertools
 import math
@@ -62,9 +62,9 @@ def uniform(
     """Return the indices to keep as `choose` does, but shrink every dimension by one factor, the largest that meets
     `target`.
 
-    This is schuBERT's "BERT-all uniform". whole: sizes of the unpruned model, to which the factor applies, since
-    rounding again in each iteration could keep a few heads forever. Each group's size is rounded to the nearest
-    integer, at least 1, and never grows. Every group keeps its largest scores.
+    This is schuBERT's "BERT-all uniform". whole: sizes of the unpruned model, which the factor multiplies. (Repeated
+    rounding of the current sizes could keep a few heads forever.) Each group's size is rounded to the nearest integer,
+    at least 1, and never grows. Every group keeps its largest scores.
     """
     groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}
     now = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}  # group sizes
@@ -95,8 +95,8 @@ def uniform(
 def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float, hint: str = "") -> int:
     """Return the fewest cutting steps after which the cost is at most `target`.
 
-    sizes(n): sizes after n steps, whose cost falls with n; hint: further advice, for the error. Raises UserError if 0
-    steps are enough, or `steps` are not.
+    sizes(n): sizes after n steps, whose cost falls with n; hint: further advice, for the error. Raises UserError if no
+    step is necessary, or if all `steps` steps are not enough.
     """
     whole, least = cost(sizes(0)), cost(sizes(steps))
     budget, most = format_amount(target, whole), format_amount(whole, whole)
@@ -105,7 +105,7 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
     if target < least:
         raise UserError(
             f"a budget of {budget} is below {format_amount(least, whole)}, the least that the largest possible cut "
-            f"leaves. Give a larger one, or cut more dimensions{hint}."
+            f"leaves. Use a larger budget, or cut more dimensions{hint}."
         )
     first, last = 0, steps
     while first < last:
@@ -126,7 +126,8 @@ def removal_order(structure: Structure, scores: Mapping[str, np.ndarray], multip
 def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
     """Return each Bundle of the `tied` dimensions, which lose equally many elements, in the order of cutting.
 
-    A bundle has the next smallest elements of every group, enough to leave multiples of `multiples[letter]`.
+    A bundle takes the elements with the lowest scores from every group, so many that the sizes stay multiples of
+    `multiples[letter]`.
     """
     dimension = tied[0]
     size, multiple = dimension.size // dimension.groups, multiples.get(dimension.letter, 1)

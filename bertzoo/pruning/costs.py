@@ -1,4 +1,4 @@
-"""The cost of a model as a function of the sizes of its dimensions, and the parameters of one element."""
+"""The cost of a model as a function of the sizes of its dimensions, and the cost of one element of each dimension."""
 
 from collections.abc import Callable, Mapping
 
@@ -38,8 +38,8 @@ def flops(structure: Structure, length: int = 128) -> Cost:
 def betas(structure: Structure, cost: Cost) -> dict[str, float]:
     """Return for every dimension the cost that one of its elements removes, relative to a head (§5).
 
-    cost: the target's. The unit is the costliest head or, without heads that cost, the costliest element; γ absorbs
-    the scale. Raises ConfigError if no element costs anything, as a latency table can say.
+    cost: the target's. The unit is the costliest head or, without heads that cost, the costliest element; γ absorbs the
+    scale. Raises ConfigError if no removal reduces the cost, which a latency table may imply.
     """
     whole = cost(structure.sizes)
     removed = {name: _removed(structure, dimension, cost, whole) for name, dimension in structure.dimensions.items()}
@@ -48,14 +48,16 @@ def betas(structure: Structure, cost: Cost) -> dict[str, float]:
     if unit <= 0:
         letters = ", ".join(structure.by_letter)
         raise ConfigError(
-            f"one element less of {letters} saves no time in the table of target.table, so that the run has nothing "
-            "to weigh elements by. Measure a table with fewer --steps, or add letters to cut.dimensions."
+            f"removing an element of {letters} saves no time according to target.table, so the run cannot compare the "
+            "elements' costs. Measure a table with fewer --steps, or add letters to cut.dimensions."
         )
     return {name: max(value / unit, LEAST) for name, value in removed.items()}
 
 
 def _removed(structure: Structure, dimension: Dimension, cost: Cost, whole: float) -> float:
-    """Return the cost per element of a dimension, which changes with those tied to it by one in each group."""
+    """Return the cost per element of a dimension: the change of cost if it, and dimensions tied to it, change by one
+    element in each group.
+    """
     tied = [one for one in structure.dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
     # The last element of a dimension stays; one more costs as much as it.
     step = dimension.groups if dimension.size == dimension.groups else -dimension.groups

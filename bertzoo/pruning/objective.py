@@ -77,7 +77,8 @@ class Magnitudes:
 class HardConcrete(NamedTuple):
     """Train the logits log α of random gates in [0, 1]; the ℓ0 penalty is differentiable in them.
 
-    Louizos et al. 2018, §2.2, with their temperature, low and high. The methods mean the same as those of Magnitudes.
+    Louizos et al. 2018, §2.2, with their temperature, low and high. The methods have the same purposes as in
+    Magnitudes.
     """
 
     temperature: float = 2 / 3
@@ -93,7 +94,7 @@ class HardConcrete(NamedTuple):
         return self._stretched(jax.nn.sigmoid((jnp.log(u) - jnp.log1p(-u) + trained) / self.temperature))
 
     def score(self, trained: jax.Array) -> jax.Array:
-        """Return the logits, which also rank gates that are all 1."""
+        """Return the logits; they rank elements even where all gates are 1."""
         return trained
 
     def penalty(self, trained: Vectors, betas: Betas) -> jax.Array:
@@ -147,7 +148,7 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
     def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return by letter (h_left, …) the β-weighted mean of its vectors' magnitudes; it starts at 1."""
+        """Return, by letter (h_left, …), the β-weighted mean magnitude in its prune vectors, initially 1."""
         totals: dict[str, Any] = {}
         for name, dimension in self.structure.dimensions.items():
             total, weight = totals.get(f"{dimension.letter}_left", (0.0, 0.0))

@@ -55,7 +55,7 @@ class PruneResult(NamedTuple):
 
 
 def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: Options) -> PruneResult:
-    """Prune a model to its budget, or resume.
+    """Prune a model to its budget; resumes a run that has begun.
 
     origin: the unpruned model; may be None for a resumed run. Raises UserError if config, model and run directory do
     not fit together, Stopped after a signal.
@@ -114,9 +114,9 @@ class Pruning:
         return self.target.cost(structure)(structure.sizes)
 
     def train(self, open_text: Callable[[], Corpus]) -> Model:
-        """Run all unfinished iterations, write the result and return its config; raises as `train.loop.run` does.
+        """Run all unfinished iterations, write the pruned model and return its config.
 
-        open_text: opens the corpus; not called if every iteration is finished.
+        open_text: opens the corpus; not called if every iteration is finished. Raises the errors of `train.loop.run`.
         """
         iterations = range(1, self.recipe.cut.iterations + 1)
         unfinished = [number for number in iterations if not self.run.tuning(self.recipe, number).finished]
@@ -157,7 +157,7 @@ class Pruning:
         self._train_part(part, tuning, corpus, start, followed=iteration < recipe.cut.iterations)
 
     def _cut(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart]:
-        """Train the vectors of an iteration and cut; return the smaller model and the start of its fine-tuning."""
+        """Train the vectors of an iteration and cut; return the smaller model and its initial parameters."""
         if iteration == 1:
             model, source = self.recipe.model, self.unpruned
         else:
@@ -308,7 +308,7 @@ class Pruning:
         return {name: pad_vocabulary(np.asarray(params[name]), leaf.shape) for name, leaf in shapes.items()}
 
     def _placed(self, objective: Any, params: dict[str, np.ndarray]) -> Any:
-        """Put parameters on the devices, sharded like those of the objective."""
+        """Put parameters on the devices, with the shardings of the objective's parameters."""
         places = named(state.abstract_params(objective, self.mesh, self.recipe.mesh.fallbacks))
 
         def place(array: np.ndarray, leaf: jax.ShapeDtypeStruct) -> jax.Array:

@@ -31,7 +31,7 @@ SHARED_WITH_GENERATOR = ("h", "e")  # a generator reads its discriminator's embe
 
 @dataclass(frozen=True, kw_only=True)
 class Multiples:
-    """For each letter of a dimension, a number: sizes are cut to multiples of it, to suit the hardware."""
+    """For each letter of a dimension, a number that divides the sizes after a cut, to suit the hardware."""
 
     h: int = 1  # the width of the layers
     e: int = 1  # the width of the embedding
@@ -51,7 +51,9 @@ class Multiples:
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
     def check(self, structure: Structure) -> None:
-        """Raise ConfigError for a multiple that exceeds a size, leaves nothing to cut, or is of an uncut dimension."""
+        """Raise ConfigError for a multiple that exceeds a size or leaves nothing to cut, or whose dimension stays
+        whole.
+        """
         for letter, multiple in self.above_one.items():
             steps = {
                 dimension: math.lcm(multiple, dimension.groups)
@@ -65,24 +67,24 @@ class Multiples:
                 if dimension.size < step:
                     groups = f", in {dimension.groups} groups" if dimension.groups > 1 else ""
                     most = f"the {dimension.size} of {dimension.name}{groups}"
-                    raise ConfigError(f"{key} is more than {most}. Use a smaller one.")
+                    raise ConfigError(f"{key} is more than {most}. Use a smaller number.")
             if all(dimension.size == step for dimension, step in steps.items()):
                 raise ConfigError(
-                    f"{key} leaves nothing of {letter} to cut. Give a smaller one, or leave {letter} out of "
+                    f"{key} leaves nothing of {letter} to cut. Give a smaller number, or leave {letter} out of "
                     "cut.dimensions."
                 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Which dimensions are cut, and in how many rounds."""
+    """The config table [cut]: the dimensions to cut, and the number of iterations."""
 
     # letters of dimensions to cut: h width, e embedding, f feed-forward, a heads, k keys, v values; empty: all
     dimensions: tuple[str, ...] = ()
     iterations: int = 1  # T: rounds of scoring and cutting; each removes a T-th of the total
     # cut the smallest elements of all dimensions, or shrink all dimensions by one factor ("BERT-all uniform")
     choice: Literal["smallest", "uniform"] = "smallest"
-    multiples: Multiples = field(default_factory=Multiples)  # numbers that cut sizes are multiples of
+    multiples: Multiples = field(default_factory=Multiples)  # numbers that divide the sizes after a cut
 
     def __post_init__(self):
         if self.iterations < 1:
@@ -101,7 +103,7 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring(StrategyStages):
-    """The stage that trains prune vectors, starting at 1, with the penalty γ Σ β‖α‖ and Adam ("proximal": SGD)."""
+    """The stage that trains prune vectors α, initially all 1, with the penalty γ Σ β‖α‖ and Adam ("proximal": SGD)."""
 
     # ℓ1 in the loss, ℓ0 by hard concrete gates, or ℓ1 by a soft threshold after every update (proximal)
     penalty: Literal["l1", "l0", "proximal"] = "l1"
@@ -117,18 +119,18 @@ class Scoring(StrategyStages):
 
     @property
     def gates(self) -> Gates:
-        """How prune vectors are trained: as hard concrete gates, or directly."""
+        """The training method of the prune vectors: as hard concrete gates, or directly."""
         return HardConcrete() if self.penalty == "l0" else Magnitudes(penalised=self.penalty == "l1")
 
     @property
     def optimizer(self) -> Optimizer:
-        """The learning rate and its schedule, without weight decay: only γ shrinks prune vectors."""
+        """The optimiser of the prune vectors, without weight decay, so that only the penalty shrinks them."""
         return AdamW(learning_rate=self.learning_rate, weight_decay=0.0, clip_norm=0.0, schedule=self.schedule)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Teaching:
-    """What the stages after a cut learn from their teacher, the unpruned model."""
+    """The config table [teaching]: distillation from the unpruned model in the stages after a cut."""
 
     # share of the true token in the labels; the rest is the unpruned model's prediction; 1: no teacher
     ground_truth: float = 1.0
@@ -155,11 +157,11 @@ class Prune:
     objective: Masked | Replaced = field(default_factory=Masked)  # the loss
     data: Data = field(default_factory=Data)  # the text and how it becomes rows
     target: Target  # the budget
-    cut: Cut = field(default_factory=Cut)  # which dimensions shrink, and how
-    weigh: Scoring  # the stage that scores what can be cut
+    cut: Cut = field(default_factory=Cut)  # the dimensions to cut, and how to cut them
+    weigh: Scoring  # the stage that scores the elements
     optimizer: Optimizer  # the update rule of the stages after a cut
     tuning: tuple[Stage, ...]  # stages after every cut; at least one
-    teaching: Teaching = field(default_factory=Teaching)  # what these stages learn from the unpruned model
+    teaching: Teaching = field(default_factory=Teaching)  # distillation in these stages
     compute: Compute = field(default_factory=Compute)  # number format and memory
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
     run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
@@ -244,7 +246,7 @@ class Prune:
     def choose_kept(self, structure: Structure, cost: Cost, scores: dict, target: float, whole: dict[str, int]) -> dict:
         """Return for every dimension the indices that stay; `whole`: the unpruned model's sizes.
 
-        Raises UserError as `choose` does.
+        Raises the errors of `choose`.
         """
         if self.cut.choice == "uniform":
             return uniform(structure, scores, cost, target, whole)

@@ -24,7 +24,7 @@ class _Budget:
         if self.count is not None and not 0 < self.count < float("inf"):
             raise ConfigError(f"count = {self.count} is not above 0. Use a positive number.")
         if self.share is not None and not 0 < self.share < 1:
-            raise ConfigError(f"share = {self.share} is not a share between 0 and 1. Use one such as 0.6.")
+            raise ConfigError(f"share = {self.share} is not a share between 0 and 1. Use a share such as 0.6.")
 
     def amount(self, whole: float) -> float:
         """Return the budget of a model whose unpruned cost is `whole`."""
@@ -66,7 +66,7 @@ class Latency(_Budget):
     def __post_init__(self):
         if not self.table:
             raise ConfigError(
-                'kind = "latency" needs table, a file of times of encoders of each size on a device. Measure one with '
+                'kind = "latency" needs table, a file with the latencies of encoders on a device. Measure it with '
                 "`bertzoo benchmark CONFIG --table=FILE`."
             )
         super().__post_init__()

@@ -34,8 +34,8 @@ def batch_shapes(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.Sha
 class RunBatches:
     """Training and held-out batches of a run with the config `recipe`.
 
-    plans: folder that caches which tokens make up each row. workers: processes that build the training batches; 0
-    builds them in a thread. first: number of training stages that precede the run in a pruning run, so that each has
+    plans: folder that caches row plans (which tokens make up each row). workers: processes that build the training
+    batches; 0 builds them in a thread. first: in a pruning run, number of earlier training stages; it gives every stage
     its own row order and masks. Raises ConfigError if the tokenizer has more entries than model.vocab_size.
     """
 
@@ -124,5 +124,5 @@ class RunBatches:
         return (batches.batch(step, size, own(size)) for step in range(min(-(-rows // size), batches.rows // size)))
 
     def describe(self, index: int, row: int, rows: int) -> list[str]:
-        """Return a line on each row of a training batch of stage `index`: `rows` rows, the first with number `row`."""
+        """Return a line of text for each of `rows` rows of a training batch of stage `index`, from row number `row`."""
         return self.stage(index, "train").describe(row // rows, rows)

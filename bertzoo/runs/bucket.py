@@ -43,7 +43,8 @@ _SHARE = 20  # uploads take at most 1/20 of the time
 class Bucket:
     """A run's folder in a bucket, and local copies of its small files in `directory`.
 
-    `directory` is temporary until `take`, and then `local`, which outlives the process.
+    Before `take`, `directory` is a temporary folder; after it, `directory` is `local`, which remains on this machine
+    when the process ends.
     """
 
     def __init__(self, url: str):
@@ -120,13 +121,13 @@ class Bucket:
                 self._sent[name] = state
 
     def before_a_save(self) -> None:
-        """Upload changed files before a checkpoint is saved; raises UserError if the run has another owner by now."""
+        """Upload changed files before a checkpoint is saved; raises UserError if another process owns the run."""
         self.check_owner()
         self.send()
 
 
 class Sender:
-    """A reporter that uploads the files which the other reporters write, after events and at intervals."""
+    """A reporter that uploads the other reporters' files, after events and at intervals."""
 
     def __init__(self, bucket: Bucket):
         self._bucket, self._due = bucket, 0.0

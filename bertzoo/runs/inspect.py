@@ -1,4 +1,4 @@
-"""Report attention maps on text: those of one model, of a teacher and a student side by side, or averages."""
+"""Report attention maps on text: of one model, of a teacher and a student side by side, or averaged."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +82,7 @@ def _check_vocabulary(model: Pretrained, tokenizer: Tokenizer | None, origin: st
     assert model.tokenizer and tokenizer
     if (different := difference(model.tokenizer, tokenizer)) is not None:
         raise UserError(
-            f"{model.origin} and {origin} have different vocabularies: {different}. Use models with the same one."
+            f"{model.origin} and {origin} have different vocabularies: {different}. Use models with one vocabulary."
         )
 
 
@@ -104,10 +104,10 @@ def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
 
 
 def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, count: int) -> InspectedText:
-    """Return `count` held-out rows, unmasked, of the first training stage of a run.
+    """Return `count` rows of a run's held-out text, without masks and as long as in the run's first training stage.
 
-    path: the run, by default the one that `model` was read from. corpus_path: where the run's corpus is, if it has
-    moved. Raises UserError if there is no run, or if it has too few rows.
+    path: the run, by default the one that `model` was read from. corpus_path: path or URL of the run's corpus, if it
+    has moved. Raises UserError if there is no run, or if it has too few rows.
     """
     if path is None and model.source.get("format") != "run":
         raise UserError(
@@ -208,7 +208,7 @@ def _matching_as_text(layers: Sequence[int], matching: Matching) -> list[str]:
     lines.append(f"Matched heads {matching.mean:.4f} on average, any two {divergence.mean():.4f}.")
     for side, left in zip(SIDES, matching.left, strict=True):
         if left:
-            lines.append(f"Heads of the {side} left over: {', '.join(str(head + 1) for head in left)}.")
+            lines.append(f"Unmatched heads of the {side}: {', '.join(str(head + 1) for head in left)}.")
     return lines
 
 

@@ -48,12 +48,12 @@ def train(
     console: bool = True,
     where: Callable[[int], str] | None = None,
 ) -> int:
-    """Train from the newest checkpoint to the end and return the number of steps done; raises as `train.loop.run` does.
+    """Train from the newest checkpoint to the end; return the number of steps done.
 
     start: initial parameters for a run without a checkpoint, and frozen parameters. until: step to pause after. setups:
     losses and optimisers of the stages, by default those of `recipe`. followed: whether another run follows. console:
     print progress to standard error. where: maps a stage's index to the config key that advice names; by default
-    `recipe.where`. Only process 0 writes files other than checkpoints.
+    `recipe.where`. Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
     """
 
     def begin() -> None:

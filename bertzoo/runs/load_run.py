@@ -28,8 +28,8 @@ from bertzoo.train.step import make_eval_step
 class LoadedRun:
     """A run with the parameters of one checkpoint, on one device.
 
-    `objective` and `params` have no padding rows of the vocabulary. For a student, they are its own, without the
-    teacher.
+    `objective` and `params` have no padding rows of the vocabulary. For a student of a transfer, they do not include
+    the teacher.
     """
 
     recipe: Recipe
@@ -41,9 +41,10 @@ class LoadedRun:
 
 
 def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> LoadedRun:
-    """Load a run, or a pruning run's last iteration, at its "latest" or "best" checkpoint or at that of a step.
+    """Load a run, or the last iteration of a pruning run.
 
-    Raises UserError if there is no such run or checkpoint.
+    which: the "latest" or the "best" checkpoint, or the step of a checkpoint. Raises UserError if
+    there is no such run or checkpoint.
     """
     run = RunDirectory(path)
     if run.bucket is None and kind_of(run.config) == "prune":
@@ -82,8 +83,8 @@ def heldout_means(loaded: LoadedRun, corpus: Corpus, stage: int) -> tuple[int, d
 def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None = None) -> dict[str, Any]:
     """Return losses (nats) and metrics over all held-out rows of a training stage's length, and the unigram entropy.
 
-    corpus: where the run's corpus is, if it has moved. stage: index of a stage, by default the last. Raises UserError
-    if the stage or the corpus does not belong to the run.
+    corpus: path or URL of the run's corpus, if it has moved. stage: index of a stage, by default the last. Raises
+    UserError if the stage or the corpus does not belong to the run.
     """
     stages = loaded.recipe.stages
     index = len(stages) - 1 if stage is None else stage

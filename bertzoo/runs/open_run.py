@@ -37,8 +37,8 @@ _DAY = 24 * 3600.0  # seconds that the other processes wait while process 0 toke
 class Options:
     """Execution options, which do not change a run's result.
 
-    corpus: where a resumed run's corpus is, if it has moved. workers: processes that tokenise; 0 uses one per core.
-    batch_workers: processes that build batches; 0 uses a thread. tell: receives each line for the user. progress:
+    corpus: path or URL of a resumed run's corpus, if it has moved. workers: processes that tokenise; 0 uses one per
+    core. batch_workers: processes that build batches; 0 uses a thread. tell: receives each line for the user. progress:
     returns a context manager whose value, if not None, is called with (pieces of text tokenised, bytes read). console:
     print progress to standard error.
     """
@@ -160,8 +160,8 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
     hosts.barrier("the corpus", timeout=_DAY)  # each host downloads a corpus behind a URL
     if corpus.hash != expected:
         raise UserError(
-            f"the corpus {corpus.address} has hash {corpus.hash}, but that of process 0 has {expected}. Give every "
-            "process the same corpus."
+            f"the corpus {corpus.address} has hash {corpus.hash}, but the corpus of process 0 has {expected}. Give "
+            "every process the same corpus."
         )
     for split, part in corpus.manifest.splits.items():
         options.tell_once(f"corpus, {split}: {part}")
@@ -240,7 +240,8 @@ def _check_same_everywhere(record: dict[str, Any], label: str, path: Location) -
     first = hosts.share(label, lambda: digest)
     if digest != first:
         raise UserError(
-            f"the parameters in {path} have hash {digest} here and {first} in process 0. Give every process the same."
+            f"the parameters in {path} have hash {digest} here and {first} in process 0. Give every process the same "
+            "parameters."
         )
 
 
@@ -250,7 +251,7 @@ def _batches(recipe: Recipe, run: RunDirectory, vocabulary: Tokenizer | None, op
 
 
 def _teacher(teacher_path: Location | None, run: RunDirectory) -> tuple[str, dict | None]:
-    """Return the teacher's path, and the entry of run.json about the teacher or, without a checkpoint, None."""
+    """Return the teacher's path and its entry in run.json; the entry is None if the run has no checkpoint."""
     record = None
     if run.latest() is not None:
         run.fetch()

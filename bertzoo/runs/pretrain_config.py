@@ -79,21 +79,22 @@ def check_tables(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
             raise ConfigError(
                 f"{where}.max_length = {stage.max_length} leaves no room for text: data.packing.kind = "
                 f"{data.packing.kind} with objective.sentence = {objective.sentence} needs at least {shortest} "
-                "tokens. Raise it."
+                "tokens. Raise max_length."
             )
         if stage.max_length > model.max_positions:
             raise ConfigError(
                 f"{where}.max_length = {stage.max_length} is more than model.max_positions = {model.max_positions}. "
-                "Lower it, or raise model.max_positions."
+                "Lower max_length, or raise model.max_positions."
             )
     if objective.sentence != "none" and model.token_types < 2:
         raise ConfigError(
             f"objective.sentence = {objective.sentence} needs two token types, but model.token_types = "
-            f"{model.token_types}. Set it to 2."
+            f"{model.token_types}. Set model.token_types = 2."
         )
     if isinstance(data.packing, ElectraPacking) and model.token_types == 1:
         raise ConfigError(
-            "data.packing.kind = electra makes rows of two segments, but model.token_types = 1. Set it to 2."
+            "data.packing.kind = electra makes rows of two segments, but model.token_types = 1. Set model.token_types "
+            "= 2."
         )
     if not data.tokenizer.path and data.tokenizer.vocab_size > model.vocab_size:
         raise ConfigError(

@@ -124,8 +124,8 @@ def read_tokenizer(directory: Path, record: dict[str, Any], run: str) -> "Tokeni
 def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: str | None) -> "Corpus":
     """Open the corpus of a run; a corpus behind a URL is first copied to this machine.
 
-    Looks at `where` if set, else in the run's own folder `default`, else at the address in run.json (`record`).
-    Raises CorpusError if the corpus is missing or is not the one in run.json.
+    Opens the corpus at `where` if set, else in the run's own folder `default`, else at the address in run.json
+    (`record`). Raises CorpusError if the corpus is missing or is not the one in run.json.
     """
     from bertzoo.data.corpus import manifest
     from bertzoo.data.corpus.reader import Corpus

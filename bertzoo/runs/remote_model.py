@@ -52,9 +52,9 @@ class ModelCopy(NamedTuple):
 def local_copy(url: str, tell: Tell) -> Iterator[ModelCopy]:
     """Copy the new and changed files of the model at `url`, and yield the copy.
 
-    Other processes of this machine that need the copy wait until the with block ends. An interrupted copy is never
-    taken for a complete one. Raises UserError if there is no model, the URL cannot be read, the disk is too small, or
-    the model changes while it is copied.
+    Other processes of this machine that need the copy wait until the with block ends. An incomplete copy is never read
+    as a model. Raises UserError if there is no model, the URL cannot be read, the disk is too small, or the model
+    changes while it is copied.
     """
     folder, inside, tree = _find(url)
     home = paths.cache_folder("models") / hashlib.sha256(url.encode()).hexdigest()[:32]
@@ -83,7 +83,7 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
             needed = (tensorflow1.CONFIG, VOCABULARY)
             return beside, name, {n: s for n, s in names.items() if n.startswith(f"{name}.") or n in needed}
     state = "is not a run, a checkpoint, a model directory, a Hugging Face directory or a TensorFlow 1 checkpoint"
-    raise UserError(f"{url} {state if tree else 'does not exist'}. Name one that holds a model.")
+    raise UserError(f"{url} {state if tree else 'does not exist'}. Name a URL that holds a model.")
 
 
 def _is_complete(tree: Tree, step: str) -> bool:
@@ -109,8 +109,7 @@ def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
 def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
     """Return the files of `tree` that are needed to read the model.
 
-    Of the checkpoints, only that of `step` is needed, without optimiser state; of a fine-tuning run's seeds, only
-    `best`.
+    Only the checkpoint of `step` is needed, without optimiser state, and only the seed `best` of a fine-tuning run.
     """
     folders = [f"{TOKENIZER}/", f"{prune_layout.MODEL}/"]
     folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"seed-{best}/model/"] * (best is not None)

@@ -51,7 +51,7 @@ def gradient_function(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], A
 def model_flops(recipe: Recipe, index: int) -> int:
     """Return the FLOPs of matrix products for one row of training stage `index`, without recomputation.
 
-    They include the backward pass: two matrix products for each one in the forward pass, except in the teacher and
+    They include the backward pass: two matrix products for each product in the forward pass, except in the teacher and
     below the first trained parameter.
     """
     recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))

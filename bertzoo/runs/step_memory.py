@@ -31,8 +31,8 @@ _MOST = 1.35
 class StepMemory:
     """Bytes that a training step needs on one device.
 
-    All fields are exact except `activations`, the peak of live values if the compiler fused nothing. gradients:
-    float32; with several microbatches, the gradients of one microbatch and the sum over microbatches.
+    All fields are exact except `activations`, an estimate: the peak of live values if the compiler fuses no operations.
+    gradients: float32; with several microbatches, the gradients of one microbatch and the sum over microbatches.
     """
 
     parameters: int
@@ -115,7 +115,7 @@ def check_memory(
 def advice(
     recipe: Recipe, mesh: jax.sharding.Mesh, where: Callable[[int], str] | None = None
 ) -> Callable[[int, float], str]:
-    """Return a function (stage's index, share) -> sentence on options that cut a step's memory to that share of it.
+    """Return a function (stage's index, share) -> a sentence that names options to cut the step's memory to this share.
 
     The options leave room for a compiler that needs more than the estimate. where: as in `check_memory`.
     """

@@ -1,7 +1,7 @@
 """The config of a transfer from teacher to student (MobileBERT, Sun et al. 2020, §3.5 and §3.6), and its stages.
 
-`Transfer` has the attributes of `Pretrain` that a run reads. Its training stages are those of the layer transfer, then
-those of the distillation.
+`Transfer` has the attributes of `Pretrain` that a run reads. It trains the stages of the layer transfer, then the
+stages of the distillation.
 """
 
 import dataclasses
@@ -165,7 +165,7 @@ class Transfer:
         if self.transfer.kind != "nothing" and not self.knowledge.weights:
             raise ConfigError(
                 f'transfer.kind = "{self.transfer.kind}" compares layers, but all weights of [knowledge] are 0. Set '
-                'one, or transfer.kind = "nothing".'
+                'a weight, or transfer.kind = "nothing".'
             )
         if self.transfer.kind == "nothing" and self.knowledge.ground_truth == 1 and not self.knowledge.copy:
             raise ConfigError(

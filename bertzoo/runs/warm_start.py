@@ -51,7 +51,7 @@ class WarmStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """How modules of a source and a target model match; a module is the first part of a parameter's path.
+    """The matching modules of a source and a target model; a module is the first part of a parameter's path.
 
     taken: modules to copy. fresh: modules to draw from the seed, with the reason. left: source modules that the target
     lacks.
@@ -106,8 +106,8 @@ def match_parameters(
 ) -> Match:
     """Match two sets of parameters (path -> anything with a shape) module by module.
 
-    A module is copied if both sets have the same parameters of the same shapes in it. fresh: modules never to copy,
-    with the reason. Raises ConfigError if the embedding or the encoder differs.
+    A module is copied if its parameters have the same names and shapes in both sets. fresh: modules never to copy, with
+    the reason. Raises ConfigError if the embedding or the encoder differs.
     """
     match, target_modules, source_modules = Match(), _modules(target), _modules(source)
     for module, names in target_modules.items():
@@ -182,9 +182,9 @@ def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
 
 
 def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str]]:
-    """Return the source's tokenizer or, without one, the config's, and lines to print.
+    """Return the source's tokenizer (or the config's, if the source has none), and lines to print.
 
-    Raises ConfigError if the two tokenizers differ, or if there is none.
+    Raises ConfigError if the two tokenizers differ, or if neither exists.
     """
     own, configured, origin = source.tokenizer, data.tokenizer, source.origin
     if not configured.path:

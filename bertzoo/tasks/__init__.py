@@ -1,7 +1,7 @@
 """Tasks: read examples from files, encode them as rows, and score predictions. Nothing here needs jax.
 
-To predict a class or number per text, or a tag per word, from the task's files in `directory`; `outputs` are the
-model's predictions, (B,) or (B,L), for each batch:
+To predict a class or a number per text, or a tag per word (`directory` holds the task's files; `outputs` has the
+model's predictions for each batch, (B,) or (B,L)):
 
     task = GLUE["cola"]  # glue.py; for your own files CustomFiles(train="a.csv").task(directory), in custom.py
     split = task.read("train", directory); split.examples, split.skipped  # task.py
@@ -15,7 +15,7 @@ model's predictions, (B,) or (B,L), for each batch:
 `average` (averages.py) averages the scores of several tasks as a paper does, and `write_submission` (submission.py)
 writes predictions for the GLUE leaderboard.
 
-To answer questions by parts of a paragraph:
+To answer questions with parts of a paragraph:
 
     questions = SQUAD["squad1"].read("train", directory).questions  # squad_tasks.py, squad.py; or custom_questions.py
     data = make_windows(questions, tokenizer, Windowing(), labels=True); data.rows, data.skipped  # windows.py

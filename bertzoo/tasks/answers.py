@@ -16,7 +16,7 @@ NEVER = 1e6  # null odds of a question without candidate answers; finite, since 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """Options by which answers are chosen from a model's scores.
+    """Options for choosing answers from a model's scores.
 
     With `nulls` (SQuAD 2.0), a question gets no answer if its null odds, a score of "no answer", exceed `threshold`.
     BERT's null odds are the score of [CLS] minus the best answer's, with threshold 0. ELECTRA's null odds are an output
@@ -33,7 +33,7 @@ class Decoding:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)} leaves no answer. Use at least 1.")
         if not math.isfinite(self.threshold):
-            raise ConfigError(f"threshold = {self.threshold} is not a finite number. Use one such as 0.")
+            raise ConfigError(f"threshold = {self.threshold} is not a finite number. Use a number such as 0.")
 
 
 class Candidate(NamedTuple):

@@ -45,7 +45,8 @@ def score_name(task: Task, split: str, metric: str) -> str:
 
 
 def average(name: str, scores: Mapping[str, float]) -> float:
-    """Return the average called `name` in AVERAGES, in points; WNLI's score defaults to that of the majority class.
+    """Return the average called `name` in AVERAGES, in points; WNLI's score defaults to the accuracy of its majority
+    class.
 
     scores: points by `score_name`; SQuAD's names are `squad1/f1` and so on. Raises UserError naming missing scores.
     """

@@ -1,4 +1,4 @@
-"""Make a task of the user's own files, TSV, CSV, JSONL, Parquet or CoNLL, by the columns that the config names."""
+"""Build a task from the user's own files (TSV, CSV, JSONL, Parquet or CoNLL); the config names their columns."""
 
 import itertools
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class CustomFiles:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """All fields except the file names `train`, `dev` and `test`; a saved model stores them to read other files."""
+        """All fields except the file names `train`, `dev` and `test`. A saved model stores them to read other files."""
         return {name: value for name, value in plain(self).items() if name not in _SPLITS}
 
     def task(self, directory: Path | str) -> Task:
@@ -101,8 +101,8 @@ class CustomFiles:
         if not (name := getattr(self, split, "")):
             known = ", ".join(s for s in _SPLITS if getattr(self, s))
             raise UserError(
-                f"there is no file of the split {split}{f', only of {known}' if known else ''}. Name one with "
-                f"{'--input' if split == 'test' else f'--own.{split}'}=FILE."
+                f"there is no file of the split {split}{f', only of {known}' if known else ''}. Name a "
+                f"file with {'--input' if split == 'test' else f'--own.{split}'}=FILE."
             )
         if str(directory) == SOURCE:
             directory = embedded.labelled_set()
@@ -110,7 +110,7 @@ class CustomFiles:
         return readers.read_table(root / name, header=self.header)
 
     def _read_labels(self, directory: Path | str) -> tuple[str, ...]:
-        """Return the class names declared in the training file, or else its labels, sorted, integers by value."""
+        """Return the class names that the training file declares, or else the labels in its rows, sorted."""
         table = self.open("train", directory)
         if names := table.names.get(self.label):
             return names
@@ -167,7 +167,7 @@ class CustomFiles:
 
 
 def _has_header(file: str) -> bool:
-    """Return whether `file` is set and not a .tsv or .csv; only TSV and CSV files may lack a line of column names."""
+    """Return whether `file` always names its columns, as all formats but TSV and CSV do; False if it is empty."""
     return bool(file) and not file.endswith((".tsv", ".csv"))
 
 
@@ -176,5 +176,5 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _is_integer(label: str) -> bool:
-    """Return whether to sort a label as an integer; Python cannot parse integers of thousands of digits."""
+    """Return whether a label is an integer with at most as many digits as Python parses, to sort it by value."""
     return label.removeprefix("-").isdecimal() and len(label) <= _DIGITS

@@ -1,4 +1,4 @@
-"""Read the user's own questions from tables, with the columns of question, paragraph and answer that [own] names."""
+"""Read the user's own questions from tables; [own] names the columns of questions, paragraphs and answers."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -38,7 +38,7 @@ def nonblank(cell: Any, place: str, column: str) -> str:
 
 
 def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) -> str:
-    """Return the label in a cell as text. If there are `names`, an integer stands for the name at this index.
+    """Return the label in a cell as text. If there are `names`, an integer in the cell is an index of `names`.
 
     Raises UserError if the cell holds no label.
     """

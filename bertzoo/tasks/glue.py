@@ -28,7 +28,7 @@ class _Columns(NamedTuple):
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the splits of a GLUE task, as its `Task.read`."""
+    """Reads the splits of a GLUE task; an instance serves as the task's `Task.read`."""
 
     layout: GlueLayout
 
@@ -94,12 +94,14 @@ class _Reader:
 
 
 def _hub_split(split: str) -> str:
-    """Hugging Face's and TFDS's name of a split."""
+    """Return Hugging Face's and TFDS's name of a split."""
     return split.replace("dev", "validation")
 
 
 def _dataset(layout: GlueLayout, source: str) -> str:
-    """The TFDS data set of a task, as glue/cola, for `tfds:glue`, `tfds:glue/cola` or `tfds:glue/cola:2.0.0`."""
+    """Return the name of a task's TFDS data set, such as glue/cola or glue/cola:2.0.0. source: `tfds:` and that name,
+    or only `tfds:glue`.
+    """
     builder, _, rest = source.removeprefix(tfds.PREFIX).partition("/")
     config = rest.partition(":")[0]
     if config not in ("", layout.name):

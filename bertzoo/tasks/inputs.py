@@ -10,22 +10,22 @@ from bertzoo.tasks.task import Example
 
 
 class InputForm(NamedTuple):
-    """What a model reads in each example: two texts (`pair`), a text split into words (`words`), or else one text."""
+    """The form of a model's examples: two texts (`pair`), a text split into words (`words`), or else one text."""
 
     pair: bool = False
     words: bool = False
 
 
 def from_lines(lines: Iterable[str], form: InputForm, name: str) -> list[Example]:
-    """Return an example per line, even an empty one; a tab separates a pair's texts. Quotation marks are kept.
+    """Return an example per line, even for an empty line; a tab separates a pair's texts. Quotation marks are kept.
 
-    name: of the source, in messages. Raises UserError naming the line of a pair without exactly one tab.
+    name: the name of the source in messages. Raises UserError naming the line of a pair without exactly one tab.
     """
     examples = []
     for number, line in enumerate(lines, 1):
         parts = line.removesuffix("\n").removesuffix("\r").split("\t") if form.pair else [line.rstrip("\r\n")]
         if len(parts) != 1 + form.pair:
-            raise UserError(f"{name} line {number} has {len(parts) - 1} tabs. Separate the texts of a pair by one.")
+            raise UserError(f"{name} line {number} has {len(parts) - 1} tabs. Separate the two texts by one tab.")
         examples.append(_example(number - 1, parts, form))
     return examples
 
@@ -51,8 +51,8 @@ def from_texts(texts: Sequence[str], form: InputForm) -> list[Example]:
 def from_table(name: str, columns: Sequence[str], form: InputForm, *, header: bool = True) -> list[Example]:
     """Return an example per row of the TSV, CSV, JSONL, Parquet or CoNLL file `name`.
 
-    columns: of the one or two texts; header: whether a .tsv or .csv has column names. Raises UserError naming row and
-    column.
+    columns: names of the columns of the one or two texts; header: whether the first line of a .tsv or .csv names its
+    columns. Raises UserError naming row and column.
     """
     examples = []
     for nth, (place, cells) in enumerate(readers.read_table(name, header=header).valid_rows(columns)):

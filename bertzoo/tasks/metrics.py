@@ -85,7 +85,7 @@ def word_f1(predictions: Tags, labels: Tags) -> float:
 
 
 def entity_f1(predictions: Tags, labels: Tags) -> float:
-    """Return the F1, in percent, of entities, each correct if type, start and end are.
+    """Return the F1 of entities, in percent. An entity is correct if its type, start and end are correct.
 
     As in CoNLL's script, tags may be IOB1, IOB2 or IOBES.
     """
@@ -127,14 +127,14 @@ def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
     """Return the scores of the task's metrics, by name; all but `mse` are in points.
 
     predictions, labels: (N,) class indices or numbers; for tags a sequence of indices per example, -1 for a word that
-    was cut off, which counts as wrong. Raises ValueError if both differ in length, are empty, or hold a number that is
+    was cut off, which counts as wrong. Raises ValueError if their lengths differ, if they are empty, or if a number is
     not finite.
     """
     return scores_of(task.kind, task.metrics, task.labels, predictions, labels)
 
 
 def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions: Any, labels: Any) -> dict[str, float]:
-    """Return the scores of the metrics `names` for a kind of task, as in `score`; tags: all tags of words, by index."""
+    """Return the scores of the metrics `names` for a kind of task, as in `score`; tags: the word tags, by index."""
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(f"{len(predictions)} predictions for {len(labels)} labels")
     if kind == "tokens":

@@ -12,7 +12,8 @@ from bertzoo.tasks.squad import Question
 
 class Pieces(NamedTuple):
     """A paragraph's n tokens and w words. ids: (n,), token ids; offsets: (n,2), each token's start and end in the text,
-    in characters; words: (w + 1,), index of each word's first token, and n; places: (w,2), `offsets` of the words.
+    in characters; words: (w + 1,), index of each word's first token, and n; places: (w,2), each word's start and end in
+    the text, in characters.
     """
 
     ids: np.ndarray
@@ -46,7 +47,7 @@ class Window(NamedTuple):
 
     @property
     def best(self) -> np.ndarray:
-        """Whether this window has most context for each of its paragraph tokens (`max_context`), (size,) bool."""
+        """For each of the window's paragraph tokens, whether this window has most context: (size,) bool."""
         return self.owners[self.first : self.first + self.size] == self.number
 
 
@@ -63,7 +64,7 @@ class Paragraphs:
         return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
 
     def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """Return the first character of `text(row, start, end)` in its paragraph, and the character after its last."""
+        """Return the offsets in the paragraph at which `text(row, start, end)` begins and ends (exclusive)."""
         window = self.windows[row]
         context, shift = self.questions[window.question].context, window.first - window.context
         (first, _), (_, last) = self.pieces[context].offsets[[start + shift, end + shift]].tolist()

@@ -18,8 +18,8 @@ Records = Iterable[dict[str, Any]]
 def label_records(
     examples: Sequence[Example], labels: Sequence[str], values: Any, chances: Any, cut: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yield a record per example, in order, with `index` (its key), and with `cut` if the text was cut. A class
-    adds `label`, `probability` and `probabilities`; a number `number`; words `words`, `tags` and `probabilities`.
+    """Yield a record per example, in order, with `index` (its key), `cut` if the text was cut, and the prediction:
+    `label`, `probability` and `probabilities` of a class; `number`; or `words`, `tags` and `probabilities`.
 
     values: predicted label indices; numbers, if `labels` is empty; or a tag's index per word, -1 (None in the record)
     for a word that was cut off. chances: probability of every label, or of each word's tag. cut: whether each text was

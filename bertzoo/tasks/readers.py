@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class TableRow(NamedTuple):
-    """A row's number, from 1, and its cells, which are None if it is malformed; `why` is the reason."""
+    """A row's number, from 1, and its cells. For a malformed row, `cells` is None and `why` is the reason."""
 
     number: int
     cells: Sequence[Any] | None
@@ -31,7 +31,7 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True)
 class DataTable:
-    """A table whose `rows(columns)` are read on demand. names: by column, the class names of its integers."""
+    """A table whose `rows(columns)` are read on demand. names: by column, the class names that integers stand for."""
 
     name: str
     unit: str  # word for a row in messages, such as line
@@ -40,29 +40,29 @@ class DataTable:
     names: dict[str, tuple[str, ...]]
 
     def select(self, columns: Sequence[str]) -> Iterator[TableRow]:
-        """The rows with the cells of these columns; raises UserError for an unknown column."""
+        """Yield the rows with the cells of these columns; raises UserError for an unknown column."""
         for column in columns:
             if column not in self.columns:
                 raise UserError(f"{self.name} has no column {column!r}. Its columns are {', '.join(self.columns)}.")
         return self.rows(columns)
 
     def valid_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
-        """Yield (place, cells of the columns) of every row; raises UserError for a malformed one."""
+        """Yield (place, cells of the columns) of every row; raises UserError for a malformed row."""
         for row in self.select(columns):
             if row.cells is None:
                 raise UserError(f"{self.place(row.number)} has {row.why}. Correct or remove it.")
             yield self.place(row.number), row.cells
 
     def place(self, number: int) -> str:
-        """The name of row `number` for messages."""
+        """Return the name of row `number` for messages."""
         return f"{self.name} {self.unit} {number}"
 
 
 def read_table(name: Path | str, *, header: bool = True) -> DataTable:
     """Open a file by its suffix; raises UserError if it is missing, empty or not text.
 
-    Quotation marks have no meaning in a .tsv. header: the first line names the columns; else they are called 0, 1, and
-    so on.
+    Quotation marks have no meaning in a .tsv. header: whether the first line of a .tsv or .csv names the columns;
+    without such a line, they are called 0, 1, and so on.
     """
     path = on_disk(name, "the table", "Copy it to this machine and name the copy.")
     if path.is_dir():
@@ -95,7 +95,7 @@ def read_tfds(name: str, split: str) -> DataTable:
 
 
 def _plain(cell: Any) -> Any:
-    """Convert a NumPy scalar to Python's type."""
+    """Convert a NumPy scalar to a Python number, text or bytes; return other cells unchanged."""
     return cell.item() if isinstance(cell, np.ndarray | np.generic) and cell.ndim == 0 else cell
 
 
@@ -123,7 +123,7 @@ def _tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(number of the first line, cells) of each record; quoted cells may span lines; an empty line has no cells."""
+    """Yield (number of the first line, cells) of each record; quoted cells may span lines; empty lines have none."""
     limit = csv.field_size_limit(_LONGEST)
     records, start = [], 1
     reader = csv.reader((line + "\n" for _, line in _lines(path)), strict=True)
@@ -220,7 +220,7 @@ def _parquet(path: Path) -> DataTable:
 
 
 def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
-    """Return by column the names of class integers, which Hugging Face's `datasets` writes into a table's metadata."""
+    """Return class names by column, from the metadata that Hugging Face's `datasets` adds for columns of integers."""
     try:
         document = parse_json((metadata or {}).get(b"huggingface", b"{}"), {"info?": {"features?": dict}})
         features = document.get("info", {}).get("features", {})
@@ -235,8 +235,8 @@ def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, t
 def _words(path: Path) -> DataTable:
     """Open a file of one word a line. A row is a sentence, up to an empty line; its cells are lists, one item per word.
 
-    A row's number is that of its first line. Lines beginning with -DOCSTART- are skipped. "-1" also names the last
-    column.
+    A row's number is the number of its first line. Lines beginning with -DOCSTART- are skipped. "-1" also names the
+    last column.
     """
 
     def sentences() -> Iterator[tuple[int, list[list[str]]]]:

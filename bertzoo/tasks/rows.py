@@ -18,7 +18,7 @@ MULTIPLE = 8  # lengths of batches are multiples of this number, or max_length
 
 
 class Slot(NamedTuple):
-    """The plan of a batch: indices of its rows, at most as many as the batch size, and the length after padding."""
+    """The plan of a batch: indices of its rows, at most the batch size, and their padded length in tokens."""
 
     rows: np.ndarray
     length: int
@@ -31,8 +31,8 @@ class Rows:
     ids: (T,) int32. lengths: (N,), number of tokens of a row; middle: (N,), number of tokens before the second text, or
     of all tokens. cut: (N,) bool, whether texts were cut. label: (N,) int32 or float32, for words (T,) int32, or None.
     first: (T,) bool, the first token of each word; words: (N,), number of words; both None without words. padding:
-    least number of padding tokens after a row, up to max_length. With enough padding, a model that reads padding
-    computes the same for a row in any batch.
+    least number of padding tokens after a row, up to max_length. With enough padding, a model whose outputs depend on
+    padding gives a row the same outputs in any batch.
     """
 
     keys: tuple[str, ...]
@@ -57,7 +57,7 @@ class Rows:
 
     @functools.cached_property
     def held(self) -> np.ndarray:
-        """Least length of a batch that may hold each row, (N,)."""
+        """Length in tokens that each row and its least padding need in a batch, (N,)."""
         return np.minimum(self.lengths + self.padding, self.max_length)
 
     @property
@@ -150,7 +150,7 @@ class Rows:
 def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple[int, ...]:
     """Return at most `buckets` lengths of batches that hold all rows with the least padding.
 
-    Lengths are multiples of MULTIPLE, or max_length. One bucket means only max_length, to which BERT's code pads.
+    Lengths are multiples of MULTIPLE, or max_length. With one bucket, the only length is max_length, as in BERT's code.
     """
     if buckets < 1:
         raise ValueError(f"buckets = {buckets} is less than 1")

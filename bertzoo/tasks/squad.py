@@ -48,7 +48,8 @@ def load_squad(source: Path | str, split: Literal["train", "dev"], version: Vers
     """Return the questions of a split, in the order of the file.
 
     source: a file, a directory with the published JSON or Parquet files, or `tfds:squad`. Raises UserError if the file
-    is missing, damaged, or of another version: 1.1 with an unanswerable question, or 2.0 without unanswerable ones.
+    is missing, damaged, or of another version: 1.1 with an unanswerable question, or 2.0 without any unanswerable
+    question.
     """
     if str(source).startswith(tfds.PREFIX):
         origin, questions = source, _read_tfds(str(source), split)
@@ -75,7 +76,7 @@ def read_questions(file: Path) -> list[Question]:
 
 
 def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
-    """Return the questions to keep, and those to hold out, which are all questions on about a `share` of the articles.
+    """Return the questions to keep and the questions to hold out: all those on about a `share` of the articles.
 
     Articles are chosen by the hash of their titles. Raises UserError if either list is empty.
     """

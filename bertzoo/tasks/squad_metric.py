@@ -29,7 +29,7 @@ def exact(predicted: str, gold: str) -> float:
 
 
 def f1(predicted: str, gold: str) -> float:
-    """Return the F1, 0 to 1, of two normalised texts' words; 0 without a common word, even if neither has words."""
+    """Return the F1, 0 to 1, of two normalised texts' words; 0 without a common word, even if both are empty."""
     ours, theirs = (Counter(normalize(text).split()) for text in (predicted, gold))
     common = (ours & theirs).total()
     if not common:
@@ -106,7 +106,7 @@ def best_threshold(
     """Return the highest score in percent over all thresholds of the null odds, and the threshold that reaches it.
 
     predictions, scores (0 to 1), null_odds: by question id. As in the official script, the threshold is 0.0 if
-    predicting no answer everywhere scores best, and questions of equal odds are added one at a time.
+    predicting no answer everywhere scores best, and it may divide questions whose odds are equal.
     """
     current = highest = float(sum(not question.answers for question in questions))
     threshold = 0.0
@@ -151,7 +151,9 @@ def _counted(questions: Sequence[Question]) -> Sequence[Question]:
 def _scores(
     questions: Sequence[Question], predictions: Mapping[str, str], metric: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """Return, by question id, the best `metric` of a prediction over the question's non-blank answers, or ""."""
+    """Return, by question id, the best `metric` of a prediction over the question's non-blank answers, or over "" if it
+    has none.
+    """
     scores = {}
     for question in questions:
         golds = [answer.text for answer in question.answers if normalize(answer.text)] or [""]

@@ -20,7 +20,9 @@ SplitName = Literal["train", "dev", "test"]
 
 @dataclass(frozen=True, kw_only=True)
 class SquadOptions:
-    """The config table [squad]: how questions are encoded and answers decoded. Rows have up to `max_length` tokens."""
+    """The config table [squad]: options for encoding questions and decoding answers. `max_length`, outside of this
+    table, limits a row's tokens.
+    """
 
     # share of the training articles whose questions become the development set; 0: use the development file
     heldout: float = 0.0
@@ -110,7 +112,7 @@ class SpanTask:
 
     @property
     def chosen_by(self) -> str:
-        """Name of the development score by which the best epoch is chosen."""
+        """Name of the development score that chooses the best epoch."""
         return "best_f1" if self.nulls else "f1"
 
 

@@ -41,8 +41,9 @@ def write_submission(
 ) -> None:
     """Write the zip; raises UserError for missing test sets or rows, and for predictions that are not labels.
 
-    predictions: label's index or number by test set (name in FILES) and example key. wnli: "majority" predicts WNLI's
-    most common label, as papers do, and needs no predictions. rows: number of rows by test set, if not as in FILES.
+    predictions: by test set (a name in FILES), each example's label index or number, by the example's key. wnli:
+    "majority" predicts WNLI's most common label, as papers do, and needs no predictions. rows: number of rows by test
+    set, if not as in FILES.
     """
     tables = dict(predictions)
     check_files(tables, wnli)

@@ -26,7 +26,7 @@ class Example(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The one or two texts, without empty ones."""
+        """The one or two texts of the example that are not empty."""
         return tuple(filter(None, (self.text_a, self.text_b)))
 
 
@@ -41,10 +41,11 @@ class SplitExamples(NamedTuple):
 class Task:
     """A task with labels. `read(split, directory)` raises UserError naming file and line, or where to put the file.
 
-    labels: in the order of the logits, as the leaderboard spells them; aliases: labels by other names for them.
-    metrics: names in `METRICS` (metrics.py). pair: whether examples have two texts; symmetric: whether their order is
-    irrelevant. range: limits of a regression's labels, to which predictions are clipped. train, dev, test: names of the
-    data sets that form each split, such as dev_matched and dev_mismatched; empty if there is no such split.
+    labels: in the order of the logits, as the leaderboard spells them; aliases: by another name, the label for which it
+    stands. metrics: names in `METRICS` (metrics.py). pair: whether examples have two texts; symmetric: whether their
+    order is irrelevant. range: limits of a regression's labels, to which predictions are clipped. train, dev, test:
+    names of the data sets that form each split, such as dev_matched and dev_mismatched; empty if there is no such
+    split.
     """
 
     name: str
@@ -61,9 +62,10 @@ class Task:
     test: tuple[str, ...] = ("test",)
 
     def parts(self, split: str) -> tuple[str, ...]:
-        """Return the names of the data sets that form train, dev or test. Any other `split` is itself such a name.
+        """Return the names of the data sets that form train, dev or test.
 
-        It is then returned alone. Raises UserError if the task has no such split.
+        Any other `split` is itself the name of a data set, and is returned alone. Raises UserError if the task has no
+        such split.
         """
         parts = {"train": self.train, "dev": self.dev, "test": self.test}.get(split, (split,))
         if not parts:

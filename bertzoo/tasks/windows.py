@@ -22,7 +22,7 @@ _AT_ONCE = 4096  # texts per call of the tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class Windowing:
-    """How paragraphs are cut into rows `[CLS] question [SEP] part [SEP]`: the parts start `stride` tokens apart."""
+    """Options for cutting paragraphs into rows `[CLS] question [SEP] part [SEP]`. Parts start `stride` tokens apart."""
 
     max_length: int = 384  # most tokens of a row
     stride: int = 128
@@ -161,8 +161,9 @@ def _rows(
 def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
     """Return the indices of the first and last token of a question's first answer, or the reason why it is unusable.
 
-    As in BERT's code, they span the words that the answer touches, or only the answer's own tokens if these occur
-    there. An impossible question has (-1, -1). pieces: the paragraph's tokens; encoded: token ids by answer text.
+    As in BERT's code, the tokens span all words that the answer overlaps; if the answer's own tokens occur among them,
+    they span only those. An impossible question has (-1, -1). pieces: the paragraph's tokens; encoded: token ids by
+    answer text.
     """
     if question.impossible:
         return _NOWHERE

@@ -60,7 +60,7 @@ def read_contents(checkpoint: Path | str) -> Contents:
     checkpoint = place(checkpoint)
     if not checkpoint.is_dir():
         raise CheckpointError(
-            f"the checkpoint {checkpoint} does not exist. `bertzoo checkpoints` lists those of a run."
+            f"the checkpoint {checkpoint} does not exist. `bertzoo checkpoints` lists the checkpoints of a run."
         )
     manifest.verify(checkpoint, arrays=False)
     try:
@@ -98,7 +98,7 @@ def read_loss(checkpoint: Path) -> float | None:
 
 
 def check_step(checkpoint: Path) -> None:
-    """Raise CheckpointError if a checkpoint holds another step than that of its name; any error if it is damaged."""
+    """Raise CheckpointError if a checkpoint's step is not the step in its name; a damaged one may raise any error."""
     if (step := _read_number(checkpoint, "step")) != int(checkpoint.name):
         raise manifest.another_step(checkpoint, step)
 

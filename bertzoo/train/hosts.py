@@ -38,7 +38,7 @@ _connected = threading.Event()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """How the processes of a run connect; a field that is None is detected from the environment.
+    """Settings for connecting the processes of a run; a field that is None is detected from the environment.
 
     coordinator: HOST:PORT of process 0. processes: number of processes. process: index of this process, from 0.
     start_timeout: seconds for all to connect. heartbeat_timeout: seconds without a heartbeat after which a process
@@ -324,8 +324,8 @@ class FirstProcessError(Exception):
 class Agreement:
     """A request of one process, such as to stop, which all processes learn at the same step.
 
-    Every process calls the object once per step with its own request or None. The call returns what any process
-    requested one step before, so that no process waits. With one process, it returns the request at once.
+    Every process calls the object once per step with its own request or None. The call returns the request of any
+    process from one step before, so no process waits for another. With one process, it returns the request at once.
     """
 
     _CODES = (None, NOTICE, signal.SIGHUP.name, signal.SIGINT.name, signal.SIGTERM.name)  # of several, the last wins

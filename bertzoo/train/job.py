@@ -1,4 +1,4 @@
-"""A training job: everything that the loop needs from its caller, and the objects built from it."""
+"""A training job: the inputs of the training loop, and the objects that are built from them."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ SHOWN_RECORDS = 4  # rows of a batch that an error message describes
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """How often a run logs, evaluates and saves, in steps, and how many checkpoints it keeps.
+    """Intervals, in steps, at which a run logs, evaluates and saves, and the number of checkpoints that it keeps.
 
     A run also saves and, unless evaluate_every = 0, evaluates at the end of every stage.
     """
@@ -56,10 +56,10 @@ class RunSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to train, on which data, and where to report and save.
+    """The inputs of the training loop: losses, optimisers, data, devices, reporters and checkpoints.
 
     setups: loss and optimiser of each training stage.
-    batches(stage, row): this process's part of the stage's batches, from the one that starts at `row` to the end.
+    batches(stage, row): this process's part of the stage's batches, from the batch that starts at `row`.
     heldout(stage): this process's part of the held-out batches to evaluate on.
     length(batch): tokens in a row, if that may be less than the stage's max_length.
     flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
@@ -143,8 +143,8 @@ class Job:
     def initial_state(self) -> tuple[State, bool]:
         """Return the newest checkpoint's state or a fresh one, and whether it comes from a checkpoint.
 
-        Raises CheckpointError as `Checkpoints.restore_latest` does. Raises ConfigError if the config now has the
-        checkpoint's step in another stage.
+        Raises the errors of `Checkpoints.restore_latest`, and ConfigError if the config now has the checkpoint's step
+        in another stage.
         """
         restored = None
         if self.checkpoints:

@@ -1,6 +1,6 @@
 """A manifest beside every checkpoint: its step, its run and the SHA-256 of its files.
 
-It reveals a flipped bit, which orbax restores without an error, and a checkpoint copied over another one.
+It reveals a flipped bit, which orbax restores without an error, and a checkpoint copied over another checkpoint.
 """
 
 import hashlib
@@ -48,8 +48,8 @@ def seal(checkpoint: Path) -> None:
 
 
 def _run_id(directory: Path) -> str:
-    """Return the identity of the run whose checkpoints are in a directory; without one, write that of a manifest or a
-    new one.
+    """Return the id of the run whose checkpoints are in a directory. If its file is missing, write it first, with the
+    id from a manifest or a new id.
     """
     file = directory / RUN
     if not file.is_file():
@@ -76,9 +76,8 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
     """Verify a checkpoint against its manifest; return False if the run was killed before it wrote the manifest.
 
     arrays: also verify the bytes of array files; if False, only check that these files exist. unread: an item of the
-    checkpoint to leave out.
-    Raises CheckpointError naming the first file that is missing or changed, an unreadable manifest, or one of another
-    step or run.
+    checkpoint to leave out. Raises CheckpointError naming a file if a file is missing or changed, or if the manifest is
+    unreadable or belongs to another step or run.
     """
     path = path_of(checkpoint)
     if not path.exists():
@@ -106,8 +105,10 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
 
 
 def another_step(checkpoint: Path, step: int) -> CheckpointError:
-    """Return the error for a checkpoint that holds a step which its name does not give."""
-    return CheckpointError(f"{checkpoint} was copied from another one: it holds step {step}. Use another checkpoint.")
+    """Return the error for a checkpoint whose `step` is not the step in its name."""
+    return CheckpointError(
+        f"{checkpoint} was copied from another checkpoint: it holds step {step}. Use another checkpoint."
+    )
 
 
 def remove_orphans(directory: Path) -> None:

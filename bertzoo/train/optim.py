@@ -200,7 +200,7 @@ def build(
     Moments have the parameters' shapes. stack: changes compile time, not results (see `stacking`); None stacks if the
     default backend is a TPU. rates: factor of the learning rate by a parameter's path; a parameter with factor 0 does
     not change, has no state and counts in no norm. matrices: for Muon, the axes that form matrices, by a kernel's path.
-    Raises ConfigError as `schedule.build` does.
+    Raises the errors of `schedule.build`.
     """
     stack = jax.default_backend() == "tpu" if stack is None else stack
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
@@ -238,7 +238,7 @@ def _bias_count(path: tuple, _: Any) -> bool:
 
 
 def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any:
-    """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised one.
+    """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised state.
 
     "moments": keep mu, nu, Muon's trace and any count for bias correction, but restart the schedule. "all": return the
     old state, so that the schedule continues. "params": return the new state.

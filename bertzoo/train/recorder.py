@@ -107,7 +107,10 @@ class Recorder:
         return locate(self._job.stages, max(step - 1, 0))[0]
 
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """Return what the stage's `watch` computes from parameters, or {} if nothing is due or `watch` is too slow."""
+        """Return the metrics that the stage's `watch` computes, or {} if no record is due.
+
+        A slow `watch` does not run for every record.
+        """
         watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
         if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):
             return {}

@@ -48,7 +48,7 @@ class DamagedCheckpoint(CheckpointError):
 
 
 def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | int = "latest") -> Path:
-    """Return the path of a checkpoint: the latest, the best (lowest held-out loss) or that of a step.
+    """Return the path of the latest checkpoint, the best (lowest held-out loss) or the checkpoint of a step.
 
     Raises CheckpointError if there is none.
     """
@@ -56,7 +56,7 @@ def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | in
     steps = steps_in(directory)
     if not steps:
         missing = "no checkpoint yet" if directory.is_dir() else "no checkpoints"
-        raise CheckpointError(f"{directory} holds {missing}. Use a run that has saved one.")
+        raise CheckpointError(f"{directory} holds {missing}. Use a run that has saved a checkpoint.")
     if which == "best":
         losses = [(contents.read_loss(directory / str(step)), step) for step in steps]
         _, step = min(((loss, step) for loss, step in losses if loss is not None), default=(None, None))
@@ -67,7 +67,7 @@ def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | in
     else:
         step = steps[-1] if which == "latest" else which
         if step not in steps:
-            raise CheckpointError(f"{directory} has no checkpoint {step}. It has {steps}.")
+            raise CheckpointError(f"{directory} has no checkpoint {step}. Use one of {steps}.")
     return directory / str(step)
 
 

@@ -52,13 +52,13 @@ class Fallbacks:
     "replicate" to keep the parameter whole on every device. Without a fallback, such a dimension raises ConfigError.
     """
 
-    vocab: tuple[Fallback, ...] = ()  # what to split instead of the vocabulary
-    model: tuple[Fallback, ...] = ()  # what to split instead of the hidden size
-    heads: tuple[Fallback, ...] = ()  # what to split instead of the heads
-    feed_forward: tuple[Fallback, ...] = ()  # what to split instead of the feed-forward size
-    group_in: tuple[Fallback, ...] = ()  # what to split instead of a group's inputs
-    group_out: tuple[Fallback, ...] = ()  # what to split instead of a group's outputs
-    bottleneck: tuple[Fallback, ...] = ()  # what to split instead of the bottleneck
+    vocab: tuple[Fallback, ...] = ()  # dimensions to split instead of the vocabulary
+    model: tuple[Fallback, ...] = ()  # dimensions to split instead of the hidden size
+    heads: tuple[Fallback, ...] = ()  # dimensions to split instead of the heads
+    feed_forward: tuple[Fallback, ...] = ()  # dimensions to split instead of the feed-forward size
+    group_in: tuple[Fallback, ...] = ()  # dimensions to split instead of a group's inputs
+    group_out: tuple[Fallback, ...] = ()  # dimensions to split instead of a group's outputs
+    bottleneck: tuple[Fallback, ...] = ()  # dimensions to split instead of the bottleneck
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -80,7 +80,7 @@ class Mesh:
     data: int = -1  # replicas of the parameters, over which rows are split
     fsdp: int = 1  # devices over which rows and parameters are split
     tensor: int = 1  # devices that share each layer's matrix products
-    # what to split instead of a dimension that its mesh axis does not divide
+    # dimensions to split instead of one that its mesh axis does not divide
     fallbacks: Fallbacks = dataclasses.field(default_factory=Fallbacks)
 
     @property
@@ -193,7 +193,7 @@ def placements(
 ) -> Any:
     """Return the placement of every parameter, from boxed (`nn.with_logical_partitioning`) arrays or their shapes.
 
-    A leaf without logical names is replicated. Raises as `place` does.
+    A leaf without logical names is replicated. Raises the errors of `place`.
     """
 
     def is_box(leaf):
@@ -213,7 +213,7 @@ def shardings(
     mesh: jax.sharding.Mesh,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> Any:
-    """Return the NamedSharding of every parameter; arguments and errors are those of `placements`."""
+    """Return the NamedSharding of every parameter; takes the arguments and raises the errors of `placements`."""
     return jax.tree.map(
         lambda placed: NamedSharding(mesh, placed.spec),
         placements(boxed, mesh, fallbacks),
@@ -254,7 +254,7 @@ def row_shards(mesh: jax.sharding.Mesh) -> int:
 
 
 def own_shards(mesh: jax.sharding.Mesh) -> list[int]:
-    """Return which of the `row_shards` parts of a batch this process's devices hold: their indices, in order."""
+    """Return the sorted indices of the parts of a batch (`row_shards` in all) on this process's devices."""
     shards, process = mesh.devices.reshape(row_shards(mesh), -1), jax.process_index()
     return [i for i, devices in enumerate(shards) if any(device.process_index == process for device in devices)]
 

@@ -37,7 +37,7 @@ class StageSetup:
     def transformation(
         self, steps: int, learning_rate: float | None = None, *, stack: bool | None = None
     ) -> optax.GradientTransformation:
-        """Build the optimiser with a schedule over `steps` steps; arguments are those of `optim.build`."""
+        """Build the optimiser with a schedule over `steps` steps; takes further arguments of `optim.build`."""
         if self.rule is not None:
             return self.rule(optim.schedule_of(self.optimizer, steps, learning_rate))
         matrices = matrices_of(self.objective) if isinstance(self.optimizer, optim.Muon) else {}

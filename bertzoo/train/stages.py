@@ -1,4 +1,4 @@
-"""Stages of a run: steps, batch size, row length, and what each stage keeps from the one before."""
+"""Stages of a run: steps, batch size, row length, and the state that each stage keeps from the stage before."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -11,7 +11,8 @@ from bertzoo.core.errors import ConfigError
 class Stage:
     """One phase of training with a fixed batch shape.
 
-    With carry = "all", the stage and the one before share a schedule (BERT: 90 % of steps at 128 tokens, 10 % at 512).
+    With carry = "all", the stage and the stage before it share a schedule (BERT: 90 % of steps at 128 tokens, 10 % at
+    512).
     """
 
     steps: int  # optimiser steps
@@ -23,7 +24,7 @@ class Stage:
     masking_share: float | tuple[float, ...] | None = None
     learning_rate: float | None = None  # peak of the stage's schedule; "none": the optimiser's
     accumulate: int = 1  # microbatches a step is cut into
-    # what to keep from the stage before, beside the parameters: "moments" keeps the optimiser's moments under a new
+    # state to keep from the stage before, beside the parameters: "moments" keeps the optimiser's moments under a new
     # schedule; "all" also continues the schedule; "params" starts with a fresh optimiser
     carry: Literal["moments", "all", "params"] = "moments"
 
@@ -55,7 +56,7 @@ class Stage:
         shown = f"masking_share={list(shares) if isinstance(self.masking_share, tuple) else self.masking_share}"
         if len(shares) != 2 or not all(0 < share < 1 for share in shares):
             raise ConfigError(
-                f"{shown} is neither a share between 0 and 1 nor two of them. Use one such as 0.15, or [first, last]."
+                f"{shown} is neither a share between 0 and 1 nor two shares. Use 0.15, for example, or [first, last]."
             )
         needed = round(max(shares) * self.max_length)
         if needed > self.max_predictions:
@@ -123,14 +124,14 @@ def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
 def stage_of(stages: Sequence[Stage], step: int) -> int:
     """Return the index of the stage that contains step number `step`; the run's first step has number 1.
 
-    Raises as `locate` does.
+    Raises the errors of `locate`.
     """
     index, inside = locate(stages, step)
     return index if inside else index - 1
 
 
 def schedule_group(stages: Sequence[Stage], index: int) -> Group:
-    """Return the schedule of stage `index`: stages joined by carry="all" share one."""
+    """Return the schedule of stage `index`: stages joined by carry="all" share a schedule."""
     first = index
     while stages[first].carry == "all":
         first -= 1

@@ -75,7 +75,7 @@ def matrices_of(objective: Any) -> dict[str, Matrix]:
 
 
 def abstract_params(objective: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
-    """Return the shapes, dtypes and shardings of an objective's parameters; raises as `sharding.place` does."""
+    """Return the shapes, dtypes and shardings of an objective's parameters; raises the errors of `sharding.place`."""
     boxed = boxed_shapes(objective)
     return jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
@@ -92,7 +92,7 @@ def abstract(
 ) -> State:
     """Return the shapes, dtypes and shardings of a training state without computing it.
 
-    Moments are sharded like their parameters; everything else is replicated. Raises as `sharding.place` does.
+    Moments are sharded like their parameters; everything else is replicated. Raises the errors of `sharding.place`.
     """
     boxed = boxed_shapes(objective)
     placed = sharding.shardings(boxed, mesh, fallbacks)

@@ -44,8 +44,9 @@ def gradients(
 ) -> tuple[Any, Sums, Metrics]:
     """Return (gradient of the loss Σ sums/weights, sums, metrics) of a batch, computed in `accumulate` microbatches.
 
-    weights: those of the whole batch, so microbatches change only rounding and random draws. Microbatch i uses the key
-    fold_in(key, i). `places`, `frozen_places`: the shardings of the parameters and of `frozen`, if they have any.
+    weights: the weights of the whole batch, so microbatches change only rounding and random draws. Microbatch i uses
+    the key fold_in(key, i). `places`, `frozen_places`: the shardings of the parameters and of `frozen`, if they have
+    any.
     """
 
     def loss(params, part, part_key):
@@ -95,7 +96,7 @@ def make_train_step(
 
     report: `terms` {name: (sum, weight)} with quotients that sum to the loss, `metrics` {name: (sum, weight)},
     `gradient_norm` before clipping, and `finite`: whether loss, gradient and update are finite numbers.
-    `shardings`: those of the state, by default chosen by jax; `frozen_shardings`: those of `frozen`.
+    `shardings`: shardings of the state, by default chosen by jax; `frozen_shardings`: shardings of `frozen`.
     """
     places = None if shardings is None else shardings.params
 

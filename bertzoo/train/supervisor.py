@@ -27,7 +27,7 @@ _CAUSES = {
     signal.SIGKILL: _KILLED,
     signal.SIGTERM: _KILLED,
 }
-_CRASH = "if this repeats, no host is lost: this program or a library crashes"
+_CRASH = "if it happens again, the cause is a crash of this program or a library, not a lost host"
 
 
 def is_child() -> bool:

@@ -1,4 +1,4 @@
-"""Layouts of tables of fine-tuning results in papers: the columns, the scores that each shows, and the average."""
+"""Layouts of the papers' tables of fine-tuning results: their columns, the scores in each column, and the average."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,8 @@ class Column:
 @dataclass(frozen=True, kw_only=True)
 class PaperTable:
     """The layout of a table that quotes a paper. tables: numbers of the quoted tables; sections: prefix of the quoted
-    sections. average, convention: name of the average in published.csv, and in tasks/averages.py; empty: no average.
+    sections. average: name of the average in published.csv; convention: its name in tasks/averages.py; both empty: no
+    average.
     """
 
     title: str
@@ -47,7 +48,7 @@ def _glue(part: str, *columns: tuple[str, str, tuple[str, ...]]) -> tuple[Column
 
 
 def _squad() -> tuple[Column, ...]:
-    """Return the columns of SQuAD; 2.0 uses the best threshold of "no answer" on the development set (BERT, §4.3)."""
+    """Return SQuAD's columns. SQuAD 2.0's scores use the best "no answer" threshold on the dev set (BERT, §4.3)."""
     return tuple(
         Column(name=f"SQuAD {version} {name}", metric=f"{task}_{name.lower()}", task=task, split="dev", scores=(score,))
         for version, task, scores in (

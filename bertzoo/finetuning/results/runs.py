@@ -57,9 +57,10 @@ class FinishedRun:
 
 
 def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
-    """Return the finished runs in directories, and an error for each unfinished or damaged run.
+    """Return the finished runs in directories, and an error message for each unfinished or damaged run.
 
-    names: directories that are or hold runs. Raises UserError for a name that is not a directory or holds no run.
+    names: directories of runs, or directories that contain them. Raises UserError for a name that is not a directory or
+    holds no run.
     """
     runs: dict[Path, FinishedRun] = {}
     errors: dict[Path, str] = {}
@@ -148,7 +149,7 @@ def _check_median(run: FinishedRun, file: Path) -> None:
         value, expected = run.median[split][name], median(seed[split][name] for seed in run.seeds)
         if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9):
             raise UserError(
-                f"{damaged}its median of {name} on {split} is {value:g}, but that of its seeds is {expected:g}. Run "
+                f"{damaged}its median of {name} on {split} is {value:g}, but the seeds' median is {expected:g}. Run "
                 "the same bertzoo finetune again."
             )
 

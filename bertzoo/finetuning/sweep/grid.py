@@ -67,7 +67,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Runs of a grid. base: config of all runs; options: equal in all runs; grids: each option's values, by task."""
+    """Runs of a grid. base: config of all runs; options: equal for all runs; grids: by task, each option's values."""
 
     base: str
     options: Options
@@ -81,8 +81,8 @@ class Sweep:
     def points(self, random: int = 0, seed: int = 0) -> list[SweepPoint]:
         """Return the runs, task by task; the last option of a grid changes fastest.
 
-        random: number of runs to draw for each task, by `seed`; 0: all. A larger number includes the runs of a smaller
-        one.
+        random: number of runs to draw for each task, by `seed`; 0: all. A larger `random` draws the runs of a smaller
+        one, and more.
         """
         points = []
         for task, grid in self.grids.items():

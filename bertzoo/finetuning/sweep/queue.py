@@ -37,8 +37,8 @@ class ProcessJob(Generic[Item]):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessExit:
-    """How a process ended. code: negative for a signal; error: the last line of the log if it failed; seconds: how long
-    it ran.
+    """The end of a process. code: exit code, negative for a signal; error: the last line of the log if it failed;
+    seconds: its running time.
     """
 
     code: int
@@ -47,7 +47,7 @@ class ProcessExit:
 
     @property
     def stopped(self) -> bool:
-        """Whether the process stopped early after saving a checkpoint, to be run again."""
+        """Whether the process saved a checkpoint and stopped early; the same command resumes it."""
         return self.code == Stopped.exit_code
 
 
@@ -56,7 +56,7 @@ def run_processes(
     environments: Sequence[Mapping[str, str]],
     ended: Callable[[Item, ProcessExit], None],
 ) -> None:
-    """Run all jobs, one at a time with each of `environments` (sets of environment variables).
+    """Run all jobs, one at a time in each of `environments`, which are sets of environment variables.
 
     Calls `ended` after each job. SIGTERM, SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a
     second SIGINT kills them.

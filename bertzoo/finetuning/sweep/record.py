@@ -44,7 +44,7 @@ class Record:
         return point.name in self.finished
 
     def best(self, task: str) -> SweepPoint | None:
-        """Return the finished run of a task with the best score, the first of equal runs, or None."""
+        """Return the finished run of a task with the best score, the first on a tie; None if no run is finished."""
         finished = [point for point in self.points if point.task == task and point.name in self.finished]
         return max(finished, key=lambda point: self.finished[point.name].score, default=None)
 
@@ -63,7 +63,7 @@ class Record:
         """Create and lock the directory, since two sweeps in it would do each run twice. The lock ends with the
         process.
 
-        Raises UserError if the directory is in use or holds no sweep but other files.
+        Raises UserError if another process uses the directory, or if it holds files that belong to no sweep.
         """
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"--run_dir={self.path} is a file. Name a directory.")
@@ -127,6 +127,7 @@ def _read_identity(file: Path) -> dict[str, Any]:
         raise UserError(f"{file} is damaged: {error}. Restore a copy or use a different --run_dir.") from error
     if identity.get("version") != VERSION:
         raise UserError(
-            f"{file} has another version than {VERSION}, which this bertzoo reads. Use a different --run_dir."
+            f"{file} has version {identity.get('version')}, but this bertzoo reads version {VERSION}. Use a different "
+            "--run_dir."
         )
     return identity

@@ -50,7 +50,7 @@ def attentions(
     longest = max(len(row.input_ids) for row in rows)
     if longest > model.max_positions:
         raise UserError(
-            f"the text has {longest} tokens, but {origin} reads at most {model.max_positions}. Give a shorter one."
+            f"the text has {longest} tokens, but {origin} reads at most {model.max_positions}. Give a shorter text."
         )
     types = 1 + max(int(row.token_type_ids.max()) for row in rows)
     if 0 < model.token_types < types:

@@ -1,4 +1,4 @@
-"""Compare the held-out losses of a run of a shipped config with recorded ones.
+"""Compare a run's held-out losses with the losses recorded for its shipped config.
 
 `configs/curves/NAME.toml` is the record of the shipped config NAME. It has `corpus_sha256`, the hash of the tokenised
 corpus; `tolerance`, in nats; and `points`, each a `step` and the held-out losses after it, in nats.
@@ -38,9 +38,9 @@ class LossPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A run's held-out losses and the recorded ones, in order, at the steps where both exist.
+    """A run's held-out losses and the recorded losses, in order, at the steps that have both.
 
-    name: the shipped config. tolerance: in nats. recorded: number of recorded losses.
+    name: name of the shipped config. tolerance: in nats. recorded: number of recorded losses.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def on(self) -> bool:
-        """Whether every loss is within `tolerance` of the recorded one."""
+        """Whether every loss is within `tolerance` of the recorded loss."""
         return all(point.off < self.tolerance for point in self.points)
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Comparison:
             first = next(point for point in self.points if point.off >= self.tolerance)
             return (
                 f"off the golden curve of {self.name}: {first}, {self.tolerance:g} nats away or more: this code, "
-                "its libraries or this machine computes something else"
+                "its libraries or this machine computes other values"
             )
         worst = max(self.points, key=lambda point: point.off)
         return f"on the golden curve: {where} compared, each within {self.tolerance:g} nats; the furthest is {worst}"
@@ -71,7 +71,7 @@ def records() -> dict[str, dict[str, Any]]:
 
 
 def differences(shipped: Any, resolved: Any) -> list[str]:
-    """Return a line for each key of a run's resolved config that differs from the shipped one and may change losses."""
+    """Return a line for each key that may change losses and differs between a run's config and the shipped one."""
     return [line for line in config.difference(shipped, resolved) if not line.startswith(FREE)]
 
 

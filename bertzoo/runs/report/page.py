@@ -36,7 +36,7 @@ ABSENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """A run's `metrics.jsonl`: events by time, and the newest train and held-out line of each step, by step."""
+    """A run's `metrics.jsonl`: all events, and the newest training and held-out line of each step, in order."""
 
     train: list[Line]
     heldout: list[Line]
@@ -48,7 +48,7 @@ class History:
 class RunRecord:
     """A run directory: its history, its resolved config and its run.json.
 
-    since: for a pruning run, the step at which its newest training run began; earlier metrics may be those of a larger
+    since: for a pruning run, the step at which its newest training run began; earlier metrics may belong to a larger
     model.
     """
 
@@ -91,7 +91,7 @@ def read_run(directory: str | Path) -> RunRecord:
 
 
 def _read_pruning(directory: Path, parts: list[Path]) -> RunRecord:
-    """Read a pruning run: join the histories of its training runs (`parts`), and number steps and stages throughout."""
+    """Read a pruning run: join the histories of its training runs (`parts`), with consecutive steps and stages."""
     train, heldout, events, torn, done, number = [], [], [], False, 0, 0
     begun = [0]  # the step at which each part began
     for part in parts:
@@ -122,8 +122,8 @@ def _later(steps: int, stages: int, line: Line) -> Line:
 def read_history(path: Path) -> History:
     """Read `metrics.jsonl`, keeping the last line of every step.
 
-    A "resumed" event at step k drops all lines above it of steps after k. Raises UserError naming a line that is not a
-    JSON object, or if no step has been logged.
+    A "resumed" event at step k cancels all earlier lines about steps after k. Raises UserError naming a line that is
+    not a JSON object, or if no step has been logged.
     """
     history = _read_lines(path)
     if not history.train:
@@ -177,7 +177,7 @@ def metric_names(history: History) -> list[str]:
 def keys(history: History, ending: str) -> list[str]:
     """Return the metrics whose names end in `ending`: the total, such as `loss`, then the terms, such as `mlm_loss`.
 
-    Leaves out the total if it has only one term.
+    Leaves out the total if there is only one term.
     """
     names = [key for key in metric_names(history) if key.endswith(ending)]
     terms = [key for key in names if key != ending]
@@ -196,7 +196,7 @@ def title(key: str, among: Iterable[str] = ()) -> str:
 
 
 def why_absent(key: str, line: Line) -> str | None:
-    """Return why a line lacks the metric `key` although it has the loss of the same term; otherwise None."""
+    """Return the reason why a line lacks the metric `key` but has the same term's loss; None for any other line."""
     return ABSENT.get(key) if key not in line and f"{key.split('_')[0]}_loss" in line else None
 
 

@@ -31,7 +31,9 @@ LAST, FIRST = "#c4452d", "0.55"
 
 
 def read_cuts(run: Path) -> list[Cut]:
-    """Return one record per iteration, in order, of its sizes before and after; raises UserError if one is damaged."""
+    """Return one record per iteration, in order, of its sizes before and after; raises UserError if a record is
+    damaged.
+    """
     cuts = []
     for path in prune_layout.cut_files(run):
         try:
@@ -58,7 +60,9 @@ def table(cuts: Sequence[Cut]) -> str:
 
 
 def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
-    """Draw sizes by layer after every cut (Khetan and Karnin 2020, Fig. 3 to 6), others by iteration; return `path`."""
+    """Draw the sizes after every cut, by layer (Khetan and Karnin 2020, Fig. 3 to 6); return `path`. Sizes outside the
+    layers are drawn by iteration.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
