@@ -73,6 +73,6 @@ class Stopped(Exception):
 
 
 class HostLost(Exception):
-    """A process of the run that ended or never joined; all processes must be started again (exit code 4)."""
+    """A process of a distributed run that ended or never joined; every process must be restarted (exit code 4)."""
 
     exit_code = 4
