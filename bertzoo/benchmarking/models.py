@@ -26,9 +26,10 @@ BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
 
 @dataclass(frozen=True, kw_only=True)
 class FileDescription:
-    """Contents of the JSON beside an exported file, or the defaults without JSON.
+    """Contents of the metadata JSON beside an exported file; a file without JSON has the defaults.
 
-    flops: operations of a row by signature.
+    inputs: names of the inputs. parameters: number of parameters. vocabulary: number of token ids. positions: length of
+    the position table. flops: FLOPs of a row by signature. None: not known.
     """
 
     inputs: tuple[str, ...] = TEXT_INPUTS

@@ -61,7 +61,8 @@ def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
 def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -> None:
     """Raise UserError, as `main` would, if model or teacher is missing, or the model does not fit task or max_length.
 
-    seen: the models, and combinations of model, task and length, that were checked before; the function adds to it.
+    seen: models and (model, task, max_length) combinations to skip, because earlier calls checked them; this call adds
+    its own.
     """
     from bertzoo.finetuning.run_dir import model_of
     from bertzoo.finetuning.warm_start import load_starting_model

@@ -42,7 +42,7 @@ def arguments(parser: Parser) -> None:
 def _size(text: str) -> int:
     if text.isdecimal() and int(text):
         return int(text)
-    raise UserError(f"--batch_size={text} is not a whole number of 1 or more. Write it as in --batch_size=64.")
+    raise UserError(f"--batch_size={text} is not a whole number of 1 or more. Write, for example, --batch_size=64.")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -1,4 +1,4 @@
-"""Turn text into a tokenised corpus, which --data.source then names.
+"""Turn text into a tokenised corpus, to use as --data.source.
 
 SRC is a comma-separated list of files, directories or globs, on this machine or at gs://, s3:// or another URL of
 fsspec. Files are text with blank lines between documents, .jsonl (both plain, .gz, .xz or .zst) or .parquet. SRC can

@@ -118,7 +118,7 @@ def config_files(parser: Parser) -> None:
         "files",
         nargs="+",
         metavar="CONFIG",
-        help="a TOML file or a shipped config's name; later files override earlier",
+        help="a TOML file or a shipped config's name; later files override earlier ones",
     )
 
 
@@ -157,12 +157,12 @@ def checkpoint_option(parser: Parser, title: str, text: str = "latest, best or a
 
 
 def corpus_option(parser: Parser, title: str, name: str) -> None:
-    """Declare --corpus, the new place of a moved corpus, in the group `title`. name: what the help calls the corpus."""
+    """Declare --corpus, the new place of a moved corpus, in the group `title`. name: the corpus's name in the help."""
     parser.group(title).add_argument(
         "--corpus",
         type=_corpus,
         metavar="DIR|URL",
-        help=f"where {name} is now; its hash must not have changed (default: its old place)",
+        help=f"new path or URL of {name}, which may have moved but not changed (default: the recorded one)",
     )
 
 
