@@ -101,5 +101,5 @@ def _check_options(args: argparse.Namespace) -> None:
         raise UserError(f"{rows}, but the maps show one row. Give one row, or add --teacher or --average.")
     if args.teacher is None and any(student != teacher for student, teacher in args.layers or ()):
         raise UserError(
-            "--layers has layers of a teacher, but --teacher is missing. Add --teacher, or name single layers, as in 1,12."
+            "--layers names layers of a teacher, but --teacher is missing. Add it, or name single layers, as in 1,12."
         )

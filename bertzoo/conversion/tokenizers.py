@@ -78,9 +78,7 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     }
     for name, (value, ours) in supported.items():
         if value != ours:
-            raise UserError(
-                f"{path}: {name} = {value!r} is not supported, only {ours!r} is. Use a tokenizer that has it."
-            )
+            raise UserError(f"{path}: {name} = {value!r} is not supported. Use a tokenizer with {name} = {ours!r}.")
     numbers = _fitting(whole, _WORDPIECE, path)["model"]["vocab"]
     entries = sorted(numbers, key=numbers.__getitem__)
     if [numbers[entry] for entry in entries] != list(range(len(entries))):
