@@ -1,4 +1,4 @@
-"""Unigram entropy: the loss of a model that knows only how often each token occurs."""
+"""Unigram entropy: the loss of a model that predicts every token by its frequency alone."""
 
 from dataclasses import dataclass
 
