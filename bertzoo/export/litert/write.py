@@ -104,9 +104,10 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
 
 @functools.cache
 def announce_delegate() -> None:
-    """Trigger and discard the announcement of XNNPACK's delegate, which LiteRT prints once per process.
+    """Suppress the line on XNNPACK's delegate that LiteRT prints to stderr once per process.
 
-    It discards stderr while it loads a file of one operator, so that errors of real files stay visible.
+    Loads a file with one operator, which triggers the line, and drops this line from stderr. Other output of LiteRT
+    stays visible.
     """
     if sys.stderr is None:
         return
@@ -175,9 +176,9 @@ class Interpreter:
             raise ExportFailed(f"LiteRT's interpreter cannot run {name} of the file: {reason[:300]}") from error
 
     def delegated(self) -> dict[str, Any]:
-        """Return how many parts of the first graph XNNPACK runs, and how many nodes of each operator are in them.
+        """Return how many parts of the first graph XNNPACK runs, and the number of nodes in these parts by operator.
 
-        A node is in a part if it lies between the part's inputs and outputs.
+        A node belongs to a part if it lies between the part's inputs and outputs.
         """
         nodes = self._interpreter._get_ops_details()
         producers = {tensor: node for node in nodes if node["op_name"] != "DELEGATE" for tensor in node["outputs"]}
