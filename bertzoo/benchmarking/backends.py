@@ -52,7 +52,7 @@ class Backend:
     """A runtime to time models in.
 
     runs, writes: packages needed to run files and to write them. extra: the extra of bertzoo that installs them.
-    precisions: those in which `write` can write a model. suffixes: suffixes of the files that it runs. single: whether
+    precisions: weight precisions that `write` can write. suffixes: suffixes of the files that it runs. single: whether
     a written file reads rows of one length only.
     """
 

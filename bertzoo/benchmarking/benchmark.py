@@ -189,13 +189,16 @@ def benchmark(
 
 
 def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
-    """Return the backends to time a model in; a file has only one. Raises UserError if the settings exclude it."""
+    """Return the backends to time a model in; for a file, this is the backend of its format.
+
+    Raises UserError if the settings exclude this backend.
+    """
     if model.file is None:
         return list(settings.backends or ["litert"])
     backend = SUFFIXES[model.file.suffix]
     if settings.backends and backend not in settings.backends:
         names = ",".join(settings.backends)
-        raise UserError(f"--backends={names} lacks {backend}, the only one that runs {model.name}. Add it.")
+        raise UserError(f"--backends={names} lacks {backend}, the only backend that runs {model.name}. Add {backend}.")
     return [backend]
 
 
@@ -216,7 +219,9 @@ def _check_backends(
         has = BACKENDS[name].precisions
         missing = [precision for precision in settings.precisions or () if precision not in has]
         if missing and len(missing) == len(settings.precisions or ()):
-            raise UserError(f"--precision={','.join(missing)}: {name} has only {', '.join(has)}. Add one of these.")
+            raise UserError(
+                f"--precision={','.join(missing)}: {name} has only {', '.join(has)}. Add one of these precisions."
+            )
         for precision in missing:
             tell(f"left out: {precision}, which {name} does not have")
     if max(settings.threads) > (cores := os.cpu_count() or 1):

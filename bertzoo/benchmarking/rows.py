@@ -103,7 +103,7 @@ def table(rows: Sequence[Measurement], base: str) -> list[str]:
 
 
 def aligned(lines: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Join cells to lines with aligned columns: the first `left` columns to the left, the others to the right."""
+    """Join cells to lines with aligned columns: the first `left` columns are left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(

@@ -53,7 +53,10 @@ def arguments(parser: Parser) -> None:
     runs.add_argument("--rounds", type=int, default=8, metavar="N", help="turns into which the timed runs are divided")
     runs.add_argument("--profile", action="store_true", help="print each part's share of a model's operations")
     runs.add_argument(
-        "--python", type=Path, metavar="FILE", help="for executorch: a Python that has it (default: this one)"
+        "--python",
+        type=Path,
+        metavar="FILE",
+        help="for executorch: a Python that has executorch (default: this Python)",
     )
     table = parser.group("latency table")
     table.add_argument(

@@ -35,7 +35,7 @@ def arguments(parser: Parser) -> None:
         "--to", required=True, metavar="FORMAT", help=f"the format of DST: {', '.join((*DIRECTORIES, *FILES))}"
     )
     output.add_argument(
-        "--license", metavar="NAME", help="licence of the weights, for the card (default: the one that SRC states)"
+        "--license", metavar="NAME", help="licence of the weights, for the card (default: the licence that SRC states)"
     )
     model = parser.group("model")
     model.add_argument(
@@ -87,7 +87,10 @@ def arguments(parser: Parser) -> None:
         "--no-optimize", action="store_true", default=None, help="for litert: do not rewrite the training graph"
     )
     files.add_argument(
-        "--python", type=Path, metavar="FILE", help="for executorch: a Python that has its packages (default: this one)"
+        "--python",
+        type=Path,
+        metavar="FILE",
+        help="for executorch: a Python that has executorch (default: this Python)",
     )
 
 

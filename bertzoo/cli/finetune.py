@@ -59,7 +59,9 @@ def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
 
 
 def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -> None:
-    """Raise UserError, as `main` would, if model or teacher is missing, or the model does not fit task or max_length.
+    """Raise the UserError that `main` would raise for the model and the teacher.
+
+    It is raised if one of them is missing, or the model does not fit the task or max_length.
 
     seen: models and (model, task, max_length) combinations to skip, because earlier calls checked them; this call adds
     its own.

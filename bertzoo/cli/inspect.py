@@ -62,7 +62,7 @@ def _layers(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Draw the attention maps and print how they differ from the teacher's, if there is one."""
+    """Draw the attention maps and, with a teacher, print how the student's maps differ from the teacher's."""
     _check_options(args)
     from bertzoo.runs import inspect
     from bertzoo.runs.report import heatmaps

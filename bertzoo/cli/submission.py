@@ -1,7 +1,7 @@
 """Write the zip for GLUE's leaderboard from fine-tuned models.
 
 RUN is a fine-tuning run (its best seed), RUN/seed-N or a model directory, one for each task. MNLI's model predicts
-both of its test sets and the diagnostic one.
+MNLI's two test sets and the diagnostic set.
 
 examples:
   bertzoo submission glue.zip runs/glue/*

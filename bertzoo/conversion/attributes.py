@@ -47,8 +47,8 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
             if not isinstance(value, str) or value not in attribute.values:
                 names = ", ".join(attribute.values)
                 raise UserError(
-                    f"{origin}: {attribute.theirs} = {value!r} is not supported, only {names} are. Use a model with "
-                    "one of these."
+                    f"{origin}: {attribute.theirs} = {value!r} is not supported. Use a model with one of these values: "
+                    f"{names}."
                 )
             value = attribute.values[value]
         elif isinstance(value, list | tuple):  # a model config has lists for layers that differ
@@ -60,7 +60,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
             first = next(a.theirs for a in family.attributes if a.ours == attribute.ours)
             raise UserError(
                 f"{origin}: {attribute.theirs} = {value!r} differs from {first} = {fields[attribute.ours]!r}, but "
-                "bertzoo has one value for both. Use a model where they agree."
+                "bertzoo has one value for both. Use a model in which they agree."
             )
     try:
         return loader.from_dict(family.config, fields | family.read_more(attributes))
@@ -101,7 +101,7 @@ def check_counts(
 
 
 def _shares_layers(family: Family, model: Any) -> bool:
-    """Return whether layers share their tensors, so that one more layer adds no tensors."""
+    """Return whether the layers of a model share their tensors; another layer then adds no tensors."""
     one, two = (len([*family.rules(dataclasses.replace(model, layers=layers))]) for layers in (1, 2))
     return one == two
 

@@ -125,7 +125,7 @@ class Family:
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
     """Return BERT's config attributes, which most architectures share.
 
-    defaults: by attribute, transformers' defaults that differ from BERT's, and those of attributes that BERT lacks.
+    defaults: transformers' defaults by attribute, for attributes that differ from BERT's or that BERT lacks.
     """
     table = (
         Attribute("vocab_size", "vocab_size", 30522),

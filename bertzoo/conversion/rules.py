@@ -1,4 +1,4 @@
-"""Rules that pair our parameters with another project's tensors, and conversion in both directions by such rules."""
+"""Rules that pair our parameters with another project's tensors, and functions that convert by them."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType

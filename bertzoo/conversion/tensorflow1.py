@@ -1,6 +1,6 @@
 """Read TensorFlow 1 checkpoints of BERT, MobileBERT, ELECTRA and ConvBERT.
 
-The tensor rules are those for Hugging Face, with names and axes changed to TensorFlow's.
+It uses the tensor rules for Hugging Face, with names and axes changed to TensorFlow's.
 """
 
 import re

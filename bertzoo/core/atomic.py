@@ -249,7 +249,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _clear(temporary: Path, folder: Path) -> None:
-    """Remove a temporary directory; if only some of its files have moved to `folder`, remove those too."""
+    """Remove a temporary directory; if only some of its files have moved to `folder`, remove the moved files, too."""
     names = []
     with suppress(FileNotFoundError, DocumentError):
         names = read_json(temporary / _MOVING, [str])

@@ -59,7 +59,7 @@ def load(
 
 
 def changed(config: T, overrides: Iterable[tuple[str, str]]) -> T:
-    """Return the config with `overrides` applied, which are pairs as in `load`; raises ConfigError naming the key."""
+    """Return the config with `overrides` applied as in `load`; raises ConfigError naming option and key."""
     return _overridden(type(config), plain(config), overrides)
 
 

@@ -85,9 +85,9 @@ def parse_toml(text: str | bytes) -> dict[str, Any]:
 
 
 def fitting(value: Any, pattern: Any, key: str = "") -> Any:
-    """Return the value; raises DocumentError naming the first key whose value does not fit the pattern, and both types.
+    """Return the value unchanged; raises DocumentError naming the first key whose value does not fit the pattern.
 
-    key: dotted path of the value in its document, empty for the whole.
+    key: dotted path of the value in its document; empty for the whole document.
     """
     if isinstance(pattern, list | tuple) and isinstance(value, list):
         if isinstance(pattern, tuple) and len(value) != len(pattern):

@@ -1,4 +1,4 @@
-"""Exceptions that end a command with one clear sentence and an exit code."""
+"""Exceptions that end a command with a message of one line and an exit code."""
 
 import re
 

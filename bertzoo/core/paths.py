@@ -24,7 +24,7 @@ def is_url(name: str) -> bool:
 
 
 def on_disk(name: Path | str, what: str, instead: str) -> Path:
-    """Return a name as a path; raises UserError for a URL, which Path would silently turn into a directory `gs:`.
+    """Return a name as a path; raises UserError for a URL, because Path would turn gs://… into a directory `gs:`.
 
     what: noun for the name in the error. instead: sentence of advice in the error.
     """

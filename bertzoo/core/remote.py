@@ -150,7 +150,7 @@ def check_room(directory: Path, size: int, url: str) -> None:
 
 
 def transfer_files(copy: Callable[[T], None], items: Iterable[T]) -> None:
-    """Call `copy` on the items in parallel threads; after an exception, start no more copies and raise it."""
+    """Call `copy` on the items in parallel threads; if a call raises, start no more calls and raise its exception."""
     with ThreadPoolExecutor(_TRANSFERS) as pool:
         try:
             for _ in pool.map(copy, items):

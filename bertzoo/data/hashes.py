@@ -1,4 +1,4 @@
-"""Decide by the hash of a document's text whether it is held out, in a share of its source, or a repetition.
+"""Decide by a hash of its text whether a document is held out, in a mixture's share of its source, or repeated.
 
 Each decision reads its own bytes of the hash, so the decisions are independent.
 """

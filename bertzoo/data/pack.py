@@ -138,7 +138,7 @@ def plan_rows(
     """
     if max_length < packing.shortest(sentence):
         raise ConfigError(
-            f"max_length = {max_length} leaves no room for text beside the special tokens. Use a larger one."
+            f"max_length = {max_length} leaves no room for text beside the special tokens. Use a larger max_length."
         )
     key = {
         "format": _FORMAT,

@@ -244,7 +244,7 @@ def _reopen(
     share: LinearShare | None,
     sizes: tuple[int, int, int],
 ) -> Batches:
-    """Rebuild pickled Batches; cached, so that a process opens the corpus only once."""
+    """Rebuild pickled Batches; the result is cached, so a process opens the corpus only once."""
     plan = RowPlan(rows=np.load(rows, mmap_mode="r"), **dict(counts))
     max_length, max_predictions, seed = sizes
     corpus = Corpus.open(directory)

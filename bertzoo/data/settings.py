@@ -46,7 +46,7 @@ class Data:
         if self.minimum_tokens < 1 or self.piece_bytes < 1:
             raise ConfigError(
                 f"minimum_tokens = {self.minimum_tokens} and piece_bytes = {self.piece_bytes} must both be 1 or "
-                "more. Raise the value that is not."
+                "more. Use a larger value."
             )
         check_mixture(self.source, self.mixture)
 

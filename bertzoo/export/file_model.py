@@ -207,7 +207,7 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
         raise UserError(f"{path} has no {document.name} beside it, which describes its inputs and labels. {copy}")
     if description.get("sentences") == "random ids":
         raise UserError(
-            f"{path} was made of a model without a tokenizer, so it cannot read text. Convert a model that has one."
+            f"{path} was made of a model without a tokenizer, so it reads no text. Convert a model with a tokenizer."
         )
     tokenizer = tokenizers.read_tokenizer(folder) if folder.is_dir() else None
     if tokenizer is None:

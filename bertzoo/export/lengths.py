@@ -29,7 +29,7 @@ def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
     first, *more = resolve_lengths(pretrained, lengths)
     if more:
         raise UserError(
-            f"--lengths: an ExecuTorch file reads one length, not {len(more) + 1}. Name one, and write a file for each."
+            f"--lengths: an ExecuTorch file reads one length, not {len(more) + 1}. Write a file for each length."
         )
     return (first,)
 

@@ -23,7 +23,7 @@ Counts = list[tuple[int, str]]
 def flags(parser: Parser) -> argparse._ArgumentGroup:
     """Declare the flags that apply only to fine-tuned models, and return their group."""
     group = parser.group("for a fine-tuned model or an exported file")
-    group.add_argument("--task", metavar="NAME", help="the task (default: the one that the model records)")
+    group.add_argument("--task", metavar="NAME", help="the task (default: the task that the model records)")
     group.add_argument("--data_dir", metavar="DIR", help="the directory of the task's files (default: as in training)")
     group.add_argument("--seed", type=_whole, metavar="N", help="the seed of a run (default: the best)")
     group.add_argument(
@@ -33,7 +33,10 @@ def flags(parser: Parser) -> argparse._ArgumentGroup:
         help="rows per batch; does not change results (default: as in training)",
     )
     group.add_argument(
-        "--python", type=Path, metavar="FILE", help="for a .pte file: a Python that has executorch (default: this one)"
+        "--python",
+        type=Path,
+        metavar="FILE",
+        help="for a .pte file: a Python that has executorch (default: this Python)",
     )
     return group
 

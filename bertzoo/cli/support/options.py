@@ -162,7 +162,7 @@ def corpus_option(parser: Parser, title: str, name: str) -> None:
         "--corpus",
         type=_corpus,
         metavar="DIR|URL",
-        help=f"new path or URL of {name}, which may have moved but not changed (default: the recorded one)",
+        help=f"new path or URL of {name}, which may have moved but not changed (default: the recorded path)",
     )
 
 
@@ -182,7 +182,10 @@ def _checkpoint(text: str) -> str | int:
 
 @contextmanager
 def tokenising() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (shards done, bytes read) that prints both, on a live line or every 10 s."""
+    """Yield a function of (shards done, bytes read) that prints the progress.
+
+    On a terminal, it rewrites one line; otherwise, it prints a line every 10 s.
+    """
     live, shown, last = sys.stderr.isatty(), False, time.monotonic()
 
     def show(pieces: int, size: int) -> None:

@@ -275,9 +275,9 @@ def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
-    """Write an array of `length` elements to a .npy file, part by part, to bound memory.
+    """Write an array, which `parts` yields piece by piece, to a .npy file; only one part is in memory at a time.
 
-    A memory-mapped array would stay in memory until it is flushed.
+    length: number of elements of the array. A memory-mapped array would stay in memory until it is flushed.
     """
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:

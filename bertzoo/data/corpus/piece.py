@@ -149,5 +149,5 @@ def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, desti
 
 @functools.lru_cache(maxsize=1)
 def _load_tokenizer(directory: Path, fingerprint: str) -> Tokenizer:
-    """Load a corpus's tokenizer; `fingerprint` is part of the cache key, so that a new vocabulary is read again."""
+    """Load a corpus's tokenizer; the cache key includes `fingerprint`, so a changed vocabulary is read again."""
     return tokenizer.load(directory)

@@ -161,7 +161,7 @@ def _named_origins(name: str, text_field: str, limits: Limits) -> Iterator[tuple
     if name == embedded.SOURCE:
         yield name, Origin(name, _embedded_documents)
     elif name.startswith("embedded:"):
-        raise CorpusError(f"the source {name!r} is unknown. Use {embedded.SOURCE!r}, the only embedded one.")
+        raise CorpusError(f"the source {name!r} is unknown. Use {embedded.SOURCE!r}, the only embedded source.")
     elif name.startswith(tfds.PREFIX):
         for part in tfds.ranges(name.removeprefix(tfds.PREFIX), text_field):
             yield part.name, Origin(part.name, functools.partial(part.documents, limits))

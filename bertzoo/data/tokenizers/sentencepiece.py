@@ -37,7 +37,7 @@ class SentencePiece:
         if self.vocab_size < len(SPECIALS) + 1:
             raise ConfigError(
                 f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens. Use a "
-                "larger one."
+                "larger vocab_size."
             )
 
     @property
@@ -96,7 +96,7 @@ class SentencePiece:
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """Tokenizer of a serialised SentencePiece model; creating one raises CorpusError if the model is damaged."""
+    """Tokenizer of a serialised SentencePiece model; the constructor raises CorpusError if the model is damaged."""
 
     file, spellings = "spiece.model", SPECIALS
 
@@ -147,7 +147,10 @@ class SentencePieceTokenizer(Tokenizer):
         return np.array(ids, np.int32), np.array(_source_offsets(offsets, sources), np.int32).reshape(-1, 2)
 
     def _split(self, ids: list[int]) -> list[int]:
-        """Replace every id of a number with a comma, such as "19,", by ids of both parts, as ALBERT's encode_pieces."""
+        """Replace each piece of a number and a comma, such as "19,", by its two parts, as ALBERT's encode_pieces does.
+
+        ids: ids of the pieces; so is the result.
+        """
         if self._apart.keys().isdisjoint(ids):
             return ids
         return [part for index in ids for part in self._apart.get(index, (index,))]

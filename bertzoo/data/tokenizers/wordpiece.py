@@ -35,7 +35,7 @@ class WordPiece:
         if self.vocab_size < len(SPECIALS) + 1:
             raise ConfigError(
                 f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens. Use a "
-                "larger one."
+                "larger vocab_size."
             )
 
     @property

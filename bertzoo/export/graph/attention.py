@@ -10,7 +10,7 @@ from bertzoo.export.graph.layers import Array, Map
 
 
 class Projection(struct.PyTreeNode):
-    """A linear map of an attention. name: its output, query, key, value, convolved or gate. reads: see Attention."""
+    """A linear map in an Attention. name: its output: query, key, value, convolved or gate. reads: its input."""
 
     map: Any  # Affine, GroupedAffine or SideBySide
     name: str = struct.field(pytree_node=False)

@@ -135,7 +135,7 @@ def keep_groups_apart(graph: Graph) -> Graph:
     """Split every grouped map into one dense map per group.
 
     A feed-forward whose two maps have the same number of groups is split as a whole, and so is an attention whose
-    groups consist of whole heads. This saves a concatenation between the maps.
+    groups consist of whole heads. This saves concatenations between maps.
     """
 
     def apart(part: Any) -> Any:

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false, reportAttributeAccessIssue=false
-"""Convert a graph to a LiteRT file, whose signatures, one per length, share the weights; run LiteRT files.
+"""Convert a graph to a LiteRT file with a signature for each row length, and run LiteRT files.
 
 Only this module, litert_process.py, quantise.py and flatbuffer.py import LiteRT's packages.
 """
@@ -78,8 +78,8 @@ def convert(graph: Any, lengths: Sequence[int]) -> bytes:
 def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[str, str, list[str], list[str]]:
     """Return the signature for rows of `length` tokens: its name, StableHLO text, input names and output names.
 
-    structure, arrays: the flattened graph. Other functions in the text get the length as a suffix, so that no two
-    signatures share a name.
+    structure, arrays: the flattened graph. Every other function in the text gets the length as a suffix, because names
+    must be unique over all signatures.
     """
     import jax
 

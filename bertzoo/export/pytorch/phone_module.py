@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
 """A PyTorch model (modeling_bertzoo.py) as an app runs it: maps one row of inputs to its head's outputs by name.
 
-Needs only torch, as it also runs without bertzoo. Names and shapes are those of export.graph.reference, after a batch
+It needs only torch and runs without bertzoo. Names and shapes are those of export.graph.reference, after a batch
 axis of 1: L length, P predictions, D width.
 """
 
