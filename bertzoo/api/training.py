@@ -122,8 +122,8 @@ def transfer(
 ) -> Run:
     """Train a student with a teacher, or resume, as `bertzoo transfer` does.
 
-    teacher: a model, or its URL; may be None for a resumed run. stages: (A, B) trains only stages A to B, counted from
-    1. options: as in `pretrain`.
+    teacher: a model, or its URL; may be None for a resumed run. stages: (A, B) trains only stages A to B; the first
+    stage is stage 1. options: as in `pretrain`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.runs import open_run

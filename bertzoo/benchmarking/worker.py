@@ -135,7 +135,7 @@ def onnx(request: LoadRequest) -> Loader:
 
 
 def executorch(request: LoadRequest) -> Loader:
-    """Yield ExecuTorch's package name, then the file in its runtime, which the Python of this process must have."""
+    """Yield ExecuTorch's package name, then the file in its runtime; the Python of this process must have it."""
     import executorch.runtime
     import torch
 

@@ -35,7 +35,7 @@ def arguments(parser: Parser) -> None:
         help="WNLI's labels: the majority, as in papers, or predicted",
     )
     prediction.add_argument(
-        "--batch_size", type=_size, default=0, metavar="B", help="rows per batch (default: the run's own)"
+        "--batch_size", type=_size, default=0, metavar="B", help="rows per batch (default: the run's batch size)"
     )
 
 

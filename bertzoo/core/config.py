@@ -211,7 +211,7 @@ def _indices(key: str, size: int, path: str) -> Iterable[int]:
         return range(size)
     if key.isdecimal() and int(key) < size:
         return [int(key)]
-    numbered = f"a list of items 0 to {size - 1}; * stands for all of them" if size else "an empty list"
+    numbered = f"a list, numbered 0 to {size - 1}, and * stands for every item" if size else "an empty list"
     raise ConfigError(f"{path}.{key} does not exist: {path} is {numbered}.")
 
 

@@ -149,7 +149,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _split(self, ids: list[int]) -> list[int]:
         """Replace each piece of a number and a comma, such as "19,", by its two parts, as ALBERT's encode_pieces does.
 
-        ids: ids of the pieces; so is the result.
+        ids: ids of the pieces. The result also holds ids of pieces.
         """
         if self._apart.keys().isdisjoint(ids):
             return ids
