@@ -42,7 +42,7 @@ def arguments(parser: Parser) -> None:
         type=partial(parse_count, "--random"),
         default=0,
         metavar="N",
-        help="number of points per task, drawn at random from the grid; 0: all",
+        help="number of points per task, drawn at random from the grid (default: all)",
     )
     points.add_argument("--random_seed", type=int, default=0, metavar="S", help="seed with which --random draws points")
 

@@ -52,7 +52,7 @@ def load(
         path = extracts[0]
         raise ConfigError(
             f"{path} holds a model, but no recipe to train it. Put a config before it, as in `bertzoo config demo "
-            f"{path}`, or pass its directory to `bertzoo benchmark {path.parent}`."
+            f"{path}`. For `bertzoo benchmark`, pass its directory, {path.parent}."
         )
     table |= {key: plain(default()) for key, default in (missing or {}).items() if key not in table}
     return _overridden(cls, table, overrides, files)

@@ -104,7 +104,8 @@ class HelpFormatter(argparse.HelpFormatter):
             return text
         if action.required:
             return f"{text} (required)"
-        return text if action.default in (None, "", (), []) else f"{text} (default: %(default)s)"
+        stated = "(default: " in text or action.default in (None, "", (), [])
+        return text if stated else f"{text} (default: %(default)s)"
 
 
 def say(message: str) -> None:
