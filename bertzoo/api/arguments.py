@@ -10,7 +10,7 @@ Say = Callable[[str], None]
 
 
 def resolve(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
-    """Return `config`, loaded as a `cls` unless it is one already, with the overrides applied."""
+    """Return a config of class `cls` with the overrides applied; loads `config` unless it is a config object."""
     from bertzoo.core import config as loader
 
     pairs = loader.as_options(overrides or {})
@@ -41,7 +41,10 @@ def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
 
 
 def reject(path: Path | str, what: str, **arguments: Any) -> None:
-    """Raise UserError if one of `arguments` is set. what: the kind of model at `path`, to which they do not apply."""
+    """Raise UserError if any of `arguments` is set, because they do not apply to the model at `path`.
+
+    what: kind of this model, for the message.
+    """
     from bertzoo.core.errors import UserError
 
     for name, value in arguments.items():

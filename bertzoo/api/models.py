@@ -74,9 +74,9 @@ def evaluate(
     corpus is now.
 
     A fine-tuned model or its exported file: returns its task, the number of examples and `scores` in points, by split
-    and metric. split: train, dev or test (default: dev). task, data_dir: as in training by default. input: a file of
-    rows, instead of a split. seed: of the run's models (default: the best). output: a folder for answers to questions.
-    python: for a .pte file, a Python that has executorch.
+    and metric. split: train, dev or test (default: dev). task, data_dir: the task and its data (default: as in
+    training). input: a file of rows to score instead of a split. seed: which of the run's models to use (default: the
+    best). output: a folder for answers to questions. python: for a .pte file, a Python that has executorch.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.export.file_model import is_pretraining, open_task_model

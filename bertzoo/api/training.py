@@ -42,7 +42,7 @@ class FineTuned(NamedTuple):
         return self.results["median"]
 
     def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Apply the model of the best seed to texts, as `bertzoo.predict`."""
+        """Return the predictions of the best seed's model for texts, as `bertzoo.predict` does."""
         return models.predict(self.run_dir, texts)
 
 
@@ -57,7 +57,7 @@ def tokenize(
     runner_options: Sequence[str] = (),
     tell: Say | None = None,
 ) -> dict[str, Any]:
-    """Tokenise text into a corpus, as `bertzoo tokenize`; return its manifest.
+    """Tokenise text into a corpus, as `bertzoo tokenize` does; return the corpus's manifest.
 
     source: the text, named as in `data.source`. destination: a directory, or a URL. config: pretraining configs whose
     [data] applies, as names or files. overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`.
@@ -90,7 +90,7 @@ def pretrain(
     tell: Say | None = print,
     **options: Any,
 ) -> Run:
-    """Pretrain a model, or resume the run, as `bertzoo pretrain`.
+    """Pretrain a model, or resume the run, as `bertzoo pretrain` does.
 
     from_model: the model that a new run starts from, or its URL; its [model] applies if `config` has none. options:
     `workers` (processes that tokenise, 0 for one per core), `batch_workers` (processes that make batches, 0 for a
@@ -120,10 +120,10 @@ def transfer(
     tell: Say | None = print,
     **options: Any,
 ) -> Run:
-    """Train a student with a teacher, or resume, as `bertzoo transfer`.
+    """Train a student with a teacher, or resume, as `bertzoo transfer` does.
 
-    teacher: a model, or its URL; may be None for a resumed run. stages: (A, B) trains only stages A to B, counted from
-    1. options: as in `pretrain`.
+    teacher: a model, or its URL; may be None for a resumed run. stages: (A, B) trains only stages A to B; the first
+    stage is stage 1. options: as in `pretrain`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.runs import open_run
@@ -142,7 +142,9 @@ def prune(
     tell: Say | None = print,
     **options: Any,
 ) -> Path:
-    """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune`; return the directory of the pruned model.
+    """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune` does.
+
+    Returns the directory of the pruned model.
 
     from_model: the model to prune; may be None for a resumed run. options: as in `pretrain`.
     tell: receives progress lines; None silences them.
@@ -163,10 +165,10 @@ def finetune(
     overrides: Mapping[str, Any] | None = None,
     tell: Say | None = print,
 ) -> FineTuned:
-    """Fine-tune a model on a task over several seeds, or resume, as `bertzoo finetune`.
+    """Fine-tune a model on a task over several seeds, or resume, as `bertzoo finetune` does.
 
     overrides: at least `task` and `data_dir` for a shipped config. from_model: may be None for a resumed run.
-    teacher: a fine-tuning run to distil from.
+    teacher: the run directory of a fine-tuned model to distil from.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.finetuning import run

@@ -1,4 +1,4 @@
-"""Runtimes to time models in: packages that each needs, files that it runs, and how a model is written for it."""
+"""Runtimes to time models in: the packages each needs, the files it runs, and the function that writes them."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class WrittenModel:
 
 
 class WriteRequest(NamedTuple):
-    """Row lengths and precision of a file to write. python: an interpreter that has executorch."""
+    """Row lengths, in tokens, and precision of a file to write. python: an interpreter that has executorch."""
 
     lengths: Sequence[int]
     precision: Precision
@@ -52,7 +52,8 @@ class Backend:
     """A runtime to time models in.
 
     runs, writes: packages needed to run files and to write them. extra: the extra of bertzoo that installs them.
-    suffixes: of files that it runs. single: whether a written file reads rows of one length only.
+    precisions: weight precisions that `write` can write. suffixes: suffixes of the files that it runs. single: whether
+    a written file reads rows of one length only.
     """
 
     runs: tuple[str, ...]

@@ -28,7 +28,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PartShares:
-    """A model's operations by part. length: tokens of a row; flops: share (0 to 1) of each part of `parts.PARTS`."""
+    """Shares of a model's FLOPs by part. length: tokens in a row. flops: share (0 to 1) by name in `parts.PARTS`."""
 
     model: str
     length: int
@@ -42,7 +42,11 @@ class PartShares:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult:
-    """A benchmark's measurements. base: the model that speeds are relative to. parts: empty unless requested."""
+    """A benchmark's measurements.
+
+    runs: timed runs of each case. rounds: turns into which the runs are divided. base: the model that speeds are
+    relative to. parts: FLOPs by part, empty unless requested.
+    """
 
     runs: int
     rounds: int
@@ -51,7 +55,7 @@ class BenchmarkResult:
     parts: list[PartShares]
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON of `bertzoo benchmark --json`."""
+        """Return the object that `bertzoo benchmark --json` prints."""
         profiles = [{"model": one.model, "length": one.length, "flops": one.flops} for one in self.parts]
         return {
             "runs": self.runs,
@@ -106,7 +110,7 @@ class BenchmarkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model and the settings at which one process times it. length: None for a file's default length."""
+    """A model and the settings at which one process times it. length: tokens in a row; None for the default."""
 
     model: BenchmarkModel
     backend: str
@@ -185,13 +189,16 @@ def benchmark(
 
 
 def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
-    """Return the backends to time a model in; a file has only one. Raises UserError if the settings exclude it."""
+    """Return the backends to time a model in; for a file, this is the backend of its format.
+
+    Raises UserError if the settings exclude this backend.
+    """
     if model.file is None:
         return list(settings.backends or ["litert"])
     backend = SUFFIXES[model.file.suffix]
     if settings.backends and backend not in settings.backends:
         names = ",".join(settings.backends)
-        raise UserError(f"--backends={names} lacks {backend}, the only one that runs {model.name}. Add it.")
+        raise UserError(f"--backends={names} lacks {backend}, the only backend that runs {model.name}. Add {backend}.")
     return [backend]
 
 
@@ -212,7 +219,9 @@ def _check_backends(
         has = BACKENDS[name].precisions
         missing = [precision for precision in settings.precisions or () if precision not in has]
         if missing and len(missing) == len(settings.precisions or ()):
-            raise UserError(f"--precision={','.join(missing)}: {name} has only {', '.join(has)}. Add one of these.")
+            raise UserError(
+                f"--precision={','.join(missing)}: {name} has only {', '.join(has)}. Add one of these precisions."
+            )
         for precision in missing:
             tell(f"left out: {precision}, which {name} does not have")
     if max(settings.threads) > (cores := os.cpu_count() or 1):

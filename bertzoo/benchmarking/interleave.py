@@ -27,8 +27,8 @@ class BenchmarkFailed(UserError):
 class Worker:
     """A child process of `python` with a model loaded; call `close` at the end.
 
-    name: the model's, for messages. state: what the process reports once the model is loaded:
-    `empty` (bytes of memory before), `lengths`, `threads`, `version`.
+    name: name of the model in messages. state: the process's report after loading: `empty` (bytes of memory of the
+    runtime without a model), `lengths`, `threads` and `version`.
     """
 
     def __init__(self, name: str, request: LoadRequest, python: str = sys.executable) -> None:
@@ -57,7 +57,7 @@ class Worker:
         return self._ask({"outputs": length})["outputs"]
 
     def peak(self) -> int:
-        """Return the peak memory so far in bytes, less that of the runtime without a model."""
+        """Return the peak memory so far in bytes, minus the peak of the runtime without a model."""
         return self._ask({"peak": True})["peak"]
 
     def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,9 +127,10 @@ def ratio(ours: Rounds, theirs: Rounds) -> float:
 
 
 def memory_of_file(options: Any, model: Any, file: Path, length: int, inputs: tuple[str, ...]) -> int:
-    """Return the peak memory in bytes of a process that runs a file once, less that of the runtime without a model.
+    """Return the peak memory in bytes of a process that runs a file once, minus that of the runtime without a model.
 
-    options: the `export.options.ExportOptions` that the file was made with.
+    options: the `export.options.ExportOptions` with which the file was written. length: tokens in the row. inputs:
+    names of the file's inputs.
     """
     backend = _BACKENDS.get(options.to) or str(options.to)
     python = str(options.python or sys.executable) if backend == "executorch" else sys.executable

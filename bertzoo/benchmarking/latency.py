@@ -1,7 +1,7 @@
-"""Measure the latency table from which pruning computes milliseconds: small encoders at a grid of sizes, in LiteRT.
+"""Measure latency tables, from which pruning estimates milliseconds per row: time small encoders in LiteRT.
 
-Every encoder is timed with 1 and with 3 layers; the difference gives the time of a layer. All are classifiers,
-so the last layer computes the first token only.
+The encoders cover a grid of sizes. Each is timed with 1 and with 3 layers; the difference gives the time of a layer.
+All are classifiers, so the last layer computes the first token only.
 """
 
 import dataclasses
@@ -66,9 +66,10 @@ def measure_config(
 
 
 def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple[int, ...]]:
-    """Return each dimension's sizes to measure, by letter, from the smallest that pruning can leave to the model's own.
+    """Return the sizes to measure of each dimension, by letter.
 
-    Raises UserError if the model has no such dimension.
+    The sizes range from the smallest that pruning can leave to that of the model. steps: number of sizes. Raises
+    UserError if pruning cannot cut a dimension of this model.
     """
     for letter in dimensions:
         if letter not in LETTERS:

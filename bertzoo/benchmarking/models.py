@@ -26,9 +26,10 @@ BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
 
 @dataclass(frozen=True, kw_only=True)
 class FileDescription:
-    """Contents of the JSON beside an exported file, or the defaults without JSON.
+    """Contents of the metadata JSON beside an exported file; a file without JSON has the defaults.
 
-    flops: operations of a row by signature.
+    inputs: names of the inputs. parameters: number of parameters. vocabulary: number of token ids. positions: length of
+    the position table. flops: FLOPs of a row by signature. None: not known.
     """
 
     inputs: tuple[str, ...] = TEXT_INPUTS
@@ -105,8 +106,8 @@ def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[Bench
     if overrides and not any(model.is_config for model in models):
         names = ", ".join(model.name for model in models)
         raise UserError(
-            f"--{overrides[0][0]} applies to a config, but no MODEL is one: {names}. Name a config, or leave the "
-            "option out."
+            f"--{overrides[0][0]} applies to a config, but no MODEL is a config: {names}. Name a config, or leave "
+            "the option out."
         )
 
 

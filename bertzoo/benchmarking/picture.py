@@ -21,9 +21,9 @@ def draw(rows: Sequence[Measurement], base: str, runs: int, path: Path) -> None:
 
 
 def figure(rows: Sequence[Measurement], base: str, runs: int) -> "Figure":
-    """Return a chart with a bar for each row's median in milliseconds, and how many times as fast as `base` it is.
+    """Return a bar chart of each row's median in milliseconds; the bars are labelled with speeds relative to `base`.
 
-    The title holds the settings that all rows share; each label holds those that differ.
+    The title holds the settings that all rows share; each row's label holds its other settings.
     """
     from matplotlib.figure import Figure  # without pyplot: no backend, no global state
 

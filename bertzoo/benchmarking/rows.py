@@ -14,8 +14,9 @@ TEXT_COLUMNS = 3  # left-aligned; the others are numbers
 class Measurement:
     """A model timed in a runtime.
 
-    rounds: seconds of each run. empty: peak memory in bytes of the runtime without a model. peak: bytes beyond `empty`
-    with the model. size: bytes of the file. Fields that a file does not record are None.
+    length: tokens in a row. rounds: seconds of each run, by round. empty: peak memory in bytes of the runtime without a
+    model. peak: further bytes of the peak with the model. size: bytes of the file. head, parameters, flops, precision:
+    None if the file does not record them.
     """
 
     model: str
@@ -34,7 +35,7 @@ class Measurement:
 
     @property
     def setting(self) -> tuple[str, int, int]:
-        """Runtime, threads and length, which two measurements must share to be compared."""
+        """Runtime, threads and length; only measurements of the same setting are compared."""
         return self.backend, self.threads, self.length
 
     @property
@@ -102,7 +103,7 @@ def table(rows: Sequence[Measurement], base: str) -> list[str]:
 
 
 def aligned(lines: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Join cells to lines with aligned columns: the first `left` columns to the left, the others to the right."""
+    """Join cells to lines with aligned columns: the first `left` columns are left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(

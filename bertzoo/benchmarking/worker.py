@@ -43,8 +43,8 @@ class LoadRequest(NamedTuple):
 class LoadedModel(NamedTuple):
     """A model in its runtime.
 
-    prepare: maps a length to a function that runs a random row of it. lengths: row lengths of the file, empty if it
-    takes any. threads: number in use.
+    prepare: maps a length to a function that runs a random row of this length. lengths: row lengths of the file, in
+    tokens; empty if the file takes any length. threads: number of threads in use.
     """
 
     prepare: Callable[[int], Inference]
@@ -58,7 +58,10 @@ Loader = Iterator[str | LoadedModel]
 
 
 def random_row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[str, Any]:
-    """Return inputs by name: random ids, no padding, one segment, all masked positions 0."""
+    """Return inputs with these shapes by name: random ids below `vocabulary`, no padding, one segment.
+
+    All masked positions are 0.
+    """
 
     def fill(name: str, shape: tuple[int, ...]) -> Any:
         if "mask" in name and "position" not in name:
@@ -132,7 +135,7 @@ def onnx(request: LoadRequest) -> Loader:
 
 
 def executorch(request: LoadRequest) -> Loader:
-    """Yield ExecuTorch's package name, then the file in its runtime, which the Python of this process must have."""
+    """Yield ExecuTorch's package name, then the file in its runtime; the Python of this process must have it."""
     import executorch.runtime
     import torch
 
@@ -152,7 +155,10 @@ def executorch(request: LoadRequest) -> Loader:
 
 
 def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
-    """Return `run`, a file opened by export.runtimes, as a model of any length; it raises for unsupported ones."""
+    """Return `run`, a file opened by export.runtimes, as a model without a list of lengths.
+
+    A row of a length that the file does not accept makes `run` raise an exception.
+    """
 
     def prepare(length: int) -> Inference:
         shapes = {name: (1, 1 if name == "masked_positions" else length) for name in request.inputs}

@@ -53,7 +53,10 @@ def arguments(parser: Parser) -> None:
     runs.add_argument("--rounds", type=int, default=8, metavar="N", help="turns into which the timed runs are divided")
     runs.add_argument("--profile", action="store_true", help="print each part's share of a model's operations")
     runs.add_argument(
-        "--python", type=Path, metavar="FILE", help="for executorch: a Python that has it (default: this one)"
+        "--python",
+        type=Path,
+        metavar="FILE",
+        help="for executorch: a Python that has executorch (default: this Python)",
     )
     table = parser.group("latency table")
     table.add_argument(
@@ -82,7 +85,9 @@ def _numbers(text: str) -> list[int]:
     numbers = text.split(",")
     if all(number.isdecimal() and int(number) > 0 for number in numbers):
         return [int(number) for number in numbers]
-    raise UserError(f"--threads and --lengths need whole numbers above 0, not {text}. Write them as in --threads=1,4.")
+    raise UserError(
+        f"--threads and --lengths need whole numbers above 0, not {text}. Write, for example, --threads=1,4."
+    )
 
 
 def main(args: argparse.Namespace, overrides: Overrides) -> int:
@@ -109,7 +114,7 @@ def main(args: argparse.Namespace, overrides: Overrides) -> int:
         return _table(args, overrides)
     for flag in ("dimensions", "steps"):
         if getattr(args, flag) is not None:
-            raise UserError(f"--{flag} applies to a table. Add --table=FILE, or leave it out.")
+            raise UserError(f"--{flag} applies only to --table. Add --table=FILE, or leave --{flag} out.")
     result = benchmark(args.models, overrides=overrides, settings=settings, parts=args.profile, tell=say)
     if args.out is not None:
         picture.draw(result.rows, result.base, args.runs, args.out)
@@ -129,12 +134,12 @@ def _table(args: argparse.Namespace, overrides: Overrides) -> int:
     from bertzoo.core import atomic
 
     if len(args.models) > 1:
-        raise UserError(f"--table measures one MODEL, not {len(args.models)}. Name one.")
+        raise UserError(f"--table measures one MODEL, not {len(args.models)}. Name one MODEL.")
     if args.backends not in (None, ["litert"]):
-        raise UserError(f"--table is measured in litert, not in {','.join(args.backends)}. Leave --backends out.")
+        raise UserError(f"--table measures only in litert, not in {','.join(args.backends)}. Leave --backends out.")
     for flag in ("threads", "lengths", "precision"):
         if len(values := getattr(args, flag) or ()) > 1:
-            raise UserError(f"--table measures one setting, but --{flag}={','.join(map(str, values))}. Give one.")
+            raise UserError(f"--table needs one value of --{flag}, not {','.join(map(str, values))}. Give one value.")
     for flag in ("profile", "out"):
         if getattr(args, flag):
             raise UserError(f"--{flag} does not apply to --table. Leave one of them out.")

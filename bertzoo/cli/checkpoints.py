@@ -1,6 +1,7 @@
 """List what a run's checkpoints hold: step, parameters, size, mesh.
 
-Reads metadata only and needs no accelerator. The parameters include the rows that compute.vocab_multiple adds.
+Reads metadata only and needs no accelerator. Parameter counts include the rows that compute.vocab_multiple adds to the
+word table.
 
 examples:
   bertzoo checkpoints runs/first
@@ -82,7 +83,7 @@ def as_json(contents: "Contents", arrays: bool = False) -> dict[str, Any]:
 
 
 def cells(contents: "Contents") -> tuple[str, ...]:
-    """Return a checkpoint's cells under the column names HEAD."""
+    """Return a checkpoint's table cells, in the order of the columns HEAD."""
     devices = math.prod(contents.mesh.values())
     split = " ".join(f"{axis}={size}" for axis, size in contents.mesh.items() if size > 1)
     return (

@@ -24,7 +24,7 @@ VERBS = ("pretrain", "transfer", "prune")  # commands whose options are checked;
 
 
 def config() -> type:
-    """Return Pretrain, whose keys count as options of this command in error messages."""
+    """Return Pretrain, whose keys this command's error messages suggest for a mistyped option."""
     from bertzoo.runs.pretrain_config import Pretrain
 
     return Pretrain

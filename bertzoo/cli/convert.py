@@ -35,7 +35,7 @@ def arguments(parser: Parser) -> None:
         "--to", required=True, metavar="FORMAT", help=f"the format of DST: {', '.join((*DIRECTORIES, *FILES))}"
     )
     output.add_argument(
-        "--license", metavar="NAME", help="licence of the weights, for the card (default: the one that SRC states)"
+        "--license", metavar="NAME", help="licence of the weights, for the card (default: the licence that SRC states)"
     )
     model = parser.group("model")
     model.add_argument(
@@ -55,7 +55,8 @@ def arguments(parser: Parser) -> None:
         "--lengths",
         type=_lengths,
         metavar="N,…",
-        help="tokens in a row: one signature each (litert) or the lengths to verify (default: 128, or any length)",
+        help="row lengths in tokens: litert writes a signature for each, other formats are verified at each "
+        "(default: 128, or any length)",
     )
     files.add_argument(
         "--precision",
@@ -66,12 +67,14 @@ def arguments(parser: Parser) -> None:
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="for int8-static: texts that set the scales, one per line, a tab between those of a pair (default: none)",
+        help="for int8-static: a file of texts that set the scales, one text or tab-separated pair per line "
+        "(default: none)",
     )
     files.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="for a model without a head: the mean of the tokens' states or the pooled first one (default: mean)",
+        help="output of a model without a head: the mean of all tokens' states, or the first token's pooled state "
+        "(default: mean)",
     )
     files.add_argument(
         "--examples",
@@ -84,7 +87,10 @@ def arguments(parser: Parser) -> None:
         "--no-optimize", action="store_true", default=None, help="for litert: do not rewrite the training graph"
     )
     files.add_argument(
-        "--python", type=Path, metavar="FILE", help="for executorch: a Python that has its packages (default: this one)"
+        "--python",
+        type=Path,
+        metavar="FILE",
+        help="for executorch: a Python that has executorch (default: this Python)",
     )
 
 
@@ -92,12 +98,12 @@ def _lengths(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(length) for length in text.split(","))
     except ValueError:
-        raise UserError(f"--lengths={text} is not a list of whole numbers. Write it as in --lengths=32,128.") from None
+        raise UserError(f"--lengths={text} is not a list of whole numbers. Write, say, --lengths=32,128.") from None
 
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise UserError(f"--examples={text} is not a whole number. Write it as in --examples=500.")
+        raise UserError(f"--examples={text} is not a whole number. Write, for example, --examples=500.")
     return int(text)
 
 

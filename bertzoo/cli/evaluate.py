@@ -1,7 +1,7 @@
 """Measure a run on its held-out text, or a fine-tuned model on its task.
 
-MODEL is a pretraining run; a fine-tuning run (its best seed) or RUN/seed-N; a model or Hugging Face directory with a
-head for labels or questions; or a file that `bertzoo convert` wrote, which its own runtime executes.
+MODEL is a pretraining run, a fine-tuning run (its best seed), RUN/seed-N, a model or Hugging Face directory with a head
+for labels or questions, or a file that `bertzoo convert` wrote. Such a file runs in the runtime of its format.
 
 examples:
   bertzoo evaluate runs/demo
@@ -41,12 +41,13 @@ def arguments(parser: Parser) -> None:
         "--hidden_below_unigram",
         type=float,
         metavar="NATS",
-        help="as --below_unigram, for masked tokens that the input hides and no model can copy (default: no check)",
+        help="like --below_unigram, but only over masked tokens that the input hides, which no model can copy "
+        "(default: no check)",
     )
     group = finetuned.flags(parser)
     group.add_argument("--split", choices=("train", "dev", "test"), help="the examples to score (default: dev)")
     group.add_argument(
-        "--input", metavar="FILE", help="score the rows of this file, for a model of the task own (default: --split)"
+        "--input", metavar="FILE", help="a file of rows to score, for a model of the task `own` (default: --split)"
     )
     group.add_argument(
         "--output", metavar="DIR", help="a folder for the answers, in the form of SQuAD's scripts (default: none)"

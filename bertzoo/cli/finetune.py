@@ -59,9 +59,12 @@ def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
 
 
 def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -> None:
-    """Raise UserError, as `main` would, if model or teacher is missing, or the model does not fit task or max_length.
+    """Raise the UserError that `main` would raise for the model and the teacher.
 
-    seen: the models, and combinations of model, task and length, that were checked before; the function adds to it.
+    It is raised if one of them is missing, or the model does not fit the task or max_length.
+
+    seen: models and (model, task, max_length) combinations to skip, because earlier calls checked them; this call adds
+    its own.
     """
     from bertzoo.finetuning.run_dir import model_of
     from bertzoo.finetuning.warm_start import load_starting_model

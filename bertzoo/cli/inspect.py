@@ -46,8 +46,8 @@ def arguments(parser: Parser) -> None:
         "--layers",
         type=_layers,
         metavar="N,…",
-        help="the layers; 6:12 is the student's 6th and the teacher's 12th (default: the 1st, and the 12th or last; "
-        "all with --average)",
+        help="layers to draw; 6:12 is the student's 6th and the teacher's 12th (default: the 1st and the 12th, or the "
+        "last if there are fewer; with --average all)",
     )
     drawing.add_argument("--average", action="store_true", help="draw the mean over heads, layers and rows")
     output.add_argument("--out", required=True, metavar="PNG", type=Path, help="the file to write")
@@ -62,7 +62,7 @@ def _layers(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Draw the attention maps and print how they differ from the teacher's, if there is one."""
+    """Draw the attention maps and, with a teacher, print how the student's maps differ from the teacher's."""
     _check_options(args)
     from bertzoo.runs import inspect
     from bertzoo.runs.report import heatmaps
@@ -98,8 +98,8 @@ def _check_options(args: argparse.Namespace) -> None:
         raise UserError(f"--rows={args.rows} is not a number of rows. Give at least 1.")
     rows = f"--rows={args.rows}" if (args.rows or 1) > 1 else f"{len(args.text or ())} times --text"
     if args.teacher is None and not args.average and max(args.rows or 1, len(args.text or ())) > 1:
-        raise UserError(f"{rows}, but the maps show one row. Give one, or add --teacher or --average.")
+        raise UserError(f"{rows}, but the maps show one row. Give one row, or add --teacher or --average.")
     if args.teacher is None and any(student != teacher for student, teacher in args.layers or ()):
         raise UserError(
-            "--layers has layers of a teacher, but --teacher is missing. Add it, or write layers alone, as in 1,12."
+            "--layers names layers of a teacher, but --teacher is missing. Add it, or name single layers, as in 1,12."
         )

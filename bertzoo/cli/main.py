@@ -76,7 +76,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Resend a signal whose KeyboardInterrupt Python swallowed in a weak reference's callback."""
+    """Send SIGTERM again if Python swallowed its KeyboardInterrupt, as in the callback of a weak reference."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return
@@ -119,7 +119,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _has_devices(error: Exception) -> bool:
-    """Return False if JAX raised `error` because it finds no device; CUDA's is an AssertionError without text."""
+    """Return whether JAX has devices; looks for them only if `error` looks like JAX's error for a missing device.
+
+    If CUDA is missing, this error is an AssertionError without text.
+    """
     bare = isinstance(error, AssertionError) and not str(error) and "JAX_PLATFORMS" in os.environ
     if not (bare or str(error).startswith("Unable to initialize backend")) or "jax" not in sys.modules:
         return True
@@ -200,7 +203,7 @@ def overview() -> str:
 
 
 def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[list[str], list[tuple[str, str]]]:
-    """Divide the words after a verb into those for the verb's parser and (key, value) options of the verb's config."""
+    """Divide the words after a verb into words for the verb's parser and (key, value) options of the verb's config."""
     own: list[str] = []
     overrides: list[tuple[str, str]] = []
     words = iter(argv)

@@ -1,8 +1,8 @@
 """List parameters, FLOPs and memory of every shipped model.
 
 Three columns count parameters: the encoder with its embeddings, the same with the pooler, and all that is pretrained.
-GFLOPs (2 per multiply-add) and activations are for one text of 128 tokens in float32; activations are their peak bytes,
-without fusion. Published figures stand beside the shipped models.
+GFLOPs (2 per multiply-add) and activations are for one text of 128 tokens in float32. The column of activations shows
+their peak memory without operator fusion. Published figures stand beside the shipped models.
 
 examples:
   bertzoo models

@@ -89,7 +89,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 def _rows(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of rows. Write it as in --rows=100")
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of rows. Write, for example, --rows=100")
     return int(text)
 
 
@@ -99,7 +99,7 @@ def _limit(text: str) -> float:
     except ValueError:
         limit = math.nan
     if not 0 <= limit < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a share of 0 or more. Write it as in --limit=0.05")
+        raise argparse.ArgumentTypeError(f"{text} is not a share of 0 or more. Write, for example, --limit=0.05")
     return limit
 
 

@@ -1,10 +1,10 @@
 """Run a whole recipe, such as a paper's, with a command for each stage.
 
-Run the same command again to resume: finished steps are skipped, and one whose config or input has changed is an
-error. Everything is checked before the first step starts. --inputs.NAME=PATH gives the pipeline's inputs,
---COMMAND.KEY=VALUE sets an option of every stage of a command, as in --finetune.seeds=3, and --stages.NAME.KEY=VALUE
-of one stage. RUN/pipeline.md has the result, the time and the command of every step. Exit code 1: a step failed; 3: the
-pipeline was stopped.
+Run the same command again to resume: it skips finished steps, and stops if the config or an input of a finished step
+has changed. Everything is checked before the first step starts. --inputs.NAME=PATH sets an input of the pipeline.
+--COMMAND.KEY=VALUE sets an option in every stage that runs COMMAND, as in --finetune.seeds=3; --stages.NAME.KEY=VALUE
+sets it in one stage. RUN/pipeline.md has the result, the time and the command of every step. Exit code 1: a step
+failed; 3: a signal stopped the pipeline.
 
 examples:
   bertzoo pipeline demo_pipeline --run_dir=runs/demo_pipeline
@@ -41,22 +41,25 @@ def arguments(parser: Parser) -> None:
     parser.group("output").add_argument(
         "--training_dir",
         metavar="DIR|URL",
-        help="the runs of pretrain, transfer and prune, such as a bucket that several machines share (default: in RUN)",
+        help="where to put the runs of pretrain, transfer and prune, such as a bucket that several machines share "
+        "(default: in RUN)",
     )
     steps = parser.group("steps")
-    steps.add_argument("--only", type=parse_names, default=(), metavar="A,B", help="only these stages (default: all)")
-    steps.add_argument("--from_stage", default="", metavar="NAME", help="this stage and later ones (default: all)")
+    steps.add_argument("--only", type=parse_names, default=(), metavar="A,B", help="stages to run (default: all)")
+    steps.add_argument("--from_stage", default="", metavar="NAME", help="the first stage to run (default: the first)")
     steps.add_argument(
         "--tasks",
         type=parse_names,
         default=(),
         metavar="A,B",
-        help="only these tasks and what they need (default: all)",
+        help="tasks to run, with the steps that they need (default: all)",
     )
     steps.add_argument("--list", action="store_true", help="print the commands of all steps and run none")
     steps.add_argument("--plan", action="store_true", help="check everything, print what each step costs, and run none")
     steps.add_argument(
-        "--topology", metavar="SLICE", help="for --plan: chip-hours on a TPU slice such as v5e:16x16 (default: none)"
+        "--topology",
+        metavar="SLICE",
+        help="for --plan: also print chip-hours on this TPU slice, such as v5e:16x16 (default: none)",
     )
     steps.add_argument(
         "--processes",
@@ -69,8 +72,8 @@ def arguments(parser: Parser) -> None:
         type=shlex.split,
         default=(),
         metavar="WORDS",
-        help="words before pretrain, transfer and prune, which start them elsewhere, such as 'launch/local_multi.sh 2' "
-        "(default: none)",
+        help="command that starts pretrain, transfer and prune elsewhere and is put before theirs, such as "
+        "'launch/local_multi.sh 2' (default: none)",
     )
 
 
@@ -90,9 +93,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     if not steps:
         raise UserError(f"--only and --from_stage={args.from_stage} leave no stage. Name others.")
     if args.topology and not args.plan:
-        raise UserError(f"--topology={args.topology} applies only to --plan. Add it.")
+        raise UserError(f"--topology={args.topology} applies only to --plan. Add --plan.")
     if args.list and args.plan:
-        raise UserError("--list and --plan both print and run nothing. Keep one.")
+        raise UserError("--list and --plan exclude each other. Keep one.")
     if args.launch and shutil.which(args.launch[0]) is None:
         raise UserError(f"--launch starts with {args.launch[0]}, which is not a program. Correct its path.")
     if args.list:

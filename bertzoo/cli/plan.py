@@ -1,9 +1,9 @@
 """Estimate memory, time and cost of a run on a TPU slice, without a TPU.
 
-For every stage it prints a device's memory and whether the step fits, collectives, operations, and the minimum time of
-a step; for the whole run, chip-hours, dollars and the size of a checkpoint. With libtpu installed (the extra tpu-plan)
-the TPU compiler compiles the real steps, which takes minutes for each stage the first time. Without it, activations
-are an upper bound.
+For every stage, it prints the memory that a device needs, whether the step fits, its collectives, its FLOPs and its
+minimum time. For the whole run, it prints chip-hours, dollars and the size of a checkpoint. If libtpu (the extra
+tpu-plan) is installed, the TPU compiler compiles the real steps, which takes minutes for each stage the first time.
+Without it, the memory of the activations is an upper bound.
 
 examples:
   bertzoo plan squeezebert --topology=v5litepod-256
@@ -23,7 +23,7 @@ from bertzoo.core.paths import on_disk
 
 
 def config() -> type:
-    """Return Pretrain, whose keys count as options of this command in error messages."""
+    """Return Pretrain, whose keys this command's error messages suggest for a mistyped option."""
     from bertzoo.runs.pretrain_config import Pretrain
 
     return Pretrain
@@ -57,7 +57,7 @@ def _price(text: str) -> float:
         price = math.nan
     if 0 <= price < math.inf:
         return price
-    raise UserError(f"--price={text} is not a number of dollars for a chip-hour. Write it as in --price=1.20.")
+    raise UserError(f"--price={text} is not a number of dollars for a chip-hour. Write, for example, --price=1.20.")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -4,8 +4,8 @@ Run the same command again to resume. RUN receives the resolved config, the toke
 metrics.jsonl. SIGTERM, Ctrl-C or a closed terminal saves a checkpoint and exits with code 3.
 
 --from continues the training of another model, on other text or with another objective: the run starts from its
-embedding, encoder, tokenizer and the heads that the objective shares. [model] must describe that model; a config
-without [model] takes the model's own.
+embedding, encoder, tokenizer and the heads that the objective shares. [model] must describe that model; if the config
+has no [model], the run uses that model's.
 
 examples:
   bertzoo pretrain demo --run_dir=runs/demo

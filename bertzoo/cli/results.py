@@ -39,7 +39,7 @@ def arguments(parser: Parser) -> None:
         "--table",
         choices=names,
         metavar="TABLE",
-        help=f"{', '.join(names)} (default: the first of these with a column for a run)",
+        help=f"{', '.join(names)} (default: the first table with a column for a run)",
     )
     formats = output.add_mutually_exclusive_group()
     for name, text in (("latex", "a LaTeX tabular"), ("csv", "one line per number"), ("json", "one JSON document")):

@@ -1,7 +1,7 @@
 """Write the zip for GLUE's leaderboard from fine-tuned models.
 
 RUN is a fine-tuning run (its best seed), RUN/seed-N or a model directory, one for each task. MNLI's model predicts
-both of its test sets and the diagnostic one.
+MNLI's two test sets and the diagnostic set.
 
 examples:
   bertzoo submission glue.zip runs/glue/*
@@ -35,14 +35,14 @@ def arguments(parser: Parser) -> None:
         help="WNLI's labels: the majority, as in papers, or predicted",
     )
     prediction.add_argument(
-        "--batch_size", type=_size, default=0, metavar="B", help="rows per batch (default: the run's own)"
+        "--batch_size", type=_size, default=0, metavar="B", help="rows per batch (default: the run's batch size)"
     )
 
 
 def _size(text: str) -> int:
     if text.isdecimal() and int(text):
         return int(text)
-    raise UserError(f"--batch_size={text} is not a whole number of 1 or more. Write it as in --batch_size=64.")
+    raise UserError(f"--batch_size={text} is not a whole number of 1 or more. Write, for example, --batch_size=64.")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

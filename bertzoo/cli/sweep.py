@@ -1,9 +1,9 @@
 """Fine-tune over a grid of settings, one process per device.
 
-Run the same command again to resume: finished points are skipped. CONFIG's [grid] lists values for options of `bertzoo
-finetune`; [tasks.NAME] changes them for one task. Other options apply to every point, --tasks.NAME.KEY=VALUE to one
-task, and {task} in a value stands for the task's name. RUN/sweep.csv has a line for every point. Exit code 1: a point
-failed; 3: the sweep was stopped.
+Run the same command again to resume: it skips finished points. A point is one combination of settings: CONFIG's [grid]
+lists values for options of `bertzoo finetune`, and [tasks.NAME] changes them for one task. --KEY=VALUE sets an option
+of every point, --tasks.NAME.KEY=VALUE of one task's points; {task} in a value stands for the task's name. RUN/sweep.csv
+has a line for every point. Exit code 1: a point failed; 3: a signal stopped the sweep.
 
 examples:
   bertzoo sweep squeezebert --tasks=rte,mrpc --data_dir=glue --from=runs/mnli --teacher='runs/teacher/{task}' \
@@ -42,11 +42,9 @@ def arguments(parser: Parser) -> None:
         type=partial(parse_count, "--random"),
         default=0,
         metavar="N",
-        help="N random points per task (default: all)",
+        help="number of points per task, drawn at random from the grid (default: all)",
     )
-    points.add_argument(
-        "--random_seed", type=int, default=0, metavar="S", help="seed of the draw of --random; --seed is the training's"
-    )
+    points.add_argument("--random_seed", type=int, default=0, metavar="S", help="seed with which --random draws points")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -1,9 +1,9 @@
-"""Turn text into a tokenised corpus, which --data.source then names.
+"""Turn text into a tokenised corpus, to use as --data.source.
 
 SRC is a comma-separated list of files, directories or globs, on this machine or at gs://, s3:// or another URL of
-fsspec. Files are text with blank lines between documents, .jsonl (both plain, .gz, .xz or .zst) or .parquet. SRC can
-also be tfds:NAME/CONFIG; embedded:python, the prose of this Python installation; or mixture, for the [[data.mixture]]
-tables of a config.
+fsspec. A file is text with blank lines between documents, .jsonl or .parquet; text and .jsonl files may end in .gz, .xz
+or .zst. Other sources are tfds:NAME/CONFIG, embedded:python (prose of this Python installation) and mixture (the
+[[data.mixture]] tables of a config).
 
 examples:
   bertzoo tokenize 'text/*.txt.xz' corpus --data.tokenizer.vocab_size=30522
@@ -47,7 +47,7 @@ def arguments(parser: Parser) -> None:
         help="a pretraining config whose [data] applies; repeatable (default: none)",
     )
     parser.group("output").add_argument(
-        "destination", metavar="DST", type=_destination, help="a new or unfinished directory of this corpus, or a URL"
+        "destination", metavar="DST", type=_destination, help="the directory or URL of the corpus, new or unfinished"
     )
     json_option(parser, "print the counts as one JSON document")
     workers_option(parser)

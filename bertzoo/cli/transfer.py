@@ -43,7 +43,7 @@ def arguments(parser: Parser) -> None:
         "--stages",
         type=_range,
         metavar="A-B",
-        help="train only stages A to B, counted from 1; later stages continue the run (default: all)",
+        help="train only stages A to B, counted from 1; run again with later stages to continue (default: all)",
     )
 
 
@@ -51,7 +51,7 @@ def _range(text: str) -> tuple[int, int]:
     ends = re.fullmatch(r"(\d+)-(\d+)", text)
     if ends and 1 <= int(ends[1]) <= int(ends[2]):
         return int(ends[1]), int(ends[2])
-    raise UserError(f"--stages={text} is not a range of stages. Write it as in --stages=1-3.")
+    raise UserError(f"--stages={text} is not a range of stages. Write, for example, --stages=1-3.")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -38,7 +38,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
             )
         if name in fixed and value != fixed[name]:
             raise UserError(
-                f"{origin}: {name} = {value!r} is not supported, only {fixed[name]!r} is. Use a model that has it."
+                f"{origin}: {name} = {value!r} is not supported. Use a model with {name} = {fixed[name]!r}."
             )
     fields: dict[str, Any] = {}
     for attribute in family.attributes:
@@ -47,8 +47,8 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
             if not isinstance(value, str) or value not in attribute.values:
                 names = ", ".join(attribute.values)
                 raise UserError(
-                    f"{origin}: {attribute.theirs} = {value!r} is not supported, only {names} are. Use a model with "
-                    "one of these."
+                    f"{origin}: {attribute.theirs} = {value!r} is not supported. Use a model with one of these values: "
+                    f"{names}."
                 )
             value = attribute.values[value]
         elif isinstance(value, list | tuple):  # a model config has lists for layers that differ
@@ -60,7 +60,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
             first = next(a.theirs for a in family.attributes if a.ours == attribute.ours)
             raise UserError(
                 f"{origin}: {attribute.theirs} = {value!r} differs from {first} = {fields[attribute.ours]!r}, but "
-                "bertzoo has one value for both. Use a model where they agree."
+                "bertzoo has one value for both. Use a model in which they agree."
             )
     try:
         return loader.from_dict(family.config, fields | family.read_more(attributes))
@@ -78,9 +78,10 @@ def _in_their_words(origin: str, error: ConfigError, names: Iterable[tuple[str, 
 def check_counts(
     family: Family, model: Any, attributes: Mapping[str, Any], tensors: Sequence[int], origin: str, file: str
 ) -> None:
-    """Raise UserError if a size in the config is larger than the tensors of `file` allow, before a model is built.
+    """Raise UserError if a size in the config is larger than the tensors of `file` allow.
 
-    tensors: number of values of each tensor.
+    It prevents building a huge model for a damaged config. tensors: number of values of each tensor. origin:
+    config.json's path in messages.
     """
     numbers = sum(tensors)
     theirs = {a.ours: a.theirs for a in reversed(family.attributes)}
@@ -94,13 +95,13 @@ def check_counts(
         if isinstance(size, int) and size > most:
             raise UserError(
                 f"{origin}: {theirs.get(name, name)} = {size} is too large for {file}, which holds {len(tensors)} "
-                f"tensors of together {numbers:,} numbers. The file is damaged or belongs to another config: "
+                f"tensors with {numbers:,} numbers in total. The file is damaged or belongs to another config: "
                 "download both again."
             )
 
 
 def _shares_layers(family: Family, model: Any) -> bool:
-    """Return whether layers share their tensors, so that one more layer adds no tensors."""
+    """Return whether the layers of a model share their tensors; another layer then adds no tensors."""
     one, two = (len([*family.rules(dataclasses.replace(model, layers=layers))]) for layers in (1, 2))
     return one == two
 
@@ -203,13 +204,13 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
         if value != theirs:
             if field.name == "mask_padding":
                 raise UserError(
-                    f"Hugging Face's {layout.architecture} sees padding, but mask_padding = true. Add --leak_padding "
-                    "to accept the difference, or use --to=pytorch for a PyTorch module without it."
+                    f"Hugging Face's {layout.architecture} reads padding, but this model has mask_padding = true. Add "
+                    "--leak_padding to accept the difference, or use --to=pytorch, which writes an equal PyTorch model."
                 )
             check_expressible(layout.architecture, f"it has {field.name} = {theirs}, not {value}")
     if reason := _unsupported_head(family, layout.dropout, model, head):
         raise UserError(
-            f"Hugging Face's {layout.architecture} cannot have this head: {reason}. Use --to=pytorch, which can."
+            f"Hugging Face's {layout.architecture} cannot have this head: {reason}. Use --to=pytorch instead."
         )
     if layout.dropout is not None and layout.dropout in family.dropouts:
         # A default of None means the model's own rate.
@@ -226,7 +227,7 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
 def check_expressible(architecture: str, reason: str | None) -> None:
     """Raise Inexpressible if there is a `reason` why Hugging Face's class `architecture` cannot represent our model."""
     if reason:
-        raise Inexpressible(f"Hugging Face's {architecture} cannot be this model: {reason}")
+        raise Inexpressible(f"Hugging Face's {architecture} cannot represent this model: {reason}")
 
 
 def _unsupported_head(family: Family, dropout: str | None, model: Any, head: Any) -> str | None:

@@ -26,7 +26,7 @@ def _masked(model: DistilBert) -> Iterable[TensorRule]:
 
 
 def _unsupported(model: DistilBert, key: str) -> str | None:
-    """Return why Hugging Face's DistilBERT cannot represent `model`: norm_epsilon is not 1e-12; None if it can."""
+    """Return a reason if `model.norm_epsilon` is not 1e-12, the only value of Hugging Face's DistilBERT; else None."""
     return (
         None
         if model.norm_epsilon == 1e-12

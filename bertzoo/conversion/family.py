@@ -75,7 +75,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """How Hugging Face stores a head. architecture: name of its class; rules: of the head's tensors.
+    """How Hugging Face stores a head. architecture: name of its class. rules: returns the head's tensor rules.
 
     dropout: config attribute of the head's dropout rate, if any. needs_pooler: whether the class always has a pooler.
     """
@@ -90,14 +90,16 @@ class HeadLayout:
 class Family:
     """How Hugging Face stores an architecture, whose model config class is `config`.
 
-    prefix: of the backbone's tensor names in a model with a head. rules: of the backbone without the pooler.
-    pooler: name of its tensors, if any. tied: a tensor -> the tensor that it repeats. heads: by head config kind, or by
-    "masked_sentence" for a masked head with a sentence head. hidden: the activation of the sequence classification
-    head's hidden layer, or "none". input_dropout: whether that layer has dropout before it. fixed: attributes with one
-    possible value. sentence: the sentence head's objective. ignored: attributes that do not change the model. dropouts:
-    the defaults of attributes that hold a head's dropout.
-    unsupported: returns why Hugging Face's class would compute a model and head (key) differently, or None.
-    read_more: computes fields that depend on several attributes (named in `more`); write_more: the inverse.
+    prefix: first part of the backbone's tensor names in a model with a head. rules: returns the tensor rules of the
+    backbone without the pooler. pooler: name of the pooler's tensors, if any. tied: name of a tensor -> name of the
+    tensor that it repeats. heads: by kind of head config; "masked_sentence" is a masked head with a sentence head.
+
+    hidden: returns the activation of the hidden layer in the sequence classification head, or "none". input_dropout:
+    whether dropout precedes this layer. sentence: the sentence head's objective. dropouts: defaults of the attributes
+    that hold a head's dropout rate. fixed: attributes with one supported value. ignored: attributes without effect on
+    the model. more: names of attributes that only together determine a field; read_more computes these fields, and
+    write_more is its inverse. unsupported: (model, head key) -> the reason why Hugging Face's class would compute other
+    outputs, or None.
     """
 
     model_type: str
@@ -123,7 +125,7 @@ class Family:
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
     """Return BERT's config attributes, which most architectures share.
 
-    defaults: by attribute, transformers' defaults that differ from BERT's, and those of attributes that BERT lacks.
+    defaults: transformers' defaults by attribute, for attributes that differ from BERT's or that BERT lacks.
     """
     table = (
         Attribute("vocab_size", "vocab_size", 30522),

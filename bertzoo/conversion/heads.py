@@ -1,4 +1,4 @@
-"""Drop all heads of a model but one, or all; or let its convolutions read padding, as Hugging Face's do."""
+"""Reduce a model to one head or none, and let its convolutions read padding, as Hugging Face's do."""
 
 from dataclasses import replace
 

@@ -70,7 +70,7 @@ def read_huggingface(directory: Path) -> Pretrained:
 
 
 def _check_header(family: Family, model: Any, config: Mapping[str, Any], weights: Path, path: Path) -> None:
-    """Raise UserError if a file's header names far fewer or more values than the model has, before they are read."""
+    """Raise UserError if a file's header lists far fewer or more values than the model has; reads only the header."""
     sizes = [math.prod(shape) for shape in tensors.tensor_shapes(weights).values()]
     attributes.check_counts(family, model, config, sizes, str(path), weights.name)
     # Heads and unused tensors of known checkpoints are smaller than the model itself.

@@ -11,14 +11,15 @@ Sizes = Mapping[str, int]
 
 
 def groups(axes: str) -> list[list[str]]:
-    """Return the axes of every dimension: "(H K) D" -> [["H", "K"], ["D"]]; a 1 is a dimension without an axis."""
+    """Return the axes of every dimension: "(H K) D" -> [["H", "K"], ["D"]]; "1" is a dimension without axes."""
     return [[axis for axis in part.strip("()").split() if axis != "1"] for part in re.findall(r"\([^()]*\)|\S+", axes)]
 
 
 def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
-    """Return the size of each axis of an array with `axes` and `shape`; `known` may lack one size per dimension.
+    """Return the size of each axis of an array with `axes` and `shape`.
 
-    Raises ValueError if the axes do not describe such an array, which means that the tensor rule is wrong.
+    known: sizes of axes; one axis of each dimension may be missing. Raises ValueError if the axes do not describe an
+    array of this shape, which means that the tensor rule is wrong.
     """
     parts, sizes = groups(axes), dict(known)
     for part, size in zip(parts, shape, strict=False):

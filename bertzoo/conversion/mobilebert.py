@@ -61,7 +61,7 @@ def _read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {"mask_padding": False}
     flags = {name: attributes.get(name, default) for name, default in _FLAGS.items()}
     if wrong := next((name for name, value in flags.items() if not isinstance(value, bool)), None):
-        raise ConfigError(f"{wrong} = {flags[wrong]!r} is neither true nor false. Use one of them.")
+        raise ConfigError(f"{wrong} = {flags[wrong]!r} is neither true nor false. Use true or false.")
     narrow, shared, whole = flags.values()
     if not narrow:
         return fields | {"bottleneck_size": "none", "attention_input": "stream"}

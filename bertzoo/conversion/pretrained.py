@@ -69,7 +69,7 @@ def source_number(source: Mapping[str, Any], name: str, default: float) -> float
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:
-    """Raise UserError unless the word table's `rows` are the vocabulary's size, possibly rounded up as in `fits`.
+    """Raise UserError unless the number of `rows` of the word table `fits` the size of the vocabulary.
 
     Tables are widened to a multiple of 8 to 128 for the hardware (SqueezeBERT: 30528 rows for 30522 entries).
     """

@@ -1,4 +1,4 @@
-"""Rules that pair our parameters with another project's tensors, and conversion in both directions by such rules."""
+"""Rules that pair our parameters with another project's tensors, and functions that convert by them."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -16,7 +16,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 class TensorRule(NamedTuple):
     """Pairs a tensor's path and axes in bertzoo with its name and axes in another project.
 
-    Axes are written as in layout.py. sizes: of axes that cannot be inferred from the shape in bertzoo.
+    Axes are written as in layout.py. sizes: sizes of axes that cannot be inferred from the shape in bertzoo.
     """
 
     ours: str
@@ -53,9 +53,10 @@ def norm(ours: str, theirs: str) -> Iterator[TensorRule]:
 
 
 def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shapes: Shapes, origin: str) -> Tensors:
-    """Return our parameters, of `shapes` by path, from another project's tensors; `origin`: their file in messages.
+    """Return our parameters by path, converted from another project's tensors.
 
-    Raises UserError naming a tensor that is missing, has no rule, or has a wrong shape or type.
+    shapes: shapes of our parameters by path. origin: file of the tensors in messages. Raises UserError naming a tensor
+    that is missing, has no rule, or has a wrong shape or type.
     """
     rules = _complete(rules, shapes, f"the config in {origin}")
     names = [rule.theirs for rule in rules]
@@ -96,7 +97,7 @@ def _complete(rules: Iterable[TensorRule], shapes: Shapes, origin: str) -> list[
             raise ValueError(f"there are two rules for the {side} {twice[0]}")
     paths = {rule.ours for rule in rules}
     _check_known(shapes, paths, f"{origin} makes a model with the parameter", "which Hugging Face's model lacks")
-    _check_known(sorted(paths), shapes, f"{origin} makes a model without the parameter", "needed at Hugging Face")
+    _check_known(sorted(paths), shapes, f"{origin} makes a model without the parameter", "which Hugging Face needs")
     return rules
 
 

@@ -1,6 +1,6 @@
 """Read TensorFlow 1 checkpoints of BERT, MobileBERT, ELECTRA and ConvBERT.
 
-The tensor rules are those for Hugging Face, with names and axes changed to TensorFlow's.
+It uses the tensor rules for Hugging Face, with names and axes changed to TensorFlow's.
 """
 
 import re
@@ -70,9 +70,9 @@ _SIZES: Mapping[str, Any] = {a.theirs: a.default for a in BERT.attributes if a.t
 
 
 def _dialect(family: Family, gelu: str, **changes: Any) -> Family:
-    """Return `family`, changed for the original TensorFlow code: MobileBERT may have LayerNorm.
+    """Return `family` with the attributes of the original TensorFlow code, whose MobileBERT may have LayerNorm.
 
-    gelu: the activation called "gelu" there. changes: more fields of Family to replace.
+    gelu: our name of the activation that this code calls "gelu". changes: more fields of Family to replace.
     """
     values = {
         "hidden_act": {"gelu": gelu, "relu": "relu"},
@@ -92,9 +92,10 @@ FAMILIES = {
 
 
 def find_checkpoint(path: Path) -> Path | None:
-    """Return the prefix of a checkpoint's files: `path` itself, the only or latest one in directory `path`, or None.
+    """Return the prefix of a checkpoint's files: `path` itself, or the only or latest checkpoint in directory `path`.
 
-    Raises UserError if the directory holds several, and its file `checkpoint` does not name the latest.
+    Returns None if there is no checkpoint. Raises UserError if the directory holds several, and its file `checkpoint`
+    does not name the latest.
     """
     if Path(f"{path}{variables.INDEX}").is_file():
         return path
@@ -214,7 +215,7 @@ def _read_electra(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) 
 def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str, Any]:
     """Infer the attributes of the encoder under `scope` from its variables' shapes, since releases have no config.
 
-    ELECTRA's shapes do not show the number of heads, so a head gets 64 channels, as in its code. ConvBERT's shapes do.
+    ConvBERT's shapes show the number of attention heads. ELECTRA's do not, so a head gets 64 channels, as in its code.
     """
 
     def shape(name: str, rank: int) -> tuple[int, ...]:
@@ -261,7 +262,8 @@ def _build(
 ) -> Pretrained:
     """Return the encoder under `scope` in the variables `arrays`, with its head.
 
-    kind: key in FAMILIES; key: of the head in `Family.heads`; origin: source of `config` in messages.
+    kind: key in FAMILIES. config: attributes of the model. key: the head's key in `Family.heads`. origin: source of
+    `config` in messages.
     """
     family, directory = FAMILIES[kind], prefix.parent
     model = attributes.read_model_config(family, config, origin)
@@ -275,9 +277,9 @@ def _build(
 
 
 def _read_tokenizer(path: Path) -> Tokenizer | None:
-    """Return the tokenizer of the vocabulary file `path`, or None without the file.
+    """Return the tokenizer of the vocabulary file `path`, or None if there is no such file.
 
-    It lower-cases unless over 1 % of the words have upper case.
+    The tokenizer lower-cases text unless more than 1 % of the vocabulary's entries contain upper-case letters.
     """
     if not path.is_file():
         return None

@@ -101,7 +101,7 @@ def _read_shards(index: Path) -> Tensors:
 
 
 def check_finite(tensors: Tensors, path: Path) -> Tensors:
-    """Return the tensors unchanged; raises UserError naming one with NaN or infinity."""
+    """Return the tensors unchanged; raises UserError naming the first tensor with NaN or infinity."""
     for name, array in tensors.items():
         if not np.isfinite(array).all():
             raise UserError(

@@ -84,7 +84,7 @@ def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
 
 
 def read_options(directory: Path, kind: str) -> dict[str, Any]:
-    """Return the supported options of tokenizer_config.json, and tokenizer_class; `kind` is a key of DEFAULTS.
+    """Return tokenizer_class and the supported options of tokenizer_config.json. kind: key of DEFAULTS.
 
     Raises UserError naming a setting that is unknown or not supported.
     """
@@ -98,14 +98,14 @@ def read_options(directory: Path, kind: str) -> dict[str, Any]:
             if not any(value is ours or value == ours for ours in _FIXED[kind][setting]):
                 ours = _FIXED[kind][setting][0]
                 raise UserError(
-                    f"{path}: {setting} = {value!r} is not supported, only {ours!r} is. Use a tokenizer that has it."
+                    f"{path}: {setting} = {value!r} is not supported. Use a tokenizer with {setting} = {ours!r}."
                 )
         elif setting not in known:
             raise UserError(f"{path}: the setting {setting} = {value!r} is unknown. Use a tokenizer without it.")
         if setting in DEFAULTS[kind] and not (
             isinstance(value, bool) or (value is None and setting == "strip_accents")
         ):
-            raise UserError(f"{path}: {setting} = {value!r} is neither true nor false. Use one of them.")
+            raise UserError(f"{path}: {setting} = {value!r} is neither true nor false. Use true or false.")
     return {setting: options[setting] for setting in (*DEFAULTS[kind], "tokenizer_class") if setting in options}
 
 
@@ -117,7 +117,9 @@ def check_class(name: Any, kind: str | None, path: Path) -> None:
     known = CLASSES[kind] if kind else {*CLASSES["wordpiece"], *CLASSES["sentencepiece"]}
     if name is not None and (not isinstance(name, str) or name not in known):
         place = f"for a {kind} vocabulary" if kind else "here"
-        raise UserError(f"{path}: tokenizer_class = {name!r} is not supported {place}")
+        raise UserError(
+            f"{path}: tokenizer_class = {name!r} is not supported {place}. Use one of {', '.join(sorted(known))}."
+        )
 
 
 def check_foreign(directory: Path) -> None:
@@ -130,10 +132,10 @@ def check_foreign(directory: Path) -> None:
 
 
 def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], entire: Path) -> None:
-    """Raise UserError if a file beside the vocabulary adds tokens or names special tokens unlike the tokenizer's.
+    """Raise UserError if a file beside the vocabulary adds tokens, or names special tokens that `tokenizer` lacks.
 
-    whole, entire: contents and path of tokenizer.json. transformers finds added tokens in the raw text, before it is
-    split, which our tokenizers cannot do.
+    whole, entire: contents and path of tokenizer.json. Added tokens are rejected because transformers finds them in the
+    raw text, before it splits the text, and our tokenizers cannot.
     """
     special = {token: getattr(tokenizer.specials, token) for token in _TOKENS}
     names = {f"{token}_token": tokenizer.token(index) for token, index in special.items()}
@@ -144,7 +146,7 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
             if setting in _NO_MORE and value not in _NONE and not set(_contents(value)) <= set(names.values()):
                 raise UserError(f"{path}: {setting} must be empty, not {value!r}. Use a tokenizer without it.")
             if ours is not None and value is not None and content != ours:
-                raise UserError(f"{path}: {setting} must be {ours!r}, not {content!r}. Use a tokenizer that has it.")
+                raise UserError(f"{path}: {setting} must be {ours!r}, not {content!r}. Use another tokenizer.")
             if path.name == SPECIALS and ours is None and setting not in _NO_MORE:
                 raise UserError(f"{path}: the setting {setting} = {value!r} is unknown. Use a tokenizer without it.")
     ids = {tokenizer.token(index): index for index in special.values()}

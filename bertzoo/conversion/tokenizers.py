@@ -39,7 +39,9 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
     tokenizer_options.check_foreign(directory)
     pieces, plain, path = directory / PIECES, directory / VOCABULARY, directory / WHOLE
     if pieces.is_file() and plain.is_file():
-        raise UserError(f"{directory} holds both {PIECES} and {VOCABULARY}. Remove the one that is not its vocabulary.")
+        raise UserError(
+            f"{directory} holds both {PIECES} and {VOCABULARY}. Remove the file that the model does not use."
+        )
     whole = tokenizer_options.read_table(path, _WHOLE)
     if pieces.is_file():
         tokenizer = _read_sentencepiece(directory, whole)
@@ -78,9 +80,7 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     }
     for name, (value, ours) in supported.items():
         if value != ours:
-            raise UserError(
-                f"{path}: {name} = {value!r} is not supported, only {ours!r} is. Use a tokenizer that has it."
-            )
+            raise UserError(f"{path}: {name} = {value!r} is not supported. Use a tokenizer with {name} = {ours!r}.")
     numbers = _fitting(whole, _WORDPIECE, path)["model"]["vocab"]
     entries = sorted(numbers, key=numbers.__getitem__)
     if [numbers[entry] for entry in entries] != list(range(len(entries))):
@@ -109,7 +109,7 @@ def _fitting(part: dict[str, Any], pattern: Any, path: Path) -> dict[str, Any]:
 def _check_same_entries(plain: list[str], entries: list[str], path: Path) -> None:
     if len(plain) != len(entries):
         raise UserError(
-            f"{path} has {len(plain):,} entries, but {WHOLE} has {len(entries):,}. Remove the one that is not the "
+            f"{path} has {len(plain):,} entries, but {WHOLE} has {len(entries):,}. Remove the file that is not the "
             "model's."
         )
     for index, (first, second) in enumerate(zip(plain, entries, strict=True)):

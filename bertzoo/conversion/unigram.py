@@ -69,7 +69,7 @@ def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | 
 def _pieces(processor: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
     """Return pieces and scores as in the tokenizer.json of ALBERT's releases.
 
-    A score is lower by 100 if ALBERT's code cuts the piece in two, so that `tokenizers` prefers the two parts.
+    If ALBERT's code cuts a piece in two, its score is lower by 100, which makes `tokenizers` prefer the two parts.
     """
     pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
     return [(piece, score - 100 * ends_in_number_and_comma(piece)) for piece, score in pieces]

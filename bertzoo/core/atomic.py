@@ -30,8 +30,8 @@ def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
     """Yield a temporary path; the file there is renamed to `path` at the end, or removed after an error.
 
     An existing file at `path` stays readable until the end. shared: whether other processes may write `path` at the
-    same time; the temporary name is then unique. Otherwise, the next write overwrites what a killed write left. An
-    OSError without a file name gets `path` as its name.
+    same time; the temporary name is then unique. If False, the next write replaces the temporary file of a killed
+    write. An OSError that names no file is raised with the name `path`.
     """
     temporary = path.with_name(path.name + (f".{uuid.uuid4().hex[:8]}.tmp" if shared else ".tmp"))
     try:
@@ -53,18 +53,21 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any, indent: int = 1, shared: bool = False) -> None:
-    """Write `value` as a JSON file that appears complete or not at all; shared: as in `replacing`."""
+    """Write `value` as a JSON file that appears complete or not at all.
+
+    indent: spaces per level. shared: whether other processes may write `path` at the same time.
+    """
     with replacing(path, shared) as temporary:
         temporary.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
 
 
 def check_new_directory(destination: Path) -> None:
-    """Raise UserError unless `destination` can be created as a new directory; creates nothing that stays."""
+    """Raise UserError unless `destination` can be created as a new directory; leaves the disk unchanged."""
     _undo(_begin(destination, _new_directory))
 
 
 def check_new_file(destination: Path, *companions: str) -> None:
-    """Raise UserError unless the file `destination`, and `companions` beside it, can be newly created."""
+    """Raise UserError unless the file `destination` and its `companions` beside it are new and can be created."""
     _undo(_begin(destination, lambda path: _new_file(path, companions)))
 
 
@@ -72,9 +75,9 @@ def check_new_file(destination: Path, *companions: str) -> None:
 def new_files(destination: Path, *companions: str) -> Iterator[Path]:
     """Yield a temporary directory; its files move beside `destination` at the end, or are deleted after an error.
 
-    In it, the caller writes a file with the name of `destination`, and any files or directories of `companions`. These
-    move first, so that `destination` exists only when everything does. If the process is killed between two moves, the
-    next call in the same directory removes what moved.
+    The caller writes a file with the name of `destination` into it, and optionally the files or directories named in
+    `companions`. The companions move first: once `destination` exists, the output is complete. If the process is killed
+    between two moves, the next call for the same parent directory deletes the moved companions.
 
     Raises UserError if a name is taken or the directory cannot be created, WriteError if writing fails.
     """
@@ -100,8 +103,9 @@ def new_files(destination: Path, *companions: str) -> Iterator[Path]:
 def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
     """Yield a temporary directory, which is renamed to `destination` at the end, or removed after an error.
 
-    repeat: `destination` may exist if it has equal files; the temporary directory is then removed. Raises UserError
-    if `destination` is taken or cannot be created, WriteError if writing fails.
+    repeat: accept an existing `destination` whose files are equal, and discard the temporary directory.
+
+    Raises UserError if `destination` is taken or cannot be created, WriteError if writing fails.
     """
     place = _begin(destination, _resolved if repeat else _new_directory)
     try:
@@ -145,7 +149,11 @@ def _finish(temporary: Path) -> None:
 
 
 class _Place(NamedTuple):
-    """A temporary directory, the descriptor of its lock, the resolved destination, and newly created parents of it."""
+    """A write in progress.
+
+    temporary: directory that receives the files. lock: descriptor of its lock. resolved: absolute destination. created:
+    parents of the destination that the write created.
+    """
 
     temporary: Path
     lock: int
@@ -215,7 +223,7 @@ def _resolved(destination: Path) -> Path:
 
 
 def _lock(directory: Path) -> int | None:
-    """Lock a directory and return the lock's descriptor, or None if the directory is missing or locked by a process."""
+    """Lock a directory and return the lock's descriptor, or None if the directory is missing or already locked."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -241,7 +249,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _clear(temporary: Path, folder: Path) -> None:
-    """Remove a temporary directory and, unless all of its files have moved to `folder`, those already moved there."""
+    """Remove a temporary directory; if only some of its files have moved to `folder`, remove the moved files, too."""
     names = []
     with suppress(FileNotFoundError, DocumentError):
         names = read_json(temporary / _MOVING, [str])
@@ -255,7 +263,10 @@ def _clear(temporary: Path, folder: Path) -> None:
 
 
 def _undo(place: _Place, done: bool = False) -> None:
-    """Remove a write's temporary directory; unless `done`, also remove files moved out of it, and created parents."""
+    """Remove a write's temporary directory and the files of an incomplete move.
+
+    done: whether the write succeeded; if not, empty parents that the write created are removed, too.
+    """
     _clear(place.temporary, place.resolved.parent)
     with suppress(OSError):
         os.close(place.lock)

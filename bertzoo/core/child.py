@@ -59,9 +59,10 @@ def start_python(
 
 
 def start_program(words: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen:
-    """Start another program than Python, as `start_python` does; on Linux it gets SIGTERM when this process is gone.
+    """Start a program other than Python; on Linux, it receives SIGTERM when this process ends.
 
-    words: the program and its arguments; environment: variables to add. SIGTERM and SIGINT are passed on to it.
+    words: the program and its arguments. environment, options: as in `start_python`. The returned process is a Python
+    process that forwards SIGTERM and SIGINT to the program and exits with its code.
     """
     return start_python(["-c", _GUARD, *words], environment=environment, **options)
 
@@ -75,7 +76,7 @@ def _absolute_paths() -> str:
 
 @contextmanager
 def isolated_spawning() -> Iterator[None]:
-    """Make multiprocessing spawn processes, in this context, that import nothing from the current directory."""
+    """In this context, processes that multiprocessing spawns import nothing from the current directory."""
     usual = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
     os.environ |= {"PYTHONPATH": _absolute_paths(), "PYTHONSAFEPATH": "1"}
     try:
@@ -106,7 +107,10 @@ def _end_after(pipe: int) -> None:
 
 
 def main(pipe: str, *words: str) -> None:
-    """Run the program that `words` name, as `python WORDS` does: -m MODULE, -c CODE or SCRIPT."""
+    """Run `words` as `python WORDS` does: -m MODULE, -c CODE or SCRIPT, each with arguments.
+
+    pipe: number of the descriptor that `end_with` watches.
+    """
     end_with(int(pipe))
     sys.path.append(_HOME)
     first, *rest = words

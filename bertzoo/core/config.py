@@ -32,9 +32,9 @@ def load(
 ) -> T:
     """Load a config from files (paths or names of shipped configs; later files win) and options.
 
-    overrides: pairs such as `("stages.*.steps", "10")`. missing: functions that return the configs of top-level
-    tables, by table name, for tables that no file has. From a file whose tables are exactly those in `cls.EXTRACTS`, if
-    any, only fields of `cls` are loaded. Raises ConfigError naming the file or the option, and the key.
+    overrides: pairs such as `("stages.*.steps", "10")`. missing: by name of a top-level table, a function that returns
+    the table's config; it is called only if no file has the table. If the tables of a file are exactly those in
+    `cls.EXTRACTS`, tables that `cls` lacks are ignored. Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
     extracts: list[Path] = []
@@ -52,14 +52,14 @@ def load(
         path = extracts[0]
         raise ConfigError(
             f"{path} holds a model, but no recipe to train it. Put a config before it, as in `bertzoo config demo "
-            f"{path}`; `bertzoo benchmark` takes its directory, {path.parent}."
+            f"{path}`. For `bertzoo benchmark`, pass its directory, {path.parent}."
         )
     table |= {key: plain(default()) for key, default in (missing or {}).items() if key not in table}
     return _overridden(cls, table, overrides, files)
 
 
 def changed(config: T, overrides: Iterable[tuple[str, str]]) -> T:
-    """Return the config with `overrides` applied as in `load`; raises ConfigError naming the option and the key."""
+    """Return the config with `overrides` applied as in `load`; raises ConfigError naming option and key."""
     return _overridden(type(config), plain(config), overrides)
 
 
@@ -127,7 +127,7 @@ def check_fields(function: str, cls: type, options: Mapping[str, Any]) -> None:
 
 
 def reject(run: str, changed: Sequence[str]) -> None:
-    """Raise ConfigError if `changed` lists differences from the config of the run in the directory `run`."""
+    """Raise ConfigError if `changed`, the lines of `difference` from the config of the run `run`, is not empty."""
     if changed:
         raise ConfigError(
             f"{run} holds a run with another config: {'; '.join(changed)}. Restore these values or use a different "
@@ -211,8 +211,8 @@ def _indices(key: str, size: int, path: str) -> Iterable[int]:
         return range(size)
     if key.isdecimal() and int(key) < size:
         return [int(key)]
-    numbered = f"numbered 0 to {size - 1}, * stands for all" if size else "an empty list"
-    raise ConfigError(f"{path}.{key} does not exist. The {path} are {numbered}.")
+    numbered = f"a list, numbered 0 to {size - 1}, and * stands for every item" if size else "an empty list"
+    raise ConfigError(f"{path}.{key} does not exist: {path} is {numbered}.")
 
 
 def _parse(tp: Any, text: str) -> Any:

@@ -1,9 +1,14 @@
 """Read JSON and TOML: any invalid text, even a hostile one, raises DocumentError.
 
-A pattern gives the types that a document must have. It is a type, a union of types or a Literal, where `object` allows
-anything; `[pattern]` for a list; a tuple of patterns for a list of as many items; `{key: pattern}` for an object with
-these keys and any others, where a key that ends in "?" may be missing; or `{str: pattern}` for an object whose values
-all fit. An integer fits 64 bits and also counts as a float.
+A pattern describes the types that a document must have. It is one of:
+
+- a type, a union of types or a Literal; `object` allows any value, and `float` allows integers;
+- `[pattern]` for a list whose items all fit the pattern;
+- a tuple of patterns for a list with one item per pattern;
+- `{key: pattern}` for an object with these keys and any others; a key that ends in "?" is optional;
+- `{str: pattern}` for an object whose values all fit the pattern.
+
+Integers must fit 64 bits.
 """
 
 import json
@@ -35,8 +40,8 @@ class DocumentError(UserError, ValueError):
 def read_json(path: Path, pattern: Any = dict, advice: str = "", **options: Any) -> Any:
     """Return the content of a JSON file in UTF-8.
 
-    pattern: required types. advice: last sentence of the error, which then also names the file. options: for
-    `json.loads`. Raises DocumentError, and OSError if the file cannot be read.
+    pattern: required types. advice: last sentence of the error; if set, the error also names the file. options:
+    arguments of `json.loads`. Raises DocumentError if the content is invalid, OSError if the file cannot be read.
     """
     try:
         return parse_json(_contents(path, LIMIT), pattern, **options)
@@ -47,7 +52,8 @@ def read_json(path: Path, pattern: Any = dict, advice: str = "", **options: Any)
 def parse_json(text: str | bytes, pattern: Any = dict, containers: int = CONTAINERS, **options: Any) -> Any:
     """Return the value of a JSON text, or of its UTF-8 bytes.
 
-    containers: most lists and objects. Raises DocumentError unless it is JSON that fits the pattern and this limit.
+    containers: largest number of lists and objects. options: arguments of `json.loads`. Raises DocumentError if the
+    text is not JSON, does not fit the pattern or exceeds the limit.
     """
     try:
         text = _decoded(text)
@@ -60,7 +66,10 @@ def parse_json(text: str | bytes, pattern: Any = dict, containers: int = CONTAIN
 
 
 def read_toml(path: Path, pattern: Any = dict) -> dict[str, Any]:
-    """Return the content of a TOML file in UTF-8; raises DocumentError if invalid or unfit, OSError if unreadable."""
+    """Return the content of a TOML file in UTF-8.
+
+    Raises DocumentError if it is invalid or does not fit the pattern, OSError if the file cannot be read.
+    """
     return fitting(parse_toml(_contents(path, TOML_LIMIT)), pattern)
 
 
@@ -76,9 +85,9 @@ def parse_toml(text: str | bytes) -> dict[str, Any]:
 
 
 def fitting(value: Any, pattern: Any, key: str = "") -> Any:
-    """Return the value; raises DocumentError naming the first key whose value does not fit the pattern, and both types.
+    """Return the value unchanged; raises DocumentError naming the first key whose value does not fit the pattern.
 
-    key: dotted path of the value in its document, empty for the whole.
+    key: dotted path of the value in its document; empty for the whole document.
     """
     if isinstance(pattern, list | tuple) and isinstance(value, list):
         if isinstance(pattern, tuple) and len(value) != len(pattern):

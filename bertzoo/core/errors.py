@@ -1,4 +1,4 @@
-"""Exceptions that end a command with one clear sentence and an exit code."""
+"""Exceptions that end a command with a message of one line and an exit code."""
 
 import re
 
@@ -73,6 +73,6 @@ class Stopped(Exception):
 
 
 class HostLost(Exception):
-    """A process of the run that ended or never joined; all processes must be started again (exit code 4)."""
+    """A process of a distributed run that ended or never joined; every process must be restarted (exit code 4)."""
 
     exit_code = 4

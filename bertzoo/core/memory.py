@@ -1,4 +1,4 @@
-"""Compare an allocation with this machine's memory before it is made."""
+"""Measure this machine's memory and reject work that needs more than is available."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +9,7 @@ from bertzoo.core.errors import UserError
 
 
 def machine_memory() -> tuple[int, int]:
-    """Return this machine's memory in bytes, within a container's limit: all of it, and what is available now."""
+    """Return the machine's total and available memory in bytes, within the limits of a container."""
     memory = psutil.virtual_memory()
     total = memory.total
     with suppress(OSError, ValueError):  # a container's memory limit, where "max" means none

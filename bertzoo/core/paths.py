@@ -24,7 +24,7 @@ def is_url(name: str) -> bool:
 
 
 def on_disk(name: Path | str, what: str, instead: str) -> Path:
-    """Return a name as a path; raises UserError for a URL, which Path would silently turn into a directory `gs:`.
+    """Return a name as a path; raises UserError for a URL, because Path would turn gs://… into a directory `gs:`.
 
     what: noun for the name in the error. instead: sentence of advice in the error.
     """
@@ -34,7 +34,10 @@ def on_disk(name: Path | str, what: str, instead: str) -> Path:
 
 
 def location(name: Location, what: str, instead: str) -> Location:
-    """Return a URL without trailing slashes, or any other name as the path that `on_disk` returns."""
+    """Return a URL without trailing slashes, or a name of a file or directory as a Path.
+
+    what, instead: texts of the error, as in `on_disk`. Raises UserError for a URL that Path has damaged.
+    """
     return str(name).rstrip("/") if is_url(str(name)) else on_disk(name, what, instead)
 
 
@@ -49,10 +52,10 @@ def run_directory(name: Path | str) -> Path:
 
 
 def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
-    """Raise UserError if the directory for a run holds files, but none of `marks`, so that it is not a run.
+    """Raise UserError if a directory for a run holds files that do not belong to a run.
 
-    directory: name for the error. names: entries of the directory. marks: entries; every run has at least one of them.
-    leftovers: entries that a run leaves if it is killed before it writes one of `marks`.
+    directory: name for the error. names: entries of the directory. marks: entries by which a run is recognised; every
+    run has at least one. leftovers: entries to ignore, which a run leaves if it is killed before it writes a mark.
     """
     names = sorted(names)
     foreign = [name for name in names if name not in (*leftovers, *_PLACEHOLDERS) and not name.endswith(".tmp")]
@@ -98,7 +101,7 @@ def hub_download(name: Path | str) -> str:
 
 
 def model_name(name: Path | str) -> str:
-    """Return a model's path from its run's directory on, such as RUN/checkpoints/10, else its last part."""
+    """Return a short name of a model: RUN/checkpoints/10 for a part of a run, else the last part of the path."""
     parts = Path(name).parts
     inside = next((i for i, part in enumerate(parts) if i and _INSIDE.fullmatch(part)), len(parts))
     return "/".join(parts[inside - 1 :])

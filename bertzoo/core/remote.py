@@ -25,7 +25,10 @@ _VERSIONS = ("etag", "ETag", "generation", "blob_id", "mtime", "LastModified", "
 
 @contextlib.contextmanager
 def remote_errors(url: str, action: str = "read") -> Iterator[None]:
-    """Turn exceptions of a file system into a CorpusError, "URL cannot be ACTION: …"; action: such as "written"."""
+    """Re-raise a file system's exceptions as a CorpusError with the message "URL cannot be ACTION: …".
+
+    action: past participle in the message, such as "written".
+    """
     try:
         yield
     except CorpusError:
@@ -85,7 +88,8 @@ class RemoteFolder:
     def list_tree(self) -> dict[str, tuple[int, str]]:
         """Return the size in bytes and the version of every file below the folder, by relative path.
 
-        A file's version changes with its contents; "" if the file system has none. Empty if there is no folder.
+        The version is a string that changes with the file's contents, or "" if the file system has no versions. The
+        result is empty if the folder does not exist.
         """
         with remote_errors(self.url):
             self.system.invalidate_cache()
@@ -146,7 +150,7 @@ def check_room(directory: Path, size: int, url: str) -> None:
 
 
 def transfer_files(copy: Callable[[T], None], items: Iterable[T]) -> None:
-    """Call `copy` on the items in parallel threads; after an exception, start no more copies and raise it."""
+    """Call `copy` on the items in parallel threads; if a call raises, start no more calls and raise its exception."""
     with ThreadPoolExecutor(_TRANSFERS) as pool:
         try:
             for _ in pool.map(copy, items):

@@ -1,4 +1,4 @@
-"""Build a config dataclass from a mapping, checked against its annotations; the core of `config`."""
+"""Build config dataclasses from mappings, and check every value against the annotation of its field."""
 
 import dataclasses
 import functools
@@ -72,7 +72,7 @@ def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
 
 
 def default(cls: type, base: Any, name: str) -> Any:
-    """Return the default of field `name`: its value in `base` if that is a `cls`, else that in `cls`, or None."""
+    """Return the field `name` of `base` if `base` is a `cls`, else the default that `cls` declares, or None."""
     if type(base) is cls:
         return getattr(base, name)
     field = next(f for f in dataclasses.fields(cls) if f.name == name)
@@ -146,7 +146,10 @@ def _scalar(tp: Any, value: Any) -> Any:
 
 
 def fits_bits(value: Any, bits: int) -> bool:
-    """Return whether a value is an integer, but no boolean, of at most `bits` bits: arrays hold 64, floats 1024."""
+    """Return whether a value is a signed integer of at most `bits` bits, and not a boolean.
+
+    An array element holds 64 bits; an integer of at most 1024 bits can be converted to a float.
+    """
     return type(value) is int and -(1 << (bits - 1)) <= value < 1 << (bits - 1)
 
 
@@ -189,9 +192,10 @@ def describe(tp: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
-    """Return the end of an error about an unknown `name`: a known name that is similar or starts with it.
+    """Return the end of an error about an unknown `name`, which suggests a similar known name.
 
-    Without such a name, it lists all known names if `say_all` is set."""
+    A known name also counts as similar if it starts with `name`. If none is similar, the text lists all known names if
+    `say_all` is set, and is empty otherwise."""
     known = list(known)
     if near := get_close_matches(name, known, n=1) or [one for one in known if name and one.startswith(name)]:
         return f". Did you mean {near[0]}?"

@@ -6,9 +6,9 @@ from bertzoo.data.corpus.reader import Corpus, Split
 
 
 def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) -> dict[str, np.ndarray]:
-    """Return `input_ids`, `token_type_ids`, `attention_mask`, (B, max_length) int32, for rows (B,) of dtype `pack.ROW`.
+    """Return a batch: `input_ids`, `token_type_ids` and `attention_mask`, each (B, max_length) int32.
 
-    Raises CorpusError on a damaged shard, ValueError for a row longer than `max_length`.
+    rows: (B,) of dtype `pack.ROW`. Raises CorpusError for a damaged shard, ValueError for rows beyond `max_length`.
     """
     specials = corpus.tokenizer.specials
     a_length, b_length = rows["a_length"].astype(np.int64), rows["b_length"].astype(np.int64)
@@ -37,8 +37,8 @@ def array_shapes(
 ) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return the shape and dtype of every array in a batch of `pipeline.Batches`, by name.
 
-    `masked_weights` is 0 for unused predictions, `row_weight` for rows that pad the last held-out batch. sentence: add
-    `sentence_label`, which is 1 for a random next sentence (NSP) or a swapped pair (SOP).
+    `masked_weights` is 0 for unused predictions; `row_weight` is 0 for rows that pad the last held-out batch. sentence:
+    whether to add `sentence_label`, which is 1 for a random next sentence (NSP) or a swapped pair (SOP).
     """
     tokens, slots = (rows, max_length), (rows, max_predictions)
     shapes = {name: (tokens, "int32") for name in ("input_ids", "token_type_ids", "attention_mask")}
@@ -50,7 +50,7 @@ def array_shapes(
 def _place(
     ids: np.ndarray, rows: np.ndarray, columns: np.ndarray | int, tokens: np.ndarray, lengths: np.ndarray
 ) -> None:
-    """Write the first `lengths[i]` elements of `tokens[i]` into row `rows[i]` of `ids`, from `columns[i]` on."""
+    """For each i, write the first `lengths[i]` elements of `tokens[i]` to `ids[rows[i]]`, from `columns[i]` on."""
     inside = np.arange(tokens.shape[1]) < lengths[:, None]
     row, column = np.nonzero(inside)
     offset = np.broadcast_to(columns, rows.shape)

@@ -35,8 +35,8 @@ def electra_rows(
 def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
     """Return the index of the first sentence of segment B; segment A begins with sentence `first`.
 
-    A takes one sentence, then more as long as it stays below `half` tokens. If A is below `half`, it takes a further
-    sentence with probability 1/2.
+    A takes one sentence, then more as long as it stays below `half` tokens. If A is then below `half`, it takes one
+    more sentence with probability 1/2. bounds: as in `electra_rows`. stop: end of the row's sentences.
     """
     middle = first + 1  # A has at least one sentence
     while middle < stop and bounds[middle + 1] - bounds[first] < half:

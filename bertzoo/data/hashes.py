@@ -1,4 +1,4 @@
-"""Decide by the hash of a document's text whether it is held out, in a share of its source, or a repetition.
+"""Decide by a hash of its text whether a document is held out, in a mixture's share of its source, or repeated.
 
 Each decision reads its own bytes of the hash, so the decisions are independent.
 """
@@ -14,7 +14,7 @@ def is_heldout(document: str, share: float) -> bool:
 
 
 def is_chosen(document: str, share: float) -> bool:
-    """Return whether a document is in this share of its source; a larger share contains every smaller share."""
+    """Return whether a document is in the `share` of its source to read; a larger share contains every smaller one."""
     return _is_below(document, 8, share)
 
 
@@ -35,13 +35,13 @@ def _digest(document: str) -> bytes:
 
 
 class SeenDocuments:
-    """A set of document keys, 8 bytes each, in sorted arrays, each more than twice as long as the next array."""
+    """A set of uint64 document keys, which takes 8 bytes per key."""
 
     def __init__(self) -> None:
         self._runs: list[np.ndarray] = []
 
     def add(self, keys: np.ndarray) -> np.ndarray:
-        """Add keys (N,); returns (N,) bool, whether each key occurs earlier in `keys` or was added before."""
+        """Add keys (N,), and return (N,) bool: True for a key that was in the set or occurs earlier in `keys`."""
         repeated = np.ones(len(keys), bool)
         repeated[np.unique(keys, return_index=True)[1]] = False
         for run in self._runs:

@@ -24,7 +24,7 @@ _ORDER, _LENGTH, _ACTION, _RANDOM = range(4)  # independent streams of draws
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """Share of the tokens to predict, units in which they are masked, and their replacements; defaults as in BERT."""
+    """How many tokens of a row to predict, in which units, and what replaces them; defaults as in BERT."""
 
     # unit that is masked: a token, a whole word, an n-gram of words (ALBERT), or a span of words (SpanBERT)
     kind: Literal["token", "word", "ngram", "span"] = "token"
@@ -51,14 +51,14 @@ class Masking:
 
     @property
     def span_probabilities(self) -> np.ndarray:
-        """Probabilities (n,) that a masked unit has 1, 2, … n words."""
+        """Probabilities (N,) that a masked unit has 1, 2, … N words; N is the largest number of words."""
         words = np.arange(1, (self.max_span or _LONGEST[self.kind]) + 1)
         weights = (1 - _SPAN_P) ** (words - 1) if self.kind == "span" else 1 / words
         return weights / weights.sum()
 
 
 class LinearShare(NamedTuple):
-    """A share of predicted tokens that changes linearly from `first` to `last` over `steps` training steps."""
+    """The share of tokens to predict, which changes linearly from `first` to `last` over `steps` training steps."""
 
     first: float
     last: float
@@ -120,7 +120,7 @@ def mask(
 
 
 def _choose_tokens(candidates: np.ndarray, count: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Choose the `count[i]` candidates of row i with the smallest random keys; returns (B, L) bool."""
+    """Choose the `count[i]` candidates of row i with the smallest `keys`; return (B, L) bool, True where chosen."""
     most = int(count.max(initial=0))
     if not most:
         return np.zeros_like(candidates)
@@ -179,7 +179,7 @@ def _choose_words(
 
 
 def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Return (B, L + 1): the end of the word that contains each position; outside words, the position itself."""
+    """Return (B, L + 1): for each position, the end of its word or, outside words, the position itself."""
     length = starts.shape[1]
     columns = np.arange(length + 1)
     boundary = np.where(starts | ~candidates, columns[:length], length)
@@ -190,7 +190,10 @@ def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
 
 def _positions(chosen: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's chosen positions, ascending, then zeros, and True for each chosen position; both (B, slots)."""
+    """Return the chosen positions of each row, ascending and padded with 0, and which are not padding.
+
+    Both arrays have the shape (B, slots).
+    """
     row, column = np.nonzero(chosen)
     counts = chosen.sum(1)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)

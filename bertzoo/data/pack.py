@@ -1,4 +1,4 @@
-"""Plan which sentences fill which training row, once per corpus, split, packing, sentence objective, length and seed.
+"""Plan which sentences fill each training row. A plan depends on corpus, split, packing, objective, length and seed.
 
 A row is one or two ranges of the split's flat token stream. Sentence pairs follow BERT (google-research/bert
 create_pretraining_data.py: next sentence prediction) or ALBERT (google-research/albert: sentence order prediction).
@@ -91,10 +91,11 @@ def _check_packing(passes: int, **shares: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RowPlan:
-    """The rows of a split, (R,) records of dtype ROW, and counts.
+    """The plan of a split's rows.
 
-    positives: rows with label 1. fallbacks: rows of sentence order prediction with a random second segment, because
-    the document gave only one sentence. truncated_tokens: tokens dropped from rows that were too long.
+    rows: (R,) records of dtype ROW. positives: number of rows with label 1. fallbacks: number of rows for sentence
+    order prediction with a random second segment, because only one sentence was left. truncated_tokens: number of
+    tokens dropped from rows that were too long.
     """
 
     rows: np.ndarray
@@ -106,12 +107,12 @@ class RowPlan:
 
     @property
     def fallback_share(self) -> float:
-        """The share of the rows that `fallbacks` counts."""
+        """Share (0 to 1) of `fallbacks` among the rows."""
         return self.fallbacks / len(self.rows)
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings to the user: one sentence if `fallback_share` exceeds FALLBACK_LIMIT, else none."""
+        """Warnings to the user: one if `fallback_share` exceeds FALLBACK_LIMIT, else none."""
         if self.sentence != "sop" or self.fallback_share <= FALLBACK_LIMIT:
             return []
         return [
@@ -137,7 +138,7 @@ def plan_rows(
     """
     if max_length < packing.shortest(sentence):
         raise ConfigError(
-            f"max_length = {max_length} leaves no room for text beside the special tokens. Use a larger one."
+            f"max_length = {max_length} leaves no room for text beside the special tokens. Use a larger max_length."
         )
     key = {
         "format": _FORMAT,
@@ -204,7 +205,7 @@ def _compute(
 
 
 def _chunks(rows: Iterator[RowFields]) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield arrays of up to _ROWS_TOGETHER rows, each array with the number of tokens dropped from its rows."""
+    """Yield (array of up to _ROWS_TOGETHER rows, number of tokens that were dropped from these rows)."""
     waiting: list[tuple[int, ...]] = []
     truncated = 0
     for *row, dropped in rows:

@@ -40,10 +40,12 @@ def pair_rows(
     """Yield rows of two segments, A and B, from a document, as BERT's and ALBERT's create_instances_from_document.
 
     bounds: index of each sentence's first token in the token stream, and the document's end. offsets, documents: as in
-    the split's SplitIndex. A pair gathers sentences up to `target` tokens, cut to `room`; A takes a random number of
-    these. In "nsp", B is the rest or, half the time, starts at a random sentence of another document (label 1); the
-    next pair then begins with the unused rest. In "sop", A and B are swapped half the time (label 1). In both, a pair
-    with only one sentence gets a random B (label 1).
+    the split's SplitIndex. A pair gathers sentences until they have `target` tokens. A takes a random number of these
+    sentences, B the rest. If the pair has more than `room` tokens, it is cut to `room`.
+
+    With "nsp", half of the pairs get another B (label 1), which starts at a random sentence of another document; the
+    unused sentences begin the next pair. With "sop", A and B are swapped in half of the pairs (label 1). A pair with
+    only one sentence always gets a random B (label 1).
     """
     count = len(bounds) - 1
     first = 0
@@ -70,10 +72,10 @@ def pair_rows(
 def _random_segment(
     document: int, length: int, random: SplitMix, offsets: np.ndarray, documents: np.ndarray
 ) -> tuple[int, int]:
-    """Return start and end, in the token stream, of a segment of another document that begins at a random sentence.
+    """Return the start and end, in the token stream, of a random segment of another document than `document`.
 
-    It holds whole sentences, of at least `length` tokens unless its document ends first. If ten draws find no other
-    document, it comes from `document` itself.
+    The segment begins at a random sentence and holds whole sentences. It has at least `length` tokens unless its
+    document ends first. If ten draws give no other document, the segment comes from `document` itself.
     """
     other = document
     for _ in range(10):
@@ -90,9 +92,10 @@ def _random_segment(
 def _truncate(
     a_start: int, a_end: int, b_start: int, b_end: int, dropped: int, random: SplitMix
 ) -> tuple[int, int, int, int]:
-    """Drop `dropped` tokens, one by one, from the longer segment (B if equal); returns the segments' new bounds.
+    """Drop `dropped` tokens from two segments, A and B, and return their new bounds.
 
-    Each token is dropped from the segment's front or back with equal chance.
+    Each token is dropped from the segment that is longer at this point, or from B if they are equally long. It is the
+    segment's first or last token with equal probability.
     """
     a_length, b_length = a_end - a_start, b_end - b_start
     difference = min(dropped, abs(a_length - b_length))

@@ -1,8 +1,8 @@
-"""Open or write a corpus, and make batches that depend only on (seed, step).
+"""Open or write a corpus, and build batches that depend only on (seed, step).
 
 Row r of the batch at a step is sample i = step * batch_size + r. With R rows in the plan, sample i belongs to epoch
-i // R. It is the row that the epoch's pseudo-random permutation puts at i % R. So a run can resume at any step, any
-host can compute any rows of a batch, and a global shuffle needs no memory.
+i // R. Every epoch has a pseudo-random permutation of the rows, and sample i is the row at place i % R of it. So a run
+can resume at any step, any host can compute any rows of a batch, and a global shuffle needs no memory.
 """
 
 import functools
@@ -49,7 +49,7 @@ def open_corpus(
     vocabulary: Tokenizer | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
-    """Open the corpus of `data.source`; first copies a remote corpus here, or tokenises text into `directory`.
+    """Open the corpus of `data.source`: download a remote corpus first, or tokenise text into `directory`.
 
     directory: a path or a URL. vocabulary: tokenizer that the corpus must have. Raises ConfigError if an existing
     corpus has other settings than `data`, or another tokenizer.
@@ -120,10 +120,10 @@ def is_corpus(name: str) -> bool:
 
 
 class Batches:
-    """Makes batches from a RowPlan, with the arrays of `batch.array_shapes`; `row_weight` is 0 in padding rows.
+    """Builds batches from the rows of a RowPlan, with the arrays of `batch.array_shapes`.
 
-    share: share of tokens to predict at each step of `batch`, by default masking.share; `sequential` always uses
-    masking.share.
+    max_length: tokens in a row of a batch. max_predictions: most tokens to predict in a row. share: share of tokens to
+    predict by training step, instead of masking.share; held-out batches (`sequential`) always use masking.share.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Batches:
         self.rows = len(plan.rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the paths of the corpus and of the plan's rows; the process that unpickles opens the files there."""
+        """Pickle the paths of the corpus and of the plan's rows; unpickling opens these files."""
         plan = self._plan
         assert isinstance(plan.rows, np.memmap) and plan.rows.filename is not None
         counts = tuple((field.name, getattr(plan, field.name)) for field in fields(plan) if field.name != "rows")
@@ -160,14 +160,18 @@ class Batches:
         return _reopen, (self._corpus.directory, str(plan.rows.filename), counts, self._split, *masking, sizes)
 
     def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
-        """Return the training batch at a step, or `rows` of it; raises CorpusError if the split has too few rows."""
+        """Return the training batch at a step, or only `rows` of it.
+
+        Raises CorpusError if the split has fewer rows than a batch.
+        """
         share = self._masking.share if self._share is None else self._share.at(step)
         return self._make(*self._shuffled(step, batch_size, rows), replace(self._masking, share=share))
 
     def sequential(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
-        """Return batch `step` of the rows in plan order, masked as in epoch 0; rows past the end have row_weight 0.
+        """Return batch `step` of a pass over the rows in the plan's order, masked as in epoch 0.
 
-        Raises IndexError for a step outside [0, steps(batch_size)).
+        Rows past the plan's end are padding with `row_weight` 0. Raises IndexError for a step outside
+        [0, steps(batch_size)).
         """
         if not 0 <= step < self.steps(batch_size):
             raise IndexError(f"step = {step} is outside [0, {self.steps(batch_size)})")
@@ -202,7 +206,7 @@ class Batches:
             )
 
     def _shuffled(self, step: int, batch_size: int, rows: Rows | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the epoch and the index in the plan of each row of the training batch at a step, both (B,)."""
+        """Return, for each row of the training batch at a step, the epoch and the index in the plan; both (B,)."""
         self.check_batch_size(batch_size)
         samples = _samples(step, batch_size, rows).tolist()
         epochs = [sample // self.rows for sample in samples]
@@ -240,7 +244,7 @@ def _reopen(
     share: LinearShare | None,
     sizes: tuple[int, int, int],
 ) -> Batches:
-    """Rebuild pickled Batches; cached, so that a process opens the corpus only once."""
+    """Rebuild pickled Batches; the result is cached, so a process opens the corpus only once."""
     plan = RowPlan(rows=np.load(rows, mmap_mode="r"), **dict(counts))
     max_length, max_predictions, seed = sizes
     corpus = Corpus.open(directory)
@@ -249,12 +253,12 @@ def _reopen(
 
 
 def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
-    """Return the numbers of a batch's samples, counted over all steps, or only of `rows` of the batch."""
+    """Return the sample numbers of a batch, or of its `rows` only; samples are numbered over all steps."""
     return np.arange(step * batch_size, (step + 1) * batch_size)[slice(None) if rows is None else rows]
 
 
 def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:
-    """Set rows that are not `real` to 0, except for [CLS] and its attention mask, so that no softmax is empty."""
+    """Set rows that are not `real` to 0, except [CLS] and its attention mask, so every softmax covers a token."""
     shape = (len(real),) + (1,) * (array.ndim - 1)
     blank = np.where(real.reshape(shape), array, 0)
     if name in ("input_ids", "attention_mask"):

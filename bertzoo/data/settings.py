@@ -18,7 +18,7 @@ from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The source of the text, its tokenizer, and how documents become masked rows."""
+    """Settings of the training text: its source, its tokenizer, and how documents become masked rows."""
 
     # Text: paths, directories, globs or URLs (gs://…), tfds:NAME and embedded:python, separated by commas. Or a
     # tokenised corpus. Or "mixture", for the sources in `mixture`.
@@ -42,11 +42,11 @@ class Data:
                 "documents. Use a share such as 0.01."
             )
         if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z]+)?", self.language):
-            raise ConfigError(f"language = {self.language!r} is not an ISO code. Use one such as 'en'.")
+            raise ConfigError(f"language = {self.language!r} is not an ISO 639 code. Use a code such as 'en'.")
         if self.minimum_tokens < 1 or self.piece_bytes < 1:
             raise ConfigError(
                 f"minimum_tokens = {self.minimum_tokens} and piece_bytes = {self.piece_bytes} must both be 1 or "
-                "more. Raise the smaller one."
+                "more. Use a larger value."
             )
         check_mixture(self.source, self.mixture)
 
@@ -60,7 +60,7 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """The part of a pretraining config that a corpus depends on."""
+    """The part of a pretraining config that determines a corpus."""
 
     data: Data = field(default_factory=Data)
 

@@ -310,7 +310,7 @@ def _license(source: Mapping[str, Any]) -> str:
 
 
 def _limits(description: Mapping[str, Any]) -> str:
-    """Return sentences on the columns of a card's error table, and on the errors above which no file is written."""
+    """Return sentences that explain a card's error table and state the limits that a file's errors must meet."""
     rows, limits = next(iter(description["signatures"].values()))["rows"], description["limits"]
     texts = "random ids" if description["sentences"] == "random ids" else "English sentences"
     return (

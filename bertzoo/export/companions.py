@@ -37,10 +37,10 @@ def companions(file: Path) -> tuple[str, str]:
 
 
 def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
-    """Return the metadata JSON beside a file, or None if there is none. needed: keys of it that the caller reads.
+    """Return the metadata JSON beside a file, or None if there is none.
 
-    Raises UserError if the JSON is damaged, lacks a key, belongs to another file or has the name that earlier versions
-    gave it.
+    needed: keys that the JSON must have. Raises UserError if the JSON is damaged, lacks a key, belongs to another file
+    or has the name that earlier versions used.
     """
     path, old = file.with_name(companions(file)[0]), file.with_suffix(".json")
     if not path.is_file():

@@ -92,7 +92,7 @@ def convert(
 
 
 def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrained:
-    """Read a model and apply the options for head, licence and padding; `tell` receives names of omitted parts."""
+    """Read a model and apply the options for head, licence and padding; `tell` receives the names of dropped parts."""
     pretrained = any_model.read_model(source, tell)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)
@@ -108,7 +108,7 @@ def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrai
 def _convert_to_file(
     source: Location, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None
 ) -> Converted:
-    """Convert to a file; check packages and destination first, because reading the model can take minutes."""
+    """Convert a model to a file; check packages and destination before the model is read, which can take minutes."""
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
         raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")

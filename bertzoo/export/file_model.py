@@ -56,8 +56,8 @@ def open_model(
 ) -> LabelModel | QuestionModel | BlankFiller:
     """Return a model that predicts, from an exported file, a fine-tuning run (`seed` or the best) or a model directory.
 
-    batch_size: only checked here, not used. python: a Python that has executorch, for a .pte file. Raises UserError
-    for a wrong argument, a missing file, or a head that is neither a masked-language-model's nor a task's.
+    batch_size: checked, but not used. python: a Python that has executorch, for a .pte file. Raises UserError for a
+    wrong argument, a missing file, or a model that has neither a masked-language-model head nor a task's head.
     """
     kind, foreign = "a directory", {"python": python}
     if is_exported(path):
@@ -77,7 +77,7 @@ def open_model(
 def open_task_model(
     path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
 ) -> LabelModel | QuestionModel:
-    """Return a model as `open_model` does, but raise UserError for a masked-language-model head, too."""
+    """Return a model for a task, as `open_model` does; raises UserError also for a masked-language-model head."""
     model = open_model(path, seed, batch_size, python)
     if isinstance(model, BlankFiller):
         raise UserError(f"{path} has a masked head, not a task's head. Fine-tune it first, or evaluate its run.")
@@ -121,7 +121,8 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
 class OpenFile:
     """An exported file, opened in its runtime.
 
-    inputs: names of its inputs; lengths: row lengths that it runs, shortest first; pad: id of the padding token.
+    inputs: names of the inputs. lengths: row lengths that it runs, in tokens, shortest first. pad: id of the padding
+    token.
     """
 
     run: FileRuntime
@@ -130,13 +131,16 @@ class OpenFile:
     pad: int
 
     def outputs(self, data: Planned) -> tuple[list[Slot], Outputs]:
-        """Run each row of `data` at the shortest length that holds it; return slots (row and length) and outputs."""
+        """Run each row of `data` at the shortest length that holds it.
+
+        Returns slots, which hold the row and the length of each call, and the outputs of each call.
+        """
         slots = data.plan(1, self.lengths)
         batches = (data.batch(slot, 1) for slot in slots)
         return slots, [self.run({name: batch[name] for name in self.inputs}) for batch in batches]
 
     def masked_logits(self, row: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the logits (1,P,V) at a row's P masked positions, by a call of the file for each."""
+        """Return the logits (1,P,V) at a row's P masked positions; runs the file once for each position."""
         count = row["input_ids"].shape[1]
         length = next(length for length in self.lengths if length >= count)
         padding = {"input_ids": self.pad, "token_type_ids": 0, "attention_mask": 0}
@@ -203,7 +207,7 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
         raise UserError(f"{path} has no {document.name} beside it, which describes its inputs and labels. {copy}")
     if description.get("sentences") == "random ids":
         raise UserError(
-            f"{path} was made of a model without a tokenizer, so it cannot read text. Convert a model that has one."
+            f"{path} was made of a model without a tokenizer, so it reads no text. Convert a model with a tokenizer."
         )
     tokenizer = tokenizers.read_tokenizer(folder) if folder.is_dir() else None
     if tokenizer is None:
@@ -222,9 +226,9 @@ def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple
 
 
 def _row_lengths(description: dict[str, Any]) -> tuple[int, ...]:
-    """Return the row lengths to run a file at.
+    """Return the row lengths, in tokens, at which to run a file: those of its signatures.
 
-    They are the signatures' or, if the file accepts a range, the range's ends and the multiples of MULTIPLE between.
+    If the file accepts a range of lengths, return the ends of the range and the multiples of MULTIPLE between them.
     """
     if "lengths" not in description:
         return tuple(sorted(signature["length"] for signature in description["signatures"].values()))

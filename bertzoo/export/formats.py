@@ -25,8 +25,9 @@ from bertzoo.nn.flops import matmul_flops
 class FileSettings:
     """Settings with which a file is written.
 
-    lengths: tokens in a row, shortest first. pooling: of the states, for a model without a head. optimise: whether to
-    rewrite the graph (False only for LiteRT). calibration: texts that set the scales of int8-static.
+    lengths: tokens in a row, shortest first. pooling: output of a model without a head, one of options.POOLINGS.
+    optimise: whether to rewrite the graph; may be False only for LiteRT. calibration: texts that set the scales of
+    int8-static.
     """
 
     lengths: tuple[int, ...]
@@ -40,9 +41,9 @@ class FileSettings:
 class Target:
     """A file format of `bertzoo convert --to`.
 
-    check: raises UserError if packages to write files are missing. check_runtime: likewise for packages to run files.
-    lengths: (model, requested lengths, possibly none) -> the file's lengths. make: writes a file and returns entries
-    of its JSON. load: (file, threads) -> a runtime.
+    check, check_runtime: raise UserError if packages to write files, or to run files, are missing. lengths: (model,
+    requested lengths or none) -> the row lengths for which the file is written and verified. make: writes a file and
+    returns entries of its metadata JSON. load: (file, number of threads) -> the file, opened in its runtime.
     """
 
     name: str

@@ -11,7 +11,10 @@ USUAL = 128
 
 
 def resolve_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return requested lengths, checked and sorted; by default USUAL or, if smaller, the model's max_positions."""
+    """Return the requested lengths, in tokens, checked and sorted.
+
+    If none is requested, return the smaller of USUAL and the model's max_positions.
+    """
     longest = pretrained.model.max_positions
     for length in lengths:
         if length < SHORTEST:
@@ -26,13 +29,16 @@ def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
     first, *more = resolve_lengths(pretrained, lengths)
     if more:
         raise UserError(
-            f"--lengths: an ExecuTorch file reads one length, not {len(more) + 1}. Name one, and write a file for each."
+            f"--lengths: an ExecuTorch file reads one length, not {len(more) + 1}. Write a file for each length."
         )
     return (first,)
 
 
 def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths at which to verify a file that accepts any: by default the shortest, USUAL and the longest."""
+    """Return the lengths at which to verify a file that accepts any length.
+
+    If none is requested, these are the shortest possible length, USUAL and the longest.
+    """
     shortest, longest = length_bounds(pretrained)
     resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
     if resolved[0] < shortest:
@@ -44,7 +50,10 @@ def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[in
 
 
 def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths to verify a file at. A file for one requested length accepts only that, others accept any."""
+    """Return the lengths at which to verify a file.
+
+    The file accepts only one length if exactly one is requested, and any length otherwise.
+    """
     resolve = resolve_lengths if len(set(lengths)) == 1 else variable_lengths
     return resolve(pretrained, lengths)
 

@@ -23,11 +23,11 @@ EXECUTORCH = Path(__file__).with_name("pytorch") / "executorch_process.py"
 
 
 class FileRuntime(ABC):
-    """An open file, which can be run until its `with` block ends."""
+    """An exported file, open in its runtime until its `with` block ends."""
 
     @abstractmethod
     def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """Run a row and return its outputs."""
+        """Run a row of inputs by name, and return its outputs by name."""
 
     def __enter__(self) -> "FileRuntime":
         return self
@@ -50,7 +50,7 @@ class LiteRT(FileRuntime):
 
 
 class _Torch(FileRuntime):
-    """Runs a PyTorch callable that maps tensors by name to tensors by name; sets the process's torch threads."""
+    """Runs a PyTorch callable that maps tensors by name to tensors by name, with `threads` threads for the process."""
 
     def __init__(self, run: Any, threads: int):
         import torch

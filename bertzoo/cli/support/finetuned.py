@@ -23,7 +23,7 @@ Counts = list[tuple[int, str]]
 def flags(parser: Parser) -> argparse._ArgumentGroup:
     """Declare the flags that apply only to fine-tuned models, and return their group."""
     group = parser.group("for a fine-tuned model or an exported file")
-    group.add_argument("--task", metavar="NAME", help="the task (default: the one that the model records)")
+    group.add_argument("--task", metavar="NAME", help="the task (default: the task that the model records)")
     group.add_argument("--data_dir", metavar="DIR", help="the directory of the task's files (default: as in training)")
     group.add_argument("--seed", type=_whole, metavar="N", help="the seed of a run (default: the best)")
     group.add_argument(
@@ -33,7 +33,10 @@ def flags(parser: Parser) -> argparse._ArgumentGroup:
         help="rows per batch; does not change results (default: as in training)",
     )
     group.add_argument(
-        "--python", type=Path, metavar="FILE", help="for a .pte file: a Python that has executorch (default: this one)"
+        "--python",
+        type=Path,
+        metavar="FILE",
+        help="for a .pte file: a Python that has executorch (default: this Python)",
     )
     return group
 
@@ -41,7 +44,7 @@ def flags(parser: Parser) -> argparse._ArgumentGroup:
 def _whole(text: str) -> int:
     if text.isdecimal():
         return int(text)
-    raise UserError(f"--seed and --batch_size need whole numbers, not {text!r}. Write them as in --seed=3.")
+    raise UserError(f"--seed and --batch_size need whole numbers, not {text!r}. Write, for example, --seed=3.")
 
 
 def reject_flags(args: argparse.Namespace, names: Iterable[str], model: str) -> None:
@@ -150,7 +153,10 @@ def _check_apart(args: argparse.Namespace, model: "LabelModel | QuestionModel") 
 
 
 def _label(args: argparse.Namespace, model: "LabelModel") -> tuple[Sequence["Example"], Iterable[dict], Counts]:
-    """Return the texts, a record of the label of each, and (number, state) of texts that are cut or empty."""
+    """Return the texts, a JSON record of each text's label, and how many texts are cut or empty.
+
+    The counts are pairs such as (3, "empty").
+    """
     from bertzoo.tasks.predictions import label_records
 
     if args.task:
@@ -165,7 +171,10 @@ def _label(args: argparse.Namespace, model: "LabelModel") -> tuple[Sequence["Exa
 
 
 def _answer(args: argparse.Namespace, model: "QuestionModel") -> tuple[Sequence["Question"], Iterable[dict], Counts]:
-    """Return the questions, a record of each answer, and (number, state) of those cut, empty or without an answer."""
+    """Return the questions, a JSON record of each answer, and how many questions are cut, empty or unanswered.
+
+    The counts are pairs such as (3, "empty").
+    """
     from bertzoo.tasks.predictions import answer_records
 
     if args.task:
@@ -189,10 +198,10 @@ def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
     """
     sources = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + [texts] * bool(texts)
     if len(sources) > 1:
-        raise UserError(f"{' and '.join(sources)} both name the texts. Keep one.")
+        raise UserError(f"{' and '.join(sources)} exclude each other, because each names the texts. Keep one.")
     for name in ("text_a", "text_b"):
         if getattr(args, name) and not tabular:
-            raise UserError(f"--{name} is a column of a table. Add --input with one.")
+            raise UserError(f"--{name} names a column of a table. Add --input=TABLE.")
     if args.data_dir and not args.task and not args.split:
         raise UserError("--data_dir is the directory of a task's files. Add --split or --task.")
 
@@ -212,7 +221,9 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
         check_files(model, directory, args.split, task.name)
         first, *others = task.parts(args.split)
         if others:
-            raise UserError(f"--split={args.split} of {task.name} has {' and '.join((first, *others))}. Name one.")
+            raise UserError(
+                f"--split={args.split} of {task.name} has the parts {' and '.join((first, *others))}. Name one part."
+            )
         return read_split(task, first, directory, say).examples
     if args.pair and (model.task_name or args.task) and not model.pair:
         raise UserError(f"--pair does not apply to {args.run}, which is fine-tuned on single texts. Leave it out.")
@@ -237,7 +248,7 @@ def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequenc
     texts = ["--question and --context"] * bool(single) + ["TEXT"] * bool(args.text)
     _check_source(args, " and ".join(texts), tabular=bool(args.input) and not squad_file)
     if len(texts) > 1:
-        raise UserError(f"{' and '.join(texts)} both name the questions. Keep one.")
+        raise UserError(f"{' and '.join(texts)} exclude each other, because both name questions. Keep one.")
     if len(single) == 1:
         raise UserError(
             "--question and --context belong together, but one is missing. Give the question, and the text that "

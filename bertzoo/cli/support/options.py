@@ -104,7 +104,8 @@ class HelpFormatter(argparse.HelpFormatter):
             return text
         if action.required:
             return f"{text} (required)"
-        return text if action.default in (None, "", (), []) else f"{text} (default: %(default)s)"
+        stated = "(default: " in text or action.default in (None, "", (), [])
+        return text if stated else f"{text} (default: %(default)s)"
 
 
 def say(message: str) -> None:
@@ -118,7 +119,7 @@ def config_files(parser: Parser) -> None:
         "files",
         nargs="+",
         metavar="CONFIG",
-        help="a TOML file or a shipped config's name; later files override earlier",
+        help="a TOML file or a shipped config's name; later files override earlier ones",
     )
 
 
@@ -157,12 +158,12 @@ def checkpoint_option(parser: Parser, title: str, text: str = "latest, best or a
 
 
 def corpus_option(parser: Parser, title: str, name: str) -> None:
-    """Declare --corpus, the new place of a moved corpus, in the group `title`. name: what the help calls the corpus."""
+    """Declare --corpus, the new place of a moved corpus, in the group `title`. name: the corpus's name in the help."""
     parser.group(title).add_argument(
         "--corpus",
         type=_corpus,
         metavar="DIR|URL",
-        help=f"where {name} is now; its hash must not have changed (default: its old place)",
+        help=f"new path or URL of {name}, which may have moved but not changed (default: the recorded path)",
     )
 
 
@@ -182,7 +183,10 @@ def _checkpoint(text: str) -> str | int:
 
 @contextmanager
 def tokenising() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (shards done, bytes read) that prints both, on a live line or every 10 s."""
+    """Yield a function of (shards done, bytes read) that prints the progress.
+
+    On a terminal, it rewrites one line; otherwise, it prints a line every 10 s.
+    """
     live, shown, last = sys.stderr.isatty(), False, time.monotonic()
 
     def show(pieces: int, size: int) -> None:

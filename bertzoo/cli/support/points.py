@@ -27,7 +27,7 @@ def parse_count(flag: str, text: str) -> int:
 
 
 def task_options(parser: Parser, tasks: str, unit: str) -> None:
-    """Declare --tasks, --processes and --list. tasks: help of --tasks. unit: what is run, "points"."""
+    """Declare --tasks, --processes and --list. tasks: help of --tasks. unit: plural noun in the help, "points"."""
     group = parser.group(unit)
     group.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help=tasks)
     group.add_argument(

@@ -1,7 +1,8 @@
 """Tokenise with an Apache Beam pipeline, for corpora that would take one machine too long.
 
-The files equal those of `tokenize` byte for byte. Pieces are numbered in the order of the source, over all readings
-(passes over a file). Of equal documents, only the one with the smallest (reading, piece, position) stays.
+The files equal those of `tokenize` byte for byte. Pieces (groups of documents) are numbered in the order of the source,
+over all readings (passes over a file). Of equal documents, the corpus keeps only the one with the smallest (reading,
+piece, position).
 """
 
 import re
@@ -84,7 +85,7 @@ def run_pipeline(data: Data, destination: Path, pipeline: Any) -> int:
 
 
 def _original_error(error: Exception) -> Exception:
-    """Return the CorpusError that Beam reworded or embedded in a traceback, or `error` itself if there is none."""
+    """Return the CorpusError whose text Beam's `error` contains, or `error` itself if it contains none."""
     text = f"CorpusError: {error}" if isinstance(error, CorpusError) else str(error)
     match = re.search(r"CorpusError: (.*?)(?: \[while running '[^']*'\]|\n|$)", text)
     return CorpusError(match[1]) if match else error
@@ -100,7 +101,10 @@ def _count_one(placed: tuple[Place, Piece]) -> tuple[int, int]:
 
 
 def _first(counts: dict[int, int]) -> dict[int, int]:
-    """Return the index in the corpus of each Reading's first piece, by Reading number; key -1: number of pieces."""
+    """Return the corpus-wide index of each Reading's first piece, by the Reading's number.
+
+    counts: number of pieces by Reading. The key -1 of the result holds the number of all pieces.
+    """
     numbers = sorted(counts)
     ends = np.cumsum([counts[number] for number in numbers]).tolist()
     return {**dict(zip(numbers, [0, *ends], strict=False)), -1: ends[-1] if ends else 0}
@@ -113,9 +117,9 @@ def _keys(placed: tuple[Place, Piece]) -> Iterator[tuple[tuple[int, int], tuple[
 
 
 def _all_but_first(equal: tuple[Any, Iterable[tuple[Place, int]]]) -> Iterator[tuple[Place, int]]:
-    """Yield the (place, position) of every document in a group of equal documents, except the smallest.
+    """Yield (place, position) for every document in a group of equal documents, except the smallest (place, position).
 
-    Keeps only one in memory, because a document may occur a million times.
+    Holds only one of them in memory, because a document may occur a million times.
     """
     addresses = iter(equal[1])
     first = next(addresses)

@@ -1,4 +1,4 @@
-"""Unigram entropy: the loss of a model that knows only how often each token occurs."""
+"""Unigram entropy: the loss of a model that predicts every token by its frequency alone."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,10 @@ from bertzoo.data.corpus.reader import Corpus, Split
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramEntropy:
-    """Two unigram losses in nats per held-out token, without special tokens, as baselines of a model's loss."""
+    """Two losses of unigram models, in nats per held-out token without special tokens: baselines for a model's loss.
+
+    entropy: loss of the best fixed distribution. cross_entropy: loss of the training text's distribution.
+    """
 
     entropy: float  # entropy of the held-out distribution: the least loss that any fixed distribution can have
     cross_entropy: float  # loss of the add-one smoothed training distribution on the held-out tokens

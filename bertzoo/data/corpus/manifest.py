@@ -1,4 +1,4 @@
-"""The manifest of a tokenised corpus: written last, so that its presence means that the corpus is complete."""
+"""The manifest of a tokenised corpus. It is written last, so a corpus with a manifest is complete."""
 
 import hashlib
 import json
@@ -218,7 +218,10 @@ def write_manifest(
 
 
 def _count_part(part: MixturePart, index: int, sidecars: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return source, weight, documents and tokens of a mixture's part `index`; a repeated document counts each time."""
+    """Return the manifest's entry for part `index` of a mixture: source, weight, and numbers of documents and tokens.
+
+    A document that the mixture repeats is counted each time.
+    """
     pieces = [sidecar for sidecar in sidecars if sidecar["part"] == index]
     tokens = sum(shards["tokens"] for piece in pieces for shards in piece["shards"].values())
     documents = sum(piece["documents"] for piece in pieces)
@@ -259,7 +262,10 @@ def _join_split(
 
 
 def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield the index of each document's first sentence, then the sum of `counts`, the sentences per document."""
+    """Yield the index of each document's first sentence and, last, the number of all sentences.
+
+    counts: arrays with the number of sentences of each document.
+    """
     total = 0
     yield np.zeros(1, np.int64)
     for part in counts:
@@ -269,7 +275,10 @@ def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
-    """Write an array to a .npy file, part by part; a memory-mapped array would stay in memory until it is flushed."""
+    """Write an array, which `parts` yields piece by piece, to a .npy file; only one part is in memory at a time.
+
+    length: number of elements of the array. A memory-mapped array would stay in memory until it is flushed.
+    """
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)

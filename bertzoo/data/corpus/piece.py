@@ -106,7 +106,7 @@ def split_sentences(document: str, data: Data) -> Iterator[str]:
 
 
 def _encode(documents: Iterator[str], data: Data, encoder: Tokenizer) -> Iterator[_Document]:
-    """Yield each document with its tokens; encodes many sentences at once, of several documents or of a long one."""
+    """Yield each document with its tokens; encodes many sentences in one call, which may span several documents."""
     waiting: list[_Document] = []
     batch: list[str] = []
     for text in documents:
@@ -123,7 +123,7 @@ def _encode(documents: Iterator[str], data: Data, encoder: Tokenizer) -> Iterato
 
 
 def _encode_together(documents: list[_Document], batch: list[str], encoder: Tokenizer) -> None:
-    """Encode a batch, the waiting sentences of some documents, and add the tokens to the documents."""
+    """Encode `batch`, the waiting sentences of `documents` in order, and add the tokens to the documents."""
     encoded = iter(encoder.encode_batch(batch))
     dtype = shard.token_dtype(encoder.vocab_size)
     for document in documents:
@@ -149,5 +149,5 @@ def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, desti
 
 @functools.lru_cache(maxsize=1)
 def _load_tokenizer(directory: Path, fingerprint: str) -> Tokenizer:
-    """Load a corpus's tokenizer; `fingerprint` is part of the cache key, so that a new vocabulary is read again."""
+    """Load a corpus's tokenizer; the cache key includes `fingerprint`, so a changed vocabulary is read again."""
     return tokenizer.load(directory)

@@ -16,10 +16,10 @@ Split = Literal["train", "heldout"]
 
 
 class SplitIndex:
-    """Index of the sentences and documents of one split, which is stored as one flat stream of tokens.
+    """Index of the S sentences and D documents of one split, whose tokens form one flat stream.
 
-    sentences: (S,) number of tokens of each sentence. documents: (D + 1,) index of each document's first sentence,
-    then S.
+    sentences: (S,) number of tokens of each sentence. documents: (D + 1,) index of each document's first sentence and,
+    last, S.
     """
 
     def __init__(self, directory: Path, record: SplitRecord):
@@ -29,14 +29,14 @@ class SplitIndex:
 
     @functools.cached_property
     def offsets(self) -> np.ndarray:
-        """Index of every sentence's first token in the stream, and the stream's end: (S + 1,) int64."""
+        """Index of each sentence's first token in the stream and, last, the stream's length: (S + 1,) int64."""
         offsets = np.zeros(len(self.sentences) + 1, np.int64)
         np.cumsum(self.sentences, out=offsets[1:])
         return offsets
 
 
 class Corpus:
-    """A complete tokenised corpus; `address` is the URL or absolute path from which it can be opened again."""
+    """A complete tokenised corpus. address: the URL or absolute path from which it can be opened again."""
 
     def __init__(self, directory: Path, manifest: Manifest, address: str | None = None):
         self.directory = directory
@@ -74,15 +74,19 @@ class Corpus:
         return self._splits[split]
 
     def unknown_share(self) -> float:
-        """Return the share of [UNK] among all tokens or, if the manifest lacks it, among the first training tokens."""
+        """Return the share (0 to 1) of [UNK] among all tokens, as counted in the manifest.
+
+        If the manifest has no count, return the share among the first few million training tokens.
+        """
         if (share := self.manifest.unknown_share) is not None:
             return share
         return float(np.mean(next(self.stream("train")) == self.tokenizer.specials.unk))
 
     def tokens(self, split: Split, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the tokens at [start, start + length) of the split's stream, padded with 0: (N, max(lengths)) int32.
+        """Return N ranges of the split's token stream, each padded with 0: (N, max(lengths)) int32.
 
-        Each range must lie within one shard, as every document does. Raises CorpusError if a shard cannot be read.
+        starts, lengths: (N,), first token and number of tokens of each range. A range must lie within one shard, as
+        every document does. Raises CorpusError if a shard cannot be read.
         """
         blocks = self._blocks[split]
         starts, lengths = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)

@@ -1,7 +1,7 @@
 """Read a tokenised corpus behind a URL through one copy per machine, or write one through a local directory.
 
-ArrayRecord and memory maps need files on disk, so every host copies the whole corpus to the user's cache. The
-host's processes share that directory, which is named by the manifest's hash.
+ArrayRecord and memory maps need files on disk, so every host copies the whole corpus to the user's cache. All
+processes of the host share this copy, whose directory is named after the manifest's hash.
 """
 
 import glob
@@ -64,7 +64,7 @@ def open_remote_corpus(url: str, tell: Tell) -> Corpus:
 
 
 def _download(folder: RemoteFolder, manifest: Manifest, directory: Path, tell: Tell) -> None:
-    """Download the files that `directory` lacks or holds with another hash than the manifest's, and check them."""
+    """Download and check each file that `directory` lacks, or whose hash differs from the manifest's."""
     (directory / "tokenizer").mkdir(parents=True, exist_ok=True)
     missing = [record for record in manifest.files if not record.matches(directory)]
     size = sum(record.bytes for record in missing)
@@ -92,9 +92,10 @@ def _tokenizer_files(manifest: Manifest) -> list[str]:
 
 
 def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
-    """Reserve a folder for a corpus with these settings; returns the manifest if the corpus is complete, else None.
+    """Reserve a folder for a corpus with these settings.
 
-    Raises CorpusError if the folder holds anything else or cannot be written.
+    Returns the manifest if the folder already holds this corpus complete, else None. Raises CorpusError if the folder
+    holds anything else or cannot be written.
     """
     if not folder.has_file(SETTINGS):
         if folder.file_sizes():

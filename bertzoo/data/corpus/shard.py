@@ -108,7 +108,7 @@ def _allow_open_files(needed: int, directory: Path) -> None:
 
 
 class Blocks:
-    """Random access to the blocks of BLOCK tokens in several shards; the block numbers run on from shard to shard."""
+    """Random access to the blocks of BLOCK tokens in several shards; blocks are numbered over all shards."""
 
     def __init__(self, directory: Path, shards: Sequence[ShardRecord], dtype: np.dtype):
         self._directory, self._shards, self._dtype = directory, shards, dtype
@@ -119,7 +119,10 @@ class Blocks:
         _allow_open_files(len(shards) + _OTHER_FILES, directory)
 
     def read(self, blocks: np.ndarray) -> np.ndarray:
-        """Return the tokens (len(blocks), BLOCK) of sorted, distinct block numbers, with 0 past the end of a shard."""
+        """Return the tokens of blocks, (N, BLOCK); a block that a shard's end cuts short is padded with 0.
+
+        blocks: (N,) block numbers, ascending and distinct.
+        """
         result = np.zeros((len(blocks), BLOCK), self._dtype)
         edges = np.searchsorted(blocks, self.first_block)
         for shard in np.flatnonzero(np.diff(edges)):

@@ -1,8 +1,8 @@
 """Turn a source of text into a tokenised corpus: shards of tokens, a flat index of sentences, and a manifest.
 
-The source is cut into pieces in a fixed order. A piece is one unit of work and becomes at most one shard of each split,
-so the result does not depend on the number of workers. A sidecar file marks each finished piece. A repeated run
-skips finished pieces, and so resumes a killed run.
+The source is cut into pieces (groups of documents) in a fixed order. A worker turns one piece into at most one shard of
+each split, so the result does not depend on the number of workers. A sidecar file marks each finished piece. A repeated
+run skips finished pieces, and so resumes a killed run.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ def write_corpus(
 ) -> Manifest:
     """Write the corpus of `data.source` to a directory (a path) or a URL (a string), as `bertzoo tokenize` does.
 
-    tell: receives log lines. Raises UserError for options that exclude each other, and the errors of `tokenize`.
+    tell: receives log lines. Raises UserError for options that exclude each other, and raises as `tokenize` does.
     """
     if runner and workers:
         raise UserError(f"--workers={workers} and --runner={runner} exclude each other. Leave one out.")
@@ -86,10 +86,10 @@ def tokenize(
     runner: str = "",
     runner_options: Sequence[str] = (),
 ) -> Corpus:
-    """Tokenise `data.source` into a corpus at `destination`; resumes an unfinished and opens a complete corpus.
+    """Tokenise `data.source` into a corpus at `destination`; resume it if unfinished, only open it if complete.
 
-    workers: processes, 0 for one per core. vocabulary: tokenizer to use if data.tokenizer.path is empty; None trains
-    one. runner: name of an Apache Beam runner that does the work, with its options, instead of the processes.
+    workers: number of processes; 0 for one per core. vocabulary: tokenizer to use if data.tokenizer.path is empty; None
+    trains a tokenizer. runner, runner_options: name and options of an Apache Beam runner to use instead of processes.
 
     Raises ConfigError if data.source conflicts with data.mixture; CorpusError if the source is unusable, too many
     tokens of its first documents are [UNK], or the destination holds another corpus.
@@ -131,7 +131,7 @@ def tokenize_to_url(
     vocabulary: Tokenizer | None = None,
     tell: remote.Tell,
 ) -> Manifest:
-    """Tokenise `data.source` into a corpus behind a URL; resumes an unfinished corpus, and keeps a complete one.
+    """Tokenise `data.source` into a corpus behind a URL; resume it if unfinished, leave it unchanged if complete.
 
     The files are written to this machine's cache and stay there until the upload is complete. Raises CorpusError as
     `tokenize` does and, before any work, if the URL cannot be written.
@@ -193,7 +193,10 @@ def _claim(destination: Path, settings: dict[str, object]) -> None:
 
 
 def _training_texts(data: Data) -> Iterator[str]:
-    """Yield documents to train a vocabulary on: the first in each source, an equal share of TRAIN_BYTES from each."""
+    """Yield documents to train a vocabulary on: the first ones of every source, with as many bytes from each.
+
+    Together they have about TRAIN_BYTES bytes.
+    """
     for part in data.parts:
         size = 0
         for document in _training_documents(replace(part, weight=min(1.0, part.weight)), data):

@@ -18,9 +18,10 @@ Submit = Callable[..., Future[Any]]
 
 @contextlib.contextmanager
 def worker_pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
-    """Yield `submit(function, *args)`, which returns a Future; a single worker is this process unless `apart` is set.
+    """Yield `submit`: `submit(function, *args)` runs the function in a worker process and returns a Future.
 
-    Raises CorpusError if a worker is killed.
+    apart: start a process even for a single worker; otherwise, a single worker runs in this process. Raises CorpusError
+    if a worker is killed.
     """
     if workers == 1 and not apart:
         yield _run_here

@@ -58,7 +58,10 @@ class SourceFile:
         return self.kind in PLAIN or self.name.endswith(PARQUET)
 
     def check_format(self, beginning: bytes) -> None:
-        """Raise CorpusError if the suffix or the first bytes are those of a format that is not read as text."""
+        """Raise CorpusError if the suffix or the first bytes mark a format that bertzoo does not read.
+
+        beginning: first bytes of the file.
+        """
         packed = next((suffix for suffix, mark in _BEGINNINGS.items() if beginning.startswith(mark)), self.compression)
         if self.kind.lower() in _BINARY or _BINARY_BEGINNING.match(beginning):
             raise CorpusError(f"{self} is not a text file. Convert it to text: bertzoo reads {READ}.")

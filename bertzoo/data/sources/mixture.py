@@ -12,8 +12,8 @@ MIXTURE = "mixture"  # data.source of a mixture
 class MixturePart:
     """Config of one source in a mixture of sources.
 
-    The fractional part of `weight` selects documents by a hash of their text. Only the first pass over the source reads
-    held-out documents.
+    A weight of 2.5 reads the source twice, then half of its documents, chosen by a hash of their text. Only the first
+    pass reads held-out documents.
     """
 
     source: str  # paths, directories, globs or a data set, as in data.source

@@ -34,7 +34,7 @@ class Reading:
     """One pass over the documents of an Origin, such as a file.
 
     part: index of the source in the mixture. repetition: number of earlier passes. share: share of the documents to
-    read, chosen by hash. heldout: share of the documents that only the first pass reads.
+    read, chosen by a hash of their text. heldout: share of held-out documents, which only the first pass reads.
     """
 
     origin: Origin
@@ -80,9 +80,11 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Consecutive documents of one Origin, one paragraph (or sentence) per line: one worker's unit of work.
+    """A group of consecutive documents of one Origin, which one worker tokenises.
 
-    left_out: number of documents since the previous piece that the mixture's weight excludes; 0 in repetitions.
+    index: number of the piece in its Reading or, from `cut_pieces`, in the corpus. part, repetition: as in Reading.
+    documents: texts with one paragraph (or sentence) per line. left_out: number of documents since the previous piece
+    that the mixture's weight excludes; 0 in repetitions.
     """
 
     index: int
@@ -94,7 +96,7 @@ class Piece:
 
     @property
     def sha256(self) -> str:
-        """The hash of the piece's documents."""
+        """SHA-256 of the piece's documents, in hexadecimal."""
         digest = hashlib.sha256()
         for index, document in enumerate(self.documents):
             digest.update((b"\0" if index else b"") + document.encode())
@@ -159,7 +161,7 @@ def _named_origins(name: str, text_field: str, limits: Limits) -> Iterator[tuple
     if name == embedded.SOURCE:
         yield name, Origin(name, _embedded_documents)
     elif name.startswith("embedded:"):
-        raise CorpusError(f"the source {name!r} is unknown. Use {embedded.SOURCE!r}, the only embedded one.")
+        raise CorpusError(f"the source {name!r} is unknown. Use {embedded.SOURCE!r}, the only embedded source.")
     elif name.startswith(tfds.PREFIX):
         for part in tfds.ranges(name.removeprefix(tfds.PREFIX), text_field):
             yield part.name, Origin(part.name, functools.partial(part.documents, limits))

@@ -28,7 +28,7 @@ _DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError, EO
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The longest texts of a source; a longer one stops the command, so limits never change a corpus."""
+    """Largest sizes of a source's texts; a longer text stops the command, so limits never change a corpus."""
 
     document: int = 16 << 20  # characters of a document
     line: int = 16 << 20  # bytes of a line of a file, or of blank lines in a row
@@ -61,7 +61,7 @@ def text_documents(file: SourceFile, limits: Limits) -> Iterator[str]:
 
 
 def json_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
-    """Yield the text field of the JSON object on each line; raises CorpusError naming a line without it."""
+    """Yield the text field of the JSON object on each line; raises CorpusError naming a line without this field."""
     for number, line in _lines(file, limits):
         if not line:
             continue
@@ -83,7 +83,7 @@ def json_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterato
 
 
 def _check_first_line(file: SourceFile, number: int, record: object) -> None:
-    """Raise CorpusError if a .json file's first line is not an object; C4's .json files have one on each line."""
+    """Raise CorpusError if the first line of a .json file is not an object, as every line of C4's .json files is."""
     if file.kind == ".json" and number == 1 and not isinstance(record, dict):
         raise CorpusError(f"{file} has no JSON object on its first line. Write one object per line.")
 
@@ -124,7 +124,7 @@ def _check_words(text: str, place: str, limits: Limits) -> None:
 
 
 def _lines(file: SourceFile, limits: Limits) -> Iterator[tuple[int, str]]:
-    """Yield the number and the stripped text of each line; an empty string stands for one or more blank lines."""
+    """Yield (line number, stripped text) for each line; an empty text stands for one or more blank lines."""
     number = blank = 0
     unfinished: list[bytes] = []
     for chunk in _chunks(file):
@@ -191,7 +191,10 @@ def _decompression_errors(file: SourceFile) -> Iterator[None]:
 
 
 def _frames(file: BinaryIO, decompressor: Callable[[], Any]) -> Iterator[bytes]:
-    """Decompress frame by frame; zstandard's file reader takes a truncated frame for the end of the file."""
+    """Yield the decompressed frames of a file; raises EOFError for a truncated frame.
+
+    zstandard's own file reader would take a truncated frame for the end of the file.
+    """
     frame = None
     while data := file.read(1024):  # bounds memory: 4 bytes of .zst may expand to 128 KiB
         while data := data if frame else data.lstrip(b"\0"):  # .xz files may have zeros between frames

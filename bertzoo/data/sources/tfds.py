@@ -47,7 +47,10 @@ class Range:
 
 
 def ranges(dataset: str, text_field: str) -> list[Range]:
-    """Cut the training split of `NAME[/CONFIG][:VERSION]` into ranges of ROWS examples; raises as `open_split` does."""
+    """Cut the training split of a data set, `NAME[/CONFIG][:VERSION]`, into ranges of ROWS examples.
+
+    Raises CorpusError as `open_split` does, or if the split is empty.
+    """
     count = len(open_split(dataset))
     if not count:
         raise CorpusError(f"{PREFIX}{dataset} has no examples in the split {SPLIT}. Prepare a data set that has some.")

@@ -37,7 +37,7 @@ class SentencePiece:
         if self.vocab_size < len(SPECIALS) + 1:
             raise ConfigError(
                 f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens. Use a "
-                "larger one."
+                "larger vocab_size."
             )
 
     @property
@@ -85,7 +85,7 @@ class SentencePiece:
         return text.lower() if self.lowercase else text
 
     def source_spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the span in `text`, (start, end), of every character of `normalize(text)`."""
+        """Return, for every character of `normalize(text)`, its source in `text` as a span (start, end)."""
         spans: list[tuple[int, int]] = []
         start = 0
         while start < len(text):
@@ -96,7 +96,7 @@ class SentencePiece:
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """Tokenizer of a serialised SentencePiece model; creating one raises CorpusError if the model is damaged."""
+    """Tokenizer of a serialised SentencePiece model; the constructor raises CorpusError if the model is damaged."""
 
     file, spellings = "spiece.model", SPECIALS
 
@@ -147,7 +147,10 @@ class SentencePieceTokenizer(Tokenizer):
         return np.array(ids, np.int32), np.array(_source_offsets(offsets, sources), np.int32).reshape(-1, 2)
 
     def _split(self, ids: list[int]) -> list[int]:
-        """Return ids in which numbers are separate from commas after them, as in ALBERT's encode_pieces."""
+        """Replace each piece of a number and a comma, such as "19,", by its two parts, as ALBERT's encode_pieces does.
+
+        ids: ids of the pieces. The result also holds ids of pieces.
+        """
         if self._apart.keys().isdisjoint(ids):
             return ids
         return [part for index in ids for part in self._apart.get(index, (index,))]
@@ -164,10 +167,10 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def _source_offsets(offsets: list[tuple[int, int]], sources: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Convert offsets in the normalised text to offsets in the original text; sources: as in `_offsets`.
+    """Convert offsets in the normalised text to offsets in the original text.
 
-    A piece that only marks the beginning of a word gets an empty span before the word. The library assigns a character
-    that becomes several pieces, such as a ligature, to the last of them.
+    sources: as in `_offsets`. A piece that only marks the beginning of a word gets an empty span before the word. If a
+    character, such as a ligature, becomes several pieces, the library assigns it to the last of these.
     """
     length = sources[-1][1] if sources else 0
     starts = [first for first, _ in sources] + [length]

@@ -35,7 +35,7 @@ class WordPiece:
         if self.vocab_size < len(SPECIALS) + 1:
             raise ConfigError(
                 f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens. Use a "
-                "larger one."
+                "larger vocab_size."
             )
 
     @property
@@ -56,8 +56,9 @@ class WordPiece:
     def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
         """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
 
-        The library orders characters inside words by a hash table. This order differs between runs, and decides between
-        candidates of equal count. So a first pass finds these characters, and a second trains with a fixed order.
+        The library orders the characters inside words by a hash table. This order differs between runs and decides
+        between candidates of equal count. So a first pass collects these characters, and a second pass trains with a
+        fixed order of them.
         """
         parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
         try:
@@ -80,14 +81,15 @@ class WordPiece:
 
 
 def read_entries(file: Path) -> list[str]:
-    """Return the lines of a vocab.txt; if the first line ends in a carriage return, one is removed from each."""
+    """Return the lines of a vocab.txt; if the first line ends in a carriage return, strip one from every line."""
     entries = file.read_bytes().decode().rstrip("\n").split("\n")
     return [entry.removesuffix("\r") for entry in entries] if entries[0].endswith("\r") else entries
 
 
 class WordPieceTokenizer(Tokenizer):
-    """WordPiece tokenizer of a list of entries; creating one raises CorpusError for one that occurs twice or that no
-    line of a vocab.txt can hold.
+    """WordPiece tokenizer of a list of entries.
+
+    The constructor raises CorpusError for an entry that occurs twice or that no line of a vocab.txt can hold.
     """
 
     file, spellings = "vocab.txt", SPECIALS

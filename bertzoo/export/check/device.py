@@ -25,8 +25,8 @@ from bertzoo.tasks import metrics
 class DeviceLimits(NamedTuple):
     """Limits of the difference between a file's outputs on a phone and on this machine.
 
-    error: the largest difference, as a share of the output's largest value. cosine: the smallest cosine between both.
-    points: how much lower a score may be.
+    error: largest difference, as a share of the output's largest value. cosine: smallest cosine between the outputs.
+    points: largest number of points by which the phone's score may be lower.
     """
 
     error: float
@@ -60,14 +60,14 @@ _WITHOUT_EXAM = ("token_classification", "span", "joint_span")
 
 @dataclass(frozen=True)
 class FileCompanions:
-    """Contents of the JSON beside a file: `description` (the file's metadata), golden.json, and exam.json or None."""
+    """Contents of the JSON beside a file. description: the file's metadata. exam: None without exam.json."""
 
     description: dict[str, Any]
     golden: list[dict[str, Any]]
     exam: dict[str, Any] | None
 
     def rows(self, examples: int | None) -> list[dict[str, Any]]:
-        """Return the rows of golden.json, then the first `examples` rows of exam.json, or all of them if it is None."""
+        """Return all rows of golden.json, then rows of exam.json: the first `examples`, or all if that is None."""
         return [*self.golden, *(self.exam["rows"][:examples] if self.exam else [])]
 
 
@@ -112,7 +112,7 @@ def _read_json(path: Path, pattern: Any) -> Any:
 
 
 def _check_rows(path: Path, rows: list[dict[str, Any]], ports: dict[str, Any]) -> None:
-    """Raise UserError unless the inputs and outputs of every row are those of its signature, with as many values."""
+    """Raise UserError unless every row has the inputs and outputs of its signature, with the right number of values."""
     sizes = {
         name: {side: {port[0]: math.prod(port[2]) for port in sides[side]} for side in ("inputs", "outputs")}
         for name, sides in ports.items()
@@ -129,7 +129,7 @@ def _check_rows(path: Path, rows: list[dict[str, Any]], ports: dict[str, Any]) -
 
 
 def _is_output(values: Any, size: int) -> bool:
-    """Return whether `values` are those of an output of `size` values, or the largest of them with their indices."""
+    """Return whether `values` holds all `size` values of an output, or its largest values with their indices."""
     try:
         if isinstance(values, dict):
             fitting(values, {"likeliest": [int], "values": [float]})
@@ -143,9 +143,9 @@ def _is_output(values: Any, size: int) -> bool:
 def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, int]:
     """Write test inputs for a phone to a new folder; return how many rows are from golden.json and from exam.json.
 
-    The files signatures and rows/list hold signatures, inputs and shapes in the syntax of LiteRT's benchmark_model.
-    The files rows/NUMBER/INPUT and timed/SIGNATURE/INPUT are raw little-endian int32. examples: largest number of rows
-    from exam.json; None takes all.
+    examples: largest number of rows from exam.json; None takes all. The files `signatures` and `rows/list` name
+    signatures, inputs and shapes in the syntax of LiteRT's benchmark_model. The files rows/NUMBER/INPUT and
+    timed/SIGNATURE/INPUT are raw little-endian int32.
     """
     beside = read_companions(file)
     if folder.exists():
@@ -200,8 +200,8 @@ def judge(
 ) -> dict[str, Any]:
     """Compare a phone's outputs in the folder `computed` with the file's outputs on this machine.
 
-    examples: number of rows from exam.json that `pack` wrote. limit: replaces `error` of LIMITS. float16: the phone
-    computed in float16, so limits are at least as loose as FLOAT16.
+    examples: number of rows from exam.json that `pack` wrote. limit: largest error to allow, instead of that in LIMITS.
+    float16: whether the phone computed in float16; the limits are then at least as loose as FLOAT16.
 
     Returns {"rows": number of rows of golden.json, "limits": as applied, "golden": errors by output, "exam": scores or
     None, "wrong": a sentence for each exceeded limit, "right": True if "wrong" is empty}. Raises UserError if an output
@@ -259,7 +259,7 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
 
 
 def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield (output's name, phone's values, expected values); for a large output, only the values in golden.json."""
+    """Yield (name, phone's values, expected values) for each output; only the values that golden.json holds."""
     joint = "starts" in expected
     if joint:
         outputs, expected = _same_starts(outputs, expected)
@@ -308,7 +308,10 @@ def _beyond_limits(figures: dict[str, dict[str, float]], limits: DeviceLimits) -
 
 
 def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray]]) -> dict[str, Any] | None:
-    """Return task scores of the phone's outputs (NaN if not finite) and of this machine's, or None without outputs."""
+    """Return the task scores of the phone's and of this machine's outputs, or None without outputs.
+
+    The phone's scores are NaN if an output is not finite.
+    """
     if exam is None or not outputs:
         return None
     rows = exam["rows"][: len(outputs)]

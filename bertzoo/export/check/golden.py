@@ -23,7 +23,10 @@ _LARGEST = 4096  # values; of a larger output golden.json keeps the five largest
 def golden_rows(
     run: FileRuntime, reference: TrainingGraph, tokenizer: Tokenizer, lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return rows of golden.json: texts, signature, inputs, outputs of the file, and of the model ("expected")."""
+    """Return the rows of golden.json: texts, signature, inputs, "outputs" of the file, "expected" outputs of the model.
+
+    run: the file. reference: the model. lengths: row lengths of the file, in tokens.
+    """
     model = jax.jit(lambda graph, row: graph(**row))
     rows, questions = [], isinstance(reference.model, (SpanFinder, JointSpanFinder))
     for texts, length in place_texts(tokenizer, lengths, questions):
@@ -44,10 +47,10 @@ def golden_rows(
 def place_texts(
     tokenizer: Tokenizer, lengths: Sequence[int], questions: bool = False
 ) -> list[tuple[tuple[str, ...], int]]:
-    """Return (texts, length) pairs, where `texts` is one text or two; each of TEXTS gets the shortest length that fits.
+    """Return (texts, length) pairs, where `texts` is one text or a pair, and `length` a row length that holds it.
 
-    Each length also gets texts that fill it: at least one, and more until it has _LEAST texts. questions: put a
-    question before single texts.
+    Each of TEXTS is paired with the shortest length that fits. Each length is also paired with texts that fill it: at
+    least one, and more until it has _LEAST texts. questions: put a question before single texts.
     """
     placed = []
     for texts in TEXTS:
@@ -62,9 +65,10 @@ def place_texts(
 
 
 def _fill_length(tokenizer: Tokenizer, length: int, questions: bool) -> Iterator[tuple[str, ...]]:
-    """Yield single texts or pairs that fill `length` tokens; the first starts with TEXT[0], the next with TEXT[1], etc.
+    """Yield texts that fill `length` tokens: the first starts with TEXT[0], the second with TEXT[1], and so on.
 
-    The second result is a pair; with `questions`, all results are a question and a text.
+    The second result is a pair of texts, the others are single texts. With `questions`, every result is a question and
+    a text.
     """
     for start in range(len(TEXT)):
         words = " ".join([*TEXT[start:], *TEXT[:start]]).split()
@@ -117,7 +121,7 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray
 
 
 def _as_json(output: np.ndarray) -> Any:
-    """Return all values of an output; if more than _LARGEST, the five largest and their indices in the flat array."""
+    """Return all values of an output or, if it has more than _LARGEST, the five largest and their flat indices."""
     if output.size <= _LARGEST:
         return output.tolist()
     flat = output.reshape(-1)

@@ -22,9 +22,9 @@ def build_quiz(
 ) -> Quiz | None:
     """Return evenly spaced examples from the first development set of the task that `source` is fine-tuned for.
 
-    If the model cannot be scored, returns None, or raises UserError if `examples` is set. pretrained: the exported
-    model, which may treat padding differently from `source`. longest: tokens of the file's longest row. examples:
-    number to draw; 0 for all, None for the default.
+    pretrained: the exported model, which may treat padding differently from `source`. longest: tokens of the file's
+    longest row. examples: number of examples; 0 for all, None for the default. A model that cannot be scored gives
+    None, or a UserError if `examples` is set.
     """
     if not saved_model.is_finetuned(source) or pretrained.head.kind not in TASK_HEADS:
         if examples is not None:
@@ -92,7 +92,10 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
 
 
 def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
-    """Return the model with windows of at most `longest` tokens; raises UserError if a question may fill a window."""
+    """Return the model with windows of at most `longest` tokens.
+
+    Raises UserError if a question of the longest size leaves no room for text in a window.
+    """
     options = model.recipe.squad
     room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
     if room < 1:

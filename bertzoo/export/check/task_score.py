@@ -22,9 +22,9 @@ Outputs = Sequence[Mapping[str, np.ndarray]]  # one mapping per row; arrays have
 
 
 class Quiz(Protocol):
-    """Labelled examples of a task's split, and functions that turn outputs into predictions and scores.
+    """Labelled examples of a task's split, with methods that turn outputs into predictions and scores.
 
-    share: (number of these examples, number in the whole split).
+    share: (number of these examples, number of examples in the whole split). rows: the examples as model inputs.
     """
 
     @property
@@ -44,7 +44,7 @@ def score_file(
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the scores of file and model, and the content of exam.json (None for tagging and question answering).
 
-    reference: the model. Every row runs at the shortest of `lengths` that holds it.
+    run: the file. reference: the model. Every row runs at the shortest of `lengths` (in tokens) that holds it.
     """
     model = jax.jit(
         lambda graph, row: {name: y[None] for name, y in graph(**{name: x[0] for name, x in row.items()}).items()}
@@ -69,7 +69,7 @@ def score_file(
 class Labels:
     """A Quiz (labelled examples to score a file on) with classes, word tags or numbers as labels.
 
-    whole: number of examples in the whole split. scale: a regression's output times `scale` is the predicted number.
+    whole: number of examples in the whole split. scale: factor from a regression's output to the predicted number.
     """
 
     task: Task
@@ -88,7 +88,10 @@ class Labels:
         return len(self.examples), self.whole
 
     def predict(self, slots: Sequence[Slot], outputs: Outputs) -> Any:
-        """Return logits (N,C) in the examples' order or, for tagging, word tags; slots: the example of each output."""
+        """Return logits (N,C) in the order of the examples or, for tagging, each example's word tags.
+
+        slots: which example each output belongs to.
+        """
         logits = [output["logits"] for output in outputs]
         if self.task.kind == "tokens":
             return self.rows.restore_words(slots, [array.argmax(-1) for array in logits])
@@ -141,7 +144,7 @@ class Questions:
 
 
 def decodable(outputs: Outputs) -> list[dict[str, np.ndarray]]:
-    """Return outputs as `tasks.answers.decode` reads them; a joint span head's become scores of candidate answers."""
+    """Convert outputs to the input of `tasks.answers.decode`; joint span outputs become scores of candidate answers."""
     return [_joint_candidates(output) if "null_logit" in output else dict(output) for output in outputs]
 
 

@@ -31,7 +31,10 @@ TEXT = (
 
 
 class Limit(NamedTuple):
-    """Limits for an output: largest error, as a share of its largest value, and smallest cosine to the model's."""
+    """Limits for a file's output. error: largest error, as a share of the largest value of the model's output.
+
+    cosine: smallest cosine to the model's output.
+    """
 
     error: float
     cosine: float
@@ -59,8 +62,8 @@ def verify_outputs(
 ) -> dict[str, Any]:
     """Compare a file with its model; return, by signature, the length, the number of rows and each output's errors.
 
-    run: the file; reference: the model. Rows are as in `sample_rows`. Raises ExportFailed if an output is not finite
-    or exceeds LIMITS.
+    run: the file. reference: the model. lengths: row lengths, in tokens; each is tested on the rows of `sample_rows`.
+    Raises ExportFailed if an output is not finite or exceeds LIMITS.
     """
     import jax
 
@@ -78,7 +81,7 @@ def verify_outputs(
 
 
 def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
-    """Raise ExportFailed if a file's score is below its model's by more points than LOST and EXAMPLES allow."""
+    """Raise ExportFailed if a file's score is lower than its model's by more than LOST and EXAMPLES allow."""
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():
         if in_points(metric) and not points >= scores["model"][metric] - room:  # NaN fails, too
@@ -90,9 +93,9 @@ def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
 
 
 def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
-    """Return a row of int32 inputs, (1,L) each, for each of SHARES, the shares of L that tokens fill.
+    """Return int32 inputs (1,L), L = `length`, for rows of which tokens fill the SHARES of L; the rest is padding.
 
-    The tokens are single texts and pairs in turn or, without tokenizer, random ids.
+    The tokens are alternately a single text and a pair or, without a tokenizer, random ids.
     """
     rows = []
     for index, share in enumerate(SHARES):
@@ -126,10 +129,11 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
 
 
 def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Return both with a joint span head's end logits reordered to the same starts, and excluded positions set to 0.
+    """Return the outputs of file and model, with the end logits of a joint span head in the same order of starts.
 
-    theirs: the file's outputs; ours: the model's. Outputs of other heads are returned unchanged. Raises ExportFailed if
-    file and model share no start.
+    theirs: the file's outputs. ours: the model's. Starts that only one side has are dropped, and logits of excluded
+    positions are set to 0. Outputs of other heads are returned unchanged. Raises ExportFailed if file and model have no
+    common start.
     """
     if "starts" not in ours:
         return theirs, ours
@@ -147,10 +151,10 @@ def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
 
 
 def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both arrays with 0 where the model excludes an answer, because logits near -1,000 would hide other errors.
+    """Return both arrays with 0 where the model excludes an answer: logits near -1,000 would hide other errors.
 
-    actual: the file's; expected: the model's. If the file does not exclude such a position, `actual` becomes 1,000
-    there, which counts as an error.
+    actual: the file's logits. expected: the model's logits. Where only the model excludes an answer, the first result
+    is 1,000, which counts as an error.
     """
     from bertzoo.nn.heads import EXCLUDED
 

@@ -10,7 +10,7 @@ from bertzoo.export.graph.layers import Array, Map
 
 
 class Projection(struct.PyTreeNode):
-    """A linear map to `name`: query, key, value, convolved or gate. reads: its input (see Attention)."""
+    """A linear map in an Attention. name: its output: query, key, value, convolved or gate. reads: its input."""
 
     map: Any  # Affine, GroupedAffine or SideBySide
     name: str = struct.field(pytree_node=False)
@@ -36,7 +36,7 @@ def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
 
 
 def _padded(x: jax.Array, window: int, rows: int) -> jax.Array:
-    """Return the rows of x inside windows around its first `rows` rows, with zeros beyond both ends of x."""
+    """Return the rows of x that windows around its first `rows` rows cover, with zeros beyond both ends of x."""
     behind = rows + window // 2 - len(x)
     return jnp.pad(x, ((window // 2, max(0, behind)), *[(0, 0)] * (x.ndim - 1)))[: rows + window - 1]
 
@@ -100,8 +100,9 @@ def _zeroed(x_LC: jax.Array, mask_L: jax.Array, mask_padding: bool) -> jax.Array
 class Attention(struct.PyTreeNode):
     """Map source_LD and values_LI to (R,D): output([softmax(scale · qkᵀ + masked) · v, convolved heads]).
 
-    R = `rows` tokens are computed. output: if None, return the heads concatenated. scale: 1 if the query's map includes
-    it. A projection reads "source", "values", "first" (the source's first R rows) or "near" (windows around them).
+    Only the first R = `rows` tokens are computed. output: None returns the concatenated heads. scale: 1 if the query's
+    map includes the scale. Projections read "source", "values", "first" (the first R rows of the source) or "near" (the
+    rows of the source that convolution windows around these cover).
     """
 
     projections: tuple[Projection, ...]
@@ -134,7 +135,10 @@ class Attention(struct.PyTreeNode):
 
 
 class AttentionSideBySide(struct.PyTreeNode):
-    """Attention in `parts`: each part reads an equal share of the input's columns, and `output` maps all heads."""
+    """Attention that is split into `parts` of heads.
+
+    Each part reads an equal share of the input's columns; `output` maps the concatenated heads of all parts.
+    """
 
     parts: tuple[Any, ...]
     output: Map

@@ -1,4 +1,4 @@
-"""Heads of the export graph: each maps the last layer's states (R,D), of the R tokens computed, to outputs by name.
+"""Heads of the export graph: each maps the last layer's states (R,D), for R computed tokens, to outputs by name.
 
 Every head has `more_inputs`, the names of its inputs besides ids and mask, and `reads_first`, whether it reads only
 the first token's state.
@@ -23,7 +23,8 @@ Inputs = Mapping[str, jax.Array]
 class Logits(struct.PyTreeNode):
     """Head with the output `logits`: output(activation(dense(x))), or output(x) without `dense`.
 
-    of: "first" for logits (C) of the pooled first token, "tokens" for (L,C), "token" for (L), one logit per token.
+    of: "first" gives logits (C) of the pooled first token, "tokens" gives C logits for each token (L,C), "token" gives
+    one logit for each token (L).
     """
 
     dense: Affine | None

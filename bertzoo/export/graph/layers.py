@@ -15,7 +15,7 @@ Array = Any  # a numpy array while the graph is rewritten, a JAX array while it 
 
 
 class Map(Protocol):
-    """A layer that maps I columns to O, (L,I) to (L,O)."""
+    """A layer that maps I columns to O columns: (L,I) -> (L,O)."""
 
     def __call__(self, x: jax.Array) -> jax.Array: ...
 

@@ -48,7 +48,7 @@ class GraphEmbedding(struct.PyTreeNode):
 
 
 class GraphLayer(struct.PyTreeNode):
-    """Transformer layer as nn.Layer, (L,D) -> (R,D). first: compute only the first token (R = 1), not all (R = L)."""
+    """Transformer layer like nn.Layer, (L,D) -> (R,D). first: compute only the first token (R = 1); else, R = L."""
 
     attention: Attention
     attention_norm: Any
@@ -64,10 +64,10 @@ class GraphLayer(struct.PyTreeNode):
 
 
 class GraphBottleneckLayer(struct.PyTreeNode):
-    """MobileBERT layer as nn.BottleneckLayer, (L,D) -> (R,D), with R as in GraphLayer.
+    """MobileBERT layer like nn.BottleneckLayer, (L,D) -> (R,D), with R as in GraphLayer.
 
-    shared: the bottleneck that queries and keys read, while values read the layer's input. Without it, queries, keys
-    and values read the layer's input or, with `inside`, the `bottleneck`.
+    Values are computed from the output of `bottleneck` if `inside` is set, else from the layer's input. Queries and
+    keys are computed from the output of `shared` or, if it is None, from the same array as the values.
     """
 
     bottleneck: Map

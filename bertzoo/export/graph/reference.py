@@ -15,7 +15,7 @@ from bertzoo.nn import Table
 
 
 class TrainingGraph(struct.PyTreeNode):
-    """A Linen model on one row of tokens; a call returns outputs by name, as a call of the export graph.
+    """A Linen model on one row of tokens; a call returns outputs by name, like a call of the export graph.
 
     pooling: MeanEmbedding or FirstEmbedding, for a model without a head.
     """

@@ -52,7 +52,8 @@ def fold_scale(graph: Graph) -> Graph:
 def fold_no_norm(graph: Graph) -> Graph:
     """Fold each NoNorm into the dense map or the embedding tables before it.
 
-    After a residual sum, it is folded into the map that computes the update; its scale still multiplies the residual.
+    A NoNorm after a residual sum is folded into the map that computes the update. A ScaledResidual takes its place,
+    which multiplies the residual by the scale.
     """
     embedding = graph.embedding
     if isinstance(embedding.norm, layers.GraphNoNorm):
@@ -100,9 +101,9 @@ def _fold_layer(layer: GraphLayer | GraphBottleneckLayer) -> GraphLayer | GraphB
 
 
 def _fold_update(part: Any, norm: Any) -> tuple[Any, Any]:
-    """Fold a NoNorm into the output map of attention or a feed-forward; return the new part and a ScaledResidual.
+    """Fold a NoNorm into the output map of an attention or a feed-forward; return the new part and a ScaledResidual.
 
-    Any other norm is returned unchanged with its part.
+    If `norm` is not a NoNorm, return both unchanged.
     """
     if not isinstance(norm, layers.GraphNoNorm):
         return part, norm
@@ -133,8 +134,8 @@ def first_token(graph: Graph) -> Graph:
 def keep_groups_apart(graph: Graph) -> Graph:
     """Split every grouped map into one dense map per group.
 
-    A feed-forward whose two maps have equally many groups is split as a whole, which saves a concatenation. So is an
-    attention whose groups hold whole heads.
+    A feed-forward whose two maps have the same number of groups is split as a whole, and so is an attention whose
+    groups consist of whole heads. This saves concatenations between maps.
     """
 
     def apart(part: Any) -> Any:
@@ -163,7 +164,7 @@ def _dense(part: Any) -> tuple[layers.Affine, ...]:
 
 
 def _groups_of_heads(part: Attention) -> int:
-    """Return how many groups of whole heads an attention can be split into, or 1 if it cannot be split."""
+    """Return the number of groups, each of whole heads, into which an attention can be split; 1 if it cannot be."""
     groups = {one.map.groups for one in part.projections}
     alone = part.convolution is None and len(groups) == 1 and part.heads % max(groups) == 0
     return groups.pop() if alone else 1

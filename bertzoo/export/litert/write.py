@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false, reportAttributeAccessIssue=false
-"""Convert a graph to a LiteRT file, whose signatures, one per length, share the weights; run LiteRT files.
+"""Convert a graph to a LiteRT file with a signature for each row length, and run LiteRT files.
 
 Only this module, litert_process.py, quantise.py and flatbuffer.py import LiteRT's packages.
 """
@@ -78,8 +78,8 @@ def convert(graph: Any, lengths: Sequence[int]) -> bytes:
 def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[str, str, list[str], list[str]]:
     """Return the signature for rows of `length` tokens: its name, StableHLO text, input names and output names.
 
-    structure, arrays: the flattened graph. Other functions in the text get the length as a suffix, so that no two
-    signatures share a name.
+    structure, arrays: the flattened graph. Every other function in the text gets the length as a suffix, because names
+    must be unique over all signatures.
     """
     import jax
 
@@ -104,9 +104,10 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
 
 @functools.cache
 def announce_delegate() -> None:
-    """Trigger and discard the announcement of XNNPACK's delegate, which LiteRT prints once per process.
+    """Suppress the line on XNNPACK's delegate that LiteRT prints to stderr once per process.
 
-    It discards stderr while it loads a file of one operator, so that errors of real files stay visible.
+    Loads a file with one operator, which triggers the line, and drops this line from stderr. Other output of LiteRT
+    stays visible.
     """
     if sys.stderr is None:
         return
@@ -175,9 +176,9 @@ class Interpreter:
             raise ExportFailed(f"LiteRT's interpreter cannot run {name} of the file: {reason[:300]}") from error
 
     def delegated(self) -> dict[str, Any]:
-        """Return how many parts of the first graph XNNPACK runs, and how many nodes of each operator are in them.
+        """Return how many parts of the first graph XNNPACK runs, and the number of nodes in these parts by operator.
 
-        A node is in a part if it lies between the part's inputs and outputs.
+        A node belongs to a part if it lies between the part's inputs and outputs.
         """
         nodes = self._interpreter._get_ops_details()
         producers = {tensor: node for node in nodes if node["op_name"] != "DELEGATE" for tensor in node["outputs"]}

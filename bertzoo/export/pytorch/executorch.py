@@ -23,17 +23,17 @@ _MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if 
 
 
 def check_python(python: Path, subject: str = "--to=executorch") -> None:
-    """Raise UserError unless `python` runs and has PACKAGES. subject: what needs them, for the message."""
+    """Raise UserError unless `python` runs and has PACKAGES. subject: feature that needs them, for the message."""
     try:
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         with start_python(["-c", _MISSING, *PACKAGES], python, text=True, **pipes) as process:
             missing = process.communicate()[0].split()
     except OSError as error:
         raise UserError(
-            f"--python={python} cannot be run ({error.strerror}). Name one that has executorch. {ADVICE}"
+            f"--python={python} cannot be run ({error.strerror}). Name a Python that has executorch. {ADVICE}"
         ) from None
     if process.returncode:
-        raise UserError(f"--python={python} is not a Python from 3.11 on. Name one that has executorch. {ADVICE}")
+        raise UserError(f"--python={python} is not a Python from 3.11 on. Name a Python that has executorch. {ADVICE}")
     if missing:
         raise UserError(
             f"{subject} needs {missing[0]}, which {python} does not have. Name a Python that has it. {ADVICE}"

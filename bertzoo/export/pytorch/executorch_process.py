@@ -21,8 +21,8 @@ INPUTS = "input_names"
 def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
     """Write the .pte file request["file"] and return how many of its nodes XNNPACK runs and does not run.
 
-    Other keys of `request`: directory, of `bertzoo convert --to=pytorch`; rows, example inputs; pooling and grouped, as
-    in phone_module.Phone.
+    Other keys of `request`: "directory", written by `bertzoo convert --to=pytorch`; "rows", example inputs by name;
+    "pooling" and "grouped", as in phone_module.Phone.
     """
     sys.path.insert(0, request["directory"])
     import modeling_bertzoo
@@ -86,7 +86,7 @@ def run_file(file: str, threads: int, answer: Callable[[Mapping[str, Any]], None
 
 
 def main(task: str, *words: str) -> int:
-    """Run `task`, "make" or "run" FILE N, and return the exit code; prints of libraries go to stderr."""
+    """Run the command "make", or "run" with the words FILE and N; return the exit code. Libraries print to stderr."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
 """A PyTorch model (modeling_bertzoo.py) as an app runs it: maps one row of inputs to its head's outputs by name.
 
-Needs only torch, as it also runs without bertzoo. Names and shapes are those of export.graph.reference, after a batch
+It needs only torch and runs without bertzoo. Names and shapes are those of export.graph.reference, after a batch
 axis of 1: L length, P predictions, D width.
 """
 
@@ -103,7 +103,10 @@ _LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Trigram": 
 
 
 def lay_out(module: nn.Module, grouped: str) -> None:
-    """Replace a module's layers in place by layers that store their kernels transposed. grouped: a key of GROUPED."""
+    """Replace a module's layers, in place, by layers whose kernels have the layout of torch.nn.functional.
+
+    grouped: a key of GROUPED, the way to compute grouped layers.
+    """
     for name, part in module.named_children():
         kind = type(part).__name__
         if kind == "Grouped":
@@ -119,7 +122,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 def spell_out(module: nn.Module, named: Callable) -> None:
-    """Replace the activation `named` throughout a module by `gelu_tanh`, which has only basic operators."""
+    """Replace the activation function `named` throughout a module by `gelu_tanh`, which has only basic operators."""
     for part in module.modules():
         for name, value in list(vars(part).items()):
             if value is named:
@@ -127,7 +130,7 @@ def spell_out(module: nn.Module, named: Callable) -> None:
 
 
 class Phone(nn.Module):
-    """A model with its head. pooling: "mean" or "first", for a model without a head. grouped: a key of GROUPED."""
+    """A model with its head. pooling: "mean" or "first", output of a model without a head. grouped: as in `lay_out`."""
 
     def __init__(self, model: Any, pooling: str, grouped: str) -> None:
         super().__init__()
@@ -135,7 +138,7 @@ class Phone(nn.Module):
         self.model, self.outputs = model, HEADS.get(type(model).__name__, POOLINGS[pooling])
 
     def run(self, inputs: Inputs) -> Outputs:
-        """Map int32 inputs by name, (1,L) or (1,P) for P `masked_positions`, to outputs by name."""
+        """Map int32 inputs by name, each (1,L), or (1,P) for `masked_positions`, to outputs by name."""
         mask = inputs["attention_mask"]
         types = inputs.get("token_type_ids", torch.zeros_like(mask))
         hidden_states, _ = self.model.encoder(self.model.embedding(inputs["input_ids"], types, mask), mask)
@@ -200,7 +203,7 @@ def _joint_spans(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outpu
 
 
 def _masked(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
-    """Return the logits of masked positions only and, if the model has a sentence head, of that head."""
+    """Return the logits at the masked positions and, if the model has a sentence head, its sentence logits."""
     rows = x.index_select(1, inputs["masked_positions"][0])
     logits = {"masked_logits": model.masked_head(rows, model.embedding.word.embedding)}
     return logits if model.sentence_head is None else {**logits, "sentence_logits": model.sentence_head(pooled)}

@@ -23,8 +23,8 @@ Operators = dict[str, int]  # count of each operator, the most frequent first
 def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
     """Return the bytes of a .pt2 file, for torch.export.load, and the counts of its operators.
 
-    rows: example inputs. pooling: "mean" or "first", for a model without a head. lengths: one, or the shortest and the
-    longest that the file accepts. Raises ExportFailed if torch rejects the model.
+    rows: example inputs by name. pooling: "mean" or "first", output of a model without a head. lengths: the only length
+    that the file accepts, or the shortest and the longest, in tokens. Raises ExportFailed if torch rejects the model.
     """
     import torch
 
@@ -86,7 +86,7 @@ def _tensors(rows: Rows) -> dict[str, Any]:
 
 
 def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
-    """Return the dynamic axes: the second of every input but `masked_positions`. None for a single length."""
+    """Return the dynamic axes by input: the second axis of all but `masked_positions`. None for a single length."""
     import torch
 
     if len(lengths) == 1:
@@ -127,7 +127,10 @@ def _counted(operators: Iterable[str]) -> Operators:
 
 
 def _rename(model: Any, outputs: Sequence[str]) -> Operators:
-    """Rename an ONNX model's outputs to `outputs`, other values uniquely; drop metadata and return operator counts."""
+    """Rename an ONNX model's outputs to `outputs`, give other values unique names, and drop its metadata.
+
+    Returns the counts of the model's operators.
+    """
     for place, node in enumerate(model.graph):
         node.name = f"node_{place}"
         node.metadata_props.clear()
