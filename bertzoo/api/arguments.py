@@ -20,7 +20,7 @@ def resolve(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -
 
 
 def config_files(config: Config) -> list[str | Path]:
-    """Return `config`, a name, a file or a list of these, as a list; raises UserError for anything else."""
+    """Return `config` as a list; raises UserError unless it is a name, a file or a list of these."""
     from bertzoo.core.errors import UserError
 
     files = [config] if isinstance(config, str | Path) else config if isinstance(config, Sequence) else None

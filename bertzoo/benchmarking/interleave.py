@@ -70,7 +70,10 @@ class Worker:
         if "error" in answer:
             raise BenchmarkFailed(f"{self.name} does not run: {answer['error']}")
         if not answer:
-            raise BenchmarkFailed(f"{self.name} does not run: its process ended with code {self._process.wait()}")
+            raise BenchmarkFailed(
+                f"{self.name} does not run: its process ended with code {self._process.wait()}, perhaps for lack of "
+                "memory. Free memory and run the command again."
+            )
         return answer
 
     def close(self) -> None:

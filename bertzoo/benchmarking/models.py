@@ -112,7 +112,10 @@ def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[Bench
 
 
 def read_description(file: Path) -> FileDescription:
-    """Read the JSON beside a file, if there is one; raises UserError if it is damaged or belongs to another file."""
+    """Read the metadata JSON beside an exported file, if there is one.
+
+    Raises UserError if it is damaged or belongs to another file.
+    """
     document = read_metadata(file, "inputs", "precision", "head")
     if document is None:
         return FileDescription()

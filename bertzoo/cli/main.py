@@ -76,7 +76,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Send SIGTERM again if Python swallowed its KeyboardInterrupt, as in the callback of a weak reference."""
+    """Send SIGTERM if Python discarded a signal's KeyboardInterrupt, as it does in the callback of a weak reference."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return

@@ -197,7 +197,10 @@ def bert_layer_rules(model: Any) -> Iterable[TensorRule]:
 
 
 def attention_rules(ours: str, theirs: str) -> Iterable[TensorRule]:
-    """Yield the tensor rules of the attention in a BERT layer, called `ours` and `theirs`, and of its norm."""
+    """Yield the tensor rules of a BERT layer's attention and of the norm after it.
+
+    ours, theirs: the layer's prefix in our parameter paths and in the other project's tensor names.
+    """
     for name in ("query", "key", "value"):
         yield from dense(f"{ours}/attention/{name}", f"{theirs}.attention.self.{name}", "D", "H K")
     yield from dense(f"{ours}/attention/output", f"{theirs}.attention.output.dense", "H K", "D")

@@ -342,7 +342,7 @@ class SpanFinder(Encoding):
 
 
 class JointSpanFinder(Encoding):
-    """A model with a JointSpanHead, whose end_logits depend on `starts` (B,N), by default the likeliest."""
+    """A model with a JointSpanHead; end_logits depend on start positions `starts` (B,N), the likeliest if None."""
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, starts: Tensor | None = None):
         outputs = super().forward(input_ids, token_type_ids, attention_mask)

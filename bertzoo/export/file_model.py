@@ -200,18 +200,18 @@ class FileQuestionModel(QuestionModel):
 
 
 def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
-    """Read the JSON and tokenizer beside an exported file; raises UserError if either is missing."""
+    """Read the metadata JSON and the tokenizer of an exported file; raises UserError if either is missing."""
     document, folder = (path.with_name(name) for name in companions(path))
     copy = "Copy it from where `bertzoo convert` wrote the file, or convert the model again."
     if (description := read_metadata(path, "format", "model", "head", "source", "inputs", "signatures")) is None:
-        raise UserError(f"{path} has no {document.name} beside it, which describes its inputs and labels. {copy}")
+        raise UserError(f"{document} is missing; it describes the inputs and labels of {path.name}. {copy}")
     if description.get("sentences") == "random ids":
         raise UserError(
             f"{path} was made of a model without a tokenizer, so it reads no text. Convert a model with a tokenizer."
         )
     tokenizer = tokenizers.read_tokenizer(folder) if folder.is_dir() else None
     if tokenizer is None:
-        raise UserError(f"{path} has no {folder.name} beside it, which holds its tokenizer. {copy}")
+        raise UserError(f"{folder} is missing or holds no tokenizer. {copy}")
     return description, tokenizer
 
 

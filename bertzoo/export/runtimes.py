@@ -1,7 +1,8 @@
 # pyright: reportMissingImports=false
-"""Run exported files: a call maps a row's inputs by name to its outputs by name, with a batch axis of 1.
+"""Run exported files: one class per runtime, whose objects map a row's inputs by name to its outputs by name.
 
-Every constructor takes a file and a number of threads, and raises ExportFailed if the runtime rejects the file.
+Inputs and outputs have a batch axis of 1. Every constructor takes a file and a number of threads, and raises
+ExportFailed if the runtime rejects the file.
 """
 
 import json

@@ -40,10 +40,11 @@ def evaluate_split(
     """Score a model on a split of a task, or on the rows of the file `input`.
 
     task: a task's name; empty: the model's own task. split: train, dev or test; empty: dev. input: a file with the
-    columns that the model's task `own` was trained on. output: directory for answers to questions. Returns `task`,
-    `examples` (count by split), `skipped` (count of malformed rows by split and reason, if any), `scores` (points by
-    split and metric), `score` (the figure that chooses a run's best epoch), `loss`, and `collapsed` (whether all
-    predictions are equal). Raises UserError if the split has no labels.
+    columns of the training file, for a model of the task `own`. output: directory for answers to questions.
+
+    Returns `task`, `examples` (count by split), `skipped` (count of malformed rows by split and reason, if any),
+    `scores` (points by split and metric), `score` (the figure that chooses a run's best epoch), `loss`, and
+    `collapsed` (whether all predictions are equal). Raises UserError if the split has no labels.
     """
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
@@ -94,7 +95,7 @@ def check_files(model: SavedModel, directory: str, split: str, task: str) -> Non
         return
     if task == "own" and not getattr(model.recipe.own, split, ""):
         raise UserError(
-            f"{model.path} does not record the file of the {split} set of task own. Name a file with --input=FILE."
+            f"{model.path} does not record the {split} file of the task `own`. Name a file with --input=FILE."
         )
     if task != "own" and not directory:
         raise UserError(
@@ -106,8 +107,8 @@ def _on_file(model: M, file: str) -> M:
     """Return the model with `file` as its task's test file; raises UserError unless the task is the user's own."""
     if model.task_name != "own":
         raise UserError(
-            f"--input={file} needs a model of the task own, which records the columns, but the task of {model.path} "
-            f"is {model.task_name or 'unknown'}. Use --data_dir."
+            f"--input={file} applies only to models of the task `own`, but the task of {model.path} is "
+            f"{model.task_name or 'unknown'}. Use --data_dir."
         )
     path = on_disk(file, "--input", "Copy it to this machine.").absolute()
     return replace(model, recipe=replace(model.recipe, own=replace(model.recipe.own, test=str(path))))

@@ -58,7 +58,7 @@ class SavedModel:
         """Raise ConfigError unless the model's run or `pretrained.source` names the columns of the task `own`."""
         if self.recipe.task != "own" and "own" not in self.pretrained.source:
             raise ConfigError(
-                f"{self.path} does not record the columns of the task own. Name a run of that task, or another --task."
+                f"{self.path} does not record the columns of the task `own`. Name a run of that task or another --task."
             )
 
     @property

@@ -73,9 +73,10 @@ def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
 
 
 def generator_config(config: Any, width: float) -> Any:
-    """Return the generator's model config: from `config.generator`, or an Electra for BERT-like models, or None.
+    """Return the model config of a generator `width` times as wide as the model of `config`, or None.
 
-    Without a method `generator`, only Bert, Electra and SqueezeBert have such a config.
+    If `config` has a method `generator`, that method returns the config. Otherwise, a Bert, an Electra or a
+    SqueezeBert gets an Electra config, and any other model None. Raises ConfigError if the width rounds to 0.
     """
     if (custom := getattr(config, "generator", None)) is not None:
         return custom(width)

@@ -20,12 +20,12 @@ LEAST = 1e-12  # β of an element without cost: above 0, so that means weighted 
 
 
 def parameters(structure: Structure) -> Cost:
-    """Return the number of parameters of embeddings, encoder and pooler as a function of sizes."""
+    """Return a function from sizes of dimensions to the number of parameters of embeddings, encoder and pooler."""
     return lambda sizes: count(structure, sizes, MODEL)
 
 
 def flops(structure: Structure, length: int = 128) -> Cost:
-    """Return, as a function of sizes, the operations of one row of `length` tokens up to the pooled output."""
+    """Return a function from sizes of dimensions to the FLOPs of the pooled output of a row of `length` tokens."""
 
     def cost(sizes: Sizes) -> float:
         module, ids = NoHead().build(resized(structure.model, sizes), Compute()), jnp.zeros((1, length), jnp.int32)

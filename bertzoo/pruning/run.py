@@ -157,7 +157,10 @@ class Pruning:
         self._train_part(part, tuning, corpus, start, followed=iteration < recipe.cut.iterations)
 
     def _cut(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart]:
-        """Train the vectors of an iteration and cut; return the smaller model and its initial parameters."""
+        """Train an iteration's prune vectors and cut the model; return the smaller model and its initial parameters.
+
+        If an earlier iteration cut enough, return the model uncut.
+        """
         if iteration == 1:
             model, source = self.recipe.model, self.unpruned
         else:
@@ -206,7 +209,10 @@ class Pruning:
         corpus: Corpus,
         choose_kept: ChooseKept,
     ) -> tuple[PruneObjective, Any]:
-        """Train the vectors of a model, logging what `choose_kept` would keep; return objective and vectors."""
+        """Train the prune vectors of a model; return their objective and the trained vectors.
+
+        The run logs the share of elements that `choose_kept` would keep.
+        """
         recipe, part = self.recipe, self.run.scoring(self.recipe, iteration)
         settings = recipe.weigh
         inner = recipe.objective.build(model, recipe.compute)

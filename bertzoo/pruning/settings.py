@@ -220,7 +220,7 @@ class Prune:
         return tuple(letter for letter in cuttable(self.model) if letter not in shared)
 
     def scoring_recipe(self, model: Model) -> Pretrain:
-        """Return the recipe that trains the vectors of a model."""
+        """Return the recipe that trains the prune vectors of a model."""
         return self._pretrain(model, self.weigh.optimizer, (self.weigh.stage(),))
 
     def tuning_recipe(self, model: Model) -> Pretrain:

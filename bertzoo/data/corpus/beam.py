@@ -51,9 +51,10 @@ def build_pipeline(runner: str, options: Sequence[str] = ()) -> Any:
 
 
 def run_pipeline(data: Data, destination: Path, pipeline: Any) -> int:
-    """Tokenise the text of `data` into `destination`, a directory that all workers share; returns the number of pieces.
+    """Tokenise the text of `data` into `destination`, a directory that all workers share.
 
-    Raises CorpusError for a source that is missing, empty or not text.
+    Returns the number of pieces (groups of documents). Raises CorpusError for a source that is missing, empty or not
+    text.
     """
     import apache_beam as beam  # pyright: ignore[reportMissingImports]
 

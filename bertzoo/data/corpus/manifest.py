@@ -185,7 +185,10 @@ def read_sidecar(sidecar: Path, destination: Path) -> dict[str, Any]:
 def write_manifest(
     destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence[MixturePart]
 ) -> None:
-    """Join the indexes of `count` finished pieces and write the manifest; raises CorpusError if a split is empty."""
+    """Join the sentence and document indexes of `count` finished pieces (groups of documents) and write the manifest.
+
+    pieces: the folder of their files. Raises CorpusError if a split is empty.
+    """
     sidecars = [read_sidecar(pieces / f"{index:05d}.json", destination) for index in range(count)]
     dropped: Counter[str] = Counter()
     for sidecar in sidecars:

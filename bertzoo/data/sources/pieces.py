@@ -23,7 +23,7 @@ _FEWEST_DOCUMENTS = 1 << 16  # that close a piece of few bytes
 
 @dataclass(frozen=True)
 class Origin:
-    """A file, a range of a data set, or Python's documentation, and a function that reads its documents."""
+    """A file, a range of a data set's examples, or Python's documentation, with a function that reads its documents."""
 
     name: str
     documents: Callable[[], Iterator[str]]
@@ -141,7 +141,10 @@ def _numbered(piece: Piece, index: int) -> Piece:
 
 
 def origins(source: str, text_field: str, limits: Limits) -> list[Origin]:
-    """Return an Origin for each file or range that a source names, in order; raises CorpusError if there are none."""
+    """Return the files and the ranges of data sets that `source`, names separated by commas, stands for, in order.
+
+    Raises CorpusError if a name is empty, is no source of text, or repeats a file or a data set.
+    """
     names = [part.strip() for part in source.split(",")]
     if not all(names):
         raise CorpusError(
@@ -157,7 +160,7 @@ def origins(source: str, text_field: str, limits: Limits) -> list[Origin]:
 
 
 def _named_origins(name: str, text_field: str, limits: Limits) -> Iterator[tuple[str, Origin]]:
-    """Yield the address and the Origin of each file or data set range that `name` stands for."""
+    """Yield the address and the Origin of each file, or range of a data set, that `name` stands for."""
     if name == embedded.SOURCE:
         yield name, Origin(name, _embedded_documents)
     elif name.startswith("embedded:"):

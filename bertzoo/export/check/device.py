@@ -60,7 +60,10 @@ _WITHOUT_EXAM = ("token_classification", "span", "joint_span")
 
 @dataclass(frozen=True)
 class FileCompanions:
-    """Contents of the JSON beside a file. description: the file's metadata. exam: None without exam.json."""
+    """Contents of the JSON files that belong to a LiteRT file: its metadata (`description`), golden.json and exam.json.
+
+    exam: None if the file was not scored on a classification or regression task, so that it has no exam.json.
+    """
 
     description: dict[str, Any]
     golden: list[dict[str, Any]]
@@ -72,7 +75,10 @@ class FileCompanions:
 
 
 def read_companions(file: Path) -> FileCompanions:
-    """Read the JSON beside a LiteRT file; raises UserError if any is missing, damaged or belongs to another file."""
+    """Read the JSON files that belong to a LiteRT file.
+
+    Raises UserError if one of them is missing, damaged or belongs to another file.
+    """
     path, folder = (file.with_name(name) for name in companions(file))
     if (description := read_metadata(file, "format")) is None:
         raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.")
