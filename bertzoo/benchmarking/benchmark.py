@@ -167,7 +167,8 @@ def benchmark(
     models: configs (random weights), model directories, or files of `bertzoo convert`. overrides: options of
     the configs. parts: also count each model's operations by part. tell: receives the progress.
 
-    Raises UserError for settings or models that do not fit, BenchmarkFailed if a model does not run.
+    Raises UserError if a model is named twice or cannot be read, or the settings do not apply to the models. Raises
+    BenchmarkFailed if a model does not run.
     """
     settings = settings or BenchmarkSettings()
     if repeated := [name for name in models if list(models).count(name) > 1]:

@@ -84,7 +84,10 @@ def arguments(parser: Parser) -> None:
         f"(default: {EXAMPLES:,})",
     )
     files.add_argument(
-        "--no-optimize", action="store_true", default=None, help="for litert: do not rewrite the training graph"
+        "--no-optimize",
+        action="store_true",
+        default=None,
+        help="for litert: write the training graph, without the rewrites that make it cheaper on a phone",
     )
     files.add_argument(
         "--python",

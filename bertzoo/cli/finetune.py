@@ -50,7 +50,11 @@ def arguments(parser: Parser) -> None:
 
 
 def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
-    """Return the task that the config names; raises ConfigError if the task, its options or the teacher do not fit."""
+    """Return the task that the config names.
+
+    Raises ConfigError if the task is unknown or an option, alpha or --teacher does not apply to it, or if --teacher and
+    alpha contradict each other.
+    """
     from bertzoo.finetuning.run import check_teacher, resolve_task
 
     task = resolve_task(recipe)

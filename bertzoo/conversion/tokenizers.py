@@ -199,7 +199,9 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
                 "keep_accents": not config.strip_accents,
             }
         case _:
-            raise ValueError(f"no Hugging Face files for {tokenizer}")
+            raise ValueError(
+                f"{type(tokenizer).__name__} has no Hugging Face format; only WordPiece and SentencePiece have"
+            )
     library.save(str(directory / WHOLE))
     tokenizer.save(directory)
     for name, table in ((tokenizer_options.OPTIONS, options | names), (tokenizer_options.SPECIALS, names)):

@@ -192,7 +192,7 @@ def describe(tp: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
-    """Return the end of an error about an unknown `name`, which suggests a similar known name.
+    """Return the last words of an error about an unknown `name`: they suggest a similar known name.
 
     A known name also counts as similar if it starts with `name`. If none is similar, the text lists all known names if
     `say_all` is set, and is empty otherwise."""

@@ -26,7 +26,10 @@ def check_installed(subject: str, packages: Sequence[str], extra: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress warnings, log messages and prints inside the block, which converters write for their own developers."""
+    """Suppress the warnings, log messages and prints of the block.
+
+    Converters write these for their own developers.
+    """
     logging.disable(logging.WARNING)
     try:
         with (

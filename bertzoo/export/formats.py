@@ -26,8 +26,8 @@ class FileSettings:
     """Settings with which a file is written.
 
     lengths: tokens in a row, shortest first. pooling: output of a model without a head, one of options.POOLINGS.
-    optimise: whether to rewrite the graph; may be False only for LiteRT. calibration: texts that set the scales of
-    int8-static.
+    optimise: whether to rewrite the training graph into an equivalent, cheaper one; may be False only for LiteRT.
+    calibration: texts that set the scales of int8-static.
     """
 
     lengths: tuple[int, ...]

@@ -39,8 +39,8 @@ class ExportOptions:
 
     The other options apply only to files. lengths: tokens in a row. precision: of the weights. pooling: one of
     POOLINGS, for a model without a head. calibration: a file of texts for int8-static. examples: number of the task's
-    examples on which file and model are scored; 0 for all. no_optimize: do not rewrite the graph. python: a Python that
-    has ExecuTorch.
+    examples on which file and model are scored; 0 for all. no_optimize: write the training graph, without the rewrites
+    that make it cheaper. python: a Python that has ExecuTorch.
     """
 
     to: str

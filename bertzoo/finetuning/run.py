@@ -94,7 +94,7 @@ def check_teacher(recipe: Finetune, task: TaskKind, teacher: Location | None, re
         raise ConfigError(f"alpha = {recipe.alpha} needs a teacher. Name it with --teacher.")
     if recipe.alpha == 1 and (teacher is not None or recorded):
         source = f"--teacher={teacher}" if teacher is not None else "the teacher in run.json"
-        raise ConfigError(f"alpha = 1 trains on the labels alone, without {source}. Set it below 1.")
+        raise ConfigError(f"alpha = 1 trains on the labels alone, without {source}. Set alpha below 1.")
 
 
 def _summarise(job: SeedJob, seeds: list[Seed]) -> Results:

@@ -71,7 +71,10 @@ class SavedModel:
         return batch_size or self.recipe.batch_size
 
     def predictor(self, function: Callable[[Any, Any], Any], batch_size: int) -> Predictor:
-        """Return a Predictor of `function` on one device."""
+        """Return a Predictor that runs `function`, (params, batch) -> outputs, on one device.
+
+        batch_size: rows in a batch; 0: as in training.
+        """
         return Predictor(function, mesh(), self.size(batch_size))
 
     def lengths(self, rows: Sequence[Rows]) -> tuple[int, ...]:

@@ -106,7 +106,10 @@ def parse_topology(text: str) -> Topology:
         )
     sizes = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d{1,4}(x\d{1,4})*", shape) else ()
     if shape not in chip.slices and not _is_made_of_cubes(chip, sizes):
-        raise ConfigError(f"--topology={text} does not exist. The slices of {kind} are {describe_slices(chip)}.")
+        raise ConfigError(
+            f"--topology={text} is not a slice of {kind}. Use --topology={kind}:SHAPE with one of the shapes "
+            f"{describe_slices(chip)}."
+        )
     return Topology(chip=chip, shape=sizes)
 
 
@@ -123,10 +126,10 @@ def _of_accelerator(chip: Chip, text: str, number: int) -> Topology:
         shapes += itertools.combinations_with_replacement(range(CUBE, chips // CUBE**2 + 1, CUBE), 3)
     fitting = [shape for shape in shapes if math.prod(shape) == chips and not rest]
     if not fitting:
-        unit = "chips" if cores == 1 else "TensorCores, two a chip"
+        unit = "chips" if cores == 1 else "TensorCores (two a chip)"
         raise ConfigError(
-            f"--topology={text} does not exist. Its number counts {unit}; the slices of {chip.name} are "
-            f"{describe_slices(chip)}."
+            f"--topology={text} stands for {number} {unit}, and no slice of {chip.name} has that many. Use "
+            f"--topology={chip.name}:SHAPE with one of the shapes {describe_slices(chip)}."
         )
     return Topology(chip=chip, shape=min(fitting, key=sum))
 

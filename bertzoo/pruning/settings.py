@@ -193,17 +193,17 @@ class Prune:
 
     @property
     def _places(self) -> list[int]:
-        """For every stage of all iterations: 0 for scoring, or the number of the fine-tuning stage, from 1."""
+        """For every stage of all iterations: 0 for scoring, or the number of the [[tuning]] stage, from 1."""
         return list(range(len(self.tuning) + 1)) * self.cut.iterations
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of all iterations: scoring, then fine-tuning."""
+        """The stages of all iterations: in each, scoring, then the training after the cut ([[tuning]])."""
         return (self.weigh.stage(), *self.tuning_stages) * self.cut.iterations
 
     @property
     def tuning_stages(self) -> tuple[Stage, ...]:
-        """The stages of the fine-tuning after a cut, which starts with fresh optimizer moments."""
+        """The stages of the training after a cut ([[tuning]]); the training starts with fresh optimizer moments."""
         return (dataclasses.replace(self.tuning[0], carry="params"), *self.tuning[1:])
 
     def where(self, index: int) -> str:
@@ -224,11 +224,15 @@ class Prune:
         return self._pretrain(model, self.weigh.optimizer, (self.weigh.stage(),))
 
     def tuning_recipe(self, model: Model) -> Pretrain:
-        """Return the recipe of the fine-tuning after a cut, without a teacher."""
+        """Return the recipe of the training after a cut ([[tuning]]), without a teacher."""
         return self._pretrain(model, self.optimizer, self.tuning_stages)
 
     def distillation_recipe(self, model: Model) -> Pretrain | Transfer:
-        """Return the recipe of the fine-tuning after a cut, with the teacher if there is one."""
+        """Return the recipe of the training after a cut ([[tuning]]).
+
+        This is a Transfer from the unpruned model if `teaching` is enabled, else the result of `tuning_recipe`.
+        Replaced token detection never has a teacher.
+        """
         if not self.teaching.enabled or isinstance(self.objective, Replaced):
             return self.tuning_recipe(model)
         share, dtype = self.teaching.ground_truth, self.teaching.dtype

@@ -42,7 +42,7 @@ class StrategyStages:
         self.stage()  # raises ConfigError if the fields make no valid stage
 
     def stage(self) -> Stage:
-        """Return one training stage with these fields, which starts with a fresh optimiser."""
+        """Return a training stage with these fields; the stage starts with a fresh optimiser."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Stage) if hasattr(self, f.name)}
         return Stage(**fields, carry="params")
 

@@ -73,7 +73,8 @@ class CustomFiles:
     def task(self, directory: Path | str) -> Task:
         """Return the task of the files in `directory`. If `labels` is empty, the labels are those in the training file.
 
-        Raises ConfigError if `kind` is "span" or `metrics` do not fit, UserError if the labels cannot be read.
+        Raises ConfigError if `kind` is "span", or `metrics` has "f1" but there are not two labels. Raises UserError if
+        the labels cannot be read.
         """
         if self.kind == "span":
             raise ConfigError(f"kind = {self.kind!r} has questions, not labels. Use a kind with labels.")

@@ -47,7 +47,7 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, k
     )
 
 
-# The fields ids, middle, lengths, first and cut of Rows.
+# The fields `ids`, `middle`, `lengths`, `first` and `cut` of Rows.
 _Made = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
@@ -69,7 +69,7 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -
 
 
 def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _Made:
-    """Return ids, middle, lengths, first and cut of Rows for examples with words. Words without tokens become [UNK]."""
+    """Return the fields that `_Made` lists, for examples with words. Words without tokens become [UNK]."""
     words = sorted({word for example in examples for word in example.words or ()})
     unknown = np.array([tokenizer.specials.unk], np.int32)
     pieces = {w: p if len(p) else unknown for w, p in zip(words, _tokenised(tokenizer, words), strict=True)}

@@ -322,7 +322,7 @@ class FirstProcessError(Exception):
 
 
 class Agreement:
-    """A request of one process, such as to stop, which all processes learn at the same step.
+    """Passes on a process's request, such as to stop, so that all processes learn of it at the same step.
 
     Every process calls the object once per step with its own request or None. The call returns the request of any
     process from one step before, so no process waits for another. With one process, it returns the request at once.

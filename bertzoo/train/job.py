@@ -128,7 +128,7 @@ class Job:
         return states.abstract(objective, self.transformation(index), self.mesh, self.fallbacks)
 
     def train_step(self, index: int) -> StepProgram:
-        """Return the training step of stage `index`, which the first call builds."""
+        """Return the training step of stage `index`; the first call builds it."""
         if index not in self.programs:
             step = make_train_step(
                 self.setups[index].trained,
@@ -177,7 +177,7 @@ class Job:
         return self.setups[index].objective == self.setups[-1].objective
 
     def describe_batch(self, step: int, row: int) -> list[str]:
-        """Return lines that describe the rows in the batch of `step`, which starts at row number `row`."""
+        """Return lines that describe the rows in the batch of `step`. row: number of the batch's first row."""
         index, _ = staging.locate(self.stages, step - 1)
         rows = self.stages[index].batch_size
         return self.describe(index, row, rows) if self.describe else [f"rows {row} to {row + rows - 1}"]

@@ -86,7 +86,7 @@ class Meter:
     last: float | None = None  # None: the next step is not timed, because it compiles
 
     def step(self, tokens: int, flops: float) -> None:
-        """Count a step of `tokens` tokens and `flops` FLOPs, which has just finished."""
+        """Count the step that has just finished; it had `tokens` tokens and `flops` FLOPs."""
         now = time.perf_counter()
         if self.last is not None:
             self.steps += 1

@@ -1,4 +1,4 @@
-"""Watch for Google Compute Engine's notice that this machine will stop soon, which comes before any signal."""
+"""Watch for Google Compute Engine's notice, sent before any signal, that this machine will stop soon."""
 
 import contextlib
 import http.client

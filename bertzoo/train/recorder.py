@@ -97,7 +97,7 @@ class Recorder:
         return means["loss"]
 
     def resume(self) -> None:
-        """Exclude the time of an evaluation or a save, which has just ended, from the steps' time."""
+        """Exclude the evaluation or save that has just ended from the steps' time."""
         self._meter.resume()
 
     def _length(self, batch: Batch) -> int:

@@ -65,8 +65,8 @@ class Fallbacks:
             names = getattr(self, field.name)
             if field.name in names or REPLICATE in names[:-1] or len(set(names)) < len(names):
                 raise ConfigError(
-                    f"fallbacks.{field.name} = {list(names)} has itself, a name twice, or a name after replicate. "
-                    "Remove it."
+                    f"fallbacks.{field.name} = {list(names)} repeats a name, or lists {field.name} or a name after "
+                    "replicate. Remove that name."
                 )
 
 

@@ -58,7 +58,9 @@ def check_options(record: "Record") -> list[Any]:
 
 
 def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
-    """Yield points (runs of a sweep) with config and task; raises `bertzoo finetune`'s error if the two do not fit.
+    """Yield points (runs of a sweep) with config and task.
+
+    Raises `bertzoo finetune`'s error if an option of the config does not apply to the task.
 
     Yields only the first point of each custom task (`own`), because finding the task's labels reads its files.
     """
@@ -85,7 +87,10 @@ def check_inputs(record: "Record") -> None:
 
 
 def check_models(record: "Record") -> None:
-    """Raise `bertzoo finetune`'s error if the model or teacher of an unfinished run is missing or does not fit."""
+    """Raise `bertzoo finetune`'s error for an unfinished run whose model or teacher is missing.
+
+    Raises the same error if the model does not fit the run's task or max_length.
+    """
     seen = set()
     for point in record.points:
         if point.name not in record.finished:

@@ -185,9 +185,10 @@ def read_sidecar(sidecar: Path, destination: Path) -> dict[str, Any]:
 def write_manifest(
     destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence[MixturePart]
 ) -> None:
-    """Join the sentence and document indexes of `count` finished pieces (groups of documents) and write the manifest.
+    """Join the sentence and document indexes of a corpus's pieces (groups of documents) and write the manifest.
 
-    pieces: the folder of their files. Raises CorpusError if a split is empty.
+    pieces: folder with the files of `count` finished pieces. destination: the corpus's folder. Raises CorpusError if a
+    split is empty.
     """
     sidecars = [read_sidecar(pieces / f"{index:05d}.json", destination) for index in range(count)]
     dropped: Counter[str] = Counter()

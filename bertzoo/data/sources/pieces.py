@@ -80,7 +80,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A group of consecutive documents of one Origin, which one worker tokenises.
+    """Consecutive documents of one Origin; one worker tokenises the whole group.
 
     index: number of the piece in its Reading or, from `cut_pieces`, in the corpus. part, repetition: as in Reading.
     documents: texts with one paragraph (or sentence) per line. left_out: number of documents since the previous piece
@@ -141,7 +141,7 @@ def _numbered(piece: Piece, index: int) -> Piece:
 
 
 def origins(source: str, text_field: str, limits: Limits) -> list[Origin]:
-    """Return the files and the ranges of data sets that `source`, names separated by commas, stands for, in order.
+    """Return the files, and the ranges of data sets, that the comma-separated names in `source` stand for, in order.
 
     Raises CorpusError if a name is empty, is no source of text, or repeats a file or a data set.
     """

@@ -34,8 +34,8 @@ class WordPiece:
     def __post_init__(self) -> None:
         if self.vocab_size < len(SPECIALS) + 1:
             raise ConfigError(
-                f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens. Use a "
-                "larger vocab_size."
+                f"vocab_size = {self.vocab_size} leaves no room for other tokens beside the {len(SPECIALS)} special "
+                "tokens. Use a larger vocab_size."
             )
 
     @property

@@ -100,7 +100,8 @@ def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
     room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
     if room < 1:
         raise UserError(
-            f"rows of {longest} tokens leave no room beside a question of {options.max_question}. Use longer --lengths."
+            f"rows of {longest} tokens leave no room for a paragraph beside a question of {options.max_question} "
+            "tokens. Use longer --lengths."
         )
     # Windows overlap by at least half, as in long rows.
     options = replace(options, stride=min(options.stride, max(1, room // 2)))

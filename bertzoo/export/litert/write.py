@@ -129,7 +129,7 @@ def announce_delegate() -> None:
 
 
 def _run_one_operator() -> None:
-    """Load a file with the single operator ABS into an interpreter, which creates the delegate."""
+    """Create the delegate, by loading a file with the single operator ABS into an interpreter."""
     import flatbuffers
     from ai_edge_litert import interpreter
     from ai_edge_litert import schema_py_generated as schema

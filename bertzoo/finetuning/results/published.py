@@ -44,7 +44,7 @@ def paper_values() -> tuple[PaperValue, ...]:
     with FILE.open(encoding="utf-8", newline="") as file:
         head, *lines = csv.reader(file)
     if tuple(head) != PaperValue._fields:
-        raise ValueError(f"{FILE.name} has the columns {head}")
+        raise ValueError(f"{FILE.name} has the columns {head}, not {list(PaperValue._fields)}")
     return tuple(PaperValue(*line) for line in lines)
 
 

@@ -168,7 +168,7 @@ def _scores(table: Scores) -> Scores:
     for named in scores.values():
         for name, value in named.items():
             if not math.isfinite(value) or (name in POINTS and abs(value) > 100):
-                raise ValueError(f"{name} is {value}")
+                raise ValueError(f"{name} = {value} is not a possible score")
     return scores
 
 
