@@ -23,7 +23,7 @@ from bertzoo.core.paths import on_disk
 
 
 def config() -> type:
-    """Return Pretrain, whose keys this command's error messages suggest for a mistyped option."""
+    """Return Pretrain; the error for a mistyped option suggests a key of this class."""
     from bertzoo.runs.pretrain_config import Pretrain
 
     return Pretrain

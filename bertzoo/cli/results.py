@@ -70,7 +70,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
     for submission in submissions:
         if submission not in fitting[name]:
-            raise UserError(f"--leaderboard={submission.path} has no score of the table {name}{advice([submission])}")
+            raise UserError(
+                f"--leaderboard={submission.path} has no score of the table {name}"
+                f"{advice([submission]) or '. Leave it out.'}"
+            )
     table = rows.build_table(layouts[name], finished, submissions)
     for task in sorted({run.task for run in finished if run not in fitting[name]}):
         left_out.append(f"{task} has no score in the table {name}{advice([r for r in finished if r.task == task])}")

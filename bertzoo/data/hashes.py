@@ -1,6 +1,7 @@
-"""Decide by a hash of its text whether a document is held out, in a mixture's share of its source, or repeated.
+"""Hashes of documents, which decide whether a document is held out, read, or a repetition of another.
 
-Each decision reads its own bytes of the hash, so the decisions are independent.
+A mixture may read only a share of a source's documents. Each decision uses different bytes of the hash, so the
+decisions are independent.
 """
 
 import hashlib

@@ -40,10 +40,15 @@ class Evaluation(NamedTuple):
 class TaskData:
     """A task's splits, prepared for one model and shared by all seeds.
 
-    rows: training rows per epoch; batches(seed, row): endless training batches, from the batch that starts at `row`;
-    score(params): figures on the development splits; examples: number by split; skipped: number of skipped examples by
-    split and reason; digests: a hash by split; notes: options that predictions depend on, for the saved model's
-    `source`; teacher: record for run.json; constant: the class predicted for every row instead of training, or None.
+    rows: training rows per epoch.
+    batches(seed, row): endless training batches, from the batch that starts at `row`.
+    score(params): figures on the development splits.
+    examples: number of examples by split.
+    skipped: number of skipped examples by split and reason.
+    digests: a hash by split.
+    notes: options that predictions depend on, for the saved model's `source`.
+    teacher: the teacher's entry for run.json, or None.
+    constant: the class predicted for every row instead of training, or None.
     """
 
     rows: int

@@ -76,7 +76,7 @@ dynamic_convolution.defvjp(
 
 @jax.jit
 def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: jax.Array) -> jax.Array:
-    """Return `dynamic_convolution` at R positions of each row only, (B,R,H,J), with the kernels of these positions."""
+    """Compute `dynamic_convolution` at only R positions of each row: (B,R,H,J); kernel_BRHW: their kernels."""
     (batch, rows), window = positions_BR.shape, kernel_BRHW.shape[-1]
     taps_BRW = positions_BR[:, :, None] + jnp.arange(window)
     seen = take_tokens(_padded(value_BLHJ, window), taps_BRW.reshape(batch, rows * window))
@@ -151,7 +151,7 @@ def _kernels(generator: Callable[[jax.Array], jax.Array], source_BLHK: jax.Array
 
 
 def _convolved(value_BLHJ: jax.Array, kernel_BLHW: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
-    """Return `dynamic_convolution` everywhere or, if set, at `positions_BR`, with the kernels of these positions."""
+    """Convolve at `positions_BR`, or at all positions if that is None; kernel_BLHW: a kernel for each position."""
     if positions_BR is not None:
         return convolution_at(value_BLHJ, kernel_BLHW, positions_BR)
     return dynamic_convolution(value_BLHJ, kernel_BLHW.astype(value_BLHJ.dtype))

@@ -45,9 +45,12 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 class CompiledStep:
     """The compiler's figures for one stage's training step; sizes are bytes on one device.
 
-    seconds: compile time; needed: bytes that the step would take if it does not fit (all other sizes are then None),
-    else None; arguments: state and batch; temporaries: peak of all other values; code: the program; collectives: None
-    if the compiler could not print the program.
+    seconds: compile time.
+    needed: size of a step that does not fit, else None. If it is set, the other sizes are None.
+    arguments: size of the state and the batch.
+    temporaries: peak size of all other values.
+    code: size of the program.
+    collectives: the program's collective operations, or None if the compiler could not print the program.
     """
 
     seconds: float

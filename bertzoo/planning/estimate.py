@@ -67,9 +67,12 @@ class Roofline:
 class StagePlan:
     """The plan of one training stage; bytes and rows are per device, operations per step over all devices.
 
-    rows: of one microbatch; fits: None if the step was not compiled and the estimates do not decide; model_flops:
-    products of the forward and backward pass; computed_flops: all products of the step, also recomputed products;
-    padded_flops: computed_flops with products padded to the matrix unit; step_seconds: (at best, at worst).
+    rows: rows of one microbatch.
+    fits: whether the step fits, or None if it was not compiled and the estimates do not decide.
+    model_flops: operations in products of the forward and backward pass.
+    computed_flops: operations in all products of the step, also recomputed products.
+    padded_flops: computed_flops with products padded to the matrix unit.
+    step_seconds: (at best, at worst).
     """
 
     index: int
@@ -95,10 +98,12 @@ class StagePlan:
 class RunPlan:
     """The plan of a run; chip_hours and dollars are (at best, at worst), dollars None without a price.
 
-    fallbacks: one sentence for each parameter that the mesh does not divide; model_flops: operations of the whole run;
-    electra_flops: the operations as ELECTRA's authors count them; published_flops: ConvBERT's printed figure, or None;
-    published_note: how the printed training differs from this run; not_compiled: why there are no compiler figures, or
-    None.
+    fallbacks: one sentence for each parameter that the mesh does not divide.
+    model_flops: operations of the whole run.
+    electra_flops: the operations as ELECTRA's authors count them, or None.
+    published_flops: the operations that ConvBERT's paper prints, or None.
+    published_note: how the printed training differs from this run.
+    not_compiled: why there are no compiler figures, or None.
     """
 
     topology: str

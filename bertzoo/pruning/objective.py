@@ -148,7 +148,10 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
     def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return, by letter (h_left, …), the β-weighted mean magnitude in its prune vectors, initially 1."""
+        """Return {"h_left": …, …}: for each letter, the mean magnitude in the prune vectors of its dimensions.
+
+        The mean is weighted by β. It is 1 before training.
+        """
         totals: dict[str, Any] = {}
         for name, dimension in self.structure.dimensions.items():
             total, weight = totals.get(f"{dimension.letter}_left", (0.0, 0.0))

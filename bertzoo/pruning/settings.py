@@ -31,7 +31,7 @@ SHARED_WITH_GENERATOR = ("h", "e")  # a generator reads its discriminator's embe
 
 @dataclass(frozen=True, kw_only=True)
 class Multiples:
-    """For each letter of a dimension, a number that divides the sizes after a cut, to suit the hardware."""
+    """For each letter in `shapes.LETTERS`, a number that divides the sizes after a cut, to suit the hardware."""
 
     h: int = 1  # the width of the layers
     e: int = 1  # the width of the embedding
@@ -213,7 +213,7 @@ class Prune:
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """The letters of the dimensions that the run cuts."""
+        """Letters of the dimensions that the run cuts; see `shapes.LETTERS`."""
         if self.cut.dimensions:
             return self.cut.dimensions
         shared = SHARED_WITH_GENERATOR if isinstance(self.objective, Replaced) else ()

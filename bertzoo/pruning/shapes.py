@@ -22,7 +22,7 @@ EVERY_FEED_FORWARD_ITS_OWN = ConvBert | MobileBert | SqueezeBert
 
 
 def cuttable(model: Model) -> tuple[str, ...]:
-    """Return the letters of the dimensions that can be cut in a model."""
+    """Return the letters, keys of LETTERS, of the dimensions that can be cut in a model."""
     if isinstance(model, EVERY_LAYER_ITS_OWN):
         return ("h", "f", "a", "k", "v")
     return ("e", "f") if _factorised(model) else ("f",)
@@ -99,7 +99,7 @@ def _feed_forward_size(model: Any, sizes: Mapping[str, int]) -> FeedForwardSize:
 
 
 def layer_sizes(model: Model) -> list[dict[str, int]]:
-    """Return for every layer of a model the sizes of all dimensions that can be cut, by letter."""
+    """Return {letter: size} for every layer of a model, with every dimension that can be cut (`cuttable`)."""
     if isinstance(model, EVERY_LAYER_ITS_OWN):
         even = uneven(model)
         rows = zip(even.feed_forward_sizes, even.heads, even.key_sizes, even.value_sizes, strict=True)

@@ -60,7 +60,7 @@ class Structure:
 
     @property
     def by_letter(self) -> dict[str, list[str]]:
-        """The names of the dimensions of each letter."""
+        """Names of the dimensions by letter (`shapes.LETTERS`), as {"f": ["encoder/layers_0/feed_forward/f", …]}."""
         names: dict[str, list[str]] = {}
         for name, dimension in self.dimensions.items():
             names.setdefault(dimension.letter, []).append(name)

@@ -22,7 +22,10 @@ def cut_file(run: Path, iteration: int) -> Path:
 
 
 def parts(run: Path) -> list[Path]:
-    """Return the directories of a pruning run's training runs that have begun, by iteration, "weigh" before "tune"."""
+    """Return the directories of the training runs that a pruning run has begun.
+
+    They are sorted by iteration; in each iteration, "weigh" precedes "tune" (see `part`).
+    """
     folders = [path for path in (run / _ITERATIONS).glob("*-*") if path.is_dir()]
     return sorted(folders, key=lambda path: (int(path.name.split("-")[0]), not path.name.endswith("weigh")))
 
@@ -33,5 +36,5 @@ def format_amount(part: float, whole: float) -> str:
 
 
 def cut_files(run: Path) -> list[Path]:
-    """Return the paths of all existing cut records (see `cut_file`), by iteration."""
+    """Return the paths of all existing cut records (see `cut_file`), sorted by iteration."""
     return sorted((run / _ITERATIONS).glob("*-cut.json"), key=lambda path: int(path.name.split("-")[0]))

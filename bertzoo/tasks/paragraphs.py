@@ -11,9 +11,12 @@ from bertzoo.tasks.squad import Question
 
 
 class Pieces(NamedTuple):
-    """A paragraph's n tokens and w words. ids: (n,), token ids; offsets: (n,2), each token's start and end in the text,
-    in characters; words: (w + 1,), index of each word's first token, and n; places: (w,2), each word's start and end in
-    the text, in characters.
+    """A paragraph's n tokens and w words; starts and ends are in characters of the text.
+
+    ids: (n,), token ids.
+    offsets: (n,2), each token's start and end.
+    words: (w + 1,), index of each word's first token, and n.
+    places: (w,2), each word's start and end.
     """
 
     ids: np.ndarray
@@ -25,10 +28,13 @@ class Pieces(NamedTuple):
 class Window(NamedTuple):
     """One row: `[CLS] question [SEP]`, `size` tokens of the paragraph from token `first` on, and `[SEP]`.
 
-    question: index of the question; context: position in the row at which the paragraph's tokens begin; number: the
-    window's index among the paragraph's windows; owners: for each token of the whole paragraph, the `number` of the
-    window with most context around it (`max_context`); start, end: positions in the row of the answer's first and last
-    token, both 0 ([CLS]) if the answer is not in the window.
+    question: index of the question.
+    context: position in the row at which the paragraph's tokens begin.
+    number: the window's index among the paragraph's windows.
+    owners: for each token of the whole paragraph, the `number` of the window with most context around it
+    (`max_context`).
+    start, end: positions in the row of the answer's first and last token, both 0 ([CLS]) if the answer is not in the
+    window.
     """
 
     question: int

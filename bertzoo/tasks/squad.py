@@ -76,9 +76,10 @@ def read_questions(file: Path) -> list[Question]:
 
 
 def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
-    """Return the questions to keep and the questions to hold out: all those on about a `share` of the articles.
+    """Return the questions to train on, and the questions to hold out.
 
-    Articles are chosen by the hash of their titles. Raises UserError if either list is empty.
+    About a `share` of the articles is held out, each with all its questions; the hash of an article's title decides.
+    Raises UserError if either list is empty.
     """
     held = {article for article in {q.article for q in questions} if is_heldout(article, share)}
     parts = [q for q in questions if q.article not in held], [q for q in questions if q.article in held]

@@ -145,14 +145,17 @@ class Checkpoints:
             self._rename_damaged(damage, step)
             return state
         if damage:
-            raise CheckpointError(f"every checkpoint in {self.directory} is damaged: " + "; ".join(damage.values()))
+            raise CheckpointError(
+                f"every checkpoint in {self.directory} is damaged. Copy back an undamaged one, or use another "
+                f"directory. {' '.join(damage.values())}"
+            )
         return None
 
     def _rename_damaged(self, damage: dict[int, str], good: int) -> None:
         if not damage:
             return
         for step, message in damage.items() if hosts.is_first() else ():
-            _LOG.warning("%s; resuming from checkpoint %d", message, good)
+            _LOG.warning("%s Resuming from checkpoint %d.", message, good)
             checkpoint = self.directory / str(step)
             renamed = checkpoint.with_name(f"damaged-{checkpoint.name}")
             if renamed.exists():
@@ -190,5 +193,8 @@ class Checkpoints:
 
     def _save_error(self, step: int, error: str) -> SaveError:
         latest = self.latest()
-        resume = f"The last good checkpoint is {latest}." if latest else "There is no earlier checkpoint."
-        return SaveError(f"checkpoint {step} could not be written to {self.directory} ({error}). {resume}")
+        last = f"The last good checkpoint is {latest}." if latest else "There is no earlier checkpoint."
+        return SaveError(
+            f"checkpoint {step} could not be written to {self.directory} ({error}). {last} Remove the cause, then run "
+            "the same command again."
+        )

@@ -197,14 +197,16 @@ def _restore_items(
     except OSError as error:
         if error.errno in _ENVIRONMENT_ERRORS:
             raise
-        raise DamagedCheckpoint(f"the checkpoint {checkpoint} cannot be read ({error})") from error
+        raise DamagedCheckpoint(
+            f"the checkpoint {checkpoint} cannot be read ({error}). Use another checkpoint."
+        ) from error
     except Exception as error:  # orbax raises many types for a truncated file
         if hosts.is_broken_collective(error):
             raise
         reason = textwrap.shorten(str(error), 200, placeholder=" …")  # orbax prints both trees
         if not sealed:
             raise DamagedCheckpoint(
-                f"the checkpoint {checkpoint} has no manifest and cannot be read ({reason})"
+                f"the checkpoint {checkpoint} has no manifest and cannot be read ({reason}). Use another checkpoint."
             ) from error
         raise CheckpointError(
             f"the checkpoint {checkpoint} matches its checksums, but cannot be restored into this model ({reason}). "

@@ -46,10 +46,11 @@ Fallback = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fallbacks:
-    """Dimensions to split instead of a dimension that its mesh axis does not divide, in order of preference.
+    """For a dimension that the devices of a mesh axis cannot share evenly, other dimensions to split instead.
 
-    Each field is a logical axis name that RULES splits. Its values name other dimensions of the same parameter, or
-    "replicate" to keep the parameter whole on every device. Without a fallback, such a dimension raises ConfigError.
+    A field is named after the logical axis of the uneven dimension. Its values name other dimensions of the same
+    parameter, in order of preference, or "replicate" to keep the parameter whole on every device. If none of the values
+    fits, `place` raises ConfigError.
     """
 
     vocab: tuple[Fallback, ...] = ()  # dimensions to split instead of the vocabulary
@@ -80,7 +81,7 @@ class Mesh:
     data: int = -1  # replicas of the parameters, over which rows are split
     fsdp: int = 1  # devices over which rows and parameters are split
     tensor: int = 1  # devices that share each layer's matrix products
-    # dimensions to split instead of one that its mesh axis does not divide
+    # other dimensions to split where the devices of a mesh axis cannot share a dimension evenly
     fallbacks: Fallbacks = dataclasses.field(default_factory=Fallbacks)
 
     @property

@@ -280,7 +280,10 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
 
 
 def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return `outputs` and `expected`, with a joint span head's end logits reordered to the same starts."""
+    """Return `outputs` and `expected`, with the rows of a joint span head's end logits in the same order.
+
+    See `verify.align_starts`.
+    """
     if np.array_equal(outputs["starts"], expected["starts"]):
         return outputs, expected
     if isinstance(expected["end_logits"], dict):  # golden.json has only the largest values, which cannot be reordered

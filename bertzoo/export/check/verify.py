@@ -129,11 +129,12 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
 
 
 def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Return the outputs of file and model, with the end logits of a joint span head in the same order of starts.
+    """Return the outputs of file and model, with the rows of a joint span head's end logits in the same order.
 
-    theirs: the file's outputs. ours: the model's. Starts that only one side has are dropped, and logits of excluded
-    positions are set to 0. Outputs of other heads are returned unchanged. Raises ExportFailed if file and model have no
-    common start.
+    theirs: the file's outputs. ours: the model's. The head computes a row of end logits for each of the likeliest start
+    positions, `starts`, which file and model may order differently. Only rows of common start positions stay, in the
+    model's order. Logits of excluded positions are set to 0. Outputs of other heads are returned unchanged. Raises
+    ExportFailed if file and model have no common start position.
     """
     if "starts" not in ours:
         return theirs, ours
@@ -142,7 +143,9 @@ def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
     shared = [start in starts for start in ours["starts"].tolist()]
     order = [starts.index(start) for start in ours.pop("starts").tolist() if start in starts]
     if not order:
-        raise ExportFailed("the file looks for answers at other starts than the model")
+        raise ExportFailed(
+            "the file and the model have no common start position of an answer, so their end logits cannot be compared"
+        )
     theirs["end_logits"], ours["end_logits"] = theirs["end_logits"][:, order], ours["end_logits"][shared]
     for name in ("start_logits", "end_logits"):
         actual, ours[name] = drop_excluded(theirs[name][0], ours[name])
@@ -180,7 +183,9 @@ def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[st
 
 def _check_errors(output: str, errors: dict[str, Any], limit: Limit) -> None:
     if not errors.pop("model_finite"):
-        raise ExportFailed(f"the model itself gives NaN or infinity: {output}")
+        raise ExportFailed(
+            f"the model itself gives NaN or infinity: {output}. Use a checkpoint from before training diverged."
+        )
     if not errors["finite"]:
         raise ExportFailed(f"the file gives NaN or infinity: {output}")
     share = errors["max_error"] / errors["largest"] if errors["largest"] else errors["max_error"]

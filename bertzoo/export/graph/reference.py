@@ -1,4 +1,4 @@
-"""Give a Linen model the inputs and outputs of its export graph, as the reference that files are compared with."""
+"""The reference for checking files: a Linen model, called with the inputs and outputs of its export graph."""
 
 from typing import Any
 

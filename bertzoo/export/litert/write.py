@@ -117,7 +117,7 @@ def announce_delegate() -> None:
         with tempfile.TemporaryFile() as file:
             os.dup2(file.fileno(), 2)
             try:
-                _run_one_operator()
+                _load_one_operator()
             finally:
                 os.dup2(stderr, 2)
             file.seek(0)
@@ -128,8 +128,8 @@ def announce_delegate() -> None:
         os.close(stderr)
 
 
-def _run_one_operator() -> None:
-    """Create the delegate, by loading a file with the single operator ABS into an interpreter."""
+def _load_one_operator() -> None:
+    """Load a file with one operator, ABS, into an interpreter; LiteRT then creates and announces XNNPACK's delegate."""
     import flatbuffers
     from ai_edge_litert import interpreter
     from ai_edge_litert import schema_py_generated as schema

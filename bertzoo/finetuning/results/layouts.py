@@ -7,8 +7,10 @@ ACCURACY, BOTH, CORRELATIONS = ("accuracy",), ("accuracy", "f1"), ("pearson", "s
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of a table: the mean of metrics `scores` on a split of a task. metric: the column's name in
-    published.csv.
+    """A column of a table, filled with a model's score on a split of a task.
+
+    scores: the metrics whose mean is the score, such as accuracy and f1.
+    metric: the score's name in published.csv, such as "mnli_mm".
     """
 
     name: str
@@ -20,9 +22,12 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperTable:
-    """The layout of a table that quotes a paper. tables: numbers of the quoted tables; sections: prefix of the quoted
-    sections. average: name of the average in published.csv; convention: its name in tasks/averages.py; both empty: no
-    average.
+    """The layout of a table that quotes a paper.
+
+    tables: numbers of the quoted tables.
+    sections: prefix of the quoted sections.
+    average: name of the average in published.csv; empty without an average.
+    convention: name of the average in tasks/averages.py; empty without an average.
     """
 
     title: str
@@ -37,7 +42,7 @@ class PaperTable:
 def _glue(part: str, *columns: tuple[str, str, tuple[str, ...]]) -> tuple[Column, ...]:
     """Return a Column for each tuple (name, metric, scores), on GLUE's sets `part`, dev or test.
 
-    A metric starts with its task; for MNLI it may end with m (matched) or mm (mismatched).
+    A name in published.csv (`metric`) starts with its task; for MNLI it may end with m (matched) or mm (mismatched).
     """
     result = []
     for name, metric, scores in columns:
