@@ -12,6 +12,7 @@ import argparse
 import fnmatch
 import json
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ from benchmarks.lib import results
 from benchmarks.lib.program import bertzoo, finetune, heldout
 from bertzoo.core import atomic
 from bertzoo.export.companions import companions
+from bertzoo.export.failure import ExportFailed
 from bertzoo.runs import any_model, provenance
 from bertzoo.runs.report import page
 
@@ -77,13 +79,20 @@ def tune(run: Path, task: str, glue: Path, seeds: int) -> Path:
     return tuned
 
 
-def convert(tuned: Path) -> Path:
-    """The int8 file of a fine-tuning run's best seed, verified and scored on the whole development set."""
+def convert(tuned: Path) -> None:
+    """Write the int8 file of a fine-tuning run's best seed, verified and scored on the whole development set.
+
+    Near chance, a file can score other than its model; bertzoo then rejects it, and the table says so.
+    """
     file = tuned.parent / f"{tuned.name}.tflite"
-    if not file.exists():
-        precision = ["--precision=int8-dynamic", f"--lengths={LENGTH}", "--examples=0"]
+    if file.exists():
+        return
+    precision = ["--precision=int8-dynamic", f"--lengths={LENGTH}", "--examples=0"]
+    try:
         bertzoo("convert", str(tuned), str(file), "--to=litert", *precision)
-    return file
+    except subprocess.CalledProcessError as error:
+        if error.returncode != ExportFailed.exit_code:
+            raise
 
 
 def time_files(files: Sequence[Path], record: Path) -> dict[str, float]:

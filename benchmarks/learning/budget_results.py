@@ -69,8 +69,8 @@ class FinishedRun:
         return cells | {"mean": round(statistics.fmean(medians), 1) if medians else None}
 
     def int8_mean(self, which: str) -> float | None:
-        """Mean score of the best seeds, as files of int8 ("file") or as models ("model"); None without files."""
-        if not self.files:
+        """Mean score of the best seeds, as int8 files ("file") or as models ("model"); None if a file is missing."""
+        if self.files.keys() != TASKS.keys():
             return None
         return statistics.fmean(self.files[task]["scores"][which][metric] for task, (_, metric) in TASKS.items())
 
@@ -97,6 +97,8 @@ def model_rows(
         row = {"model": run.title, "parameters": run.parameters, "TFLOPs": round(run.flops / TERA, 1)}
         row |= {"MLM loss": run.figure(HIDDEN), "RTD, area": run.figure(AREA)} | run.score_cells()
         row |= {"int8, mean": mean and round(mean, 1), "lost by int8": mean and lost and round(lost - mean, 2)}
+        rejected = [TASKS[task][0] for task in TASKS.keys() - run.files.keys()] if run.files else []
+        row |= {"int8 rejected": ", ".join(sorted(rejected)) or None}
         row |= {"int8, MB": round(run.files["sst2"]["bytes"] / 1e6, 2) if run.files else None}
         row |= {"ms": milliseconds.get(f"{run.name}-sst2.tflite")}
         above = run.above(baselines[BASELINE[run.name]], chances) if run.name in BASELINE else None
@@ -153,7 +155,7 @@ def draw_tradeoff(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
     figure = Figure(figsize=(7.5, 4.6), layout="constrained")
     axes = figure.subplots()
-    for index, row in enumerate(row for row in rows if row["ms"] is not None):
+    for index, row in enumerate(row for row in rows if row["int8, mean"] is not None):
         axes.scatter(row["ms"], row["int8, mean"], s=60 * row["int8, MB"], color=f"C{index}", alpha=0.8)
         label = f"{row['model']}, {row['int8, MB']:.1f} MB"
         axes.annotate(label, (row["ms"], row["int8, mean"]), (7, 5), textcoords="offset points", fontsize=9)
