@@ -16,12 +16,11 @@ def electra_rows(
 
     bounds: index of each sentence's first token in the token stream, and the document's end.
     single_share: share of the rows with only one segment, A.
-    short_share: share of the rows with a random target of tokens; the target of the other rows is `max_length`.
+    short_share: share of the rows with a random target; the target of the other rows is `max_length`.
 
-    A row gathers sentences up to its target. Segment A holds the sentences up to half the target, B the rest. Tokens
-    that do not fit are cut off.
-
-    Sentences keep their order. In ELECTRA's code, a short sentence may instead join A after B has begun.
+    A row gathers sentences up to its target, a number of tokens. Segment A holds the sentences up to half the target,
+    B the rest. Tokens that do not fit are cut off. Sentences keep their order. In ELECTRA's code, a short sentence may
+    instead join A after B has begun.
     """
     count = len(bounds) - 1
     first = 0
