@@ -67,8 +67,8 @@ def arguments(parser: Parser) -> None:
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="for int8-static: a file of texts that set the scales, one text or tab-separated pair per line "
-        "(default: none)",
+        help="for int8-static: a file of texts on which to measure the scales of activations, one text or "
+        "tab-separated pair per line (default: none)",
     )
     files.add_argument(
         "--pooling",

@@ -29,9 +29,12 @@ class WriteError(UserError):
 def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
     """Yield a temporary path; the file there is renamed to `path` at the end, or removed after an error.
 
-    An existing file at `path` stays readable until the end. shared: whether other processes may write `path` at the
-    same time; the temporary name is then unique. If False, the next write replaces the temporary file of a killed
-    write. An OSError that names no file is raised with the name `path`.
+    An existing file at `path` stays readable until the end.
+
+    shared: whether other processes may write `path` at the same time. If True, the temporary name is unique; if False,
+    it is always the same, so the next write replaces the temporary file of a killed process.
+
+    An OSError that names no file is raised with the name `path`.
     """
     temporary = path.with_name(path.name + (f".{uuid.uuid4().hex[:8]}.tmp" if shared else ".tmp"))
     try:
@@ -151,8 +154,10 @@ def _finish(temporary: Path) -> None:
 class _Place(NamedTuple):
     """A write in progress.
 
-    temporary: directory that receives the files. lock: descriptor of its lock. resolved: absolute destination. created:
-    parents of the destination that the write created.
+    temporary: directory that receives the files.
+    lock: descriptor of the lock on this directory.
+    resolved: absolute destination.
+    created: parents of the destination that the write created.
     """
 
     temporary: Path

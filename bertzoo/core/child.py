@@ -68,7 +68,10 @@ def start_program(words: Sequence[str], environment: Mapping[str, str], **option
 
 
 def _absolute_paths() -> str:
-    """Return PYTHONPATH without relative entries; adds the folder of this package unless that is site-packages."""
+    """Return PYTHONPATH with absolute entries only.
+
+    Its first entry is the folder that holds this package, unless that is site-packages.
+    """
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
     installed = sysconfig.get_path("purelib") == _HOME  # in PYTHONPATH, it could hide Python's own modules
     return os.pathsep.join(dict.fromkeys([*inherited] if installed else [_HOME, *inherited]))

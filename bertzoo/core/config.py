@@ -30,11 +30,14 @@ def load(
     overrides: Iterable[tuple[str, str]] = (),
     missing: Mapping[str, Callable[[], Any]] | None = None,
 ) -> T:
-    """Load a config from files (paths or names of shipped configs; later files win) and options.
+    """Load a config from files and options.
 
-    overrides: pairs such as `("stages.*.steps", "10")`. missing: by name of a top-level table, a function that returns
-    the table's config; it is called only if no file has the table. If the tables of a file are exactly those in
-    `cls.EXTRACTS`, tables that `cls` lacks are ignored. Raises ConfigError naming the file or the option, and the key.
+    files: paths or names of shipped configs; later files win.
+    overrides: options as (key, value), such as `("stages.*.steps", "10")`; they win over files.
+    missing: {name of a top-level table: function}; if no file has the table, the function returns its config.
+
+    A file whose tables are exactly those in `cls.EXTRACTS`, such as a saved model's config, may have tables that `cls`
+    lacks; these are ignored. Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
     extracts: list[Path] = []
@@ -66,7 +69,10 @@ def changed(config: T, overrides: Iterable[tuple[str, str]]) -> T:
 def _overridden(
     cls: type[T], table: dict[str, Any], overrides: Iterable[tuple[str, str]], files: Iterable[str | Path] = ()
 ) -> T:
-    """Apply `overrides` and build the config; an error names the files, and the options whose keys it mentions."""
+    """Apply `overrides` to `table` and return its config.
+
+    A ConfigError about the resulting table names `files`, and each option whose key is in the error's message.
+    """
     overrides = list(overrides)
     # A kind decides which keys its table has, so it is set first, whatever the order on the command line.
     for key, text in sorted(overrides, key=lambda pair: pair[0].split(".")[-1] != "kind"):
@@ -120,14 +126,20 @@ def as_options(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def check_fields(function: str, cls: type, options: Mapping[str, Any]) -> None:
-    """Raise UserError if `options`, keyword arguments of the function named `function`, are not fields of `cls`."""
+    """Raise UserError if an option is not a field of `cls`.
+
+    function: name of the function that received `options` as keyword arguments.
+    """
     names = {field.name for field in dataclasses.fields(cls)}
     if unknown := sorted(options.keys() - names):
         raise UserError(f"{function} has no option {unknown[0]}. Its options are {', '.join(sorted(names))}.")
 
 
 def reject(run: str, changed: Sequence[str]) -> None:
-    """Raise ConfigError if `changed`, the lines of `difference` from the config of the run `run`, is not empty."""
+    """Raise ConfigError unless `changed` is empty.
+
+    changed: lines of `difference` between the config saved in the run directory `run` and the new config.
+    """
     if changed:
         raise ConfigError(
             f"{run} holds a run with another config: {'; '.join(changed)}. Restore these values or use a different "
@@ -162,7 +174,10 @@ def find(name: str | Path, folder: str = "") -> Path:
 
 
 def read_toml(path: Path, pattern: Any = dict) -> dict[str, Any]:
-    """Read a TOML file; raises ConfigError naming the file, and the key whose value does not fit the pattern."""
+    """Read a TOML file; raises ConfigError naming the file and the wrong key.
+
+    pattern: required types, as documents.py describes.
+    """
     try:
         table = documents.read_toml(path)
     except documents.DocumentError as error:
@@ -211,8 +226,9 @@ def _indices(key: str, size: int, path: str) -> Iterable[int]:
         return range(size)
     if key.isdecimal() and int(key) < size:
         return [int(key)]
-    numbered = f"a list, numbered 0 to {size - 1}, and * stands for every item" if size else "an empty list"
-    raise ConfigError(f"{path}.{key} does not exist: {path} is {numbered}.")
+    if not size:
+        raise ConfigError(f"{path}.{key} does not exist: {path} is an empty list. Add items in a config file.")
+    raise ConfigError(f"{path}.{key} does not exist. Use an index from 0 to {size - 1}, or * for every item of {path}.")
 
 
 def _parse(tp: Any, text: str) -> Any:

@@ -36,7 +36,7 @@ def on_disk(name: Path | str, what: str, instead: str) -> Path:
 def location(name: Location, what: str, instead: str) -> Location:
     """Return a URL without trailing slashes, or a name of a file or directory as a Path.
 
-    what, instead: texts of the error, as in `on_disk`. Raises UserError for a URL that Path has damaged.
+    what, instead: texts of the error, as in `on_disk`. Raises UserError for a URL whose // Path has shortened to /.
     """
     return str(name).rstrip("/") if is_url(str(name)) else on_disk(name, what, instead)
 
@@ -95,8 +95,8 @@ def hub_download(name: Path | str) -> str:
         return ""
     owner = "" if folder.name or text.split("-")[0] not in _OWNERS else f"{_OWNERS[text.split('-')[0]]}/"
     return (
-        f"If it names a model on the Hugging Face Hub, run this and pass {local}: hf download {owner}{name} "
-        f"--local-dir {local}"
+        f"If it names a model on the Hugging Face Hub, download it and pass the directory {local}: "
+        f"hf download {owner}{name} --local-dir {local}"
     )
 
 

@@ -141,7 +141,7 @@ class RemoteFolder:
 
 
 def check_room(directory: Path, size: int, url: str) -> None:
-    """Raise CorpusError unless the disk of `directory`, which must exist, has room for `size` bytes from `url`."""
+    """Raise CorpusError unless the disk of the existing `directory` has room for `size` bytes from `url`."""
     if (free := shutil.disk_usage(directory).free) < size:
         raise CorpusError(
             f"{directory} has room for {free / 1e9:,.1f} of the {size / 1e9:,.1f} GB of {url}. Make room, or set "

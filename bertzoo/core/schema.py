@@ -107,7 +107,7 @@ def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None,
 
 
 def _option(tp: Any, key: str) -> str:
-    """Return the end of an error that names the option for a missing key; empty if only a file can set the key."""
+    """Return the last words of the error about a missing key: the option that sets it, or "" if only a file can."""
     if kinds := _kinds(tp):
         return f" or with --{key}.kind=KIND, one of {', '.join(kinds)}"
     return "" if item(tp) or tables(tp) else f" or with --{key}=…"
@@ -154,9 +154,12 @@ def fits_bits(value: Any, bits: int) -> bool:
 
 
 def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
-    """Return the table `old` updated with `new`, inner tables too; tables of another config class replace old ones.
+    """Return the table `old` updated with `new`, inner tables included.
 
-    tp, base: type and default of the table."""
+    A new table for another config class, which its `kind` names, replaces the old table as a whole.
+
+    tp, base: type and default of the table.
+    """
     if not (isinstance(old, Mapping) and isinstance(new, Mapping) and tables(tp)):
         return new
     before, after = pick(tp, old, base), pick(tp, {**old, **new}, base)

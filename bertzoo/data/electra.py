@@ -14,10 +14,13 @@ def electra_rows(
 ) -> Iterator[RowFields]:
     """Yield the rows of one document, as google-research/electra's build_pretraining_dataset.py makes them.
 
-    bounds: index of each sentence's first token in the token stream, and the document's end. A row gathers sentences
-    up to a target of `max_length` tokens or, for `short_share` of the rows, a random smaller target. Segment A holds
-    the sentences up to half the target, B the rest; `single_share` of the rows have only A. Tokens that do not fit are
-    cut off. Sentences keep their order; ELECTRA's code may move a short sentence that follows B's first into A.
+    bounds: index of each sentence's first token in the token stream, and the document's end.
+    single_share: share of the rows with only one segment, A.
+    short_share: share of the rows with a random target; the target of the other rows is `max_length`.
+
+    A row gathers sentences up to its target, a number of tokens. Segment A holds the sentences up to half the target,
+    B the rest. Tokens that do not fit are cut off. Sentences keep their order. In ELECTRA's code, a short sentence may
+    instead join A after B has begun.
     """
     count = len(bounds) - 1
     first = 0
@@ -36,7 +39,9 @@ def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMi
     """Return the index of the first sentence of segment B; segment A begins with sentence `first`.
 
     A takes one sentence, then more as long as it stays below `half` tokens. If A is then below `half`, it takes one
-    more sentence with probability 1/2. bounds: as in `electra_rows`. stop: end of the row's sentences.
+    more sentence with probability 1/2.
+
+    bounds: as in `electra_rows`. stop: index of the sentence after the row's last one.
     """
     middle = first + 1  # A has at least one sentence
     while middle < stop and bounds[middle + 1] - bounds[first] < half:

@@ -15,7 +15,7 @@ def is_heldout(document: str, share: float) -> bool:
 
 
 def is_chosen(document: str, share: float) -> bool:
-    """Return whether a document is in the `share` of its source to read; a larger share contains every smaller one."""
+    """Return whether a document is in a fixed random `share` of its source; a larger share includes a smaller one."""
     return _is_below(document, 8, share)
 
 

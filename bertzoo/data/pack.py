@@ -164,7 +164,7 @@ _COUNTS = ("positives", "fallbacks", "truncated_tokens")
 
 
 def _cached(stem: Path) -> dict[str, Any] | None:
-    """Return the summary of a saved plan, or None if the plan is missing or damaged."""
+    """Return the counts and the hash of the plan that is saved in `stem`.npy; None if it is missing or damaged."""
     rows, summary_file = stem.with_suffix(".npy"), stem.with_suffix(".json")
     if not (rows.exists() and summary_file.exists()):
         return None

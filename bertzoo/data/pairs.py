@@ -37,11 +37,13 @@ def pair_rows(
     offsets: np.ndarray,
     documents: np.ndarray,
 ) -> Iterator[RowFields]:
-    """Yield rows of two segments, A and B, from a document, as BERT's and ALBERT's create_instances_from_document.
+    """Yield rows of two segments, A and B, of a document, as BERT's and ALBERT's create_instances_from_document does.
 
-    bounds: index of each sentence's first token in the token stream, and the document's end. offsets, documents: as in
-    the split's SplitIndex. A pair gathers sentences until they have `target` tokens. A takes a random number of these
-    sentences, B the rest. If the pair has more than `room` tokens, it is cut to `room`.
+    bounds: index of each sentence's first token in the token stream, and the document's end.
+    room: largest number of tokens of a pair; longer pairs are cut.
+    offsets, documents: as in the split's SplitIndex.
+
+    A pair gathers sentences until they have `target` tokens. A takes a random number of these sentences, B the rest.
 
     With "nsp", half of the pairs get another B (label 1), which starts at a random sentence of another document; the
     unused sentences begin the next pair. With "sop", A and B are swapped in half of the pairs (label 1). A pair with

@@ -122,8 +122,10 @@ def is_corpus(name: str) -> bool:
 class Batches:
     """Builds batches from the rows of a RowPlan, with the arrays of `batch.array_shapes`.
 
-    max_length: tokens in a row of a batch. max_predictions: most tokens to predict in a row. share: share of tokens to
-    predict by training step, instead of masking.share; held-out batches (`sequential`) always use masking.share.
+    max_length: tokens in a row of a batch.
+    max_predictions: most tokens to predict in a row.
+    share: share of tokens to predict, which depends on the training step; None for the constant masking.share. Held-out
+    batches (`sequential`) always use masking.share.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class Data:
     def __post_init__(self) -> None:
         if not 0 < self.heldout < 1:
             raise ConfigError(
-                f"heldout = {self.heldout} is not between 0 and 1, but the training and held-out parts need "
+                f"heldout = {self.heldout} is not between 0 and 1, so the training or the held-out part would have no "
                 "documents. Use a share such as 0.01."
             )
         if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z]+)?", self.language):

@@ -77,7 +77,9 @@ def write_directory_card(
 ) -> None:
     """Write README.md into a model directory whose other files are complete.
 
-    name: the directory's final name; form: the directory's format; origin: the model's source, such as path and task.
+    name: the directory's final name.
+    form: the directory's format.
+    origin: the model's source, such as path and task.
     """
     scores: Mapping[str, Mapping[str, float]] = origin.get("scores", {})
     description = {
@@ -173,7 +175,7 @@ def metadata(
 
 
 def _license_id(license: str | None) -> tuple[str, str | None]:
-    """Return the Hugging Face Hub's (identifier, name) of a licence; name is None if the identifier is not "other"."""
+    """Return the Hugging Face Hub's identifier of a licence and, if that is "other", the licence's name, else None."""
     if not license:
         return "unknown", None
     known = _LICENSES.get(license.lower(), license.lower())
@@ -251,18 +253,20 @@ def _outputs(description: Mapping[str, Any]) -> str:
             return f"Result: `logits` (1,1) times {scale:g} is the number{held}; no softmax."
         case "sequence_classification":
             several = head.get("problem_type") == "multi_label_classification"
-            function = "the sigmoid of each is the probability" if several else "their softmax is the probabilities"
+            function = (
+                "the sigmoid of each gives the probability" if several else "their softmax gives the probabilities"
+            )
             return f"Result: `logits` (1,{len(head['labels'])}); {function} of the labels in this order: {order}."
         case "token_classification":
             return (
-                f"Result: `logits` (1,length,{len(head['labels'])}); the softmax over the last axis is the "
+                f"Result: `logits` (1,length,{len(head['labels'])}); the softmax over the last axis gives the "
                 f"probabilities of the tags in this order: {order}. A word has the tag of its first token."
             )
         case "span" | "joint_span" as kind:
             return f"Result: {_answer(kind, description['decoding'])}"
         case "masked":
             entries = description["tokenizer"]["entries"]
-            result = f"the softmax of the first {entries:,} `masked_logits` is the probabilities of the token ids."
+            result = f"the softmax of the first {entries:,} `masked_logits` gives the probabilities of the token ids."
             return f"Result: {result}{_sentence_head(description)}"
         case "replaced":
             return "Result: `logits` (1,length); a token whose logit is above 0 (sigmoid above 0.5) was replaced."
@@ -277,7 +281,7 @@ def _sentence_head(description: Mapping[str, Any]) -> str:
         return ""
     classes = {"sop": ("B follows A", "A follows B"), "nsp": ("B follows A", "B is from another text")}
     true, false = classes.get(description["source"].get("sentence"), ("B continues A", "it does not"))
-    return f" Of a pair, the softmax of `sentence_logits` (1,2) is the probabilities that {true} and that {false}."
+    return f" For a pair, the softmax of `sentence_logits` (1,2) gives the probabilities that {true} and that {false}."
 
 
 def _answer(kind: str, decoding: Mapping[str, Any]) -> str:
@@ -305,8 +309,8 @@ def _specials(description: Mapping[str, Any]) -> dict[str, str]:
 
 def _license(source: Mapping[str, Any]) -> str:
     if license := source.get("license"):
-        return f"Of the weights: {license}, as stated by their source or by who converted them."
-    return "Of the weights: unknown; their source states none. `bertzoo convert --license=…` records one."
+        return f"{license} for the weights, as stated by their source or by the person who converted them."
+    return "The licence is unknown: the source of the weights states none. `bertzoo convert --license=…` records one."
 
 
 def _limits(description: Mapping[str, Any]) -> str:
@@ -314,11 +318,11 @@ def _limits(description: Mapping[str, Any]) -> str:
     rows, limits = next(iter(description["signatures"].values()))["rows"], description["limits"]
     texts = "random ids" if description["sentences"] == "random ids" else "English sentences"
     return (
-        f"The largest error is the largest absolute difference of any value of the output, on {rows} rows of {texts} a "
-        f"length, between this file ({description['precision']}, {description['format']}'s runtime on the machine that "
-        "wrote it) and the model in float32 (JAX). The cosine is that of all those values as one vector. A file whose "
-        f"error exceeds {limits['error']:g} times the largest value, or whose cosine is below {limits['cosine']:g}, is "
-        "not written."
+        f"For each length, {rows} rows of {texts} ran in this file ({description['precision']}, "
+        f"{description['format']}'s runtime on the machine that wrote it) and in the model (float32, JAX). The largest "
+        "error is the largest absolute difference between an output's values in the file and in the model. The cosine "
+        "compares all values of the output as one vector. A file is not written if an error exceeds "
+        f"{limits['error']:g} times the output's largest value, or a cosine is below {limits['cosine']:g}."
     )
 
 

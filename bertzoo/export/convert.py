@@ -262,8 +262,8 @@ def _calibration_texts(options: ExportOptions, tell: Tell) -> tuple[str, ...]:
         return ()
     if file is None:
         raise UserError(
-            "--precision=int8-static needs texts that set the scales. Name a file of them with --calibration=FILE: "
-            "one per line, a tab between the two texts of a pair."
+            "--precision=int8-static needs texts on which to measure the scales of activations. Name a file with "
+            "--calibration=FILE. A line of it holds one text, or two texts with a tab between them."
         )
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

@@ -54,10 +54,14 @@ def is_pretraining(name: Path | str) -> bool:
 def open_model(
     path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
 ) -> LabelModel | QuestionModel | BlankFiller:
-    """Return a model that predicts, from an exported file, a fine-tuning run (`seed` or the best) or a model directory.
+    """Load a model that predicts, from an exported file, a fine-tuning run or a model directory.
 
-    batch_size: checked, but not used. python: a Python that has executorch, for a .pte file. Raises UserError for a
-    wrong argument, a missing file, or a model that has neither a masked-language-model head nor a task's head.
+    seed: the seed of a fine-tuning run whose model is loaded; None loads the best.
+    batch_size: checked, but not used.
+    python: a Python that has executorch, for a .pte file.
+
+    Raises UserError for a wrong argument, a missing file, or a model that has neither a masked-language-model head nor
+    a task's head.
     """
     kind, foreign = "a directory", {"python": python}
     if is_exported(path):
@@ -80,7 +84,9 @@ def open_task_model(
     """Return a model for a task, as `open_model` does; raises UserError also for a masked-language-model head."""
     model = open_model(path, seed, batch_size, python)
     if isinstance(model, BlankFiller):
-        raise UserError(f"{path} has a masked head, not a task's head. Fine-tune it first, or evaluate its run.")
+        raise UserError(
+            f"{path} has a masked head, not a task's head. Fine-tune the model, or name its pretraining run."
+        )
     return model
 
 
@@ -207,7 +213,7 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
         raise UserError(f"{document} is missing; it describes the inputs and labels of {path.name}. {copy}")
     if description.get("sentences") == "random ids":
         raise UserError(
-            f"{path} was made of a model without a tokenizer, so it reads no text. Convert a model with a tokenizer."
+            f"{path} was made from a model without a tokenizer, so it reads no text. Convert a model with a tokenizer."
         )
     tokenizer = tokenizers.read_tokenizer(folder) if folder.is_dir() else None
     if tokenizer is None:

@@ -27,7 +27,7 @@ class FileSettings:
 
     lengths: tokens in a row, shortest first. pooling: output of a model without a head, one of options.POOLINGS.
     optimise: whether to rewrite the training graph into an equivalent, cheaper one; may be False only for LiteRT.
-    calibration: texts that set the scales of int8-static.
+    calibration: texts on which int8-static measures the scales of activations.
     """
 
     lengths: tuple[int, ...]
@@ -41,9 +41,12 @@ class FileSettings:
 class Target:
     """A file format of `bertzoo convert --to`.
 
-    check, check_runtime: raise UserError if packages to write files, or to run files, are missing. lengths: (model,
-    requested lengths or none) -> the row lengths for which the file is written and verified. make: writes a file and
-    returns entries of its metadata JSON. load: (file, number of threads) -> the file, opened in its runtime.
+    precisions: precisions of the weights that the format supports.
+    check: raises UserError if a package to write files is missing.
+    check_runtime: raises UserError if a package to run files is missing.
+    lengths: (model, requested lengths or none) -> the row lengths for which the file is written and verified.
+    make: writes a file and returns entries of its metadata JSON.
+    load: (file, number of threads) -> the file, opened in its runtime.
     """
 
     name: str

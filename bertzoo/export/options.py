@@ -33,14 +33,20 @@ _VALUES = {"to": (*DIRECTORIES, *FILES), "head": HEADS, "precision": PRECISIONS,
 class ExportOptions:
     """Options of a conversion; raises UserError for an unknown value or options that do not apply to the format.
 
-    to: the format, one of DIRECTORIES or FILES; "tflite" means litert. head: the only head to keep, one of HEADS; None
-    keeps all. leak_padding: let convolutions and trigrams see padding, as Hugging Face's do. license: of the weights,
-    for the model card; None keeps the source's.
+    to: the format, one of DIRECTORIES or FILES; "tflite" means litert.
+    head: the only head to keep, one of HEADS; None keeps all.
+    leak_padding: let convolutions and trigrams see padding, as Hugging Face's do.
+    license: licence of the weights, for the model card; None keeps the source's.
 
-    The other options apply only to files. lengths: tokens in a row. precision: of the weights. pooling: one of
-    POOLINGS, for a model without a head. calibration: a file of texts for int8-static. examples: number of the task's
-    examples on which file and model are scored; 0 for all. no_optimize: write the training graph, without the rewrites
-    that make it cheaper. python: a Python that has ExecuTorch.
+    The other options apply only to files.
+
+    lengths: tokens in a row.
+    precision: precision of the weights.
+    pooling: output of a model without a head, one of POOLINGS.
+    calibration: a file of texts on which int8-static measures the scales of activations.
+    examples: number of the task's examples on which file and model are scored; 0 for all.
+    no_optimize: write the training graph, without the rewrites that make it cheaper.
+    python: a Python that has ExecuTorch.
     """
 
     to: str

@@ -9,9 +9,12 @@ from bertzoo.data.corpus.reader import Corpus, Split
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramEntropy:
-    """Two losses of unigram models, in nats per held-out token without special tokens: baselines for a model's loss.
+    """Losses of two unigram models on the held-out tokens, in nats per token: baselines for a model's loss.
 
-    entropy: loss of the best fixed distribution. cross_entropy: loss of the training text's distribution.
+    [PAD], [CLS], [SEP] and [MASK] are not counted.
+
+    entropy: loss of the best unigram model, which has the frequencies of the held-out tokens.
+    cross_entropy: loss of the model that has the frequencies of the training tokens.
     """
 
     entropy: float  # entropy of the held-out distribution: the least loss that any fixed distribution can have

@@ -56,7 +56,7 @@ class SplitRecord:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of documents, sentences, tokens and, if counted, [UNK] and vocabulary entries in use, for JSON."""
+        """Counts by name, for JSON: documents, sentences, tokens and, unless they are None, unknown and entries."""
         usage = {"unknown": self.unknown, "entries": self.entries}
         counts = {"documents": self.documents, "sentences": self.sentences, "tokens": self.tokens}
         return counts | {name: count for name, count in usage.items() if count is not None}
@@ -68,7 +68,13 @@ class SplitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The manifest of a corpus; `raw` is the whole manifest as parsed JSON."""
+    """The manifest of a corpus.
+
+    hash: SHA-256 of the manifest without `hash` and `usage`; it identifies the corpus.
+    settings: content of the corpus's settings.json.
+    splits: entries of the splits by name, "train" and "heldout".
+    raw: the whole manifest as parsed JSON.
+    """
 
     hash: str
     settings: dict[str, Any]
@@ -158,7 +164,10 @@ def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
 
 
 def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
-    """Return a line for every setting that differs between two corpora: here (`ours`) and there (`theirs`)."""
+    """Return a line such as "heldout is 0.03 there and 0.01 here" for every setting that differs.
+
+    ours: the settings here. theirs: the settings of another corpus, there.
+    """
     flat_ours, flat_theirs = _flatten(ours), _flatten(theirs)
     return [
         f"{name} is {flat_theirs.get(name)!r} there and {flat_ours.get(name)!r} here"
@@ -178,7 +187,10 @@ def _flatten(settings: dict[str, object]) -> dict[str, object]:
 
 
 def read_sidecar(sidecar: Path, destination: Path) -> dict[str, Any]:
-    """Read the sidecar of a finished piece of the corpus at `destination`; raises DocumentError if it is damaged."""
+    """Read a sidecar, the JSON file that marks a piece as finished; raises DocumentError if it is damaged.
+
+    destination: the corpus's directory, for the advice in the error.
+    """
     return read_json(sidecar, _SIDECAR, f"Delete {destination} and tokenise again.")
 
 

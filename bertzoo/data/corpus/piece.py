@@ -38,7 +38,7 @@ class _SplitPart:
 
 @dataclass
 class _Document:
-    """A document whose sentences are being encoded."""
+    """A document whose sentences are being encoded. tokens, lengths: an array for each call of the tokenizer."""
 
     text: str
     waiting: int = 0  # sentences in the next batch
@@ -149,5 +149,8 @@ def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, desti
 
 @functools.lru_cache(maxsize=1)
 def _load_tokenizer(directory: Path, fingerprint: str) -> Tokenizer:
-    """Load a corpus's tokenizer; the cache key includes `fingerprint`, so a changed vocabulary is read again."""
+    """Load the tokenizer in `directory`, or return it from a cache.
+
+    fingerprint: hash of the tokenizer's files; if it changes, the files are read again.
+    """
     return tokenizer.load(directory)

@@ -76,7 +76,7 @@ def describe_file(path: Path) -> dict[str, str | int]:
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Return the dtype of token ids in shards: little-endian uint16 if it holds `vocab_size` ids, else uint32."""
+    """Return the little-endian dtype of token ids in shards: uint16 for up to 65,536 ids, else uint32."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
@@ -96,7 +96,10 @@ def write_shard(path: Path, tokens: np.ndarray) -> None:
 
 
 def _allow_open_files(needed: int, directory: Path) -> None:
-    """Raise the process's limit of open files to `needed`; raises CorpusError if that exceeds the hard limit."""
+    """Increase the process's limit of open files to `needed`.
+
+    Raises CorpusError if that exceeds the hard limit. directory: the corpus, for the error.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
         raise CorpusError(

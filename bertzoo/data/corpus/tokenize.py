@@ -193,9 +193,9 @@ def _claim(destination: Path, settings: dict[str, object]) -> None:
 
 
 def _training_texts(data: Data) -> Iterator[str]:
-    """Yield documents to train a vocabulary on: the first ones of every source, with as many bytes from each.
+    """Yield documents to train a vocabulary on: the first documents of every source, about TRAIN_BYTES bytes in all.
 
-    Together they have about TRAIN_BYTES bytes.
+    Every source has an equal share of the bytes, or fewer if its text is shorter.
     """
     for part in data.parts:
         size = 0

@@ -114,7 +114,7 @@ def _remote_files(name: str) -> list[SourceFile] | None:
         kind = entry_type(system, path)
         if kind == "directory":
             if system.isfile(f"{path.rstrip('/')}/{NAME}"):
-                raise CorpusError(f"{name} is a tokenised corpus, not text. To pretrain on it, name it alone.")
+                raise CorpusError(f"{name} is a tokenised corpus, not text. To pretrain on it, name no other source.")
             return _text_files(name, source_files(system.find(path)))
         if kind == "file":
             return source_files([path])

@@ -141,9 +141,10 @@ def _numbered(piece: Piece, index: int) -> Piece:
 
 
 def origins(source: str, text_field: str, limits: Limits) -> list[Origin]:
-    """Return the files, and the ranges of data sets, that the comma-separated names in `source` stand for, in order.
+    """Return the Origins of the comma-separated names in `source`, in their order.
 
-    Raises CorpusError if a name is empty, is no source of text, or repeats a file or a data set.
+    A name stands for files, for ranges of a data set or for Python's documentation. Raises CorpusError if a name is
+    empty, names no text, or repeats a file or a data set.
     """
     names = [part.strip() for part in source.split(",")]
     if not all(names):

@@ -41,7 +41,10 @@ class Limits:
 
 
 def text_documents(file: SourceFile, limits: Limits) -> Iterator[str]:
-    """Yield documents, which blank lines separate; raises CorpusError naming a line that is too long or not text."""
+    """Yield documents, which blank lines separate.
+
+    Raises CorpusError, naming the line, for text that is too long or not UTF-8.
+    """
     document, start, size = io.StringIO(), 0, 0
     for number, line in _lines(file, limits):
         if line:
@@ -149,8 +152,8 @@ def _lines(file: SourceFile, limits: Limits) -> Iterator[tuple[int, str]]:
 def _check_line(file: SourceFile, number: int, size: int, limits: Limits) -> None:
     if size > limits.line:
         raise CorpusError(
-            f"{file} line {number} has more than {limits.line:,} bytes ({size:,} read) without a line break or, if it "
-            "is blank, without text. Break it into lines, or raise data.limits.line."
+            f"{file} line {number}: a line, or a run of blank lines, has more than {limits.line:,} bytes ({size:,} "
+            "read). Break up the line, delete the blank lines, or raise data.limits.line."
         )
 
 

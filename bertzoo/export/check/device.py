@@ -25,7 +25,8 @@ from bertzoo.tasks import metrics
 class DeviceLimits(NamedTuple):
     """Limits of the difference between a file's outputs on a phone and on this machine.
 
-    error: largest difference, as a share of the output's largest value. cosine: smallest cosine between the outputs.
+    error: largest difference, as a share of the output's largest value.
+    cosine: smallest cosine between the outputs.
     points: largest number of points by which the phone's score may be lower.
     """
 
@@ -89,14 +90,14 @@ def read_companions(file: Path) -> FileCompanions:
         )
     if description.get("sentences") == "random ids":
         raise UserError(
-            f"{file} was made of a model without a tokenizer, so it has no golden inputs for a phone. Convert a model "
-            "that has its tokenizer."
+            f"{file} was made from a model without a tokenizer, so it has no golden inputs for a phone. Convert a "
+            "model that has its tokenizer."
         )
     if missing := {"precision", "ports"} - description.keys():
         raise UserError(f"{path} is damaged: it has no {missing.pop()}. Convert the model again.")
     path, ports = folder / "golden.json", description["ports"]
     if not (golden := _read_json(path, _GOLDEN)):
-        raise UserError(f"{path} has no rows, as no text is short enough. Use longer --lengths.")
+        raise UserError(f"{path} has no rows: the file is too short for any text. Convert again with longer --lengths.")
     _check_rows(path, golden, ports)
     exam = None
     if description.get("scores") and description.get("head", {}).get("kind") not in _WITHOUT_EXAM:

@@ -22,9 +22,11 @@ def build_quiz(
 ) -> Quiz | None:
     """Return evenly spaced examples from the first development set of the task that `source` is fine-tuned for.
 
-    pretrained: the exported model, which may treat padding differently from `source`. longest: tokens of the file's
-    longest row. examples: number of examples; 0 for all, None for the default. A model that cannot be scored gives
-    None, or a UserError if `examples` is set.
+    pretrained: the exported model, which may treat padding differently from `source`.
+    longest: tokens of the file's longest row.
+    examples: number of examples; 0 for all, None for the default.
+
+    If the model cannot be scored, returns None, or raises UserError if `examples` is set.
     """
     if not saved_model.is_finetuned(source) or pretrained.head.kind not in TASK_HEADS:
         if examples is not None:
@@ -68,7 +70,7 @@ def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, 
             f"the labels of {task.name} and of the model have different orders. Fine-tune the model again on this task."
         )
     if not task.dev:
-        raise UserError(f"{task.name} has no development set. Name its file in own.dev.")
+        raise UserError(f"{task.name} has no development set. Fine-tune the model again with --own.dev=FILE.")
     split = task.dev[0]
     whole = read_split(task, split, model.recipe.data_dir, tell).examples
     if any(example.label is None for example in whole):

@@ -31,9 +31,10 @@ TEXT = (
 
 
 class Limit(NamedTuple):
-    """Limits for a file's output. error: largest error, as a share of the largest value of the model's output.
+    """Limits for the difference between the outputs of a file and of its model.
 
-    cosine: smallest cosine to the model's output.
+    error: largest error, as a share of the largest value of the model's output.
+    cosine: smallest cosine between the outputs.
     """
 
     error: float
@@ -50,6 +51,7 @@ LIMITS: dict[Precision, Limit] = {
 # A file's score may be lower than its model's by these points plus what EXAMPLES examples count.
 LOST: dict[Precision, float] = {"fp32": 0.5, "fp16": 0.5, "int8-dynamic": 2.0, "int8-static": 5.0, "int8-weight": 2.0}
 EXAMPLES = 3
+_ADVICE = "Convert with another --precision or --to."
 SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a row that tokens fill; the rest is padding
 
 
@@ -81,21 +83,25 @@ def verify_outputs(
 
 
 def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
-    """Raise ExportFailed if a file's score is lower than its model's by more than LOST and EXAMPLES allow."""
+    """Raise ExportFailed if a file scores lower than its model by more points than allowed.
+
+    Allowed are the points of LOST, plus the points that EXAMPLES examples count.
+    """
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():
         if in_points(metric) and not points >= scores["model"][metric] - room:  # NaN fails, too
             raise ExportFailed(
-                f"the file differs from the model: {metric} of {scores['task']} is {points:.2f} on "
-                f"{scores['examples']:,} examples, where the model has {scores['model'][metric]:.2f} (at most "
-                f"{room:.2f} points less)"
+                f"the file scores lower than the model: on {scores['examples']:,} examples of {scores['task']}, "
+                f"{metric} is {points:.2f} for the file and {scores['model'][metric]:.2f} for the model, but may be at "
+                f"most {room:.2f} points lower. {_ADVICE}"
             )
 
 
 def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
-    """Return int32 inputs (1,L), L = `length`, for rows of which tokens fill the SHARES of L; the rest is padding.
+    """Return int32 inputs (1,L), L = `length`, of a row for each share in SHARES.
 
-    The tokens are alternately a single text and a pair or, without a tokenizer, random ids.
+    Tokens fill this share of the row; the rest is padding. The tokens are alternately a single text and a pair or,
+    without a tokenizer, random ids.
     """
     rows = []
     for index, share in enumerate(SHARES):
@@ -124,7 +130,10 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
         return np.random.default_rng((start, count)).integers(0, entries, count)
     text = np.concatenate(tokenizer.encode_batch([*TEXT[start:], *TEXT[:start]]))
     if not len(text):
-        raise ExportFailed("the tokenizer makes no tokens of English text, so the file cannot be verified")
+        raise ExportFailed(
+            "the tokenizer makes no tokens of English text, so the file cannot be verified. Convert a model with "
+            "another tokenizer."
+        )
     return np.resize(text, count)
 
 
@@ -144,7 +153,8 @@ def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
     order = [starts.index(start) for start in ours.pop("starts").tolist() if start in starts]
     if not order:
         raise ExportFailed(
-            "the file and the model have no common start position of an answer, so their end logits cannot be compared"
+            "the file and the model have no common start position of an answer, so their end logits cannot be "
+            f"compared. {_ADVICE}"
         )
     theirs["end_logits"], ours["end_logits"] = theirs["end_logits"][:, order], ours["end_logits"][shared]
     for name in ("start_logits", "end_logits"):
@@ -154,10 +164,11 @@ def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
 
 
 def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both arrays with 0 where the model excludes an answer: logits near -1,000 would hide other errors.
+    """Return both arrays with 0 at the answers that the model excludes.
 
-    actual: the file's logits. expected: the model's logits. Where only the model excludes an answer, the first result
-    is 1,000, which counts as an error.
+    actual: the file's logits. expected: the model's logits. Their values at excluded answers, about -1,000, would hide
+    errors of other answers. Where only the model excludes an answer, the first result is 1,000, which counts as an
+    error.
     """
     from bertzoo.nn.heads import EXCLUDED
 
@@ -169,7 +180,9 @@ def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray,
 def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[str, float | bool]:
     """Return an output's largest error, largest value and cosine over rows; raises ExportFailed if shapes differ."""
     if [array.shape for array in theirs] != [array.shape for array in ours]:
-        raise ExportFailed(f"the file gives {theirs[0].shape} where the model gives {ours[0].shape}")
+        raise ExportFailed(
+            f"an output of the file has the shape {theirs[0].shape}, but the model's has {ours[0].shape}. {_ADVICE}"
+        )
     actual, expected = (np.concatenate([x.astype(np.float64).reshape(-1) for x in rows]) for rows in (theirs, ours))
     norms = np.linalg.norm(actual) * np.linalg.norm(expected)
     return {
@@ -187,10 +200,11 @@ def _check_errors(output: str, errors: dict[str, Any], limit: Limit) -> None:
             f"the model itself gives NaN or infinity: {output}. Use a checkpoint from before training diverged."
         )
     if not errors["finite"]:
-        raise ExportFailed(f"the file gives NaN or infinity: {output}")
+        raise ExportFailed(f"the file gives NaN or infinity: {output}. {_ADVICE}")
     share = errors["max_error"] / errors["largest"] if errors["largest"] else errors["max_error"]
     if not (share <= limit.error and errors["cosine"] >= limit.cosine):
         raise ExportFailed(
-            f"the file differs from the model: {output} is off by {share:.2g} of its largest value (at most "
-            f"{limit.error:g}), cosine {errors['cosine']:.6f} (at least {limit.cosine:g})"
+            f"the file differs from the model: the error of {output} is {share:.2g} times the output's largest value "
+            f"(limit: at most {limit.error:g}), and the cosine {errors['cosine']:.6f} (limit: at least "
+            f"{limit.cosine:g}). {_ADVICE}"
         )

@@ -10,7 +10,11 @@ from bertzoo.export.graph.layers import Array, Map
 
 
 class Projection(struct.PyTreeNode):
-    """A linear map in an Attention. name: its output: query, key, value, convolved or gate. reads: its input."""
+    """A linear map in an Attention.
+
+    name: what it computes: "query", "key", "value", "convolved" or "gate".
+    reads: its input, an array that Attention names.
+    """
 
     map: Any  # Affine, GroupedAffine or SideBySide
     name: str = struct.field(pytree_node=False)
@@ -36,7 +40,10 @@ def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
 
 
 def _padded(x: jax.Array, window: int, rows: int) -> jax.Array:
-    """Return the rows of x that windows around its first `rows` rows cover, with zeros beyond both ends of x."""
+    """Return the rows that a convolution without padding needs for `rows` output rows: rows + window - 1.
+
+    They begin window // 2 rows before x. Rows before and after x are zeros.
+    """
     behind = rows + window // 2 - len(x)
     return jnp.pad(x, ((window // 2, max(0, behind)), *[(0, 0)] * (x.ndim - 1)))[: rows + window - 1]
 
@@ -98,11 +105,14 @@ def _zeroed(x_LC: jax.Array, mask_L: jax.Array, mask_padding: bool) -> jax.Array
 
 
 class Attention(struct.PyTreeNode):
-    """Map source_LD and values_LI to (R,D): output([softmax(scale · qkᵀ + masked) · v, convolved heads]).
+    """Multi-head attention, optionally with convolution heads, for the first R = `rows` tokens.
 
-    Only the first R = `rows` tokens are computed. output: None returns the concatenated heads. scale: 1 if the query's
-    map includes the scale. Projections read "source", "values", "first" (the first R rows of the source) or "near" (the
-    rows of the source that convolution windows around these cover).
+    A call maps source_LD and values_LI to (R,D): output([softmax(scale · qkᵀ + masked) · v, convolved heads]).
+
+    projections: each reads one of four arrays: "source", "values", "first" (the first R rows of the source) or "near"
+    (these, and the rows after them that a convolution window reaches).
+    output: None returns the concatenated heads.
+    scale: 1 if the query's map includes the scale.
     """
 
     projections: tuple[Projection, ...]

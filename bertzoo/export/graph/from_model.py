@@ -42,7 +42,7 @@ def _affine(module: Any, params: Params) -> Any:
     if isinstance(module, nn.Grouped):
         if kernel.shape[0] != 1 or module.stride != 1 or module.padding:
             sizes = f"window {kernel.shape[0]}, stride {module.stride}, padding {module.padding}"
-            raise TypeError(f"a grouped map with {sizes} has no part in the export graph")
+            raise TypeError(f"the export graph has no counterpart of a grouped map with {sizes}")
         if module.groups == 1:
             return parts.Affine(kernel=kernel[0], bias=bias)
         return parts.GroupedAffine(kernel=kernel[0], bias=bias, groups=module.groups)
@@ -234,4 +234,4 @@ def _activation(function: Callable) -> Callable:
 
 def _unknown(module: Any) -> TypeError:
     name = getattr(module, "__name__", type(module).__name__)
-    return TypeError(f"the export graph has no part for {name}")
+    return TypeError(f"the export graph has no counterpart of {name}")

@@ -82,7 +82,7 @@ def float32(x: Any) -> np.ndarray:
 
 
 def scaled(part: Any, factor: Any, shift: Any = 0.0) -> Any:
-    """Return an affine map whose output is that of `part` times `factor` plus `shift`, each (O) or a number."""
+    """Return the affine map x -> part(x) · factor + shift. factor, shift: arrays (O) or numbers."""
     factor = np.asarray(factor, np.float64)
     return part.replace(kernel=float32(part.kernel * factor), bias=float32(part.bias * factor + shift))
 

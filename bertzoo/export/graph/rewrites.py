@@ -52,8 +52,8 @@ def fold_scale(graph: Graph) -> Graph:
 def fold_no_norm(graph: Graph) -> Graph:
     """Fold each NoNorm into the dense map or the embedding tables before it.
 
-    A NoNorm after a residual sum is folded into the map that computes the update. A ScaledResidual takes its place,
-    which multiplies the residual by the scale.
+    If a NoNorm follows a residual sum, it is folded into the map that computes the update. A ScaledResidual takes the
+    NoNorm's place and multiplies the residual by the NoNorm's scale.
     """
     embedding = graph.embedding
     if isinstance(embedding.norm, layers.GraphNoNorm):

@@ -66,12 +66,17 @@ def convert(graph: Any, lengths: Sequence[int]) -> bytes:
         output, errors = process.communicate(request)
     del request
     if code := process.returncode:
-        last = " ".join(errors.decode(errors="replace").split())[-300:] or "it printed nothing"
+        last = " ".join(errors.decode(errors="replace").split())[-300:] or "none"
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        raise ExportFailed(f"the LiteRT converter {how} on this model: {last}")
+        raise ExportFailed(
+            f"the LiteRT converter {how} on this model. Convert it with another --to. Last output: {last}"
+        )
     answer = pickle.loads(output)
     if "error" in answer:
-        raise ExportFailed(f"the LiteRT converter does not take this model: {answer['error'][:300]}")
+        raise ExportFailed(
+            f"the LiteRT converter does not take this model. Convert it with another --to. Reason: "
+            f"{answer['error'][:300]}"
+        )
     return answer["file"]
 
 
@@ -176,9 +181,11 @@ class Interpreter:
             raise ExportFailed(f"LiteRT's interpreter cannot run {name} of the file: {reason[:300]}") from error
 
     def delegated(self) -> dict[str, Any]:
-        """Return how many parts of the first graph XNNPACK runs, and the number of nodes in these parts by operator.
+        """Return what XNNPACK runs of the first graph: {"parts": …, "operators": …}.
 
-        A node belongs to a part if it lies between the part's inputs and outputs.
+        parts: number of parts of the graph.
+        operators: number of nodes in these parts, by operator. A node belongs to a part if it lies between the part's
+        inputs and outputs.
         """
         nodes = self._interpreter._get_ops_details()
         producers = {tensor: node for node in nodes if node["op_name"] != "DELEGATE" for tensor in node["outputs"]}

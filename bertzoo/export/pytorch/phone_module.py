@@ -121,11 +121,11 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return 0.5 * x * (1 + torch.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x * x * x)))
 
 
-def spell_out(module: nn.Module, named: Callable) -> None:
-    """Replace the activation function `named` throughout a module by `gelu_tanh`, which has only basic operators."""
+def spell_out(module: nn.Module, activation: Callable) -> None:
+    """Replace an activation function, in all parts of a module, by `gelu_tanh`, which has only basic operators."""
     for part in module.modules():
         for name, value in list(vars(part).items()):
-            if value is named:
+            if value is activation:
                 setattr(part, name, gelu_tanh)
 
 
