@@ -30,7 +30,10 @@ def config_files(config: Config) -> list[str | Path]:
 
 
 def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
-    """Return a run's `runs.open_run.Options`; raises UserError, naming `function`, for unknown names in `options`."""
+    """Build a run's `runs.open_run.Options` from an API function's `tell` and keyword `options`.
+
+    Raises UserError, naming the API function `function`, if `options` holds an unknown name.
+    """
     from bertzoo.core.errors import UserError
     from bertzoo.runs.open_run import Options
 
@@ -72,7 +75,10 @@ def location(name: Path | str, argument: str) -> Path | str: ...
 @overload
 def location(name: Path | str | None, argument: str) -> Path | str | None: ...
 def location(name: Path | str | None, argument: str) -> Path | str | None:
-    """Return `name` as a path or URL, or None; raises UserError for a URL passed as a Path, which drops a slash."""
+    """Return `name` as a path or URL, or None for None.
+
+    Raises UserError, naming `argument`, for a URL passed as a Path, because Path turns gs://… into gs:/….
+    """
     from bertzoo.core import paths
 
     return None if name is None else paths.location(name, f"{argument} =", "Pass a URL as text, not as a Path.")

@@ -122,10 +122,18 @@ def predict(
 ) -> list[dict[str, Any]]:
     """Return a model's predictions for texts, in their order, as `bertzoo predict` does.
 
-    A fine-tuned model returns for each text, or pair of texts, `label` and `probability`, or `number`, or `words` and
-    `tags`. A question-answering model takes pairs of a question and its context and returns `answer`, `start`, `end`. A
-    masked language model fills every `[MASK]`: `blanks` has for each the `top` (default 5) likeliest tokens with their
-    probabilities. `checkpoint` (of a pretraining run), `seed`, `batch_size` and `python` are as in `evaluate`.
+    texts: texts, or pairs of texts for a task on pairs. Questions are pairs of a question and its context.
+    top: how many tokens a masked language model returns for each `[MASK]` (default: 5).
+    checkpoint: for a pretraining run; as in `evaluate`.
+    seed, batch_size, python: as in `evaluate`.
+
+    Each prediction is a dict. Its keys depend on the model:
+
+    - classification: `label` and `probability`
+    - regression: `number`
+    - token classification: `words` and `tags`
+    - question answering: `answer`, `start` and `end`
+    - masked language model: `blanks`, a list with a dict {token: probability} for each `[MASK]`
     """
     from bertzoo.core.errors import UserError
     from bertzoo.export.file_model import is_pretraining, open_model
@@ -186,7 +194,8 @@ def plan(
     """Estimate a pretraining or transfer run on a TPU slice such as "v5e:16x16", as `bertzoo plan` does.
 
     compile_steps: compile every stage's step if libtpu is installed (minutes each), or read results from `cache_dir`.
-    price: dollars per chip-hour. The result holds memory in bytes, time and cost by stage.
+    price: dollars per chip-hour. The result holds memory in bytes and seconds per step for each stage, and chip-hours
+    and dollars for the run.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.planning import electra_flops, estimate

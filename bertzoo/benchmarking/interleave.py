@@ -25,10 +25,10 @@ class BenchmarkFailed(UserError):
 
 
 class Worker:
-    """A child process of `python` with a model loaded; call `close` at the end.
+    """A child process that holds a loaded model; call `close` at the end.
 
-    name: name of the model in messages. state: the process's report after loading: `empty` (bytes of memory of the
-    runtime without a model), `lengths`, `threads` and `version`.
+    name: name of the model in messages.
+    state: the process's answer after loading, as in `worker`: `empty` (bytes), `lengths`, `threads` and `version`.
     """
 
     def __init__(self, name: str, request: LoadRequest, python: str = sys.executable) -> None:

@@ -55,11 +55,13 @@ def measure_config(
 ) -> LatencyTable:
     """Return the latency table of a config or model directory; raises UserError for a wrong name or setting."""
     if settings.steps < 2:
-        raise UserError(f"--steps={settings.steps} is less than 2, the smallest and the largest size. Use at least 2.")
+        raise UserError(f"--steps={settings.steps} is less than 2. Use at least 2: the smallest and the largest size.")
     check_backend(BACKEND, True, [settings.threads], Path(sys.executable))
     model = read_model(name, overrides, tuple(SUFFIXES))
     if model.pretrained is None:
-        raise UserError(f"--table measures a model, but {name} is a file. Name the model it was made of.")
+        raise UserError(
+            f"--table measures a model, but {name} is a file. Name the model that the file was converted from."
+        )
     check_overrides(overrides, [model])
     (length,) = resolve_lengths(model.pretrained, [settings.length] if settings.length else ())
     return measure(model.pretrained.model, settings._replace(length=length), tell)

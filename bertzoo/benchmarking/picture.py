@@ -38,7 +38,7 @@ def figure(rows: Sequence[Measurement], base: str, runs: int) -> "Figure":
     ]
     size = max(9.0, 5.5 + LETTER * max(map(len, labels))), 1.6 + 0.32 * len(rows)
     page = Figure(figsize=size, dpi=120, layout="constrained")
-    title = f"{runs} runs of one row in turns; x: as fast as {base}"
+    title = f"{runs} runs of one row in turns; 2x: twice as fast as {base}"
     page.suptitle("\n".join(filter(None, [title, ", ".join(shared)])), fontsize=9, parse_math=False)
     axes = page.subplots()
     medians = [statistics.median(row.milliseconds) for row in rows]

@@ -14,9 +14,12 @@ TEXT_COLUMNS = 3  # left-aligned; the others are numbers
 class Measurement:
     """A model timed in a runtime.
 
-    length: tokens in a row. rounds: seconds of each run, by round. empty: peak memory in bytes of the runtime without a
-    model. peak: further bytes of the peak with the model. size: bytes of the file. head, parameters, flops, precision:
-    None if the file does not record them.
+    length: tokens in a row.
+    rounds: seconds of each run, by round.
+    empty: peak memory of the runtime without a model, in bytes.
+    peak: peak memory with the model minus `empty`, in bytes.
+    size: bytes of the file.
+    head, parameters, flops, precision: None if the file does not record them.
     """
 
     model: str
@@ -45,7 +48,10 @@ class Measurement:
 
 
 def speed(row: Measurement, rows: Sequence[Measurement], base: str) -> float | None:
-    """Return how many times as fast as model `base` a row is; None if `base` was not timed in the row's setting."""
+    """Return the speed of a row relative to model `base` in the same setting; 2.0 is twice as fast.
+
+    Returns None if `base` was not timed in this setting.
+    """
     reference = next((one for one in rows if (one.model, one.setting) == (base, row.setting)), None)
     return None if reference is None else ratio(reference.rounds, row.rounds)
 

@@ -3,10 +3,19 @@
 
     python -m bertzoo.benchmarking.worker
 
-Reads JSON documents, one per line, and answers each with one line. The first is a `LoadRequest` as an object; the
-answer has `empty`, the memory of the runtime without a model, `lengths`, `threads` and the runtime's `version`. After
-that {"lengths": [128, …]} runs a row of each length and answers with `seconds`; {"outputs": 128} answers with the
-`outputs` of such a row, each flattened; {"peak": true} answers with the peak memory in bytes beyond `empty`.
+Reads JSON objects from standard input, one per line, and answers each with a JSON object on one line.
+
+The first request holds the fields of a `LoadRequest`. The answer has:
+
+- `empty`: peak memory of the runtime without a model, in bytes
+- `lengths`, `threads`: those of the `LoadedModel`
+- `version`: version of the runtime
+
+Later requests and their answers:
+
+- {"lengths": [128, …]}: run a row of each length; the answer has the `seconds` of each run.
+- {"outputs": 128}: run a row of this length; the answer has its `outputs` by name, flattened.
+- {"peak": true}: the answer has the `peak` memory of the process minus `empty`, in bytes.
 """
 
 import io
@@ -155,9 +164,10 @@ def executorch(request: LoadRequest) -> Loader:
 
 
 def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
-    """Return `run`, a file opened by export.runtimes, as a model without a list of lengths.
+    """Return a LoadedModel of a file that does not list its lengths.
 
-    A row of a length that the file does not accept makes `run` raise an exception.
+    run: computes the file's outputs for a row of inputs, as `export.runtimes` returns it. It raises an exception for a
+    row of a length that the file does not accept.
     """
 
     def prepare(length: int) -> Inference:

@@ -30,7 +30,8 @@ HEAD = ("step", "stage", "row", "parameters", "on disk", "held-out loss", "saved
 def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
     parser.group("input").add_argument("run", metavar="RUN", help="the directory or gs:// URL of a run")
-    checkpoint_option(parser, "input", "list the arrays of one: latest, best or a step (default: list all checkpoints)")
+    text = "list the arrays of one checkpoint: latest, best or a step (default: list all checkpoints)"
+    checkpoint_option(parser, "input", text)
     parser.group("output").add_argument(
         "--verify", action="store_true", help="read every file and compare its checksum"
     )

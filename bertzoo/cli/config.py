@@ -1,6 +1,7 @@
 """Print the complete config that files and options describe, as TOML.
 
-`bertzoo config pretrain …` (or transfer, prune) checks a whole command line as that verb would, and prints its config.
+`bertzoo config pretrain …` checks the options as `bertzoo pretrain …` would, and prints the config of that run. The
+same holds for transfer and prune.
 
 examples:
   bertzoo config squeezebert
@@ -77,8 +78,8 @@ def command_config(argv: Sequence[str]) -> Any:
 
         def absent() -> Any:
             raise UserError(
-                f"[model] comes from --from={args.origin}, which does not exist here. Add its model.toml to the "
-                "configs."
+                f"[model] is missing: it comes from --from={args.origin}, which does not exist here. Add that model's "
+                "model.toml to the configs."
             )
 
         if args.origin is not None and not args.origin.exists():

@@ -41,8 +41,8 @@ def arguments(parser: Parser) -> None:
     model.add_argument(
         "--head",
         choices=HEADS,
-        help="keep only this head; with replaced token detection, masked is the generator, replaced the discriminator "
-        "(default: all heads, without the generator)",
+        help="keep only this head; a model of replaced token detection has two: masked keeps the generator, replaced "
+        "the discriminator (default: all heads, without the generator)",
     )
     model.add_argument(
         "--leak_padding",

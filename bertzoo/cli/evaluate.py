@@ -41,7 +41,7 @@ def arguments(parser: Parser) -> None:
         "--hidden_below_unigram",
         type=float,
         metavar="NATS",
-        help="like --below_unigram, but only over masked tokens that the input hides, which no model can copy "
+        help="like --below_unigram, but without the masked tokens that the input shows, which a model can copy "
         "(default: no check)",
     )
     group = finetuned.flags(parser)
@@ -78,17 +78,18 @@ def _pretrained(args: argparse.Namespace) -> int:
     else:
         show_figures(figures)
     gains = [figures["unigram_entropy"] - figures.get(name, math.nan) for name in MLM]
-    gates = [getattr(args, flag) for flag in GATES]
-    if all(gate is None or gain >= gate for gain, gate in zip(gains, gates, strict=True)):
-        return 0
-    minimum = ", ".join(f"--{flag}={gate}" for flag, gate in zip(GATES, gates, strict=True) if gate is not None)
-    print(
-        f"bertzoo: the MLM loss is {gains[0]:.3f} nats below the held-out unigram entropy "
-        f"{figures['unigram_entropy']:.3f}, and that of hidden tokens {gains[1]:.3f}, less than {minimum}: this model "
-        "has learnt little but word frequencies",
-        file=sys.stderr,
-    )
-    return 1
+    code = 0
+    for flag, loss, gain in zip(GATES, ("MLM loss", "MLM loss of hidden tokens"), gains, strict=True):
+        gate = getattr(args, flag)
+        if gate is not None and not gain >= gate:
+            code = 1
+            print(
+                f"bertzoo: the {loss} is {gain:.3f} nats below the held-out unigram entropy of "
+                f"{figures['unigram_entropy']:.3f} nats, less than --{flag}={gate}. The model has learnt little but "
+                "word frequencies. Train it longer.",
+                file=sys.stderr,
+            )
+    return code
 
 
 def show_figures(figures: dict) -> None:

@@ -43,8 +43,8 @@ def arguments(parser: Parser) -> None:
     training.model_option(
         parser,
         "--teacher",
-        "a fine-tuning run on the same task, or its URL; the loss weights the labels by alpha and its predictions by "
-        "1 - alpha (default: none)",
+        "a fine-tuning run on the same task, or its URL; the loss is alpha times the loss on the labels "
+        "plus (1 - alpha) times the loss on the teacher's predictions (default: none)",
     )
     json_option(parser, "print results.json instead of a summary")
 

@@ -1,12 +1,17 @@
 """The command line: `bertzoo VERB …`, its options, exit codes and error messages.
 
-Exit codes: 0 done; 2 wrong input; 3 stopped by a signal, run it again to resume; 4 another process of the run is lost,
-run all again; 1 anything else.
+Exit codes:
+
+0: done
+1: any other error
+2: wrong input
+3: stopped by a signal; run the command again to resume
+4: another process of the run is lost; run all its processes again
 
 A verb is a module of `bertzoo.cli`: its docstring is the help text, `arguments(parser)` declares its flags, and
 `main(args, overrides) -> int` returns the exit code. A verb with a config also has `config() -> type`, the class whose
-fields `--a.b=value` sets. With `PASSES_ON = True` it accepts any option and passes it on or checks it itself. Only the
-requested verb is imported.
+fields `--a.b=value` sets. A verb with a `PASSES_ON` receives options that it does not declare, and checks them itself
+or passes them on; if `PASSES_ON` is a text, the help shows it. Only the requested verb's module is imported.
 """
 
 import argparse
@@ -113,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
         elif isinstance(error, OSError) and error.errno in _PATHS and error.filename:
             error = UserError(f"{error.filename} cannot be used: {error.strerror}. Name another path.")
         elif type(error) is ValueError and "null byte" in str(error):
-            error = UserError("a path holds a null byte. Correct it in the config.")
+            error = UserError("a path in the options or the config holds a null byte. Remove the byte.")
         print(f"bertzoo: {one_line(sentence(error))}", file=sys.stderr)
         return getattr(error, "exit_code", 1)
 

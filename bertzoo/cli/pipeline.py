@@ -72,8 +72,8 @@ def arguments(parser: Parser) -> None:
         type=shlex.split,
         default=(),
         metavar="WORDS",
-        help="command that starts pretrain, transfer and prune elsewhere and is put before theirs, such as "
-        "'launch/local_multi.sh 2' (default: none)",
+        help="words to put before every pretrain, transfer and prune command, to start it elsewhere or several times, "
+        "such as 'launch/local_multi.sh 2' (default: none)",
     )
 
 
@@ -91,7 +91,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     record = PipelineRecord(args.run_dir, pipeline, args.training_dir)
     steps = steps_of(pipeline, args.only, args.from_stage)
     if not steps:
-        raise UserError(f"--only and --from_stage={args.from_stage} leave no stage. Name others.")
+        only = ",".join(args.only)
+        raise UserError(f"--only={only} names no stage from --from_stage={args.from_stage} on. Leave one of them out.")
     if args.topology and not args.plan:
         raise UserError(f"--topology={args.topology} applies only to --plan. Add --plan.")
     if args.list and args.plan:

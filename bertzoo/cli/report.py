@@ -30,7 +30,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Write the report and print a sketch of the loss, or compare the run with its config's recorded curve."""
+    """Write the report and print a sketch of the loss, or compare the run with its config's golden curve."""
     from bertzoo.core import config
     from bertzoo.runs import kind
     from bertzoo.runs.bucket import Bucket

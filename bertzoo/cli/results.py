@@ -64,7 +64,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     name = args.table or next((name for name, sources in fitting.items() if sources), next(iter(fitting)))
 
     def advice(sources: Sequence[object]) -> str:
-        """Return a hint to choose another table that has a column for one of the sources, or ""."""
+        """Return a hint that names another table with a column for one of the sources; "" if there is none."""
         table = next((table for table, fit in fitting.items() if any(source in fit for source in sources)), None)
         return f"; choose --table={table}" if table not in (None, name) else ""
 
@@ -80,7 +80,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     if (args.directories or submissions) and not render.has_own_rows(table):
         raise UserError("; ".join(left_out))
     if not table.rows:
-        raise UserError(f"--table={name} has no published rows. Name a fine-tuning run on your own files.")
+        raise UserError(f"--table={name} shows only runs on your own files, but no run is named. Add its DIR.")
     for line in left_out:
         say(f"left out: {line}")
     print(render.FORMATS[args.format](table))

@@ -56,10 +56,10 @@ def arguments(parser: Parser) -> None:
         "--runner",
         default="",
         metavar="NAME",
-        help="an Apache Beam runner such as DirectRunner, whose workers all see DST (default: none)",
+        help="an Apache Beam runner such as DirectRunner; all its workers must see DST (default: none)",
     )
     speed.add_argument(
-        "--runner_options", default="", metavar="'--a=1 --b=2'", help="options for that runner (default: none)"
+        "--runner_options", default="", metavar="'--a=1 --b=2'", help="options of --runner (default: none)"
     )
 
 

@@ -1,8 +1,8 @@
-"""Teach a student with a teacher, then distil.
+"""Train a student to match a teacher's layers, then its predictions.
 
-Run the same command again to resume. The config describes the teacher in [teacher], the student in [model], the
-strategy in [transfer] (progressive, joint, auxiliary or nothing), its losses in [knowledge] and the stages after it in
-[[distillation]]. The student's checkpoints do not hold the teacher: a resumed run reads it again.
+Run the same command again to resume. The config describes the teacher in [teacher] and the student in [model].
+[transfer] is the strategy that matches layers (progressive, joint, auxiliary or nothing) and [knowledge] its losses.
+[[distillation]] lists the stages after it. A checkpoint does not hold the teacher: a resumed run reads it again.
 
 examples:
   bertzoo transfer demo_transfer --teacher=runs/demo_teacher --run_dir=runs/demo_student

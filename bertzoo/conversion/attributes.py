@@ -109,7 +109,13 @@ def _shares_layers(family: Family, model: Any) -> bool:
 def read_head_config(
     family: Family, key: str, model: Any, attributes: Mapping[str, Any], pooler: bool, origin: str
 ) -> Any:
-    """Return the head config of config.json. key: head in `Family.heads`; pooler: whether the model has a pooler."""
+    """Return the head config that config.json describes; raises UserError if an attribute of the head is wrong.
+
+    attributes: contents of config.json.
+    key: the head's key in `Family.heads`.
+    pooler: whether the model has a pooler.
+    origin: config.json's path in messages.
+    """
     name = family.heads[key].dropout
     labels, dropout = _labels(attributes, origin), _dropout(family, name, model, attributes)
     fields: dict[str, Any] = {
@@ -185,15 +191,15 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
     for attribute in family.attributes:
         value = getattr(model, attribute.ours)
         if isinstance(value, tuple):
-            reasons.append(f"it has one {attribute.theirs} for all layers, not {', '.join(map(str, value))}")
+            reasons.append(f"that class has one {attribute.theirs} for all layers, not {', '.join(map(str, value))}")
         if attribute.values:
             theirs = next((theirs for theirs, ours in attribute.values.items() if ours == value), None)
-            reasons.append(None if theirs else f"it has no {attribute.theirs} for {attribute.ours} = {value}")
+            reasons.append(None if theirs else f"that class has no {attribute.theirs} for {attribute.ours} = {value}")
             value = theirs
         attributes[attribute.theirs] = value
     attributes |= family.write_more(model)
     reasons += [
-        f"{name} can only be {value}, not {attributes[name]}"
+        f"that class supports only {name} = {value}, not {attributes[name]}"
         for name, value in family.fixed.items()
         if attributes.get(name, value) != value
     ]
@@ -207,7 +213,7 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
                     f"Hugging Face's {layout.architecture} reads padding, but this model has mask_padding = true. Add "
                     "--leak_padding to accept the difference, or use --to=pytorch, which writes an equal PyTorch model."
                 )
-            check_expressible(layout.architecture, f"it has {field.name} = {theirs}, not {value}")
+            check_expressible(layout.architecture, f"that class has {field.name} = {theirs}, not {value}")
     if reason := _unsupported_head(family, layout.dropout, model, head):
         raise UserError(
             f"Hugging Face's {layout.architecture} cannot have this head: {reason}. Use --to=pytorch instead."
@@ -235,11 +241,11 @@ def _unsupported_head(family: Family, dropout: str | None, model: Any, head: Any
     if dropout not in family.dropouts:  # the model's own rate, or none
         expected = model.dropout if dropout else 0.0
         if rate != expected:
-            return f"its head's dropout can only be {expected}, not {rate}"
+            return f"in that class, its dropout can only be {expected}, not {rate}"
     if getattr(head, "hidden", None) is not None:
         if head.hidden != family.hidden(model):
-            return f"its classification head has hidden = {family.hidden(model)}, not {head.hidden}"
+            return f"in that class, it has hidden = {family.hidden(model)}, not {head.hidden}"
         expected = rate if family.input_dropout else 0.0
         if head.input_dropout != expected:
-            return f"its classification head's input_dropout can only be {expected}, not {head.input_dropout}"
+            return f"in that class, its input_dropout can only be {expected}, not {head.input_dropout}"
     return None

@@ -41,11 +41,11 @@ def _unsupported(model: ConvBert, key: str) -> str | None:
     heads = max(1, model.heads // model.head_ratio)
     size = model.hidden_size // heads // 2
     if model.convolution != "span":
-        return f"its heads use span-based convolution, but convolution = {model.convolution}"
+        return f"that class has only span-based convolution, but this model has convolution = {model.convolution}"
     if size != model.hidden_size // model.heads:
         return (
-            f"its {heads} attention and {heads} convolution heads have {size} channels each, but heads = "
-            f"{model.heads} of hidden_size = {model.hidden_size} have {model.hidden_size // model.heads}"
+            f"that class has {heads} attention and {heads} convolution heads with {size} channels each, but this model "
+            f"(heads = {model.heads}, hidden_size = {model.hidden_size}) has {model.hidden_size // model.heads} in each"
         )
     return electra.unsupported_generator(model, key)
 

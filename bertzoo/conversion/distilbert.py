@@ -30,7 +30,7 @@ def _unsupported(model: DistilBert, key: str) -> str | None:
     return (
         None
         if model.norm_epsilon == 1e-12
-        else f"its norms have epsilon 1e-12, but norm_epsilon = {model.norm_epsilon}"
+        else f"that class has norm_epsilon = 1e-12, but this model has {model.norm_epsilon}"
     )
 
 

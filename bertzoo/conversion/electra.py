@@ -31,7 +31,7 @@ def discriminator_head(model: Electra) -> Iterable[TensorRule]:
 def unsupported_generator(model: Electra | ConvBert, key: str) -> str | None:
     """Return the reason if Hugging Face's generator, which always has gelu, cannot represent head `key`; else None."""
     if key == "masked" and model.activation != "gelu":
-        return f"its masked language model head has gelu, but activation = {model.activation}"
+        return f"that class has gelu in its head, but this model has activation = {model.activation}"
     return None
 
 

@@ -90,16 +90,23 @@ class HeadLayout:
 class Family:
     """How Hugging Face stores an architecture, whose model config class is `config`.
 
-    prefix: first part of the backbone's tensor names in a model with a head. rules: returns the tensor rules of the
-    backbone without the pooler. pooler: name of the pooler's tensors, if any. tied: name of a tensor -> name of the
-    tensor that it repeats. heads: by kind of head config; "masked_sentence" is a masked head with a sentence head.
-
-    hidden: returns the activation of the hidden layer in the sequence classification head, or "none". input_dropout:
-    whether dropout precedes this layer. sentence: the sentence head's objective. dropouts: defaults of the attributes
-    that hold a head's dropout rate. fixed: attributes with one supported value. ignored: attributes without effect on
-    the model. more: names of attributes that only together determine a field; read_more computes these fields, and
-    write_more is its inverse. unsupported: (model, head key) -> the reason why Hugging Face's class would compute other
-    outputs, or None.
+    model_type: the architecture's name in config.json.
+    prefix: first part of the backbone's tensor names in a model with a head.
+    attributes: attributes of config.json that each hold one field of the model config.
+    rules: returns the tensor rules of the backbone without the pooler.
+    pooler: name of the pooler's tensors, if any.
+    tied: for each tensor that repeats another one, the other one's name.
+    heads: by kind of head config; "masked_sentence" is a masked head with a sentence head.
+    hidden: returns the activation of the hidden layer in the sequence classification head, or "none".
+    input_dropout: whether dropout precedes this hidden layer.
+    fixed: the supported value of each attribute for which bertzoo supports only one.
+    sentence: the sentence head's objective.
+    ignored: attributes without effect on the model.
+    dropouts: defaults of the attributes that hold a head's dropout rate.
+    unsupported: (model, head key) -> the reason why Hugging Face's class would compute other outputs, or None.
+    more: attributes that determine fields of the model config only together.
+    read_more: computes these fields from all attributes.
+    write_more: computes the attributes in `more` from the model config.
     """
 
     model_type: str

@@ -70,14 +70,18 @@ def read_huggingface(directory: Path) -> Pretrained:
 
 
 def _check_header(family: Family, model: Any, config: Mapping[str, Any], weights: Path, path: Path) -> None:
-    """Raise UserError if a file's header lists far fewer or more values than the model has; reads only the header."""
+    """Raise UserError if the number of values in a file of weights is too small or too large for the model.
+
+    Reads only the file's header. path: config.json in messages.
+    """
     sizes = [math.prod(shape) for shape in tensors.tensor_shapes(weights).values()]
     attributes.check_counts(family, model, config, sizes, str(path), weights.name)
     # Heads and unused tensors of known checkpoints are smaller than the model itself.
     most = 4 * sum(map(math.prod, parameter_shapes(model, NoHead()).values()))
     if sum(sizes) > most:
         raise UserError(
-            f"{weights} holds {sum(sizes):,} values, but a model of {path} has at most {most:,}. Download both again."
+            f"{weights} holds {sum(sizes):,} values, but a model with the sizes in {path} has at most {most:,}. "
+            "Download both again."
         )
 
 

@@ -67,9 +67,9 @@ def _read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
         return fields | {"bottleneck_size": "none", "attention_input": "stream"}
     if shared and whole:  # true is transformers' default of key_query_shared_bottleneck
         raise ConfigError(
-            "use_bottleneck_attention = true leaves the tensors bottleneck.attention unused, which "
-            "key_query_shared_bottleneck = true (the default) creates. Save the model without them and set "
-            "key_query_shared_bottleneck = false."
+            "use_bottleneck_attention = true and key_query_shared_bottleneck = true (its default) leave the tensors "
+            "bottleneck.attention unused. Set key_query_shared_bottleneck = false and save the model without these "
+            "tensors."
         )
     source = "bottleneck" if whole else "shared" if shared else "stream"
     return fields | {"bottleneck_size": attributes.get("intra_bottleneck_size", 128), "attention_input": source}
@@ -87,7 +87,7 @@ def _write_more(model: MobileBert) -> dict[str, Any]:
 
 def _unsupported(model: MobileBert, key: str) -> str | None:
     if model.bottleneck_size not in (None, model.hidden_size) and model.attention_input == "stream":
-        return "its queries and keys are read from a bottleneck, but attention_input = stream"
+        return "that class reads queries and keys from a bottleneck, but this model has attention_input = stream"
     return None
 
 

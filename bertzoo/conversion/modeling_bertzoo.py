@@ -27,7 +27,7 @@ EXCLUDED = -1000.0
 
 
 class Part(nn.Module):
-    """A module made from a description: settings become attributes, inner descriptions modules, tensors parameters."""
+    """A module built from a description in config.json, which holds its settings and its submodules."""
 
     tensors: tuple[str, ...] = ()
 
@@ -51,7 +51,7 @@ class Part(nn.Module):
         self.rows = {**getattr(self, "rows", {}), name: [f"{name}_{index}" for index in places]}
 
     def row(self, name: str) -> list[nn.Module]:
-        """Return the list of modules called `name`, looked up at each call, so that a copied module uses its copies."""
+        """Return the modules of the list `name`. A copy of this module returns the copied modules."""
         return [getattr(self, place) for place in self.rows[name]]
 
 
@@ -378,7 +378,7 @@ def make(description: dict, take: Callable[[str], Tensor], path: str) -> nn.Modu
     """Return the module that `description` describes; `take` returns a tensor by name, `path` precedes the names."""
     kind = globals().get(description["part"])
     if not (isinstance(kind, type) and issubclass(kind, Part)):
-        raise ValueError(f"config.json names a part that this file does not have: {description['part']}")
+        raise ValueError(f"this file has no class {description['part']}. Use the file exported with config.json.")
     return kind(description, take, path)
 
 
@@ -391,10 +391,10 @@ def load(directory: str | Path) -> nn.Module:
 
     def take(name: str) -> Tensor:
         if name not in tensors:
-            raise ValueError(f"model.safetensors lacks the tensor {name}")
+            raise ValueError(f"model.safetensors lacks the tensor {name}. Export the model again.")
         return tensors.pop(name)
 
     model = make(description["architecture"], take, "")
     if tensors:
-        raise ValueError(f"model.safetensors holds {next(iter(tensors))}, but config.json describes no such parameter")
+        raise ValueError(f"config.json lacks model.safetensors' tensor {next(iter(tensors))}. Export the model again.")
     return model.eval()

@@ -27,10 +27,11 @@ SOURCE = {
 class Pretrained:
     """A model in the form that every reader returns and every writer takes.
 
-    params: float32 arrays by path, such as `encoder/layers_0/attention/query/kernel`. origin: the directory's name in
-    messages. source: texts and numbers that record where the model came from, and the columns of the task "own" (a
-    user's table). others: more models in the directory, such as a discriminator's generator, by kind of head.
-    generator: parameters of a run's generator, by their paths in the run.
+    params: float32 arrays by path, such as `encoder/layers_0/attention/query/kernel`.
+    origin: the directory's name in messages.
+    source: texts and numbers that record where the model came from. For the task "own", also the columns of the table.
+    others: other models in the same directory, by kind of head. A discriminator's generator is under "masked".
+    generator: if the model is a run's discriminator, the parameters that only the generator has, by path in the run.
     """
 
     model: Any
@@ -59,7 +60,10 @@ def inherited(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def source_number(source: Mapping[str, Any], name: str, default: float) -> float:
-    """Return a number of a `source`, which may be text, or the default; raises UserError if it is not a number."""
+    """Return entry `name` of a `Pretrained.source` as a number, or `default` if there is no such entry.
+
+    Raises UserError if the entry is neither a number nor a text that is one.
+    """
     try:
         return type(default)(source.get(name, default))
     except (TypeError, ValueError, OverflowError) as error:
@@ -69,9 +73,10 @@ def source_number(source: Mapping[str, Any], name: str, default: float) -> float
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:
-    """Raise UserError unless the number of `rows` of the word table `fits` the size of the vocabulary.
+    """Raise UserError unless a word table of `rows` rows belongs to the tokenizer's vocabulary.
 
-    Tables are widened to a multiple of 8 to 128 for the hardware (SqueezeBERT: 30528 rows for 30522 entries).
+    The table may have more rows than the vocabulary has entries, because some projects round the number up for the
+    hardware (SqueezeBERT: 30528 rows for 30522 entries); see `fits`. Without a tokenizer, there is no check.
     """
     if tokenizer is None:
         return

@@ -58,10 +58,11 @@ def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shap
     shapes: shapes of our parameters by path. origin: file of the tensors in messages. Raises UserError naming a tensor
     that is missing, has no rule, or has a wrong shape or type.
     """
-    rules = _complete(rules, shapes, f"the config in {origin}")
+    rules = _complete(rules, shapes, origin, "Use another model")
     names = [rule.theirs for rule in rules]
-    _check_known(names, tensors, f"{origin} lacks the tensor", "which its config asks for")
-    _check_known(tensors, set(names), f"{origin} holds the tensor", "for which there is no rule")
+    advice = "Use the config that belongs to the tensors"
+    _check_known(names, tensors, f"{origin} lacks the tensor", "which its config requires", advice)
+    _check_known(tensors, set(names), f"{origin} holds the tensor", "which a model of its config lacks", advice)
     params: Tensors = {}
     for rule in rules:
         sizes, array = layout.bind(rule.axes, shapes[rule.ours], rule.sizes), tensors[rule.theirs]
@@ -82,26 +83,31 @@ def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shap
 def to_theirs(rules: Iterable[TensorRule], params: Mapping[str, np.ndarray], origin: str) -> Tensors:
     """Return another project's tensors, converted from our parameters; raises UserError if a parameter has no rule."""
     tensors: Tensors = {}
-    for rule in _complete(rules, {path: array.shape for path, array in params.items()}, origin):
+    for rule in _complete(rules, {path: array.shape for path, array in params.items()}, origin, "Use --to=pytorch"):
         sizes = layout.bind(rule.axes, params[rule.ours].shape, rule.sizes)
         tensors[rule.theirs] = layout.rearrange(params[rule.ours], rule.axes, rule.their_axes, sizes)
     return tensors
 
 
-def _complete(rules: Iterable[TensorRule], shapes: Shapes, origin: str) -> list[TensorRule]:
-    """Return the rules; raises UserError unless they cover `shapes` exactly, ValueError if two rules share a name."""
+def _complete(rules: Iterable[TensorRule], shapes: Shapes, origin: str, advice: str) -> list[TensorRule]:
+    """Return the rules as a list.
+
+    Raises UserError, ending with `advice`, unless there is one rule for each parameter in `shapes`. Raises ValueError
+    if two rules have the same path or tensor.
+    """
     rules = list(rules)
     for side, names in (("path", [rule.ours for rule in rules]), ("tensor", [rule.theirs for rule in rules])):
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         if twice:
             raise ValueError(f"there are two rules for the {side} {twice[0]}")
     paths = {rule.ours for rule in rules}
-    _check_known(shapes, paths, f"{origin} makes a model with the parameter", "which Hugging Face's model lacks")
-    _check_known(sorted(paths), shapes, f"{origin} makes a model without the parameter", "which Hugging Face needs")
+    before = f"{origin}: the model"
+    _check_known(shapes, paths, f"{before} has the parameter", "which the other format cannot hold", advice)
+    _check_known(sorted(paths), shapes, f"{before} lacks the parameter", "which the other format requires", advice)
     return rules
 
 
-def _check_known(names: Iterable[str], known: Collection[str], before: str, after: str) -> None:
+def _check_known(names: Iterable[str], known: Collection[str], before: str, after: str, advice: str) -> None:
     if unknown := [name for name in names if name not in known]:
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-        raise UserError(f"{before} {unknown[0]}{more}, {after}")
+        raise UserError(f"{before} {unknown[0]}{more}, {after}. {advice}.")

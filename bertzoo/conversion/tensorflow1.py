@@ -70,9 +70,12 @@ _SIZES: Mapping[str, Any] = {a.theirs: a.default for a in BERT.attributes if a.t
 
 
 def _dialect(family: Family, gelu: str, **changes: Any) -> Family:
-    """Return `family` with the attributes of the original TensorFlow code, whose MobileBERT may have LayerNorm.
+    """Return a Hugging Face family with the attribute values that the original TensorFlow code supports.
 
-    gelu: our name of the activation that this code calls "gelu". changes: more fields of Family to replace.
+    MobileBERT may have LayerNorm in that code, unlike at Hugging Face.
+
+    gelu: our name of the activation that the code calls "gelu".
+    changes: more fields of Family to replace.
     """
     values = {
         "hidden_act": {"gelu": gelu, "relu": "relu"},

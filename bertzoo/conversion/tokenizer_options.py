@@ -74,7 +74,10 @@ _IGNORED = {
 
 
 def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
-    """Return the object in a JSON file, or {} without the file; raises CorpusError if it is damaged or unfit."""
+    """Return the object in a JSON file, or {} if there is no such file.
+
+    Raises CorpusError if the file is not JSON or its object does not fit `pattern` (see `core.documents`).
+    """
     if not path.is_file():
         return {}
     try:

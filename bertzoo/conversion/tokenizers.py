@@ -131,7 +131,8 @@ def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | Senten
 def _agreed_config(directory: Path, kind: str, path: str, options: dict[str, Any]) -> Any:
     """Return the tokenizer config for tokenizer.json's `options`; raises UserError if tokenizer_config.json differs.
 
-    transformers prefers tokenizer_config.json and its defaults, unless its tokenizer_class has no options of its own.
+    The two must agree because transformers prefers the options in tokenizer_config.json. If an option is missing there,
+    transformers uses the default of the tokenizer_class or, for a generic class (`GENERIC`), tokenizer.json.
     """
     saved = tokenizer_options.read_options(directory, kind)
     generic = saved.pop("tokenizer_class", None) in tokenizer_options.GENERIC
@@ -139,9 +140,9 @@ def _agreed_config(directory: Path, kind: str, path: str, options: dict[str, Any
     second = _config(kind, path, (options if generic else tokenizer_options.DEFAULTS[kind]) | saved)
     for name, value in config.normalization.items():
         if second.normalization[name] != value:
-            there = f"{tokenizer_options.OPTIONS} (or its default)"
             raise UserError(
-                f"{directory / WHOLE} and {there} disagree: {name} is {value} only in {WHOLE}. Make them agree."
+                f"{directory / WHOLE} and {tokenizer_options.OPTIONS} (or its default) disagree: {name} is {value} in "
+                f"one and {second.normalization[name]} in the other. Make them agree."
             )
     return config
 

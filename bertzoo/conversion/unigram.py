@@ -1,4 +1,4 @@
-"""Convert SentencePiece models to Hugging Face's `tokenizer.json`, with pieces and normalisation."""
+"""Convert the pieces and the normalisation of SentencePiece models to Hugging Face's `tokenizer.json`."""
 
 from collections.abc import Callable, Iterator
 

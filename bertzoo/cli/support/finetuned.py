@@ -203,7 +203,9 @@ def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
         if getattr(args, name) and not tabular:
             raise UserError(f"--{name} names a column of a table. Add --input=TABLE.")
     if args.data_dir and not args.task and not args.split:
-        raise UserError("--data_dir is the directory of a task's files. Add --split or --task.")
+        raise UserError(
+            f"--data_dir={args.data_dir} applies only to a task. Add --split or --task, or leave --data_dir out."
+        )
 
 
 def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["Example"]:

@@ -58,11 +58,10 @@ def check_options(record: "Record") -> list[Any]:
 
 
 def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
-    """Yield points (runs of a sweep) with config and task.
+    """Yield (point, config, task) for the points (runs) of a sweep.
 
-    Raises `bertzoo finetune`'s error if an option of the config does not apply to the task.
-
-    Yields only the first point of each custom task (`own`), because finding the task's labels reads its files.
+    Of several points with the same custom task (`own`), only the first is yielded, because reading the task's labels
+    from its files takes long. Raises `bertzoo finetune`'s error if an option of a config does not apply to its task.
     """
     seen = set()
     for point in record.points:
