@@ -36,8 +36,8 @@ class LabelTask(TaskKind):
         if field := changed_field(recipe.squad):
             raise ConfigError(f"squad.{field} applies only to questions, not to {task.name}. Remove it.")
         if not task.train or not task.dev:
-            lacking = "development" if task.train else "training"
-            raise ConfigError(f"task = {task.name} has no {lacking} examples. Add a file with them.")
+            lacking, key = ("development", "dev") if task.train else ("training", "train")
+            raise ConfigError(f"task = {task.name} has no {lacking} examples. Set own.{key}.")
         if recipe.wnli == "majority" and (task.name != "wnli" or recipe.alpha < 1):
             conflict = f"alpha = {recipe.alpha}" if task.name == "wnli" else f"task = {task.name}"
             raise ConfigError(

@@ -39,12 +39,22 @@ def evaluate_split(
 ) -> dict[str, Any]:
     """Score a model on a split of a task, or on the rows of the file `input`.
 
-    task: a task's name; empty: the model's own task. split: train, dev or test; empty: dev. input: a file with the
-    columns of the training file, for a model of the task `own`. output: directory for answers to questions.
+    split: train, dev or test; empty: dev.
+    task: a task's name; empty: the model's own task.
+    data_dir: folder of the task's files; empty: that of the training.
+    batch_size: rows in a batch; 0: as in training.
+    input: for a model of the task `own`, a file with the columns of the training file.
+    output: folder for the answers to questions.
 
-    Returns `task`, `examples` (count by split), `skipped` (count of malformed rows by split and reason, if any),
-    `scores` (points by split and metric), `score` (the figure that chooses a run's best epoch), `loss`, and
-    `collapsed` (whether all predictions are equal). Raises UserError if the split has no labels.
+    Returns a dictionary:
+    task: the task's name.
+    examples: number of examples by split.
+    skipped: number of malformed rows by split and reason, if there are any.
+    scores: points by split and metric.
+    score: the figure that chooses a run's best epoch.
+    loss: the mean loss.
+    collapsed: whether all predictions are equal.
+    Raises UserError if the split has no labels.
     """
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")

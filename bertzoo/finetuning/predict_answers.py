@@ -21,8 +21,10 @@ from bertzoo.tasks.windows import Windows
 
 
 class Answers(NamedTuple):
-    """Answers in the order of the questions. skipped: number of questions without a window (a part of the paragraph),
-    by reason; shortened: number of questions cut to max_question tokens.
+    """Answers in the order of the questions.
+
+    skipped: number of questions without a window (a part of the paragraph), by reason.
+    shortened: number of questions cut to max_question tokens.
     """
 
     answered: list[Answered]

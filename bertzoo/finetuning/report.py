@@ -66,7 +66,7 @@ def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictur
 
 
 def _losses(history: History) -> History:
-    """Return a history with only steps and losses, since the text plot expects scores from 0 to 1."""
+    """Return a history with only steps and losses: the text plot expects scores from 0 to 1, not in points."""
     train, heldout = (
         [{"step": line["step"], "loss": line["loss"]} for line in lines] for lines in (history.train, history.heldout)
     )

@@ -32,8 +32,12 @@ SPANS = (SpanExtraction, JointSpanExtraction)  # heads for questions
 
 @dataclass(frozen=True, kw_only=True)
 class SavedModel:
-    """A fine-tuned model. path: as the user wrote it. recipe: its run's config; the default config if the model belongs
-    to no run. task_name: empty if unknown. max_length: greatest number of tokens in a row.
+    """A fine-tuned model.
+
+    path: as the user wrote it.
+    recipe: the config of the model's run, or the default config if the model belongs to no run.
+    task_name: empty if unknown.
+    max_length: greatest number of tokens in a row.
     """
 
     path: Path
@@ -51,7 +55,7 @@ class SavedModel:
 
     @property
     def knows_task(self) -> bool:
-        """Whether the task is known and, for the task `own`, the user's files, which a run's config names."""
+        """Whether the model's task is known; for the task `own`, whether a run's config names its files."""
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
     def check_columns(self) -> None:

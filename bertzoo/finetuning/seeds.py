@@ -42,7 +42,9 @@ _BELOW_LAYERS = ("embedding/", "encoder/projection/")
 class SeedJob:
     """The settings and data that all seeds of a run share.
 
-    task: the task's name; console: whether to print progress to stderr; programs: compiled steps by index of the stage;
+    task: the task's name.
+    console: whether to print progress to stderr.
+    programs: compiled steps by index of the stage.
     flops: operations to train on one row, by the row's length.
     """
 
@@ -238,7 +240,7 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
 
 
 def _memory_advice(recipe: Finetune, share: float) -> str:
-    """Return advice for a step that needs too much memory. share: largest part of its rows to compute at a time."""
+    """Return advice that cuts a training step's memory to at most `share` (a fraction) of its present size."""
     rows, least = recipe.batch_size, recipe.accumulate / share
     parts = next((n for n in range(recipe.accumulate, rows + 1) if rows % n == 0 and n >= least), None)
     if parts is None:

@@ -135,7 +135,8 @@ class TaskKind(ABC):
     ) -> Batches:
         """Return a function for `TaskData.batches` over the `rows` rows of `data` (Rows or Windows).
 
-        lengths: the lengths that batches are padded to; finish(batch, slot): completes each batch.
+        lengths: the lengths that batches are padded to.
+        finish: called with each batch and its slot; returns the batch to train on, by default the same.
         """
         size = self.recipe.batch_size
 
@@ -150,7 +151,10 @@ class TaskKind(ABC):
 
 
 def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
-    """Return "name = value" of the first field (of `names`, if any) that differs from its default, or None."""
+    """Return "name = value" of the table's first field that differs from its default, or None.
+
+    names: fields to look at; empty: all.
+    """
     for field in dataclasses.fields(table):
         if (not names or field.name in names) and getattr(table, field.name) != field.default:
             return f"{field.name} = {getattr(table, field.name)!r}"

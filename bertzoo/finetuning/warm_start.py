@@ -25,8 +25,13 @@ HEADS = (
 
 @dataclass(frozen=True, kw_only=True)
 class StartingModel:
-    """The model that a run starts from. model, head: configs; initial: the loaded parameters by path; record: the
-    loaded model's entry for run.json; report: console lines on which parts are loaded and which start fresh.
+    """The model that a run starts from.
+
+    model, head: configs.
+    objective: the training objective.
+    initial: the loaded parameters by path.
+    record: the loaded model's entry for run.json.
+    report: console lines on which parts are loaded and which start fresh.
     """
 
     model: Any

@@ -1,8 +1,8 @@
 """Configs that build Flax models, a file per paper; `kind` in a config's [model] table selects one of `Model`.
 
 Every model config has `backbone(compute) -> Backbone` and `masked_head(compute)`. `pretraining` builds a model from
-both. `replaced_detection` adds a generator: ELECTRA's or, if the config has a method `generator(width)`, the generator
-of the config that it returns.
+both. `replaced_detection` also builds a generator: ELECTRA's or, if the model config has a method
+`generator(width)`, a generator with the config that the method returns.
 """
 
 from bertzoo.models.albert import Albert

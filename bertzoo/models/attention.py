@@ -107,10 +107,13 @@ class MixedHeads:
         return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width` (key: `name`), and heads / head_ratio leaves a head."""
+        """Raise ConfigError unless `heads` divides `width`, whose config key is `name`, and is at least head_ratio.
+
+        With head_ratio = 2, a single head is accepted too; it attends.
+        """
         check_divides(name, width, heads=heads)
         if self.head_ratio > max(2, heads):  # with the paper's ratio of 2, a single head remains
-            raise ConfigError(f"head_ratio = {self.head_ratio} leaves none of heads = {heads}. Use a smaller ratio.")
+            raise ConfigError(f"head_ratio = {self.head_ratio} is more than heads = {heads}. Use a smaller ratio.")
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> nn.Module:
         """Build attention with outputs (B,L,width)."""

@@ -32,11 +32,11 @@ class Generator(nn.Module):
 
 
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:
-    """Build a generator `width` times as wide as the model of `config`; `config.generator`, if any, sets its sizes.
+    """Build a generator `width` times as wide as the model of `config`; raises ConfigError if its width rounds to 0.
 
-    By default, it is ELECTRA's: as many BERT layers as the model, with feed-forwards 4 times the generator's width. A
-    head has 64 features, or the next larger number that divides the width. Other settings are the model's.
-    Raises ConfigError if the width rounds to 0.
+    If the config has a method `generator`, the config that it returns sets all sizes. Otherwise, the generator is
+    ELECTRA's. It has as many BERT layers as the model, and feed-forwards 4 times as wide as itself. Its heads have 64
+    features, or the next larger number that divides its width. All other settings are those of the model.
     """
     if (custom := getattr(config, "generator", None)) is not None:
         generator = custom(width)

@@ -179,7 +179,10 @@ class Leaves(NamedTuple):
         )
 
     def projection(self, inputs: int, width: int) -> Dense | None:
-        """Build the map from embedding width to `width`, Glorot-uniform as in ELECTRA; None if they are equal."""
+        """Build a map from `inputs` (embedding width) to `width`, or return None if both are equal.
+
+        Its kernel is initialised Glorot-uniform, as in ELECTRA.
+        """
         if inputs == width:
             return None
         return self.dense(width, "embed", "model", init=nn.initializers.glorot_uniform())
@@ -218,7 +221,10 @@ def padding_seen(config: Any) -> int:
 
 
 def check_divides(width: str, size: int, **parts: int) -> None:
-    """Raise ConfigError unless every number in `parts`, such as heads=12, divides `size`; width: name of `size`."""
+    """Raise ConfigError unless every number in `parts`, such as heads=12, divides `size`.
+
+    width: config key of `size`, for the message.
+    """
     for name, count in parts.items():
         if count < 1 or size % count:
             near = sorted(sorted((n for n in range(1, size + 1) if size % n == 0), key=lambda n: abs(n - count))[:3])
@@ -229,7 +235,7 @@ def check_divides(width: str, size: int, **parts: int) -> None:
 
 
 def check_sizes(config: Any) -> None:
-    """Raise ConfigError unless every size, of every layer, is in bounds and every dropout rate is in [0, 1)."""
+    """Raise ConfigError for a size below 1 or above WIDEST, over DEEPEST layers, or a dropout rate outside [0, 1)."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, tuple) and not value:
@@ -240,7 +246,7 @@ def check_sizes(config: Any) -> None:
         most = DEEPEST if field.name in ("layers", "feed_forwards") else WIDEST
         largest = max((size for size in sizes if isinstance(size, int)), default=0)
         if largest > most or len(sizes) > DEEPEST:
-            excess = f"= {largest}, above {most}" if largest > most else f"has {len(sizes)} layers"
+            excess = f"= {largest} is above {most}" if largest > most else f"has {len(sizes)} layers"
             raise ConfigError(f"{field.name} {excess}: no machine holds such a model. Use a smaller number.")
         if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
             raise ConfigError(f"{field.name} = {value} must be at least 0 and below 1. Use a rate such as 0.1.")
@@ -272,7 +278,9 @@ class OnBackbone(nn.Module):
     def apply(self, variables: Mapping[str, Any], *arrays: Any, method: Any = None, **options: Any) -> Any:
         """Call the model as in Linen; raises UserError if an array or "params" is missing or `input_ids` is not 2-D."""
         if "params" not in variables:
-            raise UserError(f"{type(self).__name__} has no parameters. Pass {{'params': params}} in place of params.")
+            raise UserError(
+                f"{type(self).__name__}.apply: the variables lack \"params\". Pass {{'params': params}} first."
+            )
         if method is None:
             call = inspect.signature(type(self).__call__)
             passed = {name: value for name, value in options.items() if name in call.parameters}

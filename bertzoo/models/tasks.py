@@ -1,4 +1,4 @@
-"""Configs of output heads, and the models of a backbone and a head that they build. `Head` is the configs' union."""
+"""Configs of output heads (`Head` is their union), and the models that they build from a backbone and a head."""
 
 import functools
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class TokenClassifier(Encoding):
 
 
 class SpanFinder(Encoding):
-    """A backbone with logits (B,L,2) that a token is the first, or the last, of an answer (BERT §4.2)."""
+    """A backbone with two logits per token, (B,L,2): that an answer starts there, or ends there (BERT §4.2)."""
 
     span_head: nn.Module
 

@@ -14,12 +14,12 @@ AttentionInput = Callable[[jax.Array, jax.Array], Sources]
 
 
 def from_stream(x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
-    """Return (x, x): queries, keys and values read the layer's input x (IB-BERT; MobileBERT Table 1)."""
+    """Return the layer's input x twice: for queries and keys, and for values (IB-BERT; MobileBERT Table 1)."""
     return x_BLD, x_BLD
 
 
 def from_bottleneck(x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
-    """Return (b, b): queries, keys and values read b, the narrowed input of the layer (MobileBERT-tiny)."""
+    """Return b, the narrowed input, twice: for queries and keys, and for values (MobileBERT-tiny)."""
     return b_BLI, b_BLI
 
 
@@ -34,7 +34,7 @@ class Bottleneck(nn.Module):
 
 
 class SharedBottleneck(nn.Module):
-    """Return (norm(dense(x)), x): queries and keys read a narrowed x, and values read x (MobileBERT's code)."""
+    """Return (norm(dense(x)), x): a narrowed x for queries and keys, and x for values (MobileBERT's code)."""
 
     dense: nn.Module
     norm: nn.Module

@@ -29,13 +29,16 @@ def _backward(residuals: tuple[jax.Array, jax.Array], change: jax.Array) -> tupl
 
 
 def _over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
-    """Return the gradient (I, O) of the matrix: Σ xᵀ·change over all leading axes; change: gradient of the product."""
+    """Return the gradient (I, O) of a product's matrix: the sum over all leading axes of xᵀ·change.
+
+    change: gradient (..., O) of the product.
+    """
     axes = tuple(range(x.ndim - 1))
     return jax.lax.dot_general(x, change, ((axes, axes), ((), ())))
 
 
 def _over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
-    """Return the gradient of `_over_axes`, computed as one product of two matrices."""
+    """Return the result of `_over_axes`, computed as one product of two matrices."""
     rows = math.prod(x.shape[:-1])
     return _over_axes(x.reshape(rows, -1), change.reshape(rows, -1))
 
@@ -46,7 +49,7 @@ product.defvjp(_forward, _backward)
 class Dense(nn.Module):
     """An affine map (..., *I) -> (..., *O), where *O is `features`, with a kernel (*I, *O) and a bias (*O).
 
-    `axes` names every kernel axis, input axes first; so it also sets how many of the last axes of x are inputs.
+    axes: names of the kernel's axes, those of *I first. *I has len(axes) - len(features) axes.
     """
 
     features: tuple[int, ...]

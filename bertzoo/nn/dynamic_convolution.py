@@ -76,7 +76,10 @@ dynamic_convolution.defvjp(
 
 @jax.jit
 def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: jax.Array) -> jax.Array:
-    """Compute `dynamic_convolution` at only R positions of each row: (B,R,H,J); kernel_BRHW: their kernels."""
+    """Return the outputs of `dynamic_convolution` at R positions of each row, as (B,R,H,J).
+
+    kernel_BRHW: a kernel of W weights for each of these positions and each head.
+    """
     (batch, rows), window = positions_BR.shape, kernel_BRHW.shape[-1]
     taps_BRW = positions_BR[:, :, None] + jnp.arange(window)
     seen = take_tokens(_padded(value_BLHJ, window), taps_BRW.reshape(batch, rows * window))

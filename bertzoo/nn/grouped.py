@@ -37,7 +37,7 @@ def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Arra
     """
     window, inputs, outputs = kernel.shape
     if window != 1:
-        raise ValueError(f"grouped_einsum multiplies windows of 1, but the kernel's window is {window}")
+        raise ValueError(f"the kernel has window {window}, not 1. Use grouped_convolution.")
     # The group comes first, as the batch axis: on CPU the products then run as fast as dense ones, while
     # "blgi,igo->blgo" spends 40 % on transposes in the backward pass.
     x_GNI = x_BLI.reshape(-1, groups, inputs).swapaxes(0, 1)
@@ -49,8 +49,9 @@ def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Arra
 class Grouped(nn.Module):
     """A grouped convolution (B,L,*I) -> (B,L',*O), where *O is `features`, with kernel (W,I/G,O) and bias (O).
 
-    The channel axes *I and *O are flattened to I and O channels. L' is as in `grouped_convolution`. lowering: the
-    method that computes a window of 1.
+    The channel axes *I and *O are flattened to I and O channels. L' is as in `grouped_convolution`.
+    lowering: with "einsum", `grouped_einsum` computes windows of 1 with stride 1 and no padding. In all other cases,
+    `grouped_convolution` computes the output.
     """
 
     features: tuple[int, ...]
@@ -68,7 +69,9 @@ class Grouped(nn.Module):
         x_BLI = x.reshape(*x.shape[:2], -1).astype(self.dtype)
         inputs, outputs = x_BLI.shape[-1], math.prod(self.features)
         if inputs % self.groups or outputs % self.groups:
-            raise ValueError(f"{self.groups} groups must divide both {inputs} inputs and {outputs} outputs")
+            raise ValueError(
+                f"groups = {self.groups} must divide {inputs} inputs and {outputs} outputs. Use a common divisor."
+            )
         shape = self.window, inputs // self.groups, outputs
         names = ("window", "group_in", "group_out")
         kernel = parameter(self, "kernel", self.kernel_init, names, shape, Matrix(2, 1, self.groups))

@@ -13,10 +13,11 @@ _shapes_only: ContextVar[bool] = ContextVar("shapes_only", default=False)
 
 
 class Matrix(NamedTuple):
-    """The matrices in a kernel: its last `outputs` axes are outputs, and the `inputs` axes before them are inputs.
+    """How the axes of a kernel form matrices.
 
-    Any axes in front index the matrices. The outputs form `groups` equal parts, each with its own inputs; the kernel's
-    input axes have the sizes of one part.
+    inputs, outputs: numbers of axes. The last `outputs` axes are the outputs of a matrix, and the `inputs` axes before
+    them are its inputs. Axes in front of these count matrices.
+    groups: number of matrices of equal size that lie side by side along the outputs, as in a grouped convolution.
     """
 
     inputs: int
@@ -49,7 +50,7 @@ def parameter(
         value: Any = nn.unbox(module.get_variable("params", name))
         if value.shape != shape:
             where = "/".join((*module.path, name))
-            raise ValueError(f"parameter {where} has shape {value.shape}; its module is built for {shape}")
+            raise ValueError(f"parameter {where} has shape {value.shape}, not {shape}. Pass parameters of this model.")
         return value
     draw = nn.initializers.zeros if _shapes_only.get() else init
 

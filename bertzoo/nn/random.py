@@ -38,8 +38,8 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None) -> jax.Array:
     """Draw int32 (B,P) from softmax(logits), as the argmax of logits (B,P,V) + Gumbel noise.
 
-    The noise depends on the row's seed and the position in the row. entries: number of real entries in V; the logits of
-    the others, which only pad V, must be too low to be drawn. The draws then do not depend on the padding.
+    The noise depends on the row's seed and the position in the row. entries: number of entries of V that may be drawn.
+    The entries after them pad V and must have logits too low to be drawn; their number does not affect the draws.
     """
     bits_BPV = _bits(seeds_B, jnp.uint32(0), logits_BPV.shape, entries)
     # -log(-log(u)) with u = 1 - v: the largest noise has u near 1, and floats are finest near v = 0.
@@ -52,10 +52,10 @@ def _words(key: jax.Array) -> jax.Array:
 
 
 def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...], entries: int | None = None) -> jax.Array:
-    """Return random uint32 (B, ...): hashes of each row's seed, a salt and the position in the row.
+    """Return random uint32 (B, ...): hashes of each row's seed, a salt and the element's position in the row.
 
-    Positions count from 0 in each row, because a batch can hold more than 2³² elements. entries: if set, count as if
-    the last axis had this length.
+    Positions count from 0 in each row, because a batch can hold more than 2³² elements. entries: length of the last
+    axis without padding, if it is padded; then the first `entries` elements get the same bits as without padding.
     """
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
     if entries is not None and (spare := shape[-1] - entries):

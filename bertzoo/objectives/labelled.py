@@ -19,9 +19,9 @@ TEACHER = "teacher"  # in a batch: a teacher's logits for each row
 class LabelledObjective:
     """Cross-entropy of class labels or, if `numbers`, squared error of number labels, for a model with a task head.
 
-    A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L). With C
-    classes, it may also have a teacher's logits, `teacher` (B,C). The target is then alpha · label + (1 - alpha) · the
-    teacher's distribution or number (SqueezeBERT, Iandola et al. 2020, §4.2.2, whose alpha weights the ground truth).
+    A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L).
+    A batch may also have `teacher` (B,C), a teacher's logits for C classes. The target is then
+    alpha · label + (1 - alpha) · the teacher's distribution or number (SqueezeBERT, Iandola et al. 2020, §4.2.2).
 
     reduction: weighted "mean", or "sum" over the batch, as in ELECTRA's code, which clips the gradient of the sum.
     """

@@ -129,8 +129,8 @@ def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
 def pairs_in_order(scores_BL: jax.Array, labels_BL: jax.Array, weights_BL: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Count the pairs of a positive and a negative token in the same row; return (ordered pairs, all pairs).
 
-    A pair is ordered if the positive token scores higher; equal scores count half. The quotient is the area under the
-    ROC curve within rows; both numbers add up over batches.
+    A pair is ordered if the positive token scores higher; equal scores count half. Both counts can be summed over
+    batches. Their quotient is the area under the ROC curve within rows.
     """
     pairs_BLL = (labels_BL * weights_BL)[:, :, None] * ((1 - labels_BL) * weights_BL)[:, None, :]
     difference_BLL = scores_BL[:, :, None] - scores_BL[:, None, :]

@@ -120,7 +120,10 @@ def depth(model: Pretraining) -> int:
 
 
 def build_teacher(model: Model, generator: Model | None, predicts: bool, compute: Compute) -> Teacher:
-    """Build a teacher's modules from the configs of its model and generator, which is left out unless `predicts`."""
+    """Build a teacher's modules from the configs of its model and generator.
+
+    The generator is left out unless `predicts`.
+    """
 
     def build(config: Model) -> Pretraining:
         return pretraining(config, compute, sentence=False).clone(pooler=None)
@@ -132,12 +135,13 @@ def build_teacher(model: Model, generator: Model | None, predicts: bool, compute
 class TransferObjective:
     """Distances between layers of a student and its teacher and, if `masked`, distillation (§3.5, §3.6).
 
-    The loss term of a kind of distance is weight · its mean over tokens, summed over `pairs`, divided by the student's
-    layer count. `masked` adds the masked language model loss and the sentence head's loss on the truth. The masked
-    labels are α · truth + (1 − α) · the teacher's distribution, with α = knowledge.ground_truth.
+    Each distance in `knowledge.weights` has a loss term: its mean over tokens, summed over `pairs`, times its weight /
+    the student's number of layers. `masked` adds the masked language model loss and the loss of the sentence head. The
+    masked labels are α · truth + (1 − α) · the teacher's distribution, with α = knowledge.ground_truth.
 
-    pairs: (student's layer, teacher's layer), counted from 1. projection: a learnt map from the student's `width` to
-    the teacher's, with parameters for every layer in `projected`, even if `pairs` lacks the layer.
+    pairs: (student's layer, teacher's layer), counted from 1.
+    projection: a learnt map from the student's `width` to the teacher's width.
+    projected: the student's layers for which `projection` has parameters; they may include layers that `pairs` lacks.
     """
 
     student: MaskedObjective
@@ -209,7 +213,7 @@ class TransferObjective:
         return reach(self.teacher.model, frozen["model"], batch, layers, None) if layers else {}
 
     def _distil(self, teacher_BPV: jax.Array, logits_BPV: Any, batch: Batch) -> tuple[jax.Array, Any]:
-        """Return the distillation loss, summed, and the teacher's cross-entropy on the true tokens as (sum, weight)."""
+        """Return the summed distillation loss, and the teacher's own masked language model loss as (sum, weight)."""
         weights_BP = batch["masked_weights"]
         soft = jnp.sum(discrepancy.soft_cross_entropy(teacher_BPV, logits_BPV) * weights_BP)
         losses_BP = optax.softmax_cross_entropy_with_integer_labels(teacher_BPV, batch["masked_ids"])

@@ -28,7 +28,11 @@ _STATE = 3  # arrays in a checkpoint: the parameters and the optimiser's two mom
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Cost of a step. parameters: of its model, 0 if unknown; size: bytes of its checkpoints and models on disk."""
+    """Cost of a step.
+
+    parameters: number of its model's parameters, 0 if unknown.
+    size: bytes on disk of its checkpoints and models.
+    """
 
     parameters: int = 0
     size: int = 0
@@ -121,7 +125,10 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
 
 
 def _check_data(record: PipelineRecord, step: Step, recipes: Sequence[Any], read: set[Any]) -> None:
-    """Raise UserError if a step's text or task files are missing or wrong. read: files already checked; adds these."""
+    """Raise UserError if a step's text or task files are missing or wrong.
+
+    read: keys of the data that earlier calls have checked; the function skips these and adds the step's.
+    """
     if step.form.by_task:
         for recipe in recipes:
             task = resolve_task(recipe)
@@ -162,7 +169,10 @@ def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
 
 
 def _check_disk(record: PipelineRecord, steps: Sequence[Step], costs: Mapping[str, Cost]) -> None:
-    """Raise UserError if a disk has less free space than the outputs of `steps` will add to what they take now."""
+    """Raise UserError if the outputs of `steps` do not fit the free space of their disks.
+
+    The bytes that an output already takes are subtracted from its size.
+    """
     needed: dict[int, int] = {}
     folders: dict[int, Path] = {}
     for step in steps:

@@ -44,9 +44,10 @@ _REFERENCE = re.compile(r"\{(\w+)\}")
 class Step:
     """One run of a command (`verb`), for one task of a stage or for the whole stage.
 
-    config: config names or files. links: by key ("from", "teacher"), the name of the step or input that it reads.
-    models: names of the steps or inputs in the key "models". options: as on a command line; {NAME} stands for a step's
-    output or an input, {task} for the task.
+    config: config names or files.
+    links: name of the step or input that the step reads, by key ("from", "teacher").
+    models: names of the steps or inputs in the key "models".
+    options: text of each option's value. {NAME} in it stands for a step's output or an input, {task} for the task.
     """
 
     stage: str
@@ -109,7 +110,12 @@ class Places:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A pipeline. path: the TOML file; steps: each after the steps that it reads; inputs: paths or sources by name."""
+    """A pipeline.
+
+    path: the TOML file.
+    steps: in an order in which each step follows the steps that it reads.
+    inputs: path or source of each input, by name.
+    """
 
     path: Path
     steps: tuple[Step, ...]
@@ -161,9 +167,11 @@ class Pipeline:
         return [*words, *step.form.fixed, *(f"--{key}={filled(text)}" for key, text in step.options.items())]
 
     def only(self, tasks: Sequence[str]) -> "Pipeline":
-        """Return the pipeline with only the steps of `tasks`, steps without a task, and steps that these read.
+        """Return the pipeline with the steps of `tasks`, the steps without a task, and the steps that both read.
 
-        Without `tasks`, return the whole pipeline. Raises ConfigError for an unknown task.
+        Steps of other tasks also leave the key `models`. A step whose `models` would be empty is left out, and so is a
+        submission that would lack a task. Without `tasks`, return the whole pipeline. Raises ConfigError for an unknown
+        task.
         """
         known = {step.task for step in self.steps if step.task}
         for task in tasks:
@@ -187,8 +195,8 @@ class Pipeline:
 def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Pipeline:
     """Return the pipeline in a TOML file or with a shipped name; raises ConfigError if it is wrong or lacks an input.
 
-    overrides: values by key: inputs.NAME, COMMAND.OPTION for all stages of a command, or stages.NAME.OPTION for one
-    stage. tasks: keep only these tasks' steps and the steps that they read.
+    overrides: (key, value) pairs. A key is inputs.NAME, COMMAND.OPTION for all stages of a command, or
+    stages.NAME.OPTION for one stage. tasks: keep only these tasks' steps and the steps that they read.
     """
     path = config.find(name, FOLDER)
     try:
@@ -218,7 +226,8 @@ def resolve(name: str, task: str, steps: Sequence[Step], where: str) -> str:
         return of_task
     if len(names) > 1:
         raise ConfigError(
-            f"{where} names {name}, which has {len(names)} tasks, but not {task or 'a single one'}. Name another stage."
+            f"{where} names {name}, which has a step for each of {len(names)} tasks, but "
+            f"{f'none for {task}' if task else 'a stage with one step is needed'}. Name another stage."
         )
     return names[0]
 
@@ -277,11 +286,11 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
     if tasks is None and not form.by_task:
         yield step
         return
-    if not isinstance(tasks, Mapping) or not tasks or "models" in form.words:
-        raise ConfigError(
-            f"{where}.tasks = {schema.show(tasks)} does not fit {verb}. Write it as a list such as "
-            '["cola", "rte"] for a command that reads one model.'
-        )
+    if "models" in form.words:
+        raise ConfigError(f"{where}.tasks does not apply to {verb}, which reads several models. Remove it.")
+    if not isinstance(tasks, Mapping) or not tasks:
+        shown = f"is missing, but {verb} needs it" if tasks is None else f"= {schema.show(tasks)} names no tasks"
+        raise ConfigError(f'{where}.tasks {shown}. Write it as a list such as ["cola", "rte"].')
     for task, values in tasks.items():
         if not _NAME.fullmatch(task):
             raise ConfigError(f"{where}.tasks names {task!r}, which is not the name of a task. Use letters and digits.")
@@ -295,7 +304,8 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
 def _linked(step: Step, steps: Sequence[Step], inputs: Mapping[str, str]) -> Step:
     """Return the step with names of stages replaced by names of steps.
 
-    A fine-tuning with alpha = 1 loses its teacher. Raises ConfigError if a key is missing or names a wrong step.
+    A fine-tuning with alpha = 1 does not use a teacher, so its teacher is removed. Raises ConfigError if a key is
+    missing or names a wrong step.
     """
     links = dict(step.links)
     if (needed := step.form.requires) and needed not in links:
@@ -373,10 +383,10 @@ def _overridden(steps: list[Step], inputs: dict[str, str], overrides: Sequence[t
             _check_settable(f"--{key}", rest)
             steps = [_with(step, rest, value) if step.verb == kind else step for step in steps]
         else:
-            forms = [f"--inputs.NAME with a value and {' or '.join(inputs)}"] * bool(inputs)
-            forms += [f"--stages.NAME.OPTION with {', '.join(sorted(stages))}"]
-            forms += [f"--COMMAND.OPTION with {', '.join(sorted({step.verb for step in steps}))}"]
-            raise ConfigError(f"--{key}={value} sets nothing of the pipeline. Use {'; '.join(forms)}.")
+            forms = [f"--inputs.NAME=VALUE (inputs: {', '.join(inputs)})"] * bool(inputs)
+            forms += [f"--stages.NAME.OPTION=VALUE (stages: {', '.join(sorted(stages))})"]
+            forms += [f"--COMMAND.OPTION=VALUE (commands: {', '.join(sorted({step.verb for step in steps}))})"]
+            raise ConfigError(f"--{key}={value} sets nothing of the pipeline. Use {', or '.join(forms)}.")
     return steps
 
 

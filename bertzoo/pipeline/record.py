@@ -25,7 +25,8 @@ class PipelineRecord:
     """The directory of a pipeline, which need not exist yet.
 
     training_dir: directory or URL of the runs of pretrain, transfer and prune; by default the directory of the other
-    outputs. configs: by step, the resolved configs of its runs as TOML; a sweep has several.
+    outputs.
+    configs: the resolved configs, as TOML, of the runs of each step, by the step's name; only a sweep has several runs.
     """
 
     def __init__(self, run_dir: str, pipeline: Pipeline, training_dir: str | None = None):
@@ -66,7 +67,10 @@ class PipelineRecord:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory's lock and read pipeline.json; raises UserError if it is in use or has other files."""
+        """Hold the directory's lock and read pipeline.json.
+
+        Raises UserError if another process holds the lock, or if the directory has files that belong to no pipeline.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"--run_dir={self.path} is a file. Name a directory.")
         if self.path.exists():
@@ -148,7 +152,7 @@ class PipelineRecord:
             )
 
     def begin(self, step: Step) -> dict[str, Any]:
-        """Return the facts that a step depends on, and drop the record of its earlier output; called before it runs."""
+        """Prepare a run of a step: drop the record of its earlier output, and return its `facts`."""
         self._remote.pop(self.places.readable(step), None)
         self._finished.pop(step.name, None)
         return self.facts(step)
@@ -161,13 +165,16 @@ class PipelineRecord:
         for name in self.pipeline.needs(step):
             other = self.pipeline.step(name)
             if self.entry(other) is None:
-                return f"{step.name} was made of {name}, which is not finished now"
+                return f"{step.name} reads {name}, which is not finished"
             if why := self.outdated(other):
                 return why
         return next((f"{step.name} is finished, but {change}" for change in self.changes(step)), "")
 
     def facts(self, step: Step) -> dict[str, Any]:
-        """Return the command, config and hashes that a step depends on, without paths, so that directories may move."""
+        """Return the command, config and hashes of inputs that a step's output depends on.
+
+        Paths are replaced by names, so that directories may move.
+        """
         inputs = self.pipeline.inputs_of(step)
         texts = self.configs.get(step.name, [])
         named = {str(self.places.stages): "{stages}", self.places.training: "{training}"}
@@ -191,8 +198,9 @@ class PipelineRecord:
         }
 
     def _hash(self, kind: str, place: str) -> str:
-        """Return the hash of an output or, if `kind` is "", of an input. place: its path or URL; kind: one in `verbs`.
+        """Return the hash of an output or input at `place`, a path or URL.
 
+        kind: a kind of output in `verbs`, or "" for an input.
         The hash is cached until a file's size or time changes or, at a URL, until the step that writes it runs again.
         """
         if is_url(place) and place in self._remote:
@@ -210,9 +218,10 @@ class PipelineRecord:
 
 
 def steps_of(pipeline: Pipeline, patterns: Sequence[str], since: str) -> list[Step]:
-    """Return the steps of stages in `patterns` (--only; all if empty) that do not precede `since` (--from_stage).
+    """Return the steps of the stages that --only and --from_stage select; raises UserError for an unknown stage.
 
-    Raises UserError for an unknown stage.
+    patterns: the values of --only, names of stages; empty: all stages.
+    since: the value of --from_stage, which leaves out all stages before it; empty: no stage.
     """
     stages = list(dict.fromkeys(step.stage for step in pipeline.steps))
     for flag, name in (*(("--only", name) for name in patterns), *[("--from_stage", since)] * bool(since)):

@@ -18,8 +18,9 @@ from bertzoo.pipeline.record import PipelineRecord, is_training
 class Execution:
     """Settings for running steps.
 
-    environments: environment variables of each process, for steps that fine-tune or sweep side by side. launcher: words
-    that start a step of pretrain, transfer or prune on other machines. tell: receives each progress line.
+    environments: environment variables of each process, for steps that fine-tune or sweep side by side.
+    launcher: words that start a step of pretrain, transfer or prune on other machines.
+    tell: receives each progress line.
     """
 
     environments: Sequence[dict[str, str]] = ({},)

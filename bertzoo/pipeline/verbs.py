@@ -12,12 +12,16 @@ OUTPUT = "output"  # among `words`: stands for the path of the command's output
 class Verb:
     """A command of bertzoo as a pipeline's stage runs it.
 
-    words: the positional arguments in order: keys of the stage, OUTPUT, or literal words. flags: keys of the stage that
-    are passed as flags. reads: by key, kinds of output that the named stage may have. makes: kind of the command's
-    output. suffix: end of the output's name. prints: whether the output is the text that the command prints. resumes:
-    whether the same command resumes after a kill; otherwise, the output is removed before the command runs again.
-    by_task: whether the stage needs tasks. requires: a key that the stage must set besides those in REQUIRED. fixed:
-    flags that are always added.
+    words: the positional arguments in order: keys of the stage, OUTPUT, or literal words.
+    flags: keys of the stage that are passed as flags.
+    reads: for each key that names a stage, the kinds of output that the stage may have.
+    makes: kind of the command's output.
+    suffix: end of the output's name.
+    prints: whether the output is the text that the command prints.
+    resumes: whether the same command resumes after a kill. If not, the output is removed before the command runs again.
+    by_task: whether the stage needs tasks.
+    requires: a key that the stage must set besides those in REQUIRED.
+    fixed: flags that are always added.
     """
 
     words: tuple[str, ...] = ("config",)

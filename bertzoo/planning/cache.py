@@ -13,12 +13,15 @@ _RESULT = {"seconds": float, **{f"{size}?": int for size in _SIZES}, "collective
 
 
 def result_folder(folder: Path | str | None = None) -> Path:
-    """Return `folder` or, by default, "plans" in the user's cache folder, which may not exist yet."""
+    """Return `folder` or, by default, "plans" in the user's cache folder; the folder may not exist yet."""
     return Path(folder).expanduser() if folder else paths.cache_folder("plans")
 
 
 def result_key(program: str, *versions: str) -> str:
-    """Return a cache key: SHA-256 of a lowered program and `versions` (of jax and libtpu, then the slice's name)."""
+    """Return a cache key: the SHA-256 of a lowered program and of `versions`.
+
+    versions: the versions of jax and libtpu, and the slice's name.
+    """
     return hashlib.sha256("\0".join((*versions, program)).encode()).hexdigest()
 
 

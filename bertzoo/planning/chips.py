@@ -25,10 +25,14 @@ CUBE = 4  # edge in chips: larger 3D slices are made of cubes of 4x4x4
 class Chip:
     """A kind of TPU; figures are for a whole chip.
 
-    `devices`: JAX devices of a chip (its cores, or 1 if both cores act as one); `hbm`: GiB of memory that programs may
-    use, summed over its devices; `flops`: bfloat16 operations per second; `hbm_bandwidth`, `ici_bandwidth`: bytes per
-    second; `mxu`: rows and columns of the matrix unit; `largest`: chips in the largest slice; `slices`: shapes of
-    all 2D slices, or of the 3D slices below 4x4x4; `configuration`: libtpu's chip_config_name.
+    devices: JAX devices of a chip: its cores, or 1 if both cores act as one.
+    hbm: GiB of memory that programs may use, summed over the chip's devices.
+    flops: bfloat16 operations per second.
+    hbm_bandwidth, ici_bandwidth: bytes per second of the memory and of the interconnect.
+    mxu: number of rows, and of columns, of the matrix unit.
+    largest: chips in the largest slice.
+    slices: shapes of all 2D slices, or of the 3D slices below 4x4x4.
+    configuration: libtpu's chip_config_name.
     """
 
     name: str

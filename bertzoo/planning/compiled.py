@@ -85,11 +85,12 @@ def available() -> bool:
 def compile_stages(
     recipe: Recipe, topology: chips.Topology, folder: Path, tell: Callable[[str], None], *, cached_only: bool = False
 ) -> dict[int, CompiledStep]:
-    """Compile the training steps of the stages in `step.planned_stages`; return the compiler's figures by stage.
+    """Compile the training steps of the stages in `step.planned_stages`; return a CompiledStep by stage index.
 
-    folder: stores results, which later calls read. tell: receives lines of progress; cached_only: compile nothing and
-    leave out stages without a stored result. Raises UserError if there is no compiler, or if it fails for a reason
-    other than memory.
+    folder: stores results, which later calls read.
+    tell: receives lines of progress.
+    cached_only: compile nothing and leave out stages without a stored result.
+    Raises UserError if there is no compiler, or if it fails for a reason other than memory.
     """
     if not available():
         raise UserError(INSTALL)

@@ -96,13 +96,15 @@ class StagePlan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """The plan of a run; chip_hours and dollars are (at best, at worst), dollars None without a price.
+    """The plan of a run.
 
     fallbacks: one sentence for each parameter that the mesh does not divide.
     model_flops: operations of the whole run.
     electra_flops: the operations as ELECTRA's authors count them, or None.
     published_flops: the operations that ConvBERT's paper prints, or None.
     published_note: how the printed training differs from this run.
+    chip_hours: (at best, at worst).
+    dollars: (at best, at worst), or None without a price.
     not_compiled: why there are no compiler figures, or None.
     """
 
@@ -134,10 +136,13 @@ def plan(
 ) -> RunPlan:
     """Plan a run on a slice such as "v5e:16x16", as `bertzoo plan` does.
 
-    compile_steps: if libtpu is installed, compile the steps, minutes each, unless `cache_dir` (default:
-    ~/.cache/bertzoo/plans) has the results; price: dollars per chip-hour; published: (training operations that a paper
-    prints, note); tell: receives lines of progress. Raises ConfigError if the recipe does not fit the slice, and
-    UserError if the compiler fails.
+    compile_steps: whether to compile the steps if libtpu is installed. Each takes minutes without a result in
+    `cache_dir`.
+    cache_dir: folder of the compiler's results, by default ~/.cache/bertzoo/plans.
+    price: dollars per chip-hour.
+    published: (training operations that a paper prints, note).
+    tell: receives lines of progress.
+    Raises ConfigError if the recipe does not fit the slice, and UserError if the compiler fails.
     """
     devices = chips.parse_topology(topology)
     step.abstract_mesh(recipe, devices)  # raises errors before compilation takes minutes
@@ -160,9 +165,11 @@ def make_plan(
     published: tuple[float, str] | None = None,
     not_compiled: str | None = None,
 ) -> RunPlan:
-    """Plan a run on a slice; compiled_steps: the compiler's figures by stage; price, published: as in `plan`.
+    """Plan a run on a slice; raises ConfigError if the recipe does not fit the slice.
 
-    not_compiled: why there are no compiler figures, or None. Raises ConfigError if the recipe does not fit the slice.
+    compiled_steps: the compiler's figures by stage index.
+    price, published: as in `plan`.
+    not_compiled: why there are no compiler figures, or None.
     """
     mesh = step.abstract_mesh(recipe, topology)
     planned = step.planned_stages(recipe)
@@ -242,9 +249,9 @@ def _plan_stage(
 def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int:
     """Return the bytes that a device sends in a step for gradients and for parameters that `fsdp` splits.
 
-    Gradients are summed over the devices that share the rows; those that `fsdp` splits are scattered over `fsdp` and
-    summed over `data`. Parameters that `fsdp` splits are gathered for the forward and the backward pass of every
-    microbatch.
+    Gradients are summed over the axes `data` and `fsdp`, which split the batch. If `fsdp` splits a parameter, its
+    gradient is scattered over `fsdp` and summed over `data`. Such a parameter is also gathered for the forward and the
+    backward pass of every microbatch.
     """
     data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
     width = np.dtype(recipe.compute.dtype).itemsize

@@ -27,9 +27,11 @@ _CALLS = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_co
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """Totals of the collectives of one kind, such as all-reduce, over groups of `group` devices in a step.
+    """Totals of a step's collectives of one kind, such as all-reduce, over groups of `group` devices.
 
-    size: bytes of their results; sent: bytes that a device sends, in the best algorithm on a ring.
+    count: number of these collectives.
+    size: bytes of their results.
+    sent: bytes that a device sends for them, in the best algorithm on a ring.
     """
 
     kind: str
@@ -40,7 +42,7 @@ class Collective:
 
 
 def find_collectives(text: str, devices: int) -> list[Collective]:
-    """Return the collectives in a compiled program's text for `devices` devices, the largest traffic first.
+    """Return the collectives in the text of a program compiled for `devices` devices, the largest traffic first.
 
     A collective in a loop counts once per iteration.
     """
@@ -110,7 +112,8 @@ def _iterations(condition: Iterable[str]) -> int:
 def _result_bytes(shape: str, kind: str, start: bool) -> int:
     """Return the bytes of a collective's results from their `shape` in the program's text.
 
-    start: the collective starts asynchronously; then, except for all-reduce, `shape` has (operands, results, counters).
+    start: whether the collective is asynchronous. If so, `shape` has operands, results and counters, in this order, or
+    only the results of an all-reduce.
     """
     shapes = [(_BYTES.get(name, 0), sizes) for name, sizes in _ARRAY.findall(shape)]
     arrays = [width * math.prod(int(n) for n in sizes.split(",") if n) for width, sizes in shapes]

@@ -53,7 +53,7 @@ def _stage_lines(stage: StagePlan) -> Iterable[str]:
     exact = {kind: size for kind, size in dataclasses.asdict(memory).items() if kind != "activations"}
     yield "memory of a device, exact: " + " + ".join(f"{kind} {_gib(size)}" for kind, size in exact.items())
     yield f"  = {_gib(memory.exact)} of {_gib(stage.capacity)} GiB"
-    yield f"  activations: at most {_gib(memory.activations)} GiB, with the exact bytes {_gib(memory.total)} GiB"
+    yield f"  activations: at most {_gib(memory.activations)} GiB, or {_gib(memory.total)} GiB with the exact bytes"
     if compiled is not None and compiled.total is None:
         yield f"memory of a device, compiled: needs {_gib(compiled.wanted)} of {_gib(stage.capacity)} GiB"
     elif compiled is not None:

@@ -19,9 +19,11 @@ LENGTH = 128  # tokens of the one row whose operations and memory are counted
 class Sizes:
     """Sizes of a model; params_… are numbers of parameters.
 
-    params_encoder: embeddings and encoder; params_pretraining: everything that is pretrained, including a generator;
-    flops_128, activation_bytes: operations (2 per multiply-add) and peak bytes of activations for the inference of one
-    row of 128 tokens.
+    params_encoder: embeddings and encoder.
+    params_with_pooler: embeddings, encoder and pooler.
+    params_pretraining: everything that is pretrained, including a generator.
+    flops_128: operations (2 per multiply-add) of the inference of one row of 128 tokens.
+    activation_bytes: peak bytes of activations of that inference.
     """
 
     params_encoder: int

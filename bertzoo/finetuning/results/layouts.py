@@ -25,7 +25,7 @@ class PaperTable:
     """The layout of a table that quotes a paper.
 
     tables: numbers of the quoted tables.
-    sections: prefix of the quoted sections.
+    sections: text with which the names of the quoted sections start; empty: all sections.
     average: name of the average in published.csv; empty without an average.
     convention: name of the average in tasks/averages.py; empty without an average.
     """
@@ -121,7 +121,7 @@ PAPER_TABLES = {
         "test", "SqueezeBERT", "3", (*_SQUEEZEBERT, ("WNLI", "wnli", ACCURACY)), "squeezebert_test"
     ),
     "convbert_dev": _glue_table("dev", "ConvBERT", "2", _CONVBERT, "convbert"),
-    "convbert_parts": _glue_table("dev", "ConvBERT", "1", _CONVBERT, "convbert", note=", of averages alone"),
+    "convbert_parts": _glue_table("dev", "ConvBERT", "1", _CONVBERT, "convbert", note=", averages only"),
     "convbert_test": _glue_table("test", "ConvBERT", "3", _CONVBERT, "convbert"),
     "convbert_squad": PaperTable(
         title="SQuAD, development sets (ConvBERT, Table 4)", paper="ConvBERT", tables=("4",), columns=_SQUAD

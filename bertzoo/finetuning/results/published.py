@@ -44,12 +44,15 @@ def paper_values() -> tuple[PaperValue, ...]:
     with FILE.open(encoding="utf-8", newline="") as file:
         head, *lines = csv.reader(file)
     if tuple(head) != PaperValue._fields:
-        raise ValueError(f"{FILE.name} has the columns {head}, not {list(PaperValue._fields)}")
+        raise ValueError(f"{FILE.name} has the columns {head}, not {list(PaperValue._fields)}. Restore the file.")
     return tuple(PaperValue(*line) for line in lines)
 
 
 def paper_rows(paper: str, tables: Sequence[str], sections: str = "") -> list[PaperRow]:
-    """Return the rows of a paper's `tables` (numbers), in order, whose section starts with `sections`."""
+    """Return rows of a paper's tables, in the paper's order.
+
+    tables: numbers of the tables. sections: keep only rows whose section starts with this text.
+    """
     rows: dict[tuple[str, ...], PaperRow] = {}
     for value in paper_values():
         if value.paper == paper and value.table in tables and value.section.startswith(sections):

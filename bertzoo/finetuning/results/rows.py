@@ -29,8 +29,12 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultRow:
-    """A model's row. origin: MEASURED, SUBMITTED or QUOTED; source: a path, or a table of a paper; parameters: in
-    millions; cells: by column name.
+    """A model's row.
+
+    origin: MEASURED, SUBMITTED or QUOTED.
+    source: a path, or a table of a paper.
+    parameters: number of parameters, in millions.
+    cells: by column name.
     """
 
     model: str

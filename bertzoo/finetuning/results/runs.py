@@ -30,11 +30,16 @@ _RESULTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A finished fine-tuning run. place: the directory that holds it; kind: the model's kind; origin: the model that
-    its chain of fine-tunings started from.
+    """A finished fine-tuning run. "Chosen" is the epoch of a seed whose model is saved.
 
-    seeds: all scores of each seed's chosen (saved) epoch; median: their medians over the seeds. chosen_scores, epochs:
-    `score` and number of each chosen epoch. collapsed: number of seeds that predict the same for every example.
+    place: the directory that holds the run.
+    kind: the model's kind.
+    origin: the first model in the chain of fine-tunings that led to this run.
+    seeds: all scores of the chosen epoch, for each seed.
+    median: the median of every score over the seeds.
+    chosen_scores: `score` of the chosen epoch, for each seed.
+    epochs: number of the chosen epoch, for each seed.
+    collapsed: number of seeds that predict the same for every example.
     """
 
     path: Path
@@ -128,7 +133,7 @@ def read_run(path: Path, place: Path) -> FinishedRun:
 
 
 def _check_median(run: FinishedRun, file: Path) -> None:
-    """Raise UserError unless `run.median` names the same scores as every seed, with their medians over the seeds."""
+    """Raise UserError unless `run.median` holds the median over the seeds of exactly the scores that each seed has."""
     damaged = f"{file} is damaged: "
     if not run.seeds:
         raise UserError(f"{damaged}it has no seeds. Run the same bertzoo finetune again.")
@@ -173,9 +178,9 @@ def _scores(table: Scores) -> Scores:
 
 
 def _origin(path: Path, source: str, depth: int = 8) -> str:
-    """Return the model that the run started from, traced back through at most `depth` earlier fine-tuning runs.
+    """Return the model that a run started from, traced back through at most `depth` earlier fine-tuning runs.
 
-    source: the model that its results name, unless run.json names another.
+    path: the run. source: the model that its results.json names; run.json takes precedence.
     """
     if (record := path / "run.json").is_file():
         source = _load(record, {"from?": {"path?": str}}).get("from", {}).get("path", source)

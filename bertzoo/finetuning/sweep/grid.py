@@ -31,8 +31,11 @@ Lists = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPoint:
-    """A run of a sweep. base: name of the run's config; settings: options from the grid; options: all options of the
-    run, `settings` included.
+    """A run of a sweep.
+
+    base: name of the run's config.
+    settings: options from the grid.
+    options: all options of the run, including `settings`.
     """
 
     base: str
@@ -67,7 +70,12 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Runs of a grid. base: config of all runs; options: equal for all runs; grids: by task, each option's values."""
+    """Runs of a grid.
+
+    base: name of the config of all runs.
+    options: options that all runs have in common.
+    grids: values of each option in the grid, by task.
+    """
 
     base: str
     options: Options
@@ -81,8 +89,8 @@ class Sweep:
     def points(self, random: int = 0, seed: int = 0) -> list[SweepPoint]:
         """Return the runs, task by task; the last option of a grid changes fastest.
 
-        random: number of runs to draw for each task, by `seed`; 0: all. A larger `random` draws the runs of a smaller
-        one, and more.
+        random: number of runs to draw for each task, by `seed`; 0: all. If `random` grows, the runs that were drawn
+        before are drawn again.
         """
         points = []
         for task, grid in self.grids.items():
@@ -103,8 +111,8 @@ def _digest(*parts: Any) -> str:
 def load_sweep(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Sweep:
     """Load a sweep from a file, or a shipped sweep by name; raises ConfigError for a wrong file or task.
 
-    overrides: (key, value) pairs that replace options and lists of the grid; a key is an option of all runs, or
-    `tasks.NAME.option` for one task. tasks: the tasks to keep; empty: all.
+    overrides: (key, value) pairs that replace options and lists of the grid. A key is OPTION for all runs, or
+    tasks.NAME.OPTION for one task. tasks: the tasks to keep; empty: all.
     """
     path = config.find(name, FOLDER)
     try:
@@ -132,7 +140,8 @@ def _build(table: Mapping[str, Any]) -> Sweep:
     if not isinstance(base, str) or not base:
         raise ConfigError("sweep.base is missing. Name the config of every run, such as finetune.")
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) and task for task in tasks):
-        raise ConfigError('sweep.tasks is not a list of tasks. Write it as ["cola", "rte"].')
+        shown = "is missing" if tasks is None else f"= {schema.show(tasks)} is not a list of tasks"
+        raise ConfigError(f'sweep.tasks {shown}. Write it as a list such as ["cola", "rte"].')
     if len(set(tasks)) < len(tasks):
         raise ConfigError(f"sweep.tasks = {tasks} names a task twice. Remove one.")
     options = {key: to_text(f"options.{key}", value) for key, value in flatten(table.get("options", {}))}

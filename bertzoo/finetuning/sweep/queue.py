@@ -23,9 +23,10 @@ Item = TypeVar("Item")
 class ProcessJob(Generic[Item]):
     """A process to run: `bertzoo ARGUMENTS`.
 
-    item: the caller's label of the job. log: file for what the process prints. output: file for standard output alone,
-    which appears on success; None: `log`. launcher: command to run in place of `bertzoo`, to start it on other
-    machines.
+    item: the caller's label of the job.
+    log: file for what the process prints.
+    output: file for standard output alone, which appears on success; None: `log`.
+    launcher: command to run in place of `bertzoo`, to start it on other machines.
     """
 
     item: Item
@@ -37,7 +38,10 @@ class ProcessJob(Generic[Item]):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessExit:
-    """The end of a process. code: exit code, negative for a signal; error: the last line of the log if it failed;
+    """The end of a process.
+
+    code: exit code, negative for a signal.
+    error: the last line of the log if the process failed.
     seconds: its running time.
     """
 
@@ -56,7 +60,7 @@ def run_processes(
     environments: Sequence[Mapping[str, str]],
     ended: Callable[[Item, ProcessExit], None],
 ) -> None:
-    """Run all jobs, one at a time in each of `environments`, which are sets of environment variables.
+    """Run all jobs side by side, one job at a time for each set of variables in `environments`.
 
     Calls `ended` after each job. SIGTERM, SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a
     second SIGINT kills them.

@@ -19,7 +19,12 @@ POINTS, BEST, IDENTITY = "points", "best", "sweep.json"  # folders of runs and o
 
 
 class Record:
-    """The directory of a sweep, which need not exist yet, with the results or states of its runs (`points`) by name."""
+    """The directory of a sweep, which need not exist yet, and the states of its runs.
+
+    points: the runs.
+    states: for a run that failed or stopped, by name: "failed" or "stopped", and the error.
+    finished: results of the finished runs, by name.
+    """
 
     def __init__(self, name: str, points: Sequence[SweepPoint]):
         self.path = on_disk(name, "the run directory", "Name a local or mounted directory.")

@@ -18,10 +18,10 @@ Environment = dict[str, str]
 
 
 def device_environments(processes: int | None) -> list[Environment]:
-    """Return the environment variables that give each process a device of its own, none on a CPU.
+    """Return a set of environment variables for each of `processes` that gives it a device of its own.
 
-    processes: their number; None: one per device, or one on a CPU. Raises UserError if there are fewer devices than
-    processes.
+    The sets are empty on a CPU. processes: None for one per device, or one on a CPU. Raises UserError if there are
+    fewer devices than processes.
     """
     platform, count = count_devices()
     if platform == "cpu":
@@ -48,13 +48,16 @@ def count_devices() -> tuple[str, int]:
         output, errors = process.communicate()
     if process.returncode:
         last = next(iter(errors.strip().splitlines()[-1:]), f"exit code {process.returncode}")
-        raise RuntimeError(f"the devices of this machine cannot be counted: {last}")
+        raise RuntimeError(f"JAX cannot count the devices of this machine: {last}. Correct its installation.")
     platform, count = parse_json(output.splitlines()[-1], list)
     return platform, count
 
 
 def _visible(variable: str, number: int) -> str:
-    """Return the id of device `number` among those that the environment variable lists; without it, among all."""
+    """Return the id of device `number`, counted from 0 among the ids that the environment variable lists.
+
+    Without the variable, the id is `number`.
+    """
     visible = os.environ.get(variable, "")
     return visible.split(",")[number] if visible else str(number)
 
