@@ -19,9 +19,11 @@ def structure_of(recipe: Prune, model: Model) -> Structure:
 
 
 def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
-    """Return the cost of the unpruned model and the budget; raises UserError if no cut meets the budget.
+    """Return (cost of the unpruned model, budget), both in the target's unit.
 
-    target: used in place of recipe.target, to read the run's copy of the latency table.
+    target: replaces recipe.target to compute costs, so that a resumed run uses its own copy of the latency table.
+
+    Raises UserError if no cut meets the budget.
     """
     structure = structure_of(recipe, recipe.model)
     recipe.cut.multiples.check(structure)
@@ -36,7 +38,8 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
 def devices(recipe: Prune) -> jax.sharding.Mesh:
     """Return the mesh of all devices; raises ConfigError if batches or pruned models do not divide over them.
 
-    The check assumes the smallest possible cut of every dimension, which leaves sizes that few numbers divide.
+    The sizes of the pruned models are not known yet. The check uses the sizes after the smallest possible cut of every
+    dimension, because few numbers divide them.
     """
     job.make_mesh(recipe.scoring_recipe(recipe.model))
     dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.above_one

@@ -19,7 +19,11 @@ NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 
 
 class Bundle(NamedTuple):
-    """Elements (dimension, index) cut together. score: their mean score, raised to the previous bundle's if smaller."""
+    """Elements that are cut together.
+
+    score: mean score of the elements, or the previous bundle's score if that is larger.
+    elements: (name of the dimension, index in it) of each element.
+    """
 
     score: float
     elements: tuple[tuple[str, int], ...]
@@ -35,9 +39,12 @@ def choose(
     """Return for every dimension the sorted indices to keep, cutting as few of the smallest scores as needed.
 
     scores: importance of the elements by dimension, comparable across dimensions; of equal scores, the first is cut
-    first. target: the highest cost allowed. multiples: by letter, a number that divides the sizes after the cut. The
-    groups of a dimension, and dimensions with the same `tie`, lose equally many elements; at least one stays in each.
-    Raises UserError unless the target lies between the costs of the smallest possible model and of this model.
+    first.
+    target: the highest cost allowed.
+    multiples: {letter: a number that must divide the sizes of the letter's dimensions after the cut}.
+
+    The groups of a dimension, and dimensions with the same `tie`, lose equally many elements; at least one stays in
+    each. Raises UserError unless the target lies between the costs of the smallest possible model and of this model.
     """
     bundles = removal_order(structure, scores, multiples)
 
@@ -95,8 +102,11 @@ def uniform(
 def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float, hint: str = "") -> int:
     """Return the fewest cutting steps after which the cost is at most `target`.
 
-    sizes(n): sizes after n steps, whose cost falls with n; hint: further advice, for the error. Raises UserError if no
-    step is necessary, or if all `steps` steps are not enough.
+    sizes(n): sizes of the dimensions after n steps; their cost falls as n grows.
+    steps: number of possible steps.
+    hint: advice that the error adds.
+
+    Raises UserError if no step is necessary, or if all `steps` steps are not enough.
     """
     whole, least = cost(sizes(0)), cost(sizes(steps))
     budget, most = format_amount(target, whole), format_amount(whole, whole)
@@ -104,8 +114,8 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
         raise UserError(f"a budget of {budget} is not below the model's own cost, {most}. Use a smaller budget.")
     if target < least:
         raise UserError(
-            f"a budget of {budget} is below {format_amount(least, whole)}, the least that the largest possible cut "
-            f"leaves. Use a larger budget, or cut more dimensions{hint}."
+            f"a budget of {budget} is below {format_amount(least, whole)}, the model's cost after the largest possible "
+            f"cut. Use a larger budget, or cut more dimensions{hint}."
         )
     first, last = 0, steps
     while first < last:

@@ -36,10 +36,12 @@ def flops(structure: Structure, length: int = 128) -> Cost:
 
 
 def betas(structure: Structure, cost: Cost) -> dict[str, float]:
-    """Return for every dimension the cost that one of its elements removes, relative to a head (§5).
+    """Return {dimension: cost saved by removing one of its elements}, relative to a head's cost (§5).
 
-    cost: the target's. The unit is the costliest head or, without heads that cost, the costliest element; γ absorbs the
-    scale. Raises ConfigError if no removal reduces the cost, which a latency table may imply.
+    cost: the cost function of the run's target.
+
+    The unit is the cost of the costliest head or, if no head costs anything, of the costliest element; γ absorbs the
+    scale. Raises ConfigError if no removal reduces the cost, as a latency table may say.
     """
     whole = cost(structure.sizes)
     removed = {name: _removed(structure, dimension, cost, whole) for name, dimension in structure.dimensions.items()}
@@ -55,8 +57,10 @@ def betas(structure: Structure, cost: Cost) -> dict[str, float]:
 
 
 def _removed(structure: Structure, dimension: Dimension, cost: Cost, whole: float) -> float:
-    """Return the cost per element of a dimension: the change of cost if it, and dimensions tied to it, change by one
-    element in each group.
+    """Return the cost of one element of a dimension.
+
+    This is the change of cost when the dimension, and every dimension tied to it, loses one element in each group,
+    divided by the number of these elements. A dimension with one element per group gains one instead.
     """
     tied = [one for one in structure.dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
     # The last element of a dimension stays; one more costs as much as it.

@@ -1,9 +1,11 @@
 """Estimate a model's milliseconds on a device from a table of small encoders of its kind (`bertzoo benchmark --table`).
 
-The estimate is the time of a one-layer encoder with the sizes of the last layer, embedding and head included. Every
-other layer adds the time of one more layer. Both are interpolated between measured sizes. The number of operations is a
-sum of products of sizes. The table varies the factors of a product together, (h, f), (h, a, k) and (h, a, v), with all
-other sizes at their smallest (letters: `shapes.LETTERS`).
+The estimate starts with the time of a one-layer encoder that has the sizes of the model's last layer; this includes
+embedding and head. For every other layer of the model, it adds the time of one more layer of that layer's sizes. Both
+times are interpolated between measured sizes.
+
+Dimensions are named by letters (`shapes.LETTERS`). The number of operations is a sum of products of sizes, so the table
+varies the factors of a product together: (h, f), (h, a, k) or (h, a, v). All other sizes stay at their smallest.
 """
 
 import dataclasses
@@ -53,9 +55,11 @@ _DOCUMENT = {
 class LatencyTable:
     """Measured times of encoders on rows of `length` tokens.
 
-    model: the fields that all encoders share (`common`). sizes: by letter the measured sizes, ascending. one, more:
-    milliseconds of a one-layer encoder, and of each further layer, by combination of sizes (`points`). measurement:
-    machine, runtime, threads, precision and further facts.
+    model: the config fields that all encoders share (`common`).
+    sizes: {letter: measured sizes, ascending}.
+    one: {combination of sizes (`points`): milliseconds of a one-layer encoder}.
+    more: {combination of sizes: milliseconds that each further layer adds}.
+    measurement: machine, runtime, threads, precision and further facts.
     """
 
     length: int
@@ -101,10 +105,11 @@ def read_table(path: Path) -> LatencyTable:
 
 
 def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
-    """Return the config fields that a model must share with the encoders of a latency table of the dimensions
-    `letters`.
+    """Return {config field: value} that a model must share with the encoders of a latency table.
 
-    Raises UserError if the layers differ in a dimension without a letter in the table.
+    letters: the dimensions that the table measures; their fields may differ.
+
+    Raises UserError if the model's layers differ in any other dimension.
     """
     even = uneven(model) if isinstance(model, EVERY_LAYER_ITS_OWN) else model
     varied = {name for letter in letters for name in _FIELDS[letter]} | {*_FREE}
@@ -135,8 +140,10 @@ def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
 def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
     """Return a function from sizes of dimensions to milliseconds; a larger size never takes less time.
 
-    name: the table's name in errors. Raises UserError if the table was measured on another model or lacks a dimension
-    that is cut; the function raises UserError for a size outside the table.
+    name: the table's name in errors.
+
+    Raises UserError if the table was measured on another model or lacks a dimension that is cut. The returned function
+    raises UserError for a size outside the table.
     """
     for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
         if letter not in table.sizes:
@@ -180,9 +187,10 @@ class _Term(NamedTuple):
 
 
 def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence[tuple[str, ...]]) -> list[_Term]:
-    """Return functions of sizes whose sum is an encoder's time, one for each group of letters.
+    """Return one function of sizes for each group of letters in `together`; their sum is an encoder's time.
 
-    A function adds the effect of letters that are in no earlier group.
+    The first function is the time of its letters' sizes. Each later one is the time that is added when letters of its
+    group that no earlier group has grow from their smallest size.
     """
     least, seen, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
     for letters in together:

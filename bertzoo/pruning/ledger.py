@@ -61,8 +61,13 @@ def removed(weights: Weights, kept: Kept) -> float:
 
 
 def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
-    """Return the cost after two cuts, `kept` with and `without` multiples, and the share of weight that each cut
-    removes.
+    """Compare a cut with the cut that the run would make without multiples.
+
+    weights: by dimension, β·|α| of each element.
+    kept, without: by dimension, the elements that remain after each of the two cuts.
+
+    Returns the costs `after` and `after_without`, and the shares of all weight that the cuts remove: `weight` and
+    `weight_without`.
     """
     whole = float(sum(weight.sum() for weight in weights.values()))
     return {
@@ -83,8 +88,9 @@ def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
 
 
 def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
-    """Return the record of a cut, with `more`; `saved`: by letter, the cost saved if only dimensions of the letter are
-    cut.
+    """Return the record of a cut: `cost` and `sizes` before and after it, `saved`, and the fields in `more`.
+
+    `saved` is {letter: cost saved if only the dimensions of this letter are cut}.
     """
     before, after = structure.sizes, structure.sizes | _sizes(kept)
     saved = {

@@ -43,9 +43,12 @@ ChooseKept = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]  # scores 
 
 
 class PruneResult(NamedTuple):
-    """Costs in the budget's unit: of the pruned model (`left`), the unpruned one (`whole`), and the budget (`target`).
+    """The result of a pruning run; costs are in the budget's unit.
 
-    model: the directory of the pruned model.
+    left: cost of the pruned model.
+    whole: cost of the unpruned model.
+    target: the budget.
+    model: directory of the pruned model.
     """
 
     left: float
@@ -82,7 +85,11 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
 
 @dataclass
 class Pruning:
-    """A run's iterations. origin: path of the unpruned model; digest: hash of its parameters when the run began."""
+    """A pruning run, which scores, cuts and fine-tunes the model in each of its iterations.
+
+    origin: path of the unpruned model.
+    digest: hash of that model's parameters when the run began; None for a new run.
+    """
 
     recipe: Prune
     run: PruneDirectory
@@ -268,7 +275,7 @@ class Pruning:
         hosts.share("what is cut", lambda: self.run.record(iteration, record))
 
     def _finish(self) -> Model:
-        """Write the model and its config, unless they exist."""
+        """Write the config and, unless it exists, the pruned model; return the model's config."""
         last = self.run.tuning(self.recipe, self.recipe.cut.iterations).run
         model = last.load().model
 

@@ -61,8 +61,8 @@ class PruneDirectory(RunDirectory):
     def changes(self, recipe: Prune) -> list[str]:
         """Return a line for each key of the config that changed since the run began.
 
-        Raises ConfigError if the directory holds another kind of run or, after the first checkpoint, if a key not in
-        FREE or the latency table changed.
+        Raises ConfigError if the directory holds another kind of run. After the first checkpoint, also raises it if
+        the latency table changed, or a key that is not in FREE.
         """
         if not self.config.exists():
             return []
@@ -87,7 +87,7 @@ class PruneDirectory(RunDirectory):
             atomic.write_bytes(self.table, Path(recipe.target.table).read_bytes())
 
     def target(self, recipe: Prune) -> Target:
-        """Return the recipe's target; after the first checkpoint, it names the run's copy of a latency table."""
+        """Return the recipe's target. If the run has a checkpoint, `table` is the path of its copy of the table."""
         if isinstance(recipe.target, Latency) and self._has_table():
             return replace(recipe.target, table=str(self.table))
         return recipe.target

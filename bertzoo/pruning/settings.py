@@ -103,7 +103,10 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring(StrategyStages):
-    """The stage that trains prune vectors α, initially all 1, with the penalty γ Σ β‖α‖ and Adam ("proximal": SGD)."""
+    """The config table [weigh]: the stage that trains prune vectors α, initially all 1, with the penalty γ Σ β‖α‖.
+
+    The optimiser is Adam or, with penalty = "proximal", SGD.
+    """
 
     # ℓ1 in the loss, ℓ0 by hard concrete gates, or ℓ1 by a soft threshold after every update (proximal)
     penalty: Literal["l1", "l0", "proximal"] = "l1"

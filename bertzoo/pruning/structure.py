@@ -32,8 +32,9 @@ class Dimension(NamedTuple):
 class Touch(NamedTuple):
     """An axis of the parameter at `path` that runs over the elements of a dimension.
 
-    folded: whether the prune vector is multiplied into the parameter (schuBERT's Tables 4 and 5). groups: G for a
-    grouped kernel (window, I/G, outputs), whose I inputs are the dimension; else 1.
+    folded: whether the prune vector is multiplied into the parameter (schuBERT's Tables 4 and 5).
+    groups: number of elements for each index of the axis. This is 1, except for the input axis of a grouped kernel:
+    with G groups and I inputs, its shape is (window, I/G, outputs), and `groups` is G.
     """
 
     path: str
@@ -114,7 +115,10 @@ def _dimension(name: str, letter: str, model: Model, axes: Mapping[str, Any], sh
 
 
 def _dimension_name(path: str, axis: str, model: Model) -> str:
-    """Return the name of the dimension that a parameter's axis holds, or "". axis: the axis's name."""
+    """Return the name of the dimension whose elements an axis of a parameter runs over; "" if there is none.
+
+    path: the parameter's. axis: the logical name of the axis, such as "heads".
+    """
     if axis in ("model", "pooled"):
         return "h"
     if axis == "embed":
@@ -130,9 +134,10 @@ def _dimension_name(path: str, axis: str, model: Model) -> str:
 
 
 def _folded(path: str, letter: str) -> bool:
-    """Return whether prune vectors are multiplied into a parameter: only into the layers' kernels.
+    """Return whether prune vectors of dimension `letter` are multiplied into a parameter.
 
-    Vectors of e, which the paper's Tables 4 and 5 lack, go into the embedding's projection and the masked head's norm.
+    They are multiplied into the layers' kernels (the paper's Tables 4 and 5). The paper has no dimension e; its vectors
+    are multiplied into the kernel of the embedding's projection and the masked head's norm.
     """
     if letter == "e":
         return path == "encoder/projection/kernel" or path.startswith("masked_head/norm/")

@@ -34,9 +34,13 @@ def batch_shapes(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.Sha
 class RunBatches:
     """Training and held-out batches of a run with the config `recipe`.
 
-    plans: folder that caches row plans (which tokens make up each row). workers: processes that build the training
-    batches; 0 builds them in a thread. first: in a pruning run, number of earlier training stages; it gives every stage
-    its own row order and masks. Raises ConfigError if the tokenizer has more entries than model.vocab_size.
+    plans: folder that caches row plans (which tokens make up each row).
+    warn: receives each warning about the rows of the training split.
+    workers: processes that build the training batches; 0 builds them in a thread.
+    first: number of training stages before this run's, in a pruning run of several runs. It is added to the stage's
+    index, so that every stage has its own row order and masks.
+
+    Raises ConfigError if the tokenizer has more entries than model.vocab_size.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class RunBatches:
     def plan(self, split: Split, max_length: int) -> RowPlan:
         """Return which tokens of a split make up each row of at most `max_length` tokens.
 
-        The first call for a training split passes warnings to `warn`, an argument of the class.
+        The first call for a length of the training split passes its warnings to `warn` (see the class).
         """
         if (split, max_length) not in self._by_length:
             rows = plan_rows(

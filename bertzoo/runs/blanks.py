@@ -31,9 +31,11 @@ class Blank:
 class BlankFiller:
     """A masked language model that fills blanks.
 
-    path: name of the model in errors. longest: maximum number of tokens, L. masked_logits: maps `input_ids`,
-    `token_type_ids`, `attention_mask` (1,L) and the positions of P blanks, `masked_positions` (1,P), all int32, to
-    logits (1,P,V). V may exceed the tokenizer's vocabulary.
+    path: name of the model in errors.
+    longest: maximum number of tokens, L.
+    masked_logits: a function from a dict of int32 arrays to the logits (1,P,V) of P blanks. The arrays are `input_ids`,
+    `token_type_ids` and `attention_mask` (1,L), and the blanks' positions `masked_positions` (1,P). V may exceed the
+    tokenizer's vocabulary.
     """
 
     path: Path | str

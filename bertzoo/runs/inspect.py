@@ -1,4 +1,4 @@
-"""Report attention maps on text: of one model, of a teacher and a student side by side, or averaged."""
+"""Report the attention maps of one model, or of a teacher and its student side by side, on rows of text."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -135,8 +135,9 @@ def _tokens(tokenizer: Tokenizer, row: UnpaddedRow) -> list[str]:
 def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -> dict[str, list[int]]:
     """Return {role: numbers of the layers to show, counted from 1}; the roles are the keys of `models`.
 
-    Without pairs, the layers are LAYERS, or all if `averaged`. Unless `averaged`, the i-th layers of teacher and
-    student form a pair.
+    pairs: (layer of the model or student, layer of the teacher) to show. None shows LAYERS or, if `averaged`, all
+    layers; a model with fewer layers shows its last layer in place of those that it lacks.
+    averaged: whether the maps of a model's layers are averaged. If not, the i-th layers of the lists form a pair.
     """
     counts = {role: pretrained.model.layers for role, pretrained in models.items()}
     if pairs is None and averaged:

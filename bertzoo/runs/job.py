@@ -50,10 +50,14 @@ def train(
 ) -> int:
     """Train from the newest checkpoint to the end; return the number of steps done.
 
-    start: initial parameters for a run without a checkpoint, and frozen parameters. until: step to pause after. setups:
-    losses and optimisers of the stages, by default those of `recipe`. followed: whether another run follows. console:
-    print progress to standard error. where: maps a stage's index to the config key that advice names; by default
-    `recipe.where`. Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
+    start: the frozen parameters and, for a run without a checkpoint, the initial parameters.
+    until: the step after which to pause.
+    setups: losses and optimisers of the stages, by default those of `recipe`.
+    followed: whether another run follows.
+    console: whether to print progress to standard error.
+    where: a function from a stage's index to the config key that advice names; by default `recipe.where`.
+
+    Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
     """
 
     def begin() -> None:

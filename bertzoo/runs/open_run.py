@@ -37,10 +37,13 @@ _DAY = 24 * 3600.0  # seconds that the other processes wait while process 0 toke
 class Options:
     """Execution options, which do not change a run's result.
 
-    corpus: path or URL of a resumed run's corpus, if it has moved. workers: processes that tokenise; 0 uses one per
-    core. batch_workers: processes that build batches; 0 uses a thread. tell: receives each line for the user. progress:
-    returns a context manager whose value, if not None, is called with (pieces of text tokenised, bytes read). console:
-    print progress to standard error.
+    corpus: path or URL of a resumed run's corpus, if it has moved.
+    workers: processes that tokenise; 0 uses one per core.
+    batch_workers: processes that build batches; 0 uses a thread.
+    tell: receives each line for the user.
+    progress: returns the context manager in which the run tokenises. If the manager yields a function, it is called
+    with the progress so far: (finished groups of documents, characters of text read).
+    console: whether to print progress to standard error.
     """
 
     corpus: str | None = None
@@ -234,7 +237,8 @@ def _warm_start(
 def _check_same_everywhere(record: dict[str, Any], label: str, path: Location) -> None:
     """Raise UserError if the parameters read from `path` differ between this process and process 0.
 
-    record: run.json's entry, with the parameters' hash. label: names the check if a process is lost.
+    record: run.json's entry about the model, with the hash of its parameters.
+    label: the name of this check in the error for a lost process.
     """
     digest = record["parameters_sha256"]
     first = hosts.share(label, lambda: digest)

@@ -239,9 +239,10 @@ class RunDirectory:
 
 
 def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
-    """Return lines on config changes that would alter which rows the first `done` steps have read.
+    """Return a line for each config change that contradicts the rows read in the first `done` steps.
 
-    These are changes to the batches of training stages that have begun, and to the steps of stages before the newest.
+    These are changes to the batches of training stages that have begun, and to the number of steps of all of these
+    stages but the newest.
     """
     index, inside = locate(old.stages, done)
     begun, newest = index + bool(inside), stage_of(old.stages, done)

@@ -188,9 +188,10 @@ class _TransferSetups:
 
     @functools.cached_property
     def _fixed_below_layers(self) -> frozenset[str]:
-        """Paths of fixed parameters below the layers: copied ones, and the embedding's norm if all others are copied.
+        """Paths of the parameters below the layers that do not train in a layer transfer.
 
-        So a NoNorm, which has no counterpart in the teacher, keeps γ = 1 and β = 0 (as in the authors' code).
+        These are the parameters copied from the teacher. If they are all but the embedding's norm, the norm does not
+        train either: a NoNorm, which the teacher lacks, then keeps γ = 1 and β = 0, as in the authors' code.
         """
         copied = frozenset(copied_names(self._recipe))
         before = {name for name in shapes_of(self._student) if name.startswith(BELOW_LAYERS)}

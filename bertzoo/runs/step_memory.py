@@ -115,9 +115,12 @@ def check_memory(
 def advice(
     recipe: Recipe, mesh: jax.sharding.Mesh, where: Callable[[int], str] | None = None
 ) -> Callable[[int, float], str]:
-    """Return a function (stage's index, share) -> a sentence that names options to cut the step's memory to this share.
+    """Return a function that advises how to reduce the memory of a step.
 
-    The options leave room for a compiler that needs more than the estimate. where: as in `check_memory`.
+    The function takes a stage's index and a share. It returns a sentence with options that reduce the memory of the
+    stage's step to this share of the estimate. They leave room for a compiler that needs more than the estimate.
+
+    where: as in `check_memory`.
     """
     shards = sharding.row_shards(mesh)
 

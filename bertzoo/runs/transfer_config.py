@@ -84,8 +84,8 @@ class Joint(StrategyStages):
 class Auxiliary(StrategyStages):
     """Auxiliary knowledge transfer (AKT, §3.6): one stage whose loss sums the transfer of all layers and distillation.
 
-    All parameters train, none are copied from the teacher by default, and no stage follows. The schedule is that of the
-    authors' distillation (10 k of 500 k steps of warm-up), which this stage replaces.
+    All parameters train, none are copied from the teacher by default, and no stage follows. The stage replaces the
+    distillation, so its default schedule is the one of the authors' distillation: 10 k of 500 k steps of warm-up.
     """
 
     kind: Literal["auxiliary"] = "auxiliary"

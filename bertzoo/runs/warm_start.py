@@ -36,9 +36,12 @@ FREE = ("dropout", "attention_dropout", "initializer_range", "mask_padding")
 class WarmStart:
     """Parameters and tokenizer that a new run takes from another model.
 
-    params: initial parameters by path; all others are drawn from the seed. tokenizer: the one that the corpus must
-    have. record: the entry `key` of run.json about the model. report: lines that tell the user which parameters are
-    copied. frozen: parameters that the objective reads but does not train, such as a teacher's.
+    key: the key in run.json under which the other model is recorded.
+    params: initial parameters by path; all others are drawn from the seed.
+    tokenizer: the tokenizer that the corpus must have.
+    record: the value of `key` in run.json, such as the model's path and hash.
+    report: lines that tell the user which parameters are copied.
+    frozen: parameters that the objective reads but does not train, such as a teacher's.
     """
 
     key: Literal["from", "teacher"] = "from"
@@ -53,8 +56,9 @@ class WarmStart:
 class Match:
     """The matching modules of a source and a target model; a module is the first part of a parameter's path.
 
-    taken: modules to copy. fresh: modules to draw from the seed, with the reason. left: source modules that the target
-    lacks.
+    taken: modules to copy from the source.
+    fresh: {module to draw from the seed: reason}.
+    left: modules of the source that the target lacks.
     """
 
     taken: list[str] = field(default_factory=list)
@@ -88,8 +92,8 @@ def load_recipe(
     def model() -> Model:
         if origin is None:
             raise ConfigError(
-                "model is missing. Add [model] to a config file, set --model.kind, or take another model's with "
-                "--from=MODEL or its model.toml among the configs."
+                "no config describes the model. Add [model] to a config file, set --model.kind, name the model to "
+                "start from with --from=MODEL, or give another model's model.toml as one of the configs."
             )
         run = RunDirectory(run_dir)
         if run.latest() is None:

@@ -1,4 +1,4 @@
-"""Decode start and end scores of paragraph windows into answers, as BERT (§4.2, §4.3, run_squad.py) and ELECTRA."""
+"""Choose answers from start and end scores in paragraph windows, as BERT (§4.2, §4.3, run_squad.py) and ELECTRA do."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -39,8 +39,10 @@ class Decoding:
 class Candidate(NamedTuple):
     """A possible answer to a question.
 
-    start, end: scores of the answer's first and last token; candidates are ranked by their sum. probability: softmax of
-    these sums over the question's candidates. at: offset of the first character in the paragraph; None for "no answer".
+    text: the answer; empty for "no answer".
+    start, end: scores of the answer's first and last token; candidates are ranked by the sum of both.
+    probability: softmax of these sums over the question's candidates.
+    at: offset of the answer's first character in the paragraph; None for "no answer".
     """
 
     text: str
@@ -51,8 +53,13 @@ class Candidate(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer to the question with id `key`. text: empty for "no answer"; best: the best answer with a text, even if
-    `text` is empty; null_odds: score of "no answer", None without `Decoding.nulls`; candidates: best first.
+    """The answer to a question.
+
+    key: id of the question.
+    text: the answer; empty for "no answer".
+    best: the best candidate's text among those that are not empty, even if `text` is empty.
+    null_odds: score of "no answer"; None without `Decoding.nulls`.
+    candidates: possible answers, best first.
     """
 
     key: str
@@ -68,10 +75,13 @@ class Answered(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """N possible answers in the window with index `row`. null: the window's score of "no answer".
+    """N possible answers in one window.
 
-    starts, ends: positions in the row of the answers' first and last tokens, (N,), with scores (N,). null_pair: start
-    and end logit of [CLS], which sum to `null`; None for a joint head.
+    row: index of the window.
+    starts, ends: positions in the row of each answer's first and last token, (N,).
+    start_scores, end_scores: scores of these positions, (N,).
+    null: the window's score of "no answer".
+    null_pair: start logit and end logit of [CLS], which sum to `null`; None for a joint head.
     """
 
     row: int
@@ -86,9 +96,12 @@ class Pairs(NamedTuple):
 def decode(windows: Paragraphs, outputs: Sequence[Output], decoding: Decoding) -> list[Answered]:
     """Return the answers to `windows.questions`, in order, from a model's output for every window.
 
-    An output has `start_logits` and `end_logits` (L,). A joint head's output has K positions `starts` with
-    `start_scores` (K,), M `ends` for each start with `end_scores` (K,M), and `null_score` (). A question without a
-    window gets an empty answer. Raises UserError if an output is not finite.
+    An output has `start_logits` and `end_logits` (L,). A joint head's output has instead:
+    starts, start_scores: K start positions and their scores, (K,).
+    ends, end_scores: M end positions for each start and their scores, (K,M).
+    null_score: score of "no answer", ().
+
+    A question without a window gets an empty answer. Raises UserError if an output is not finite.
     """
     if len(outputs) != len(windows.windows):
         raise ValueError(f"{len(outputs)} outputs for {len(windows.windows)} rows")
@@ -136,8 +149,10 @@ def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pair
 
 
 def _possible(pairs: Pairs, window: Window, decoding: Decoding) -> Pairs:
-    """Return `pairs` without answers that are outside of the paragraph, end before they start, are too long, or start
-    at a token with more context in another window (`Window.best`).
+    """Return `pairs` without the impossible answers.
+
+    These are not inside the paragraph, end before they start, are too long, or start at a token that has more context
+    in another window (`Window.best`).
     """
     starts, ends = pairs.starts - window.context, pairs.ends - window.context
     inside = (starts >= 0) & (starts <= ends) & (ends < window.size) & (ends - starts < decoding.longest)

@@ -45,10 +45,12 @@ def score_name(task: Task, split: str, metric: str) -> str:
 
 
 def average(name: str, scores: Mapping[str, float]) -> float:
-    """Return the average called `name` in AVERAGES, in points; WNLI's score defaults to the accuracy of its majority
-    class.
+    """Return the average called `name` in AVERAGES, in points.
 
-    scores: points by `score_name`; SQuAD's names are `squad1/f1` and so on. Raises UserError naming missing scores.
+    scores: {key: score in points}. The keys are those of `score_name`; SQuAD's are `squad1/f1` and so on. Without a
+    score for WNLI, the accuracy of its majority class counts.
+
+    Raises UserError naming missing scores.
     """
     if name not in AVERAGES:
         raise UserError(f"the average {name!r} is unknown. Use one of {', '.join(AVERAGES)}.")

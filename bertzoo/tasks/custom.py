@@ -168,7 +168,7 @@ class CustomFiles:
 
 
 def _has_header(file: str) -> bool:
-    """Return whether `file` always names its columns, as all formats but TSV and CSV do; False if it is empty."""
+    """Return whether the format of `file` always has column names; a TSV or CSV may lack them. False without a name."""
     return bool(file) and not file.endswith((".tsv", ".csv"))
 
 
@@ -177,5 +177,5 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _is_integer(label: str) -> bool:
-    """Return whether a label is an integer with at most as many digits as Python parses, to sort it by value."""
+    """Return whether a label is an integer that is sorted by value: one of at most _DIGITS characters."""
     return label.removeprefix("-").isdecimal() and len(label) <= _DIGITS

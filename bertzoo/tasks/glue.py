@@ -99,8 +99,9 @@ def _hub_split(split: str) -> str:
 
 
 def _dataset(layout: GlueLayout, source: str) -> str:
-    """Return the name of a task's TFDS data set, such as glue/cola or glue/cola:2.0.0. source: `tfds:` and that name,
-    or only `tfds:glue`.
+    """Return the name of a task's TFDS data set, such as glue/cola or glue/cola:2.0.0.
+
+    source: data_dir, such as tfds:glue, tfds:glue/cola or tfds:glue/cola:2.0.0.
     """
     builder, _, rest = source.removeprefix(tfds.PREFIX).partition("/")
     config = rest.partition(":")[0]

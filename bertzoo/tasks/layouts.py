@@ -16,9 +16,12 @@ _ENTAILMENT_LABELS: dict[str, Any] = {"labels": ENTAILMENT, "hub_names": ENTAILM
 class GlueLayout:
     """The files, columns and labels of a task in GLUE's TSV files and on the "hub" (Hugging Face and TFDS).
 
-    folders: names of the task's folder, in upper or lower case. tsv: columns of the texts in a TSV; tsv_test: in the
-    test TSV, if they differ. hub: columns of the texts on the hub; hub_names: names of the hub's integer labels, in
-    order; hub_labels: GLUE's label for each of these names.
+    folders: names of the task's folder, in upper or lower case.
+    tsv: columns of the texts in a TSV.
+    tsv_test: columns of the texts in the test TSV, if they differ.
+    hub: columns of the texts on the hub.
+    hub_names: the hub's name for each of its integer labels, in order.
+    hub_labels: GLUE's label for each of these names.
     """
 
     name: str

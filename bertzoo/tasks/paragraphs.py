@@ -59,7 +59,11 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Paragraphs:
-    """Questions, windows over their paragraphs in the questions' order, and `pieces`, tokens by paragraph text."""
+    """Questions and the windows over their paragraphs.
+
+    windows: in the order of the questions.
+    pieces: {text of a paragraph: its tokens}.
+    """
 
     questions: Sequence[Question]
     windows: list[Window]
@@ -80,7 +84,9 @@ class Paragraphs:
 def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
     """Return (first token, number of tokens) of each window over a paragraph.
 
-    pieces: tokens of the paragraph; room: most tokens of a window; stride: tokens from one window's start to the next.
+    pieces: number of tokens of the paragraph.
+    room: most tokens of a window.
+    stride: number of tokens from one window's start to the next one's.
     """
     parts = []
     first = 0
@@ -96,8 +102,11 @@ def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
 def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
     """Return, for each token of a paragraph, the index of the window in which it has most context, (pieces,).
 
-    Context is min(left, right) + 0.01 · size, from the numbers of the window's tokens before the token, after it, and
-    in all; ties go to the first window. parts: windows as `cut` returns them; pieces: tokens of the paragraph.
+    A window of `size` tokens, `left` of them before the token and `right` after it, gives it the context
+    min(left, right) + 0.01 · size. Of windows with equal context, the first is returned.
+
+    parts: the windows, as `cut` returns them.
+    pieces: number of tokens of the paragraph.
     """
     owners, score = np.zeros(pieces, np.int32), np.full(pieces, -1.0)
     for number, (first, size) in enumerate(parts):

@@ -18,12 +18,17 @@ Records = Iterable[dict[str, Any]]
 def label_records(
     examples: Sequence[Example], labels: Sequence[str], values: Any, chances: Any, cut: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yield a record per example, in order, with `index` (its key), `cut` if the text was cut, and the prediction:
-    `label`, `probability` and `probabilities` of a class; `number`; or `words`, `tags` and `probabilities`.
+    """Yield a record per example, in order.
 
-    values: predicted label indices; numbers, if `labels` is empty; or a tag's index per word, -1 (None in the record)
-    for a word that was cut off. chances: probability of every label, or of each word's tag. cut: whether each text was
-    cut.
+    A record has the example's key as `index`, the prediction and, if the text was cut, `cut`. The prediction is one of
+    these:
+    a class: `label`, `probability` and, for all labels, `probabilities`.
+    a number: `number`.
+    tags of words: `words`, `tags` and `probabilities`; a word that was cut off has None as tag and as probability.
+
+    values: for each example, the index of the predicted label, the number, or the indices of the tags, -1 for None.
+    chances: for each example, the probability of every label, or of each word's tag, negative for None.
+    cut: for each example, whether its text was cut.
     """
     for nth, example in enumerate(examples):
         record: dict[str, Any] = {"index": example.key}

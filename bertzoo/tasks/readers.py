@@ -123,7 +123,10 @@ def _tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the first line, cells) of each record; quoted cells may span lines; empty lines have none."""
+    """Yield (number of the first line, cells) of each record.
+
+    Quoted cells may span lines. The record of an empty line has no cells.
+    """
     limit = csv.field_size_limit(_LONGEST)
     records, start = [], 1
     reader = csv.reader((line + "\n" for _, line in _lines(path)), strict=True)

@@ -28,11 +28,15 @@ class Slot(NamedTuple):
 class Rows:
     """N encoded examples with T tokens in all, concatenated.
 
-    ids: (T,) int32. lengths: (N,), number of tokens of a row; middle: (N,), number of tokens before the second text, or
-    of all tokens. cut: (N,) bool, whether texts were cut. label: (N,) int32 or float32, for words (T,) int32, or None.
-    first: (T,) bool, the first token of each word; words: (N,), number of words; both None without words. padding:
-    least number of padding tokens after a row, up to max_length. With enough padding, a model whose outputs depend on
-    padding gives a row the same outputs in any batch.
+    ids: (T,) int32, token ids.
+    lengths: (N,), number of tokens of each row.
+    middle: (N,), number of tokens before the second text; without one, the length of the row.
+    cut: (N,) bool, whether texts were cut.
+    label: (N,) int32 or float32, one per example; for words (T,) int32, one per token; or None.
+    first: (T,) bool, whether the token is the first of a word; None without words.
+    words: (N,), number of words of each example; None without words.
+    padding: least number of padding tokens after a row, as far as max_length allows. With enough of them, a model whose
+    outputs depend on padding gives a row the same outputs in any batch.
     """
 
     keys: tuple[str, ...]
@@ -162,7 +166,10 @@ def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple
 
     @functools.cache
     def best(upto: int, left: int) -> tuple[float, tuple[int, ...]]:
-        """Return the fewest tokens, with padding, for rows of the first `upto` sizes, and the `left` lengths used."""
+        """Return the best choice of at most `left` lengths for the rows of the `upto` smallest sizes.
+
+        The result is (number of tokens with padding, the chosen lengths).
+        """
         if not upto or not left:
             return (0 if not upto else math.inf), ()
         below = ((best(start, left - 1), (shorter[upto] - shorter[start]) * sizes[upto - 1]) for start in range(upto))

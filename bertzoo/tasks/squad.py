@@ -24,10 +24,14 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question on a paragraph. key: id; context: the paragraph; place: the question's name in messages.
+    """A question on a paragraph.
 
-    answers: of several annotators; the first answer is the target in training. impossible: whether the question is
-    known to have no answer. article: title of the paragraph's article, by which `hold_out` chooses.
+    key: id of the question.
+    context: the paragraph.
+    answers: answers of several annotators; the first is the target in training.
+    impossible: whether the question is known to have no answer.
+    article: title of the paragraph's article, by which `hold_out` chooses.
+    place: name of the question in messages.
     """
 
     key: str

@@ -105,8 +105,10 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Return the highest score in percent over all thresholds of the null odds, and the threshold that reaches it.
 
-    predictions, scores (0 to 1), null_odds: by question id. As in the official script, the threshold is 0.0 if
-    predicting no answer everywhere scores best, and it may divide questions whose odds are equal.
+    predictions, scores (0 to 1), null_odds: by question id.
+
+    The result is that of the official script. The threshold is 0.0 if "no answer" to every question scores best. Among
+    questions whose odds equal the threshold, the score may count some with their answer and some as "no answer".
     """
     current = highest = float(sum(not question.answers for question in questions))
     threshold = 0.0

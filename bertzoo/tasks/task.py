@@ -14,8 +14,8 @@ Label = int | float | tuple[int, ...] | None
 class Example(NamedTuple):
     """One or two texts, or the words of a text, and their label.
 
-    key: the row's index, as in submissions; label: the index in the task's labels (for words, a
-    tuple of indices), a number for a regression, or None if unknown.
+    key: index of the row, as in submissions.
+    label: index in the task's labels (for words, a tuple of indices), a number for a regression, or None if unknown.
     """
 
     key: str
@@ -41,11 +41,14 @@ class SplitExamples(NamedTuple):
 class Task:
     """A task with labels. `read(split, directory)` raises UserError naming file and line, or where to put the file.
 
-    labels: in the order of the logits, as the leaderboard spells them; aliases: by another name, the label for which it
-    stands. metrics: names in `METRICS` (metrics.py). pair: whether examples have two texts; symmetric: whether their
-    order is irrelevant. range: limits of a regression's labels, to which predictions are clipped. train, dev, test:
-    names of the data sets that form each split, such as dev_matched and dev_mismatched; empty if there is no such
-    split.
+    metrics: names in `METRICS` (metrics.py).
+    labels: in the order of the logits, as the leaderboard spells them.
+    aliases: {another name of a label: label}.
+    pair: whether examples have two texts.
+    symmetric: whether the order of the two texts is irrelevant.
+    range: limits of a regression's labels, to which predictions are clipped.
+    train, dev, test: names of the data sets that form the split, such as dev_matched and dev_mismatched; empty if the
+    task has no such split.
     """
 
     name: str

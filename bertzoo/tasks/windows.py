@@ -41,9 +41,12 @@ class Windowing:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows(Paragraphs):
-    """The windows of questions, in the questions' order, and the Rows that hold their ids. skipped: number of questions
-    without a window, by reason. unknown: indices of questions without a usable answer, whose windows have weight 0 in
-    batches; None without labels.
+    """The windows of questions, encoded.
+
+    rows: token ids of the windows, in the order of `windows`.
+    skipped: {reason: number of questions that have no window for this reason}.
+    unknown: indices of the questions without a usable answer, whose windows have weight 0 in batches; None without
+    labels.
     """
 
     rows: Rows
@@ -96,11 +99,15 @@ def make_windows(
     every: bool = False,
     padding: int = 0,
 ) -> Windows:
-    """Return questions encoded as windows. labels: whether windows have the answers' positions as targets. If so,
-    questions without a usable answer are skipped and counted, or kept with weight 0 if `every`. padding: as in Rows.
+    """Return questions encoded as windows.
 
-    Raises UserError naming a question whose answer starts outside of the paragraph, or that has no answer and is not
-    marked as impossible.
+    labels: whether windows have the answers' positions as targets.
+    every: with labels, whether to keep questions without a usable answer, with weight 0. If not, they are skipped and
+    counted.
+    padding: as in Rows.
+
+    With labels, raises UserError naming a question whose answer starts outside of the paragraph, or that has no answer
+    and is not marked as impossible.
     """
     pieces = _pieces([question.context for question in questions], tokenizer)
     answers = _encode([q.answers[0].text for q in questions if q.answers], tokenizer) if labels else {}

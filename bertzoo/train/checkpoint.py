@@ -29,10 +29,12 @@ def _loss(metrics: Mapping[str, float]) -> float:
 class Checkpoints:
     """Write and restore the checkpoints of a run: `<directory>/<step>/` and `<directory>/<step>.sha256.json`.
 
-    Keeps the last `keep_last` and the `keep_best` with the lowest held-out loss. One run at a time may use a directory;
-    all its processes call every method together. They must share the directory's file system or GCS bucket.
-
+    keep_last: number of newest checkpoints to keep.
+    keep_best: number of checkpoints with the lowest held-out loss to keep as well.
     before_save: called by process 0 before every save; an error that it raises prevents the save.
+
+    One run at a time may use a directory. All its processes call every method together, and must share the directory's
+    file system or GCS bucket.
     """
 
     def __init__(
@@ -111,7 +113,10 @@ class Checkpoints:
             raise self._save_error(step, message) from failure
 
     def _first_failure(self, step: int, message: str) -> str:
-        """Wait until every process has finished its part of a save and return the first failure's message, or ""."""
+        """Wait until every process has finished its part of a save; return the first error message, "" without errors.
+
+        message: this process's error message, or "".
+        """
         return next(filter(None, hosts.gather(f"saving {self.directory / str(step)}", message)), "")
 
     def __enter__(self) -> "Checkpoints":

@@ -20,9 +20,10 @@ LOSS = "loss"  # the held-out figure that selects the best checkpoints
 
 @dataclass(frozen=True, kw_only=True)
 class StoredArray:
-    """One array on disk; split: for each dimension the mesh axes that split it, such as "data,fsdp", or None.
+    """An array on disk.
 
-    `split` may leave out trailing dimensions that were not split.
+    split: for each dimension, the mesh axes that split it, such as "data,fsdp", or None. Trailing dimensions that were
+    not split may be missing.
     """
 
     shape: tuple[int, ...]
@@ -32,9 +33,14 @@ class StoredArray:
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """A checkpoint: step, data position, held-out loss if it was measured, the mesh it was saved on, and its arrays.
+    """The contents of a checkpoint, without the arrays' data.
 
-    params: parameters by path; training: the optimiser's state, step, key and position by path; size: bytes on disk.
+    position: training stage and row that the run reads next.
+    loss: held-out loss in nats, or None if it was not measured.
+    mesh: {mesh axis: size} of the mesh that the checkpoint was saved on.
+    params: parameters by path.
+    training: arrays of the optimiser's state, step, key and position, by path.
+    size: bytes on disk.
     """
 
     step: int

@@ -283,8 +283,8 @@ def _receive(key: str, topic: str, timeout: float) -> str:
             if "DEADLINE_EXCEEDED" in str(error) and time.monotonic() < end:
                 continue
             raise HostLost(
-                f"a process of the run sent nothing ({topic}) within {timeout} s. Look for the first error among the "
-                "outputs of all processes, then run the same command on every host again."
+                f'a process of the run sent nothing about "{topic}" within {timeout} s. Look for the first error among '
+                "the outputs of all processes, then run the same command on every host again."
             ) from error
 
 

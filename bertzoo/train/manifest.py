@@ -48,8 +48,9 @@ def seal(checkpoint: Path) -> None:
 
 
 def _run_id(directory: Path) -> str:
-    """Return the id of the run whose checkpoints are in a directory. If its file is missing, write it first, with the
-    id from a manifest or a new id.
+    """Return the id of the run whose checkpoints are in a directory.
+
+    If the file of the id is missing, writes it first, with the id in a manifest or else a new id.
     """
     file = directory / RUN
     if not file.is_file():
@@ -87,8 +88,8 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
         raise another_step(checkpoint, content["step"])
     if "run" in content and run.is_file() and run.read_text(encoding="utf-8") != content["run"]:
         raise CheckpointError(
-            f"{checkpoint} was copied from another run: its manifest has the run {content['run']}, but {run} has "
-            f"{run.read_text(encoding='utf-8')[:40]}. Use another checkpoint."
+            f"{checkpoint} was copied from another run: its manifest has the run id {content['run']}, but the id in "
+            f"{run} is {run.read_text(encoding='utf-8')[:40]}. Use another checkpoint."
         )
     for name, digest in content["files"].items():
         file = checkpoint / name

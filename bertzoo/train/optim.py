@@ -197,10 +197,15 @@ def build(
 ) -> optax.GradientTransformation:
     """Compose the whole optimiser: clip by the global norm, update per tensor, scale by the schedule.
 
-    Moments have the parameters' shapes. stack: changes compile time, not results (see `stacking`); None stacks if the
-    default backend is a TPU. rates: factor of the learning rate by a parameter's path; a parameter with factor 0 does
-    not change, has no state and counts in no norm. matrices: for Muon, the axes that form matrices, by a kernel's path.
-    Raises the errors of `schedule.build`.
+    steps: length of the schedule in steps.
+    learning_rate: replaces the config's peak.
+    stack: whether to stack small tensors, which changes compile time but not results (see `stacking`). None stacks them
+    if the default backend is a TPU.
+    rates: a function from a parameter's path to a factor of its learning rate. A parameter with factor 0 does not
+    change, has no optimiser state and counts in no norm.
+    matrices: {path of a kernel: which of its axes form matrices}; only Muon needs it.
+
+    Moments have the parameters' shapes. Raises the errors of `schedule.build`.
     """
     stack = jax.default_backend() == "tpu" if stack is None else stack
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
@@ -240,8 +245,10 @@ def _bias_count(path: tuple, _: Any) -> bool:
 def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any:
     """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised state.
 
-    "moments": keep mu, nu, Muon's trace and any count for bias correction, but restart the schedule. "all": return the
-    old state, so that the schedule continues. "params": return the new state.
+    parts: what the stage carries over.
+    "moments": mu, nu, Muon's trace and any count for bias correction; the schedule restarts.
+    "all": the whole old state, so that the schedule continues.
+    "params": nothing of the old state; the new state is returned.
     """
     if parts == "all":
         return old

@@ -46,7 +46,11 @@ class Recorder:
         return self._stage
 
     def compiled(self, step: int, batch: Batch, compile_step: Callable[[], int]) -> None:
-        """Call `compile_step` for the batch of `step`, between recording the events "compiling" and "compiled"."""
+        """Record the event "compiling", call `compile_step`, and record the event "compiled".
+
+        batch: the batch of `step`, whose shapes the step is compiled for.
+        compile_step: returns the bytes that the compiled step needs on one device.
+        """
         shape = {"rows": self._job.stages[self._stage].batch_size, "length": self._length(batch)}
         self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
         start = time.perf_counter()
@@ -107,9 +111,10 @@ class Recorder:
         return locate(self._job.stages, max(step - 1, 0))[0]
 
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """Return the metrics that the stage's `watch` computes, or {} if no record is due.
+        """Return the metrics that the stage's `watch` computes, or {} if it does not run after this step.
 
-        A slow `watch` does not run for every record.
+        It runs only if `step` is logged. Unless the stage ends, it also waits so long after its last call that it takes
+        a limited share of the time (_WATCH_SHARE).
         """
         watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
         if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):

@@ -66,8 +66,8 @@ class Fallbacks:
             names = getattr(self, field.name)
             if field.name in names or REPLICATE in names[:-1] or len(set(names)) < len(names):
                 raise ConfigError(
-                    f"fallbacks.{field.name} = {list(names)} repeats a name, or lists {field.name} or a name after "
-                    "replicate. Remove that name."
+                    f"fallbacks.{field.name} = {list(names)} is not valid. Name other dimensions than {field.name}, "
+                    f"each once, and {REPLICATE} only as the last entry."
                 )
 
 
@@ -223,10 +223,13 @@ def shardings(
 
 
 def as_used(params: Any, places: Any) -> Any:
-    """Gather parameters that are split over fsdp, before a layer reads them, if all mesh axes have several devices.
+    """Return the parameters as a layer should read them: not split over fsdp, if all mesh axes have several devices.
 
-    Without the gathering, XLA (jax 0.10.2) gathers the tokens instead if they are fewer than a parameter's rows, and
-    returns them in another order. The gradients are then wrong without any error (tests/runs/test_devices.py).
+    places: the sharding of each parameter.
+
+    This works around an error of XLA (jax 0.10.2). If a batch has fewer tokens than a parameter has rows, XLA would
+    gather the tokens instead of the parameter, and return them in another order. The gradients would be wrong without
+    any error (tests/runs/test_devices.py).
     """
 
     def one(leaf: jax.Array, place: jax.sharding.Sharding) -> jax.Array:

@@ -21,10 +21,13 @@ UpdateRule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation
 class StageSetup:
     """The loss and the optimiser of a training stage.
 
-    rates: maps a parameter's path to a factor of the learning rate; 0 means no gradient and no moments. With None, all
-    parameters train at the full rate. rule: builds an optimiser from the schedule, in place of `optim.build`. watch:
-    computes metrics of the parameters for training records. name: the stage's name in messages. All stages of a run
-    have the same parameters.
+    rates: a function from a parameter's path to a factor of its learning rate; 0 means no gradient and no moments. If
+    None, all parameters train at the full rate.
+    rule: builds an optimiser from the schedule, in place of `optim.build`.
+    watch: computes metrics of the parameters for training records.
+    name: the stage's name in messages.
+
+    All stages of a run have the same parameters.
     """
 
     objective: Objective

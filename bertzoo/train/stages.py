@@ -74,7 +74,12 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """The schedule of one or more stages: steps before it, its length in steps, its peak (None: the optimiser's)."""
+    """The schedule that one or more stages share.
+
+    start: number of steps before the schedule.
+    steps: length of the schedule in steps.
+    learning_rate: peak of the schedule; None takes the optimiser's.
+    """
 
     start: int
     steps: int

@@ -44,9 +44,9 @@ def gradients(
 ) -> tuple[Any, Sums, Metrics]:
     """Return (gradient of the loss Σ sums/weights, sums, metrics) of a batch, computed in `accumulate` microbatches.
 
-    weights: the weights of the whole batch, so microbatches change only rounding and random draws. Microbatch i uses
-    the key fold_in(key, i). `places`, `frozen_places`: the shardings of the parameters and of `frozen`, if they have
-    any.
+    weights: weight of each loss term in the whole batch, so that microbatches change only rounding and random draws.
+    key: random key; microbatch i uses fold_in(key, i).
+    places, frozen_places: shardings of `params` and of `frozen`, or None.
     """
 
     def loss(params, part, part_key):
@@ -94,9 +94,14 @@ def make_train_step(
 ) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
     """Return the jitted function (state, frozen, batch) -> (state, report); the old state is donated.
 
-    report: `terms` {name: (sum, weight)} with quotients that sum to the loss, `metrics` {name: (sum, weight)},
-    `gradient_norm` before clipping, and `finite`: whether loss, gradient and update are finite numbers.
-    `shardings`: shardings of the state, by default chosen by jax; `frozen_shardings`: shardings of `frozen`.
+    shardings: shardings of the state, by default chosen by jax.
+    frozen_shardings: shardings of `frozen`, the parameters that do not train.
+
+    The report has these keys:
+    terms: {loss term: (sum, weight)}; the loss is the sum of the quotients sum / weight.
+    metrics: {metric: (sum, weight)}.
+    gradient_norm: global norm of the gradient before clipping.
+    finite: whether loss, gradient and update are finite.
     """
     places = None if shardings is None else shardings.params
 

@@ -38,8 +38,9 @@ def is_child() -> bool:
 def supervise(argv: Sequence[str], name: str) -> int:
     """Run `bertzoo argv` as a child, forward SIGTERM, SIGINT and SIGHUP, and return its exit code.
 
-    name: this process's name in messages. If a signal ended the child, raises Stopped if one had been forwarded, else
-    HostLost.
+    name: this process's name in messages.
+
+    If a signal ended the child, raises Stopped if this process had forwarded a signal to it, else HostLost.
     """
     children: list[subprocess.Popen] = []
     forwarded: list[int] = []

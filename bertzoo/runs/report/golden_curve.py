@@ -38,9 +38,12 @@ class LossPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A run's held-out losses and the recorded losses, in order, at the steps that have both.
+    """The comparison of a run's held-out losses with the recorded losses.
 
-    name: name of the shipped config. tolerance: in nats. recorded: number of recorded losses.
+    name: name of the shipped config.
+    tolerance: the difference in nats at which two losses no longer agree.
+    points: both losses at each step that has both, by step.
+    recorded: number of recorded losses, including those at other steps.
     """
 
     name: str
@@ -88,8 +91,8 @@ def compare_with_golden_curve(
     if apart[name]:
         more = f" and {len(apart[name]) - 3} more" if len(apart[name]) > 3 else ""
         raise UserError(
-            f"{run.directory} is not a run of {' or '.join(shipped)}, which have golden curves. It differs from "
-            f"{name} in {'; '.join(apart[name][:3])}{more}. Run the shipped config unchanged."
+            f"{run.directory} is not a run of a config with a golden curve ({', '.join(shipped)}). Its config differs "
+            f"from {name}: {'; '.join(apart[name][:3])}{more}. Run the shipped config unchanged."
         )
     record = recorded[name]
     corpus, known = run.provenance.get("corpus_sha256"), record["corpus_sha256"]

@@ -196,7 +196,11 @@ def title(key: str, among: Iterable[str] = ()) -> str:
 
 
 def why_absent(key: str, line: Line) -> str | None:
-    """Return the reason why a line lacks the metric `key` but has the same term's loss; None for any other line."""
+    """Return the reason why a metric is missing from a line of metrics, or None.
+
+    The reason is None if the line has the metric, or if it also lacks the loss of the same term (`rtd_loss` for
+    `rtd_auc`).
+    """
     return ABSENT.get(key) if key not in line and f"{key.split('_')[0]}_loss" in line else None
 
 

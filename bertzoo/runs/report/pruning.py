@@ -31,8 +31,9 @@ LAST, FIRST = "#c4452d", "0.55"
 
 
 def read_cuts(run: Path) -> list[Cut]:
-    """Return one record per iteration, in order, of its sizes before and after; raises UserError if a record is
-    damaged.
+    """Return the record of each iteration's cut (`pruning.ledger.cut_record`), in order.
+
+    Raises UserError if a record is damaged.
     """
     cuts = []
     for path in prune_layout.cut_files(run):
@@ -96,9 +97,10 @@ def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
 
 
 def _sizes(sizes: Mapping[str, int], letter: str) -> dict[float, int]:
-    """Return {layer, from 1: size} for the dimension `letter`, a key of NAMES; key 0 is for sizes outside the layers.
+    """Return the size of dimension `letter` (a key of NAMES) in each layer, as {number of the layer: size}.
 
-    If layer n has several feed-forward networks, network i has the key n + i/10.
+    Layers count from 1; 0 stands for a size outside the layers. If layer n has several feed-forward networks, network i
+    has the key n + i/10.
     """
     by_layer: dict[float, int] = {}
     for name, size in sizes.items():
