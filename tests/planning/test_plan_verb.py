@@ -119,7 +119,9 @@ def test_a_page_has_a_row_for_every_stage(plan, monkeypatch):
     over = dataclasses.replace(plan.stages[0], index=1, compiled=needed, fits=False)
     two = dataclasses.replace(plan, stages=(*plan.stages, over))
     unknown = dataclasses.replace(plan, stages=(dataclasses.replace(plan.stages[0], compiled=None),))
-    text = plans.markdown([("tiny", two, "it is too small"), ("small", unknown, "")], "jax 1, libtpu 2", [("cut", unknown)])
+    text = plans.markdown(
+        [("tiny", two, "it is too small"), ("small", unknown, "")], "jax 1, libtpu 2", [("cut", unknown)]
+    )
     section = text.partition("## Prunings")[2].partition("\n## ")[0]
     assert len([line for line in section.splitlines() if line.startswith("| cut | v5e:2x2 |")]) == 1
     rows = [line for line in text.splitlines() if line.startswith("| tiny | v5e:2x2 |")]
@@ -139,7 +141,8 @@ def test_the_page_has_the_prose_of_its_script():
     from benchmarks.speed import plans
 
     text = plans.PAGE.read_text(encoding="utf-8")
-    for part in (*re.split(r"\{\w+\}", plans.OPENING), plans.SECTIONS.strip(), *estimate.ASSUMPTIONS):
+    sections = (plans.SECTIONS.strip(), plans.PRUNINGS.strip(), plans.GROUPED.strip())
+    for part in (*re.split(r"\{\w+\}", plans.OPENING), *sections, *estimate.ASSUMPTIONS):
         assert part in text
     assert f"| {' | '.join(plans.MEMORY_HEAD)} |" in text
 
