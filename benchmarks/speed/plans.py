@@ -1,4 +1,4 @@
-"""The plan of every shipped pretraining and transfer config on TPU slices: writes docs/plans.md, by `make plans`.
+"""The plan of every shipped pretraining, transfer and pruning on TPU slices: writes docs/plans.md, by `make plans`.
 
 Compiling takes minutes a stage and hours in all. The compiler's results are kept (--cache), so that the command can be
 stopped and repeated. --no-compile writes the page from the results so far.
@@ -15,12 +15,14 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 
+from bertzoo.cli.plan import plan_pruning
 from bertzoo.cli.support.options import say
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.markdown import table
 from bertzoo.planning import cache, chips, compiled, electra_flops, estimate, step
 from bertzoo.planning.estimate import ASSUMPTIONS, RunPlan, StagePlan
+from bertzoo.pruning.settings import Prune
 from bertzoo.runs.kind import recipe_class, shipped
 from bertzoo.runs.transfer_config import Recipe
 
@@ -115,14 +117,15 @@ with other numbers of layers and rows, were compiled with libtpu 0.0.42.1 for v5
 and the first one's gradient are summed. `fsdp` gathers parameters when they are used and keeps their gradients split.
 With a sentence loss the compiler also transposes the gradients of hidden states from rows to columns and back. This
 all-to-all is more than half of the traffic; bert_small, without a sentence loss, has none.
+"""
+PRUNINGS = """## Prunings
 
-## Prunings
+The scores decide which sizes a cut leaves. These rows have the unpruned model's: upper bounds for all iterations, by
+estimate, without the compiler. Stage 0 trains the prune vectors and counts as if it trained all weights; stage 1 is
+the fine-tuning.
 
-`bertzoo plan` takes no pruning, because the scores decide which sizes a cut leaves. A step costs at most about one
-of the unpruned model. The prunings of BERT-base have the rows of `bert_base`'s first stage: at its 134 to 254 steps/s,
-50,000 steps of fine-tuning after a cut take 14 to 27 chip-hours, and 1,000 steps of scoring 0.3 to 0.5.
-
-## Grouped maps
+"""
+GROUPED = """## Grouped maps
 
 The compiler has no preference: it computes `compute.grouped = "convolution"` and `"einsum"` alike, as one product with
 the groups as its batch axis, and neither program has a grouped convolution left. The default, `einsum`, needs 1 % less.
@@ -138,8 +141,29 @@ A CPU prefers `einsum`: there a step with the convolution takes
 """
 
 
-def markdown(plans: Sequence[tuple[str, RunPlan, str]], compiler: str) -> str:
-    """The page of many plans: (config, plan, why not the usual slice); `compiler`: its version."""
+def prunings() -> Iterator[tuple[str, RunPlan]]:
+    """The plan of every pruning, on the first slice that its batch divides over."""
+    for name in shipped("prune"):
+        recipe = loader.load(Prune, [name], [])
+        for topology in (USUAL, *SMALLER):
+            try:
+                yield name, plan_pruning(recipe, topology)
+            except ConfigError:
+                continue
+            break
+
+
+def pruning_section(plans: Sequence[tuple[str, RunPlan]]) -> str:
+    """The section of the prunings."""
+    return PRUNINGS + table(
+        MEMORY_HEAD, [memory_row(name, plan, stage) for name, plan in plans for stage in plan.stages]
+    )
+
+
+def markdown(
+    plans: Sequence[tuple[str, RunPlan, str]], compiler: str, pruned: Sequence[tuple[str, RunPlan]] = ()
+) -> str:
+    """The page of many plans: (config, plan, why not the usual slice); `compiler`: its version; pruned: of prunings."""
     stages = [(name, plan, stage) for name, plan, _ in plans for stage in plan.stages]
     capacities = {plan.topology.partition(":")[0]: stage.capacity / chips.GIB for _, plan, stage in stages}
     opening = OPENING.format(
@@ -155,7 +179,7 @@ def markdown(plans: Sequence[tuple[str, RunPlan, str]], compiler: str) -> str:
         refused.setdefault(reason, []).append(f"`{name}`")
     if lines := [f"- {', '.join(names)}: {reason}" for reason, names in refused.items() if reason]:
         parts.append("On a smaller slice, because a run on the usual one raises this error:\n\n" + "\n".join(lines))
-    parts += [SECTIONS.strip(), "## Operations of whole runs"]
+    parts += [SECTIONS.strip(), pruning_section(pruned), GROUPED.strip(), "## Operations of whole runs"]
     parts.append(
         table(
             ("config", "ours", "as ELECTRA counts", "ConvBERT prints", "of", "checkpoint, GB"),
@@ -233,4 +257,4 @@ def main() -> None:
         done.append((name, estimate.make_plan(recipe, topology, results, published=published), refused))
         say(f"{name} on {topology.name}: {time.monotonic() - began:.0f} s")
     done.sort(key=lambda one: (one[1].topology.partition(":")[0] != USUAL.partition(":")[0], one[1].topology, one[0]))
-    PAGE.write_text(markdown(done, compiler), encoding="utf-8")
+    PAGE.write_text(markdown(done, compiler, list(prunings())), encoding="utf-8")

@@ -3,9 +3,11 @@
 `pack` writes inputs into FOLDER: FILE's golden rows and, for a fine-tuned model, the examples it was scored on.
 `judge` compares the phone's outputs in OUTPUTS, one file per row, with those of this machine, and scores the task. It
 exits with 1 if an output or a score is worse than the limits allow. launch/phone.sh calls both and moves the files.
+A .pt, .pte or .onnx file is only timed: `pack` writes a row of it, and `judge` does not apply.
 
 examples:
   bertzoo phone pack sst2.tflite packed --rows=100
+  bertzoo phone pack sst2.pt packed --length=128
   bertzoo phone judge sst2.tflite packed outputs
   bertzoo phone judge sst2.tflite packed outputs --float16
 """
@@ -27,13 +29,17 @@ def arguments(parser: Parser) -> None:
     inputs.add_argument(
         "action", choices=("pack", "judge"), help="pack: write inputs for the phone; judge: check its outputs"
     )
-    inputs.add_argument("file", metavar="FILE", type=Path, help="the .tflite file")
+    inputs.add_argument("file", metavar="FILE", type=Path, help="the .tflite, .pt, .pte or .onnx file")
     inputs.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of packed inputs; pack creates it")
     inputs.add_argument(
         "outputs", metavar="OUTPUTS", type=Path, nargs="?", help="for judge: the folder of the phone's outputs"
     )
-    parser.group("pack").add_argument(
-        "--rows", type=_rows, metavar="N", help="pack only the first N examples of the task (default: all)"
+    pack = parser.group("pack")
+    pack.add_argument(
+        "--rows", type=_count, metavar="N", help="pack only the first N examples of the task (default: all)"
+    )
+    pack.add_argument(
+        "--length", type=_count, metavar="N", help="tokens in the row of a .pt, .pte or .onnx file (default: 128)"
     )
     judge = parser.group("judge")
     judge.add_argument(
@@ -48,24 +54,25 @@ def arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Pack inputs, or compare outputs and print their errors and scores."""
-    from bertzoo.export.check import device
+    from bertzoo.export.check import device, timed_rows
     from bertzoo.tasks.metrics import is_threshold
 
     if not args.file.is_file():
-        raise UserError(f"{args.file} is not a file. Name the .tflite file that `bertzoo convert` wrote.")
+        raise UserError(f"{args.file} is not a file. Name the file that `bertzoo convert` wrote.")
     if args.action == "pack":
-        for name, flag in (("outputs", "OUTPUTS"), ("limit", "--limit"), ("float16", "--float16"), ("json", "--json")):
-            if getattr(args, name) is not None and getattr(args, name) is not False:
-                raise UserError(f"{flag} applies to `bertzoo phone judge`, not to pack. Leave it out.")
-        golden, task = device.pack(args.file, args.folder, args.rows)
-        print(f"Wrote {args.folder}: {golden + task} rows, {golden} golden and {task} of the task.")
+        print(_pack(args))
         return 0
+    if args.file.suffix in timed_rows.SUFFIXES:
+        raise UserError(
+            f"{args.file} is timed only: its runner writes no outputs that judge reads. Judge a .tflite file."
+        )
     if args.outputs is None:
         raise UserError("OUTPUTS is missing. Name the folder of the phone's outputs after FOLDER.")
-    if args.rows is not None:
-        raise UserError(
-            f"--rows={args.rows} applies to `bertzoo phone pack`: judge takes the rows from FOLDER. Leave it out."
-        )
+    for name, value in (("rows", args.rows), ("length", args.length)):
+        if value is not None:
+            raise UserError(
+                f"--{name}={value} applies to `bertzoo phone pack`: judge takes the rows from FOLDER. Leave it out."
+            )
     examples = device.count_packed(args.file, args.folder)
     report = device.judge(args.file, args.outputs, examples, args.limit, args.float16)
     code = 0 if report["right"] else 1
@@ -87,9 +94,31 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     return code
 
 
-def _rows(text: str) -> int:
+def _pack(args: argparse.Namespace) -> str:
+    """Write the folder of packed inputs and return the line to print."""
+    from bertzoo.export.check import device, timed_rows
+
+    for name, flag in (("outputs", "OUTPUTS"), ("limit", "--limit"), ("float16", "--float16"), ("json", "--json")):
+        if getattr(args, name) is not None and getattr(args, name) is not False:
+            raise UserError(f"{flag} applies to `bertzoo phone judge`, not to pack. Leave it out.")
+    if args.file.suffix in timed_rows.SUFFIXES:
+        if args.rows is not None:
+            raise UserError(
+                f"--rows={args.rows} applies only to .tflite files: {args.file} is timed with one row. Leave it out."
+            )
+        return f"Wrote {args.folder}: a row of {timed_rows.pack_timed(args.file, args.folder, args.length)} tokens."
+    if args.length is not None:
+        raise UserError(
+            f"--length={args.length} applies only to .pt, .pte and .onnx files: {args.file} has its own lengths. Leave "
+            "it out."
+        )
+    golden, task = device.pack(args.file, args.folder, args.rows)
+    return f"Wrote {args.folder}: {golden + task} rows, {golden} golden and {task} of the task."
+
+
+def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of rows. Write, for example, --rows=100")
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number. Write it in digits, as in 100")
     return int(text)
 
 

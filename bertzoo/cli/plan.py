@@ -3,7 +3,8 @@
 For every stage, it prints the memory that a device needs, whether the step fits, its collectives, its FLOPs and its
 minimum time. For the whole run, it prints chip-hours, dollars and the size of a checkpoint. If libtpu (the extra
 tpu-plan) is installed, the TPU compiler compiles the real steps, which takes minutes for each stage the first time.
-Without it, the memory of the activations is an upper bound.
+Without it, the memory of the activations is an upper bound. The plan of a pruning is for the sizes of the unpruned
+model and does not use the compiler.
 
 examples:
   bertzoo plan squeezebert --topology=v5litepod-256
@@ -16,10 +17,15 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertzoo.cli.support.options import Parser, config_files, json_option, say
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
+
+if TYPE_CHECKING:
+    from bertzoo.planning.estimate import RunPlan
+    from bertzoo.pruning.settings import Prune
 
 
 def config() -> type:
@@ -69,19 +75,36 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     jax.config.update("jax_platforms", "cpu")
     from bertzoo.core import config as loader
     from bertzoo.planning import electra_flops, estimate, page
-    from bertzoo.runs.kind import recipe_class
+    from bertzoo.pruning.settings import Prune
+    from bertzoo.runs.kind import kind_of, recipe_class
 
     name = Path(args.files[0]).stem
     # A paper's figure for a config does not apply once more files or options have changed the config.
     unchanged = not overrides and len(args.files) == 1
-    plan = estimate.plan(
-        loader.load(recipe_class(*args.files), args.files, overrides),
-        args.topology,
-        compile_steps=not args.no_compile,
-        cache_dir=args.cache,
-        price=args.price,
-        published=electra_flops.PUBLISHED_FLOPS.get(name) if unchanged else None,
-        tell=say,
-    )
+    if kind_of(*args.files) == "prune":
+        plan = plan_pruning(loader.load(Prune, args.files, overrides), args.topology, args.price)
+    else:
+        plan = estimate.plan(
+            loader.load(recipe_class(*args.files), args.files, overrides),
+            args.topology,
+            compile_steps=not args.no_compile,
+            cache_dir=args.cache,
+            price=args.price,
+            published=electra_flops.PUBLISHED_FLOPS.get(name) if unchanged else None,
+            tell=say,
+        )
     print(json.dumps(page.plan_to_json(name, plan)) if args.json else page.plan_to_text(name, plan))
     return 0
+
+
+def plan_pruning(recipe: "Prune", topology: str, price: float | None = None) -> "RunPlan":
+    """Return an estimate, without the compiler, of a pruning as if no iteration cut anything.
+
+    The scoring counts as a step that trains all weights. topology, price: as in `estimate.plan`.
+    """
+    from bertzoo.planning import estimate
+
+    parts = {"weigh": recipe.scoring_recipe(recipe.model), "tuning": recipe.distillation_recipe(recipe.model)}
+    plans = {name: estimate.plan(part, topology, compile_steps=False, price=price) for name, part in parts.items()}
+    note = f"{recipe.cut.iterations} iterations, estimated with the unpruned model's sizes: a cut makes steps cheaper"
+    return estimate.join_plans(plans, recipe.cut.iterations, note)

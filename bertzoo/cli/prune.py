@@ -13,10 +13,11 @@ examples:
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.support import training
 from bertzoo.cli.support.options import Parser
+from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
     from bertzoo.pruning.settings import Prune
@@ -46,6 +47,22 @@ def arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Prune to the end, as the only process or one of several."""
     return training.main(args, training.config_loader(config(), args.files, overrides), train)
+
+
+def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> None:
+    """Raise UserError if the unpruned model or the text is missing; `seen` collects what is checked."""
+    from bertzoo.data import pipeline
+    from bertzoo.data.sources import pieces
+    from bertzoo.runs import any_model
+
+    if args.origin is None:
+        raise UserError("--from is missing. Name the model to prune.")
+    data = recipe.data
+    if args.origin not in seen:
+        any_model.check_model(args.origin)
+    if data.source not in seen and not pipeline.is_corpus(data.source):
+        pieces.check_sources(data.parts, data.heldout, data.limits)
+    seen |= {args.origin, data.source}
 
 
 def train(args: argparse.Namespace, recipe: "Prune") -> str:

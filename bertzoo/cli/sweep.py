@@ -1,15 +1,17 @@
-"""Fine-tune over a grid of settings, one process per device.
+"""Fine-tune or prune over a grid of settings, one process per device.
 
 Run the same command again to resume: it skips finished points. A point is one combination of settings: CONFIG's [grid]
 lists values for options of `bertzoo finetune`, and [tasks.NAME] changes them for one task. --KEY=VALUE sets an option
-of every point, --tasks.NAME.KEY=VALUE of one task's points; {task} in a value stands for the task's name. RUN/sweep.csv
-has a line for every point. Exit code 1: a point failed; 3: a signal stopped the sweep.
+of every point, --tasks.NAME.KEY=VALUE of one task's points; {task} in a value stands for the task's name. If the base
+config of the sweep is a pruning, every point runs `bertzoo prune`, and the lowest held-out loss is the best.
+RUN/sweep.csv has a line for every point. Exit code 1: a point failed; 3: a signal stopped the sweep.
 
 examples:
   bertzoo sweep squeezebert --tasks=rte,mrpc --data_dir=glue --from=runs/mnli --teacher='runs/teacher/{task}' \
 --run_dir=runs/sweep
   bertzoo sweep mobilebert --data_dir=glue --from=runs/mobilebert --run_dir=runs/sweep --random=20 --processes=4
   bertzoo sweep mobilebert --data_dir=glue --from=runs/mobilebert --run_dir=runs/sweep --list
+  bertzoo sweep schubert_search --data.source='text/*.txt.xz' --from=runs/bert_base --run_dir=runs/search
 """
 
 import argparse
@@ -28,7 +30,10 @@ from bertzoo.cli.support.points import (
     task_options,
 )
 
-PASSES_ON = "Options and keys of `bertzoo finetune`. `bertzoo config finetune` prints every key and its value."
+PASSES_ON = (
+    "Options and keys of `bertzoo finetune`, or of `bertzoo prune` for a pruning. `bertzoo config finetune` prints "
+    "every key and its value."
+)
 
 
 def arguments(parser: Parser) -> None:
@@ -71,6 +76,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         print(line)
     for task in dict.fromkeys(point.task for point in points):
         if (best := record.best(task)) is not None:
-            score, where = record.finished[best.name].score, record.run_dir(best)
-            print(f"best of {task}: {score:.2f} with {best.described()}, in {where}")
+            score, where = record.show(record.finished[best.name].score), record.run_dir(best)
+            print(f"best of {task}: {score} with {best.described()}, in {where}")
     return report_outcomes(record)

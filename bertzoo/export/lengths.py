@@ -1,6 +1,6 @@
 """Choose the row lengths that a file is made for and verified at; raises UserError for unsupported ones."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
@@ -15,13 +15,17 @@ def resolve_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int
 
     If none is requested, return the smaller of USUAL and the model's max_positions.
     """
-    longest = pretrained.model.max_positions
+    check_lengths(lengths, pretrained.model.max_positions)
+    return tuple(sorted(set(lengths))) or (min(USUAL, pretrained.model.max_positions),)
+
+
+def check_lengths(lengths: Iterable[int], longest: int) -> None:
+    """Raise UserError if a length leaves no room for text or exceeds `longest`, the model's max_positions."""
     for length in lengths:
         if length < SHORTEST:
             raise UserError(f"--lengths={length} leaves no room for text. Give at least {SHORTEST}.")
         if length > longest:
             raise UserError(f"--lengths={length} is more than the model's {longest} positions. Use at most {longest}.")
-    return tuple(sorted(set(lengths))) or (min(USUAL, longest),)
 
 
 def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:

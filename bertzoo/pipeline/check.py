@@ -12,6 +12,7 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import is_url
 from bertzoo.data import pipeline as corpora
 from bertzoo.data.sources import pieces
+from bertzoo.export.lengths import check_lengths
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models.tasks import NoHead, parameter_shapes
@@ -56,6 +57,8 @@ def check_steps(record: PipelineRecord, steps: Sequence[Step], parse: Parse) -> 
             shapes[step.name] = _shape(record, step, recipes[step.name], shapes)
             costs[step.name] = _cost(shapes[step.name], recipes[step.name])
             _check_fit(record, step, recipes[step.name], shapes)
+            _check_lengths(step, shapes[step.name])
+            _check_examples(record, step, recipes)
             if step in steps:
                 _check_data(record, step, recipes[step.name], read)
     _check_disk(record, steps, costs)
@@ -121,6 +124,28 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
             raise ConfigError(
                 f"max_length = {recipe.max_length} is more than the {positions} positions of the model. Use at most "
                 f"{positions}."
+            )
+
+
+def _check_lengths(step: Step, model: Any) -> None:
+    """Raise UserError if a conversion's rows are longer than the positions of the model, if its config is known."""
+    if step.verb == "convert" and model is not None and "lengths" in step.options:
+        check_lengths(map(int, step.options["lengths"].split(",")), model.max_positions)
+
+
+def _check_examples(record: PipelineRecord, step: Step, recipes: Mapping[str, Sequence[Any]]) -> None:
+    """Raise ConfigError if a step scores a converted model, which records no files, without naming the examples."""
+    source = step.links.get("from", "")
+    if step.verb != "evaluate" or not source or source in record.pipeline.inputs:
+        return
+    converted = record.pipeline.step(source)
+    tuned = recipes.get(converted.links.get("from", ""), ()) if converted.verb == "convert" else ()
+    for task in {recipe.task for recipe in tuned if isinstance(recipe, Finetune)}:
+        option = "input" if task == "own" else "data_dir"
+        if option not in step.options:
+            raise ConfigError(
+                f"{source} is a converted model and does not record the files of the task {task}. Name them with "
+                f"options.{option} in [stages.{step.stage}]."
             )
 
 

@@ -6,7 +6,7 @@ devices.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import jax
@@ -106,6 +106,7 @@ class RunPlan:
     chip_hours: (at best, at worst).
     dollars: (at best, at worst), or None without a price.
     not_compiled: why there are no compiler figures, or None.
+    note: the sizes for which the figures hold, or "".
     """
 
     topology: str
@@ -122,6 +123,7 @@ class RunPlan:
     chip_hours: tuple[float, float]
     dollars: tuple[float, float] | None
     not_compiled: str | None
+    note: str = ""
 
 
 def plan(
@@ -196,6 +198,35 @@ def make_plan(
         chip_hours=(best, worst),
         dollars=None if price is None else (best * price, worst * price),
         not_compiled=not_compiled,
+    )
+
+
+def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
+    """Return the plan of a run that goes `times` times through the runs of `plans`, which are on the same slice.
+
+    plans: by the name that their stages get; note: as in RunPlan. Stages are numbered throughout, and have the steps of
+    all rounds.
+    """
+    first, *_ = parts = list(plans.values())
+    stages = [
+        dataclasses.replace(stage, name=name, steps=times * stage.steps)
+        for name, part in plans.items()
+        for stage in part.stages
+    ]
+
+    def total(values: Iterable[tuple[float, float] | None]) -> tuple[float, float] | None:
+        pairs = [pair for pair in values if pair is not None]
+        return (times * sum(low for low, _ in pairs), times * sum(high for _, high in pairs)) if pairs else None
+
+    return dataclasses.replace(
+        first,
+        stages=tuple(dataclasses.replace(stage, index=index) for index, stage in enumerate(stages)),
+        checkpoint_bytes=max(part.checkpoint_bytes for part in parts),
+        model_flops=times * sum(part.model_flops for part in parts),
+        electra_flops=None,
+        chip_hours=total(part.chip_hours for part in parts) or (0.0, 0.0),
+        dollars=total(part.dollars for part in parts),
+        note=note,
     )
 
 

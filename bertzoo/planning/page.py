@@ -26,7 +26,7 @@ def plan_to_text(name: str, plan: RunPlan) -> str:
     """Return a plan as text for a terminal; name: the config's name."""
     mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items())
     lines = [f"{name} on {plan.topology}: {plan.chips} chips, {plan.devices} devices, mesh {mesh}"]
-    lines += [f"  {line}" for line in fold_layers(plan.fallbacks)]
+    lines += [f"  {line}" for line in [*filter(None, [plan.note]), *fold_layers(plan.fallbacks)]]
     for stage in plan.stages:
         title = f"stage {stage.index}" + (f" ({stage.name})" if stage.name else "")
         lines += ["", f"{title}: {stage.steps:,} steps of {stage.batch_size:,} rows of {stage.max_length} tokens"]

@@ -143,7 +143,8 @@ def settings(text: str) -> list[str]:
 
 def test_no_launcher_sets_a_hyper_parameter() -> None:
     assert {"learning_rate", "batch_size", "layers", "warmup_share"} <= fields(Pretrain)
-    assert {str(path): found for path in FILES if (found := settings(path.read_text()))} == {}
+    scripts = [path for path in FILES if path.name != "phone.sh"]  # it starts no run; --model is its program's option
+    assert {str(path): found for path in scripts if (found := settings(path.read_text()))} == {}
     for line in (
         "bertzoo pretrain x --mesh.fsdp=4",
         "--seed=1",

@@ -9,6 +9,7 @@ from comparing import needs
 needs("torch", "onnx", "onnxscript", "onnxruntime")
 import exported
 import onnx
+from onnx import numpy_helper
 from zoo import CASES, pretrained
 
 from bertzoo.cli.main import main
@@ -47,3 +48,12 @@ def test_the_verb_runs_a_file_by_the_inputs_that_it_has(name: str, tmp_path: Pat
     said = json.loads((tmp_path / "model.onnx.json").read_text())
     assert ("token_type_ids" in said["inputs"]) == (name in ("schubert", "distilbert-joint-span"))
     assert said["memory"] > 0
+    # The packed row, as onnxruntime_perf_test reads it, is one of the file.
+    assert main(["phone", "pack", words[1], str(tmp_path / "packed")]) == 0
+    pairs = [
+        (proto.name, numpy_helper.to_array(proto))
+        for path in sorted((tmp_path / "packed/timed/length_8").glob("*.pb"))
+        if (proto := onnx.TensorProto.FromString(path.read_bytes()))
+    ]
+    assert [name for name, _ in pairs] == list(said["inputs"])
+    assert runtimes.Onnx(tmp_path / "model.onnx")(dict(pairs))

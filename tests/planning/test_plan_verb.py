@@ -12,6 +12,7 @@ from messages import mentions
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.planning import chips, compiled, electra_flops, estimate, hlo, page, step
+from bertzoo.pruning.settings import Prune
 from bertzoo.runs.pretrain_config import Pretrain
 
 SENT = hlo.Collective(kind="all-reduce", group=4, count=3, size=8_000_000, sent=12_000_000)
@@ -118,7 +119,11 @@ def test_a_page_has_a_row_for_every_stage(plan, monkeypatch):
     over = dataclasses.replace(plan.stages[0], index=1, compiled=needed, fits=False)
     two = dataclasses.replace(plan, stages=(*plan.stages, over))
     unknown = dataclasses.replace(plan, stages=(dataclasses.replace(plan.stages[0], compiled=None),))
-    text = plans.markdown([("tiny", two, "it is too small"), ("small", unknown, "")], "jax 1, libtpu 2")
+    text = plans.markdown(
+        [("tiny", two, "it is too small"), ("small", unknown, "")], "jax 1, libtpu 2", [("cut", unknown)]
+    )
+    section = text.partition("## Prunings")[2].partition("\n## ")[0]
+    assert len([line for line in section.splitlines() if line.startswith("| cut | v5e:2x2 |")]) == 1
     rows = [line for line in text.splitlines() if line.startswith("| tiny | v5e:2x2 |")]
     assert len(rows) == 2
     assert "| 10,240 |" in rows[0] and "| yes |" in rows[0] and "| 20,480 |" in rows[1] and "| no |" in rows[1]
@@ -136,7 +141,8 @@ def test_the_page_has_the_prose_of_its_script():
     from benchmarks.speed import plans
 
     text = plans.PAGE.read_text(encoding="utf-8")
-    for part in (*re.split(r"\{\w+\}", plans.OPENING), plans.SECTIONS.strip(), *estimate.ASSUMPTIONS):
+    sections = (plans.SECTIONS.strip(), plans.PRUNINGS.strip(), plans.GROUPED.strip())
+    for part in (*re.split(r"\{\w+\}", plans.OPENING), *sections, *estimate.ASSUMPTIONS):
         assert part in text
     assert f"| {' | '.join(plans.MEMORY_HEAD)} |" in text
 
@@ -201,3 +207,22 @@ def test_a_plan_uses_no_device_of_this_machine(run, plan, monkeypatch):
 def test_bad_input_prints_one_error(run, options, parts):
     code, out, err = run(*options)
     assert code == 2 and out == "" and mentions(err, *parts) and err.count("\n") == 1
+
+
+def test_a_pruning_takes_every_iteration_at_the_unpruned_size(capsys):
+    assert cli.main(["plan", "demo_prune", "--topology=v5e:1x1", "--price=2", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    recipe = config.load(Prune, ["demo_prune"], [])
+    assert [(stage["index"], stage["name"], stage["steps"]) for stage in shown["stages"]] == [
+        (0, "weigh", 2 * recipe.weigh.steps),
+        (1, "tuning", 2 * recipe.tuning[0].steps),
+    ]
+    parts = [
+        estimate.make_plan(part, chips.parse_topology("v5e:1x1"))
+        for part in (recipe.scoring_recipe(recipe.model), recipe.tuning_recipe(recipe.model))
+    ]
+    for end in (0, 1):
+        assert shown["chip_hours"][end] == pytest.approx(2 * sum(part.chip_hours[end] for part in parts))
+        assert shown["dollars"][end] == pytest.approx(2 * shown["chip_hours"][end])
+    assert shown["model_flops"] == pytest.approx(2 * sum(part.model_flops for part in parts))
+    assert all(stage["compiled"] is None for stage in shown["stages"]) and mentions(shown["note"], 2)

@@ -1,4 +1,4 @@
-"""A fake of the command `bertzoo`: it writes a fine-tuning run's files without training.
+"""A fake of the command `bertzoo`: it writes the files of a fine-tuning or pruning run without training.
 
 What a run does, the file `behaviour.json` of the working directory says, by a part of its command line: `exit`, the
 code it ends with after saying `say`; `wait`, until it is told to stop; `together`, until so many are at work;
@@ -33,7 +33,9 @@ def main() -> int:
         if does["exit"] < 0:
             os.kill(os.getpid(), -does["exit"])
         return does["exit"]
-    if not does.get("silent"):
+    if sys.argv[1] == "prune":
+        write_pruned(Path(options["run_dir"]), float(options["weigh.gamma"]), does.get("silent", False))
+    elif not does.get("silent"):
         write(Path(options["run_dir"]), options["task"], float(options.get("alpha", 0)), does.get("damaged", False))
     return 0
 
@@ -56,6 +58,16 @@ def write(run: Path, task: str, alpha: float, damaged: bool) -> None:
         "max": split,
     }
     (run / "results.json").write_text("{" if damaged else json.dumps(results))
+
+
+def write_pruned(run: Path, gamma: float, silent: bool) -> None:
+    """A pruning of one iteration, whose held-out loss is known from gamma; 0.1 is the best. silent: no evaluation."""
+    (run / "model").mkdir(parents=True)
+    for name, loss in (("1-weigh", 9.0), ("1-tune", 4 + abs(gamma - 0.1))):
+        lines = [{"split": "train", "step": 1, "loss": loss}, {"split": "heldout", "step": 2, "loss": loss}]
+        folder = run / "iterations" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[: 1 if silent else 2]))
 
 
 if __name__ == "__main__":

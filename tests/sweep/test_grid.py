@@ -12,6 +12,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.sweep import grid
+from bertzoo.pruning.settings import Prune
 from bertzoo.train import optim
 
 TASKS = {"MNLI": "mnli", "QQP": "qqp", "QNLI": "qnli", "SST-2": "sst2", "CoLA": "cola", "STS-B": "stsb"}
@@ -112,13 +113,24 @@ def test_schuberts_recipes_are_berts() -> None:
     assert found == {**dict.fromkeys(("mnli", "mrpc", "sst2", "rte"), glue), **squad}
 
 
+def test_schuberts_search_prunes_with_every_combination() -> None:
+    points = grid.load_sweep("schubert_search").points()
+    found = [config.load(Prune, [point.base], list(point.options.items())) for point in points]
+    assert all(
+        point.is_pruning and recipe.tuning[0].steps == 2_000 for point, recipe in zip(points, found, strict=True)
+    )
+    assert {(recipe.weigh.gamma, recipe.weigh.learning_rate, recipe.weigh.steps) for recipe in found} == {
+        *product((0.03, 0.1, 0.3), (5e-4, 1e-3), (1_000, 2_000))
+    }
+
+
 def test_every_shipped_sweep_has_a_command_and_an_expectation() -> None:
     for name, path in config.shipped("sweeps").items():
         header = path.read_text(encoding="utf-8").split("\n[")[0]
         assert f"bertzoo sweep {name} " in header and "Expected" in header and "Source" in header
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
     assert set(config.shipped("sweeps")) == {
-        *("squeezebert", "mobilebert", "mobilebert_squad", "convbert", "schubert", "demo")
+        *("squeezebert", "mobilebert", "mobilebert_squad", "convbert", "schubert", "schubert_search", "demo")
     }
     assert not set(config.shipped("sweeps")) - {"squeezebert", "mobilebert", "demo"} & set(config.shipped())
 

@@ -1,4 +1,4 @@
-"""Check and run the points of `bertzoo sweep`; each point is one setting, run as a `bertzoo finetune` process."""
+"""Check and run the points of `bertzoo sweep`; each is one setting, run as a process of bertzoo finetune or prune."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -40,31 +40,34 @@ def task_options(parser: Parser, tasks: str, unit: str) -> None:
 
 
 def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
-    """Return the module, arguments and config of the `bertzoo finetune` command of a point (a sweep's run)."""
+    """Return the module, arguments and config of the command of a point (a sweep's run)."""
     from bertzoo.cli import main as cli
     from bertzoo.core import config
 
     verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
     if args is None:
+        command = point.arguments("")[0]
         raise UserError(
-            "the options of a run ask for help. Remove --help from them; `bertzoo finetune --help` lists the options."
+            f"the options of a run ask for help. Remove --help from them; `bertzoo {command} --help` lists the options."
         )
     return verb, args, config.load(verb.config(), args.files, overrides)
 
 
 def check_options(record: "Record") -> list[Any]:
-    """Return the configs of all points (runs of a sweep); raise `bertzoo finetune`'s error for wrong options."""
+    """Return the configs of all points (runs of a sweep); raise their command's error for wrong options."""
     return [_parsed(record, point)[2] for point in record.points]
 
 
 def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
-    """Yield (point, config, task) for the points (runs) of a sweep.
+    """Yield (point, config, task) for the fine-tunings (points) of a sweep.
 
     Of several points with the same custom task (`own`), only the first is yielded, because reading the task's labels
     from its files takes long. Raises `bertzoo finetune`'s error if an option of a config does not apply to its task.
     """
     seen = set()
     for point in record.points:
+        if point.is_pruning:
+            continue
         verb, args, recipe = _parsed(record, point)
         if recipe.task == "own":
             if (recipe.data_dir, recipe.own) in seen:
@@ -86,7 +89,7 @@ def check_inputs(record: "Record") -> None:
 
 
 def check_models(record: "Record") -> None:
-    """Raise `bertzoo finetune`'s error for an unfinished run whose model or teacher is missing.
+    """Raise the command's error if the model, teacher or text of an unfinished run is missing.
 
     Raises the same error if the model does not fit the run's task or max_length.
     """
@@ -141,7 +144,7 @@ def _record_outcome(record: "Record", point: "SweepPoint", how: "ProcessExit") -
     error = how.error
     try:
         if not error and record.look(point):
-            return f"{record.finished[point.name].score:.2f}"
+            return record.show(record.finished[point.name].score)
         error = error or f"it ended well but left no results ({record.log(point)})"
     except UserError as damaged:
         error = str(damaged)
@@ -152,7 +155,9 @@ def _record_outcome(record: "Record", point: "SweepPoint", how: "ProcessExit") -
 def report_outcomes(record: "Record") -> int:
     """Print how many points (runs of a sweep) failed and return the exit code; raises Stopped if some were stopped."""
     stopped, failed = (sum(state == word for state, _ in record.states.values()) for word in ("stopped", "failed"))
-    say(f"wrote {record.table}; next: bertzoo results {record.path}")
+    pruning = any(point.is_pruning for point in record.points)
+    after = f"report {record.path}/best/prune" if pruning else f"results {record.path}"
+    say(f"wrote {record.table}; next: bertzoo {after}")
     if stopped:
         raise Stopped(f"{stopped} of {len(record.points)} points were stopped. Run the same command again to resume.")
     if failed:

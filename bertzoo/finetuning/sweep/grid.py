@@ -13,17 +13,19 @@ from typing import Any
 
 from bertzoo.core import config, schema
 from bertzoo.core.errors import ConfigError
+from bertzoo.runs.kind import kind_of
 
 VERSION = 1  # format of sweep.json
 FOLDER = "sweeps"  # folder of sweeps in the shipped configs
 KEYS = {
-    "sweep.base": "name or file of the config of every run, such as finetune; required",
-    "sweep.tasks": "list of the tasks; required",
-    "options.OPTION": "value of an option of `bertzoo finetune` at all points",
+    "sweep.base": "name or file of the config of every run, such as finetune or prune_66m; required",
+    "sweep.tasks": "list of the tasks; required, but for a pruning, which has none",
+    "options.OPTION": "value of an option of `bertzoo finetune` or `bertzoo prune` at all points",
     "grid.OPTION": "list of an option's values; the points are all combinations",
     "tasks.NAME.OPTION": "list of an option's values for one task; it replaces the list in [grid], if any",
 }
 OWN = ("task", "run_dir")  # options that a sweep sets itself
+PRUNE = "prune"  # the command of a pruning's points, and what stands in place of their task
 PLACEHOLDER = "{task}"
 Options = Mapping[str, str]  # as on a command line
 Lists = Mapping[str, tuple[str, ...]]
@@ -36,6 +38,7 @@ class SweepPoint:
     base: name of the run's config.
     settings: options from the grid.
     options: all options of the run, including `settings`.
+    task: name of the task to fine-tune on, or PRUNE for a pruning.
     """
 
     base: str
@@ -47,6 +50,11 @@ class SweepPoint:
     def name(self) -> str:
         """A name that depends only on the task and the settings, not on the rest of the grid."""
         return f"{self.task}/{_digest(self.task, self.settings)[:12]}"
+
+    @property
+    def is_pruning(self) -> bool:
+        """Whether the run is one of `bertzoo prune`, not of `bertzoo finetune`."""
+        return self.task == PRUNE
 
     @property
     def without_teacher(self) -> bool:
@@ -61,7 +69,8 @@ class SweepPoint:
         if self.without_teacher:
             options.pop("teacher", None)
         flags = [f"--{key}={value.replace(PLACEHOLDER, self.task)}" for key, value in options.items()]
-        return ["finetune", self.base, f"--task={self.task}", f"--run_dir={run_dir}", *flags]
+        command = [PRUNE, self.base] if self.is_pruning else ["finetune", self.base, f"--task={self.task}"]
+        return [*command, f"--run_dir={run_dir}", *flags]
 
     def described(self) -> str:
         """Return the settings as text for the console."""
@@ -139,6 +148,12 @@ def _build(table: Mapping[str, Any]) -> Sweep:
     base, tasks = head.get("base"), head.get("tasks")
     if not isinstance(base, str) or not base:
         raise ConfigError("sweep.base is missing. Name the config of every run, such as finetune.")
+    if kind_of(base) == "prune":
+        if tasks is not None:
+            raise ConfigError(
+                f"sweep.tasks = {schema.show(tasks)}, but {base} is a pruning, which has none. Remove it."
+            )
+        tasks = [PRUNE]
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) and task for task in tasks):
         shown = "is missing" if tasks is None else f"= {schema.show(tasks)} is not a list of tasks"
         raise ConfigError(f'sweep.tasks {shown}. Write it as a list such as ["cola", "rte"].')

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,35 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.paths import check_vacant, on_disk
 from bertzoo.finetuning.results import runs
 from bertzoo.finetuning.results.runs import FinishedRun
-from bertzoo.finetuning.sweep.grid import VERSION, SweepPoint
+from bertzoo.finetuning.sweep.grid import PRUNE, VERSION, SweepPoint
+from bertzoo.runs import prune_layout
+from bertzoo.runs.report import page
 
+LOSS = "loss"  # of a held-out line, in nats
 POINTS, BEST, IDENTITY = "points", "best", "sweep.json"  # folders of runs and of links to the best; file of settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrunedRun:
+    """A finished pruning. heldout: metrics of its last evaluation, which follows the fine-tuning after the last cut."""
+
+    heldout: Mapping[str, float]
+
+    @property
+    def score(self) -> float:
+        """The held-out loss, in nats; lower is better."""
+        return self.heldout[LOSS]
+
+
+def read_pruned(path: Path) -> PrunedRun:
+    """Read the last held-out losses of a finished pruning run; raises UserError if it has none."""
+    part = prune_layout.parts(path)[-1:]
+    lines = [line for folder in part for line in page.read_history(folder / "metrics.jsonl").heldout if LOSS in line]
+    if not lines:
+        raise UserError(
+            f"{path} has no held-out loss after its last cut. Let run.evaluate_every divide the steps of [[tuning]]."
+        )
+    return PrunedRun(heldout={name: value for name, value in lines[-1].items() if isinstance(value, float)})
 
 
 class Record:
@@ -30,7 +57,7 @@ class Record:
         self.path = on_disk(name, "the run directory", "Name a local or mounted directory.")
         self.points = points
         self.states: dict[str, tuple[str, str]] = {}  # by name of an unfinished point: failed or stopped, and the error
-        self.finished: dict[str, FinishedRun] = {}
+        self.finished: dict[str, FinishedRun | PrunedRun] = {}
         self.table = self.path / "sweep.csv"
 
     def run_dir(self, point: SweepPoint) -> Path:
@@ -44,14 +71,24 @@ class Record:
     def look(self, point: SweepPoint) -> bool:
         """Read a run's results if it is finished; return whether it is. Raises UserError if the results are damaged."""
         path = self.run_dir(point)
-        if (path / runs.RESULTS).is_file():
+        if point.is_pruning and (path / prune_layout.MODEL).is_dir():
+            self.finished[point.name] = read_pruned(path)
+        elif (path / runs.RESULTS).is_file():
             self.finished[point.name] = runs.read_run(path, self.path)
         return point.name in self.finished
 
     def best(self, task: str) -> SweepPoint | None:
-        """Return the finished run of a task with the best score, the first on a tie; None if no run is finished."""
+        """Return the finished run of a task with the best score, the first on a tie; None if no run is finished.
+
+        The best score is the highest; of a pruning, the best loss is the lowest.
+        """
         finished = [point for point in self.points if point.task == task and point.name in self.finished]
-        return max(finished, key=lambda point: self.finished[point.name].score, default=None)
+        sign = -1 if task == PRUNE else 1
+        return max(finished, key=lambda point: sign * self.finished[point.name].score, default=None)
+
+    def show(self, number: float) -> str:
+        """Format a score: points with two digits, or for a pruning nats with four."""
+        return f"{number:.4f}" if any(point.is_pruning for point in self.points) else f"{number:.2f}"
 
     def link_best(self) -> None:
         """Make best/TASK a link to the best finished run of every task."""
@@ -106,7 +143,7 @@ class Record:
         rows = [columns]
         for line in map(self._line, self.points):
             values = (line.get(key, "") for key in columns)
-            rows.append([f"{value:.2f}" if isinstance(value, float) else str(value) for value in values])
+            rows.append([self.show(value) if isinstance(value, float) else str(value) for value in values])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -118,6 +155,8 @@ class Record:
         if point.name not in self.finished:
             return {**head, "state": state, **point.settings, **tail}
         run = self.finished[point.name]
+        if isinstance(run, PrunedRun):
+            return {**head, "state": "finished", "score": run.score, **point.settings, **run.heldout, **tail}
         low, high = min(run.chosen_scores), max(run.chosen_scores)
         head |= {"state": "finished", "score": run.score, "low": low, "high": high}
         head |= {"seeds": len(run.seeds), "collapsed": run.collapsed, "epochs": " ".join(map(str, run.epochs))}

@@ -1,0 +1,94 @@
+"""What a pipeline rejects before its first step, and its plan."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import tiny
+from messages import mentions
+from place import PIPELINE, STEPS, Place
+
+from bertzoo.core import config
+from bertzoo.pipeline import check
+from bertzoo.planning import compiled, estimate
+from bertzoo.runs.pretrain_config import Pretrain
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("{", ("pipeline.json", "damaged")),
+        ("[]", ("pipeline.json", "damaged")),
+        ('{"version": 9, "pipeline": "x", "steps": {}, "hashes": {}}', ("pipeline.json", "version 9", "version 1")),
+        ('{"version": 1, "pipeline": "x", "steps": {"base": {}}, "hashes": {}}', ("pipeline.json",)),
+    ],
+)
+def test_a_damaged_record_is_an_error(place: Place, text: str, parts: tuple[str, ...]) -> None:
+    Path("run").mkdir()
+    Path("run/pipeline.json").write_text(text)
+    _, err = place.run(code=2)
+    assert mentions(err, *parts) and place.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--inputs.labels="], ("--inputs.labels",)),
+        (["--inputs.text=nowhere.txt"], ("base", "nowhere.txt")),
+        (["--inputs.labels=nowhere"], ("tuned/own", "nowhere")),
+        (["--finetune.epochs=none"], ("tuned/own", "epochs", "none")),
+        (["--finetune.max_length=999"], ("tuned/own", "999", "positions")),
+        (["--stages.file.precision=int3"], ("file/own", "int3")),
+        (["--stages.file.lengths=16,999"], ("file/own", "999", "positions")),
+        (["--stages.base.modle.layers=3"], ("base", "modle")),
+        (["--stages.bsae.seed=3"], ("bsae",)),
+        (["--seed=3"], ("--seed=3",)),
+        (["--tasks=rte"], ("rte", "own")),
+        (["--finetune.run_dir=x"], ("run_dir",)),
+        (["--finetune.alpha=0.5"], ("tuned/own", "alpha", "teacher")),
+        (["--launch=./nothing.sh"], ("--launch", "./nothing.sh")),
+        (["--training_dir=s3://bucket/x"], ("s3://bucket/x", "gs://")),
+        (["--topology=v5e:2x2"], ("--topology", "--plan")),
+        (["--list", "--plan"], ("--list", "--plan")),
+        (["--only=base", "--from_stage=tuned"], ("--only", "--from_stage")),
+    ],
+)
+def test_everything_is_checked_before_the_first_step(place: Place, options: list[str], parts: tuple[str, ...]) -> None:
+    _, err = place.run(*options, code=2)
+    assert mentions(err, *parts) and place.calls() == [] and not Path("run").exists()
+
+
+def test_a_converted_model_is_scored_on_examples_that_the_step_names(place: Place) -> None:
+    Path("pipeline.toml").write_text(PIPELINE.replace('options.input = "later.csv"', ""))
+    _, err = place.run(code=2)
+    assert mentions(err, "score/own", "file/own", "task own", "options.input", "[stages.score]")
+    assert place.calls() == [] and not Path("run").exists()
+
+
+def test_too_small_a_disk_is_an_error(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    _, err = place.run(code=2)
+    assert mentions(err, "free space") and place.calls() == []
+
+
+def test_the_plan_has_parameters_steps_and_flops_and_runs_nothing(place: Place) -> None:
+    out, _ = place.run("--plan")
+    lines = {line.split()[0]: line.split() for line in out.splitlines()}
+    recipe_steps = sum(int(line.split("=")[1]) for line in tiny.TOML.splitlines() if line.startswith("steps"))
+    assert list(lines)[1:] == STEPS and int(lines["base"][3].replace(",", "")) == recipe_steps
+    assert "chip-hours" not in out
+    assert place.calls() == [] and not Path("run").exists()
+
+
+def test_the_pipeline_leaves_accelerators_to_its_steps(place: Place) -> None:
+    assert place.start("--plan", platform="tpu").wait(timeout=120) == 0  # this machine has no TPU
+
+
+def test_a_plan_on_a_topology_has_chip_hours(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the compiler, a pretraining step's chip-hours are those of `bertzoo plan --no-compile`."""
+    monkeypatch.setattr(compiled, "available", lambda: False)
+    out, _ = place.run("--plan", "--topology=v5e:1x1")
+    base = next(line for line in out.splitlines() if line.startswith("base "))
+    recipe = config.load(Pretrain, ["tiny.toml"], [("data.source", "text.txt")])
+    least, most = estimate.plan(recipe, "v5e:1x1").chip_hours
+    assert out.splitlines()[0].endswith("chip-hours") and base.endswith(f"  {least:,.1f} to {most:,.1f}")
