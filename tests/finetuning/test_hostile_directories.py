@@ -24,7 +24,14 @@ NAMED = {
     "AutoTokenizer": ["tokenizer.Own", None],
 }
 # Run with -P: like the command `bertzoo`, it has no current directory in its path.
-COMMANDS = "import json, sys; from bertzoo.cli.main import main; sys.exit(max(map(main, json.loads(sys.argv[1]))))"
+COMMANDS = "import json, sys; from bertzoo.cli.main import main; print({*map(main, json.loads(sys.argv[1]))})"
+CASES = {
+    "a model directory": ("bertzoo", False, 0),
+    "a run": ("run", False, 0),
+    "Hugging Face": ("huggingface", False, 0),
+    "Hugging Face with classes of its own": ("huggingface", True, 2),
+    "an export for PyTorch": ("pytorch", False, 2),
+}
 
 
 class Payload:
@@ -37,15 +44,18 @@ class Payload:
         return os.makedirs, (str(self.mark / "pickle"),)
 
 
-def plant(folder: Path, mark: Path) -> None:
-    """Add modules, pickles and names of classes that make the folder `mark` if anything runs them."""
+def plant(folder: Path, mark: Path, classes: bool) -> None:
+    """Add modules and pickles that make the folder `mark` if anything runs them, and names of classes in them.
+
+    classes: name them in config.json too.
+    """
     for place in (folder, folder / "tokenizer"):
         place.mkdir(exist_ok=True)
         for name in MODULES.split():
             (place / f"{name}.py").write_text(f"import os; os.makedirs({str(mark / name)!r}, exist_ok=True)\n")
         for name in PICKLES:
             (place / name).write_bytes(pickle.dumps(Payload(mark)))
-    for name in ("config.json", "tokenizer_config.json"):
+    for name in ("tokenizer_config.json", "config.json")[: 1 + classes]:
         path = folder / name
         known = json.loads(path.read_text()) if path.exists() else {}
         custom = {
@@ -58,7 +68,7 @@ def plant(folder: Path, mark: Path) -> None:
 
 def test_the_payloads_work(tmp_path: Path) -> None:
     """Otherwise, the tests below could not fail."""
-    plant(tmp_path, tmp_path / "mark")
+    plant(tmp_path, tmp_path / "mark", classes=True)
     with open(tmp_path / PICKLES[0], "rb") as file:
         pickle.load(file)
     subprocess.run([sys.executable, "-c", "import configuration_own"], cwd=tmp_path, check=True)
@@ -66,15 +76,24 @@ def test_the_payloads_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bertzoo", "huggingface", "pytorch", "run"])
-def test_commands_run_no_code_of_a_model_directory(kind: str, folder: Path, finished: Path, tmp_path: Path) -> None:
-    model, mark = tmp_path / "model", tmp_path / "mark"
+@pytest.mark.parametrize("case", CASES)
+def test_commands_run_no_code_of_a_model_directory(case: str, folder: Path, finished: Path, tmp_path: Path) -> None:
+    """They read its arrays or, where it needs code, exit with 2."""
+    (kind, classes, code), model, mark = CASES[case], tmp_path / "model", tmp_path / "mark"
     if kind == "run":
         shutil.copytree(finished, model)
     else:
         assert main(["convert", str(finished), str(model), f"--to={kind}"]) == 0
-    plant(model, mark)
-    again = [*planted.OPTIONS, "--seeds=1", "--epochs=1", f"--data_dir={folder}", "--from=.", f"--run_dir={tmp_path}/r"]
+    plant(model, mark, classes)
+    again = [
+        *planted.OPTIONS,
+        "--seeds=1",
+        "--epochs=1",
+        "--buckets=1",
+        f"--data_dir={folder}",
+        "--from=.",
+        f"--run_dir={tmp_path}/r",
+    ]
     commands = [
         ["convert", ".", str(tmp_path / "a"), "--to=huggingface"],
         ["convert", ".", str(tmp_path / "b"), "--to=pytorch"],
@@ -84,5 +103,6 @@ def test_commands_run_no_code_of_a_model_directory(kind: str, folder: Path, fini
     ]
     environment = {**os.environ, "PYTHONPATH": str(Path(main.__code__.co_filename).parents[2])}
     words = [sys.executable, "-P", "-c", COMMANDS, json.dumps(commands)]
-    process = subprocess.run(words, cwd=model, env=environment, capture_output=True, text=True)
-    assert (process.returncode, mark.exists()) == (0, False), process.stdout + process.stderr
+    process = subprocess.run(words, cwd=model, env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines()[-1] == f"{{{code}}}", process.stderr
+    assert not mark.exists()
