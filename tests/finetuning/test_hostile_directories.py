@@ -26,11 +26,12 @@ NAMED = {
 # Run with -P: like the command `bertzoo`, it has no current directory in its path.
 COMMANDS = "import json, sys; from bertzoo.cli.main import main; print({*map(main, json.loads(sys.argv[1]))})"
 CASES = {
-    "a model directory": ("bertzoo", False, 0),
-    "a run": ("run", False, 0),
-    "Hugging Face": ("huggingface", False, 0),
-    "Hugging Face with classes of its own": ("huggingface", True, 2),
-    "an export for PyTorch": ("pytorch", False, 2),
+    "a model directory": ("bertzoo", "", 0),
+    "a run": ("run", "", 0),
+    "Hugging Face": ("huggingface", "", 0),
+    "Hugging Face with a model class": ("huggingface", "config.json", 2),
+    "Hugging Face with a tokenizer class": ("huggingface", "tokenizer_config.json", 2),
+    "an export for PyTorch": ("pytorch", "", 2),
 }
 
 
@@ -44,10 +45,10 @@ class Payload:
         return os.makedirs, (str(self.mark / "pickle"),)
 
 
-def plant(folder: Path, mark: Path, classes: bool) -> None:
-    """Add modules and pickles that make the folder `mark` if anything runs them, and names of classes in them.
+def plant(folder: Path, mark: Path, naming: str) -> None:
+    """Add modules and pickles that make the folder `mark` if anything runs them.
 
-    classes: name them in config.json too.
+    naming: a JSON file that names classes in them; empty for none.
     """
     for place in (folder, folder / "tokenizer"):
         place.mkdir(exist_ok=True)
@@ -55,20 +56,15 @@ def plant(folder: Path, mark: Path, classes: bool) -> None:
             (place / f"{name}.py").write_text(f"import os; os.makedirs({str(mark / name)!r}, exist_ok=True)\n")
         for name in PICKLES:
             (place / name).write_bytes(pickle.dumps(Payload(mark)))
-    for name in ("tokenizer_config.json", "config.json")[: 1 + classes]:
-        path = folder / name
+    if naming:
+        path = folder / naming
         known = json.loads(path.read_text()) if path.exists() else {}
-        custom = {
-            "auto_map": NAMED,
-            "trust_remote_code": True,
-            "custom_pipelines": {"own": {"impl": "modeling_own.Own"}},
-        }
-        path.write_text(json.dumps(known | custom))
+        path.write_text(json.dumps(known | {"auto_map": NAMED}))
 
 
 def test_the_payloads_work(tmp_path: Path) -> None:
     """Otherwise, the tests below could not fail."""
-    plant(tmp_path, tmp_path / "mark", classes=True)
+    plant(tmp_path, tmp_path / "mark", "config.json")
     with open(tmp_path / PICKLES[0], "rb") as file:
         pickle.load(file)
     subprocess.run([sys.executable, "-c", "import configuration_own"], cwd=tmp_path, check=True)
@@ -79,12 +75,12 @@ def test_the_payloads_work(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_commands_run_no_code_of_a_model_directory(case: str, folder: Path, finished: Path, tmp_path: Path) -> None:
     """They read its arrays or, where it needs code, exit with 2."""
-    (kind, classes, code), model, mark = CASES[case], tmp_path / "model", tmp_path / "mark"
+    (kind, naming, code), model, mark = CASES[case], tmp_path / "model", tmp_path / "mark"
     if kind == "run":
         shutil.copytree(finished, model)
     else:
         assert main(["convert", str(finished), str(model), f"--to={kind}"]) == 0
-    plant(model, mark, classes)
+    plant(model, mark, naming)
     again = [
         *planted.OPTIONS,
         "--seeds=1",
