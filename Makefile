@@ -1,4 +1,4 @@
-# Everything sets itself up in .venv from the package registry; only Python 3.11 (or newer) and make are needed.
+# Everything sets itself up in .venv from the package registry; only Python 3.11 to 3.14 and make are needed.
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SHELL = /bin/bash
