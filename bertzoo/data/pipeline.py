@@ -56,13 +56,13 @@ def open_corpus(
     """
     corpus = _open_existing(data, vocabulary, tell)
     if corpus is None:
-        options: dict[str, Any] = {"workers": workers, "progress": progress, "vocabulary": vocabulary}
+        options: dict[str, Any] = {"workers": workers, "progress": progress, "vocabulary": vocabulary, "tell": tell}
         if isinstance(directory, Path):
             if not (directory / NAME).exists():
                 tell(f"reading and tokenising {data.source} into {directory} ...")
             corpus = tokenize(data, directory, **options)
         else:
-            tokenize_to_url(data, directory, **options, tell=tell)
+            tokenize_to_url(data, directory, **options)
             corpus = remote.open_remote_corpus(directory, tell)
     if vocabulary is not None:
         check_tokenizer(corpus, vocabulary)

@@ -1,6 +1,8 @@
 # pyright: reportMissingImports=false
 """pytorch_model.bin as torch writes it, and other pickles of torch; run by `make test-all`."""
 
+import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,28 @@ def test_pickles(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> No
     source = pickled(tmp_path / "source", change)
     assert mentions(refusal(source, capsys), source / "pytorch_model.bin", *named)
     assert list(tmp_path.iterdir()) == [source]
+
+
+class Payload:
+    """A pickle that makes a folder when it is read."""
+
+    def __init__(self, mark: Path):
+        self.mark = mark
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["by torch", "by pickle"])
+def test_code_in_a_pickle_does_not_run(plain: bool, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    mark = tmp_path / "mark"
+    source = pickled(tmp_path / "source", lambda state: state | {BIAS: Payload(mark)})
+    if plain:
+        (source / "pytorch_model.bin").write_bytes(pickle.dumps({BIAS: Payload(mark)}))
+    assert mentions(refusal(source, capsys), source / "pytorch_model.bin") and not mark.exists()
+    with pytest.raises(FileExistsError):  # what an unsafe reader does
+        mark.mkdir()
+        pickle.loads(pickle.dumps(Payload(mark)))
 
 
 def test_a_file_that_is_not_a_pickle(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -58,7 +58,7 @@ def write_corpus(
         )
     if isinstance(destination, Path):
         options = {"runner": runner, "runner_options": runner_options}
-        manifest = tokenize(data, destination, workers=workers, progress=progress, **options).manifest
+        manifest = tokenize(data, destination, workers=workers, progress=progress, **options, tell=tell).manifest
         return _checked(manifest, destination, tell)
     if runner:
         raise UserError(
@@ -85,11 +85,13 @@ def tokenize(
     vocabulary: Tokenizer | None = None,
     runner: str = "",
     runner_options: Sequence[str] = (),
+    tell: remote.Tell = lambda line: None,
 ) -> Corpus:
     """Tokenise `data.source` into a corpus at `destination`; resume it if unfinished, only open it if complete.
 
     workers: number of processes; 0 for one per core. vocabulary: tokenizer to use if data.tokenizer.path is empty; None
     trains a tokenizer. runner, runner_options: name and options of an Apache Beam runner to use instead of processes.
+    tell: receives log lines.
 
     Raises ConfigError if data.source conflicts with data.mixture; CorpusError if the source is unusable, too many
     tokens of its first documents are [UNK], or the destination holds another corpus.
@@ -111,7 +113,7 @@ def tokenize(
             unfinished.unlink()
         if not (destination / "tokenizer" / "settings.json").exists():
             if vocabulary is None or data.tokenizer.path:
-                vocabulary = tokenizer.build(data.tokenizer, lambda: _training_texts(data))
+                vocabulary = tokenizer.build(data.tokenizer, lambda: _training_texts(data), tell)
             tokenizer.save(vocabulary, data.tokenizer, destination / "tokenizer")
         if pipeline is not None:
             count = beam.run_pipeline(data, destination, pipeline)
@@ -143,7 +145,7 @@ def tokenize_to_url(
         return manifest
     directory = scratch_directory("tokenising", folder.url, settings)
     with lock.wait_for(directory):
-        corpus = tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
+        corpus = tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary, tell=tell)
         remote.upload(corpus, folder, tell)
         shutil.rmtree(directory)
     return corpus.manifest

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,18 +25,24 @@ _KINDS = {
 ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # possible files of a saved tokenizer
 
 
-def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPieceTokenizer | SentencePieceTokenizer:
-    """Load the vocabulary at `config.path` or, if that is empty, train one on the first TRAIN_BYTES of `texts()`."""
+def build(
+    config: TokenizerConfig, texts: Callable[[], Iterator[str]], tell: Callable[[str], None] = lambda line: None
+) -> WordPieceTokenizer | SentencePieceTokenizer:
+    """Load the vocabulary at `config.path` or, if that is empty, train one on the first TRAIN_BYTES of `texts()`.
+
+    tell: receives a line if training drops rare words.
+    """
     if config.path:
         return config.load()
     if next(texts(), None) is None:
         raise CorpusError("the source has no text to train a vocabulary on. Check data.source.")
-    return config.train(lambda: _first_texts(texts()))
+    first = partial(_first_texts, texts)
+    return config.train(first, tell) if isinstance(config, WordPiece) else config.train(first)
 
 
-def _first_texts(texts: Iterator[str]) -> Iterator[str]:
+def _first_texts(texts: Callable[[], Iterator[str]]) -> Iterator[str]:
     size = 0
-    for text in texts:
+    for text in texts():
         yield text
         size += len(text.encode())
         if size >= TRAIN_BYTES:

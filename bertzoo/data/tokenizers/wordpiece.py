@@ -12,17 +12,22 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.data.tokenizers.rare_words import drop_rare_words
 from bertzoo.data.tokenizers.vocabulary import WORD, Tokenizer, cut, vocabulary_file
 
 SPECIALS = {"pad": ("[PAD]",), "unk": ("[UNK]",), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]",)}
 LONGEST_WORD = 100  # characters; longer words become [UNK]
 # A word that is not learnt from, because the time of training grows with the square of its length.
 _LONG = re.compile(rf"(?<!{WORD}){WORD}{{{10 * LONGEST_WORD},}}")
+_WORD, _UNSPLIT_WORD = re.compile(f"{WORD}+"), re.compile(r"[^\s!-/:-@\[-`{-~]+")  # the second includes Chinese
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordPiece:
-    """A WordPiece vocabulary, loaded from the vocab.txt at `path` or, if path is empty, trained on the source."""
+    """A WordPiece vocabulary, loaded from the vocab.txt at `path` or, if path is empty, trained on the source.
+
+    Training drops the rarest words of a source whose distinct words have more than 16 Mi characters (plus 8 a word).
+    """
 
     kind: Literal["wordpiece"] = "wordpiece"
     path: str = ""  # a vocab.txt; empty: train on the source
@@ -53,18 +58,24 @@ class WordPiece:
                 f"the vocabulary {self.path} is not UTF-8 text: {error.reason}. Convert it to UTF-8."
             ) from error
 
-    def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
+    def train(
+        self, texts: Callable[[], Iterator[str]], tell: Callable[[str], None] = lambda line: None
+    ) -> "WordPieceTokenizer":
         """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
+
+        tell: receives a line if rare words are dropped.
 
         The library orders the characters inside words by a hash table. This order differs between runs and decides
         between candidates of equal count. So a first pass collects these characters, and a second pass trains with a
         fixed order of them.
         """
+        word = _WORD if self.split_cjk else _UNSPLIT_WORD
+        parts = drop_rare_words(lambda: (p for text in texts() for p in cut(_LONG.sub(" ", text))), word, tell)
         parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
         try:
             names = [spellings[0] for spellings in SPECIALS.values()]
-            characters = self._learn(texts(), names, 0)
-            vocabulary = self._learn(texts(), [*names, *sorted(set(characters) - set(names))], self.vocab_size)
+            characters = self._learn(parts(), names, 0)
+            vocabulary = self._learn(parts(), [*names, *sorted(set(characters) - set(names))], self.vocab_size)
         finally:
             if parallel is None:
                 del os.environ["TOKENIZERS_PARALLELISM"]
@@ -72,10 +83,10 @@ class WordPiece:
                 os.environ["TOKENIZERS_PARALLELISM"] = parallel
         return WordPieceTokenizer(self, vocabulary, "trained on the source")
 
-    def _learn(self, texts: Iterator[str], first: list[str], size: int) -> list[str]:
+    def _learn(self, parts: Iterator[str], first: list[str], size: int) -> list[str]:
         learner = _library(self, models.WordPiece(unk_token="[UNK]"))
         trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
-        learner.train_from_iterator((part for text in texts for part in cut(_LONG.sub(" ", text))), trainer)
+        learner.train_from_iterator(parts, trainer)
         vocabulary = learner.get_vocab()
         return sorted(vocabulary, key=vocabulary.__getitem__)
 

@@ -1,0 +1,38 @@
+"""Bound the memory of training a WordPiece vocabulary, which grows with the distinct words of the text."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+# Characters of the distinct words to train on, and ENTRY more for each word. Training needs about 60 bytes for each.
+TABLE, ENTRY = 1 << 24, 8
+
+
+def drop_rare_words(
+    texts: Callable[[], Iterator[str]], word: re.Pattern[str], tell: Callable[[str], None]
+) -> Callable[[], Iterator[str]]:
+    """Return `texts`, without its rarest words if its distinct words fill more than TABLE.
+
+    word: matches each word of a text. tell: receives a line if words are dropped. Whenever the table of counts is full,
+    it drops the words seen once, then those seen twice, and so on, until half of it is empty, as `ReduceVocab` does in
+    word2vec.c (Mikolov et al. 2013). The words in the table after the last text are kept.
+    """
+    counts: Counter[str] = Counter()
+    size = rarest = 0
+    for text in texts():
+        for match in word.finditer(text):
+            if (name := match[0]) not in counts:
+                size += len(name) + ENTRY
+            counts[name] += 1
+        if size > TABLE:
+            while size > TABLE // 2:
+                rarest += 1
+                counts = Counter({name: count for name, count in counts.items() if count > rarest})
+                size = sum(len(name) + ENTRY for name in counts)
+    if not rarest:
+        return texts
+    tell(
+        f"training the vocabulary on the {len(counts):,} most frequent words, because the distinct words of the source "
+        f"have more than {TABLE:,} characters (with {ENTRY} more for each word)"
+    )
+    return lambda: (word.sub(lambda match: match[0] if match[0] in counts else "", text) for text in texts())
