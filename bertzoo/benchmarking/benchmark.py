@@ -28,7 +28,10 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PartShares:
-    """Shares of a model's FLOPs by part. length: tokens in a row. flops: share (0 to 1) by name in `parts.PARTS`."""
+    """Shares of a model's FLOPs by part.
+
+    length: row length in tokens. flops: share (0 to 1) by name in `parts.PARTS`.
+    """
 
     model: str
     length: int
@@ -110,7 +113,7 @@ class BenchmarkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model and the settings at which one process times it. length: tokens in a row; None for the default."""
+    """A model and the settings at which one process times it. length: row length in tokens; None for the default."""
 
     model: BenchmarkModel
     backend: str

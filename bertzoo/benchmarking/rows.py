@@ -14,7 +14,7 @@ TEXT_COLUMNS = 3  # left-aligned; the others are numbers
 class Measurement:
     """A model timed in a runtime.
 
-    length: tokens in a row.
+    length: row length in tokens.
     rounds: seconds of each run, by round.
     empty: peak memory of the runtime without a model, in bytes.
     peak: peak memory with the model minus `empty`, in bytes.

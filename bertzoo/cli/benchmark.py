@@ -42,7 +42,9 @@ def arguments(parser: Parser) -> None:
     runs.add_argument(
         "--threads", type=_numbers, default="1", metavar="N,…", help="numbers of CPU threads to measure with"
     )
-    runs.add_argument("--lengths", type=_numbers, metavar="N,…", help="tokens in a row (default: 128)")
+    runs.add_argument(
+        "--lengths", type=_numbers, metavar="N,…", help="row lengths in tokens to measure with (default: 128)"
+    )
     runs.add_argument(
         "--precision",
         type=_words,

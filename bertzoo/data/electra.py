@@ -14,13 +14,14 @@ def electra_rows(
 ) -> Iterator[RowFields]:
     """Yield the rows of one document, as google-research/electra's build_pretraining_dataset.py makes them.
 
+    Every row gathers sentences until they have its target length: `max_length` tokens or a random number up to it.
+    Segment A holds the sentences up to about half the target length, B the rest. Tokens that do not fit into
+    `max_length` are cut off. Sentences keep their order; in ELECTRA's code, a short sentence may
+    join A after B has begun.
+
     bounds: index of each sentence's first token in the token stream, and the document's end.
     single_share: share of the rows with only one segment, A.
-    short_share: share of the rows with a random target; the target of the other rows is `max_length`.
-
-    A row gathers sentences up to its target, a number of tokens. Segment A holds the sentences up to half the target,
-    B the rest. Tokens that do not fit are cut off. Sentences keep their order. In ELECTRA's code, a short sentence may
-    instead join A after B has begun.
+    short_share: share of the rows with a random target length.
     """
     count = len(bounds) - 1
     first = 0

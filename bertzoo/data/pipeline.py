@@ -122,8 +122,8 @@ def is_corpus(name: str) -> bool:
 class Batches:
     """Builds batches from the rows of a RowPlan, with the arrays of `batch.array_shapes`.
 
-    max_length: tokens in a row of a batch.
-    max_predictions: most tokens to predict in a row.
+    max_length: row length in tokens.
+    max_predictions: most tokens to predict per row.
     share: share of tokens to predict, which depends on the training step; None for the constant masking.share. Held-out
     batches (`sequential`) always use masking.share.
     """

@@ -222,7 +222,10 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
 
 
 def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple[Target, any_model.ModelTables]:
-    """Return the format of a file, and the configs of its model and head; raises UserError if the JSON is damaged."""
+    """Return the format of an exported file, and the configs of its model and head.
+
+    description: the file's metadata JSON. Raises UserError if it is damaged or of another version.
+    """
     try:
         target = targets(python)[description["format"]]
         return target, config.from_dict(any_model.ModelTables, {name: description[name] for name in ("model", "head")})

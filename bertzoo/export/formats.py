@@ -25,7 +25,8 @@ from bertzoo.nn.flops import matmul_flops
 class FileSettings:
     """Settings with which a file is written.
 
-    lengths: tokens in a row, shortest first. pooling: output of a model without a head, one of options.POOLINGS.
+    lengths: row lengths in tokens, shortest first.
+    pooling: output of a model without a head, one of options.POOLINGS.
     optimise: whether to rewrite the training graph into an equivalent, cheaper one; may be False only for LiteRT.
     calibration: texts on which int8-static measures the scales of activations.
     """

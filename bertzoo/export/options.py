@@ -40,7 +40,7 @@ class ExportOptions:
 
     The other options apply only to files.
 
-    lengths: tokens in a row.
+    lengths: row lengths in tokens.
     precision: precision of the weights.
     pooling: output of a model without a head, one of POOLINGS.
     calibration: a file of texts on which int8-static measures the scales of activations.

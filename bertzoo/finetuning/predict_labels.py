@@ -83,7 +83,7 @@ class LabelModel(SavedModel):
             own = own if own.labels else replace(own, labels=self.labels)
             return own.task(data_dir or self.recipe.data_dir)
         if name not in GLUE:
-            raise ConfigError(f"task = {name!r} is unknown. Use one of {', '.join(GLUE)} and own.")
+            raise ConfigError(f"task = {name!r} is unknown. Use one of {', '.join((*GLUE, 'own'))}.")
         return GLUE[name]
 
     def for_task(self, task: Task, tell: Say = lambda line: None) -> "LabelModel":

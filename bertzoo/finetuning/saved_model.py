@@ -37,7 +37,7 @@ class SavedModel:
     path: as the user wrote it.
     recipe: the config of the model's run, or the default config if the model belongs to no run.
     task_name: empty if unknown.
-    max_length: greatest number of tokens in a row.
+    max_length: greatest row length in tokens.
     """
 
     path: Path

@@ -37,7 +37,7 @@ class Finetune:
     epochs: int = 3  # passes over the training rows
     batch_size: int = 32  # rows of one step, over all devices and microbatches
     accumulate: int = 1  # number of microbatches that a step is split into
-    max_length: int = 128  # most tokens in a row; longer texts are cut
+    max_length: int = 128  # greatest row length in tokens; longer texts are cut
     buckets: int = 4  # most lengths of batches; a batch is padded to the shortest length that holds its rows
     train_rows: int = 0  # number of training examples, drawn by `seed`; 0: all
     dropout: float = 0.1  # dropout before the head's output

@@ -36,12 +36,13 @@ def flops(structure: Structure, length: int = 128) -> Cost:
 
 
 def betas(structure: Structure, cost: Cost) -> dict[str, float]:
-    """Return {dimension: cost saved by removing one of its elements}, relative to a head's cost (§5).
+    """Return {dimension: cost saved by removing one of its elements}, relative to a head's cost (schuBERT §5).
 
     cost: the cost function of the run's target.
 
-    The unit is the cost of the costliest head or, if no head costs anything, of the costliest element; γ absorbs the
-    scale. Raises ConfigError if no removal reduces the cost, as a latency table may say.
+    The unit is the cost of the costliest head or, if no head costs anything, of the costliest element. Another unit
+    would only rescale the penalty's weight, `Scoring.gamma`. Raises ConfigError if no removal reduces the cost, which
+    can happen with a latency table.
     """
     whole = cost(structure.sizes)
     removed = {name: _removed(structure, dimension, cost, whole) for name, dimension in structure.dimensions.items()}

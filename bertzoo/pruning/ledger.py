@@ -63,7 +63,7 @@ def removed(weights: Weights, kept: Kept) -> float:
 def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
     """Compare a cut with the cut that the run would make without multiples.
 
-    weights: by dimension, β·|α| of each element.
+    weights: by dimension, the cost of one element times each element's |factor in the prune vector|.
     kept, without: by dimension, the elements that remain after each of the two cuts.
 
     Returns the costs `after` and `after_without`, and the shares of all weight that the cuts remove: `weight` and
@@ -79,7 +79,7 @@ def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) ->
 
 
 def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
-    """Return {"h_stays": …, …}: for each letter, the share of its dimensions' elements that a cut keeps."""
+    """Return {"h_stays": …, …}: by letter (`shapes.LETTERS`), the share of elements that a cut keeps."""
     shares = {}
     for letter, names in structure.by_letter.items():
         before, after = (sum(sizes[name] for name in names) for sizes in (structure.sizes, _sizes(kept)))
@@ -90,7 +90,7 @@ def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
 def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
     """Return the record of a cut: `cost` and `sizes` before and after it, `saved`, and the fields in `more`.
 
-    `saved` is {letter: cost saved if only the dimensions of this letter are cut}.
+    `saved` is {letter of `shapes.LETTERS`: cost saved if only the dimensions of this letter are cut}.
     """
     before, after = structure.sizes, structure.sizes | _sizes(kept)
     saved = {

@@ -111,7 +111,7 @@ Gates = Magnitudes | HardConcrete
 
 @dataclass(frozen=True, eq=False)
 class PruneObjective:
-    """The model's own objective with prune vectors multiplied into its frozen weights, plus γ Σ β·‖α‖ (Eq. 2).
+    """The model's own objective with prune vectors α multiplied into its frozen weights, plus γ Σ β·‖α‖ (Eq. 2).
 
     Only the vectors are parameters; the weights are `frozen`. Weights that the structure lacks (a generator's) pass
     through unchanged.
@@ -148,9 +148,9 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
     def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return {"h_left": …, …}: for each letter, the mean magnitude in the prune vectors of its dimensions.
+        """Return {"h_left": …, …}: by letter (`shapes.LETTERS`), the mean |factor| in the prune vectors.
 
-        The mean is weighted by β. It is 1 before training.
+        The mean runs over all dimensions of the letter and weighs each element by its β. Before training, it is 1.
         """
         totals: dict[str, Any] = {}
         for name, dimension in self.structure.dimensions.items():

@@ -43,7 +43,7 @@ class Multiples:
     def __post_init__(self):
         for letter in LETTERS:
             if getattr(self, letter) < 1:
-                raise ConfigError(f"{letter} = {getattr(self, letter)} is less than 1. Use 1 for no multiples.")
+                raise ConfigError(f"{letter} = {getattr(self, letter)} is less than 1. Use 1 to allow every size.")
 
     @property
     def above_one(self) -> dict[str, int]:

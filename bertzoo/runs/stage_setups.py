@@ -191,7 +191,7 @@ class _TransferSetups:
         """Paths of the parameters below the layers that do not train in a layer transfer.
 
         These are the parameters copied from the teacher. If they are all but the embedding's norm, the norm does not
-        train either: a NoNorm, which the teacher lacks, then keeps γ = 1 and β = 0, as in the authors' code.
+        train either: a NoNorm, which the teacher lacks, then keeps scale 1 and bias 0, as in the authors' code.
         """
         copied = frozenset(copied_names(self._recipe))
         before = {name for name in shapes_of(self._student) if name.startswith(BELOW_LAYERS)}

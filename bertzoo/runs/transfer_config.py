@@ -30,8 +30,8 @@ class StrategyStages:
 
     steps: int  # optimiser steps of one stage
     batch_size: int  # rows of one step, over all devices and microbatches
-    max_length: int  # tokens in a row
-    max_predictions: int = 20  # masked positions in a row
+    max_length: int  # row length in tokens
+    max_predictions: int = 20  # most masked positions per row
     # predicted share of a row's tokens, or [first, last] for a linear change over a stage; "none": data.masking.share
     masking_share: float | tuple[float, ...] | None = None
     learning_rate: float  # peak of the stage's schedule

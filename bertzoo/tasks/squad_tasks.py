@@ -137,8 +137,8 @@ def _squad(version: squad.Version) -> Callable[[SplitName, Path | str], Question
             raise UserError(f"SQuAD {version} has no public test set. Use dev.")
         if split == "dev" and _is_file(source):
             raise UserError(
-                f"data_dir = {source} is one file, which leaves no questions for scoring. Name the directory of both "
-                "files, or set squad.heldout."
+                f"data_dir = {source} is one file, which leaves no questions for scoring. Name a directory with "
+                "the train and dev files, or set squad.heldout."
             )
         return QuestionSet(squad.load_squad(source, split, version))
 

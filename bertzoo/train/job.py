@@ -61,7 +61,7 @@ class Job:
     setups: loss and optimiser of each training stage.
     batches(stage, row): this process's part of the stage's batches, from the batch that starts at `row`.
     heldout(stage): this process's part of the held-out batches to evaluate on.
-    length(batch): tokens in a row, if that may be less than the stage's max_length.
+    length(batch): row length in tokens, if it may be less than the stage's max_length.
     flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
     frozen: parameters that objectives read but training neither changes nor saves, such as a teacher's.
     describe(stage, row, rows): a line about each row of the batch that starts at `row`.

@@ -164,7 +164,7 @@ def _check_before(checkpoint: Path, abstract_params: Any) -> None:
 
 
 def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:
-    """Return whether a checkpoint has a manifest, or a sentence on how the checkpoint differs from its manifest.
+    """Return True if a checkpoint matches its manifest, False if it has none, else the error message of the check.
 
     unread: an item of the checkpoint that is not checked.
     """

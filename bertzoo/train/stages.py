@@ -17,8 +17,8 @@ class Stage:
 
     steps: int  # optimiser steps
     batch_size: int  # rows of one step, over all devices and microbatches
-    max_length: int  # tokens in a row
-    max_predictions: int = 20  # masked positions in a row
+    max_length: int  # row length in tokens
+    max_predictions: int = 20  # most masked positions per row
     # predicted share of a row's tokens, or [first, last] for a linear change over the stage; "none":
     # data.masking.share, which held-out evaluation always uses
     masking_share: float | tuple[float, ...] | None = None
