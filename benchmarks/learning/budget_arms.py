@@ -15,7 +15,7 @@ STEPS = {"transfer": "transfer.steps", "prune": "weigh.steps"}  # the key of the
 STAGES = {"pretrain": "stages", "transfer": "distillation", "prune": "tuning"}
 LENGTHS = (16, 96)  # tokens in a row, by stage
 MUON_RATE, LAMB_RATE = 3e-3, 1e-2
-SHARE_BEFORE_PRUNING = 0.6  # of schuBERT's budget, for the BERT that it is cut from
+SHARE_BEFORE_PRUNING = 0.75  # of schuBERT's budget, for the BERT that it is cut from
 TUNING = ("--batch_size=32", "--optimizer.learning_rate=1e-3", "--log_every=1000")
 TUNING_BY_TASK = {
     "cola": ("--max_length=48", "--buckets=2", "--epochs=3", "--train_rows=3000"),
