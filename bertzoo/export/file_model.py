@@ -54,10 +54,10 @@ def is_pretraining(name: Path | str) -> bool:
 def open_model(
     path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
 ) -> LabelModel | QuestionModel | BlankFiller:
-    """Load a model that predicts, from an exported file, a fine-tuning run or a model directory.
+    """Load an exported file, a fine-tuning run or a model directory as a model that can predict.
 
-    seed: the seed of a fine-tuning run whose model is loaded; None loads the best.
-    batch_size: checked, but not used.
+    seed: the seed whose model to load from a fine-tuning run; None loads the best seed's.
+    batch_size: rows that the caller will predict at once, 1 or more; must be None for an exported file. Only checked.
     python: a Python that has executorch, for a .pte file.
 
     Raises UserError for a wrong argument, a missing file, or a model that has neither a masked-language-model head nor

@@ -26,7 +26,7 @@ class FileSettings:
     """Settings with which a file is written.
 
     lengths: row lengths in tokens, shortest first.
-    pooling: output of a model without a head, one of options.POOLINGS.
+    pooling: how to pool the output if the model has no head, one of options.POOLINGS.
     optimise: whether to rewrite the training graph into an equivalent, cheaper one; may be False only for LiteRT.
     calibration: texts on which int8-static measures the scales of activations.
     """

@@ -39,9 +39,9 @@ def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
 
 
 def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths at which to verify a file that accepts any length.
+    """Return the lengths at which to verify a file that accepts every length within `length_bounds`.
 
-    If none is requested, these are the shortest possible length, USUAL and the longest.
+    If none is requested, these are the shortest length, USUAL and the longest.
     """
     shortest, longest = length_bounds(pretrained)
     resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
@@ -56,14 +56,14 @@ def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[in
 def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
     """Return the lengths at which to verify a file.
 
-    The file accepts only one length if exactly one is requested, and any length otherwise.
+    The file accepts only one length if exactly one is requested, and otherwise every length within `length_bounds`.
     """
     resolve = resolve_lengths if len(set(lengths)) == 1 else variable_lengths
     return resolve(pretrained, lengths)
 
 
 def length_bounds(pretrained: Pretrained) -> tuple[int, int]:
-    """Return the shortest and longest row, in tokens, of a file that accepts any length."""
+    """Return the fewest and the most tokens in a row that a file of variable length accepts."""
     head = pretrained.head
     starts = head.beam if isinstance(head, JointSpanExtraction) else 0
     return min(max(SHORTEST, starts), pretrained.model.max_positions), pretrained.model.max_positions

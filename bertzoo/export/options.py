@@ -42,7 +42,7 @@ class ExportOptions:
 
     lengths: row lengths in tokens.
     precision: precision of the weights.
-    pooling: output of a model without a head, one of POOLINGS.
+    pooling: how to pool the output if the model has no head, one of POOLINGS.
     calibration: a file of texts on which int8-static measures the scales of activations.
     examples: number of the task's examples on which file and model are scored; 0 for all.
     no_optimize: write the training graph, without the rewrites that make it cheaper.

@@ -68,7 +68,7 @@ def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> 
 def teacher_logits(
     path: Location, recipe: Finetune, task: Task, examples: Sequence[Example], mesh: jax.sharding.Mesh, tell: Say
 ) -> tuple[np.ndarray, dict[str, str]]:
-    """Return the teacher's logits (N,C) on N examples, and the teacher's path and parameter hash for run.json.
+    """Return the teacher's logits (examples, labels), and the teacher's path and parameter hash for run.json.
 
     A regression's logits are rescaled to the `scale` of `recipe`, the student's config. The teacher uses its own
     tokenizer. Raises ConfigError if the teacher lacks a tokenizer or the task's labels.

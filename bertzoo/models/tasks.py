@@ -1,4 +1,4 @@
-"""Configs of output heads (`Head` is their union), and the models that they build from a backbone and a head."""
+"""Configs of output heads (`Head` is their union). `build` returns a module: the model's backbone with the head."""
 
 import functools
 from dataclasses import dataclass
@@ -81,7 +81,10 @@ class SpanFinder(Encoding):
 
 
 class JointSpanOutput(NamedTuple):
-    """Fields of Encoded and of JointSpans: start_logits (B,L), starts (B,K), end_logits (B,K,L), null_logits (B,)."""
+    """Fields of Encoded and of JointSpans, with K likely start positions.
+
+    Shapes: start_logits (B,L), starts (B,K), end_logits (B,K,L), null_logits (B,).
+    """
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]

@@ -132,7 +132,7 @@ def _parse_result(result: dict[str, Any]) -> CompiledStep:
 
 
 def needed_bytes(message: str) -> int | None:
-    """Return the bytes that a program needs, from the compiler's out-of-memory error, or None for any other error.
+    """Return the bytes that a program needs if `message` is the compiler's out-of-memory error, else None.
 
     The patterns match libtpu 0.0.42 and 0.0.51, with and without the table of the program's parts.
     """

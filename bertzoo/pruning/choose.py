@@ -70,8 +70,8 @@ def uniform(
     `target`.
 
     This is schuBERT's "BERT-all uniform". whole: sizes of the unpruned model, which the factor multiplies. (Repeated
-    rounding of the current sizes could keep a few heads forever.) Each group's size is rounded to the nearest integer,
-    at least 1, and never grows. Every group keeps its largest scores.
+    rounding of the current sizes could keep a few heads forever.) The size of each group of a dimension is rounded to
+    the nearest integer, at least 1, and never grows. Every group keeps its elements with the largest scores.
     """
     groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}
     now = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}  # group sizes
@@ -134,10 +134,10 @@ def removal_order(structure: Structure, scores: Mapping[str, np.ndarray], multip
 
 
 def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
-    """Return each Bundle of the `tied` dimensions, which lose equally many elements, in the order of cutting.
+    """Return the bundles of the `tied` dimensions in the order of cutting; empty if nothing can be cut.
 
-    A bundle takes the elements with the lowest scores from every group, so many that the sizes stay multiples of
-    `multiples[letter]`.
+    A bundle takes equally many elements from each group of each dimension, those with the lowest scores. After every
+    bundle, the dimensions' sizes are multiples of `multiples[letter]`, greater than 0.
     """
     dimension = tied[0]
     size, multiple = dimension.size // dimension.groups, multiples.get(dimension.letter, 1)

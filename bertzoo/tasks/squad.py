@@ -198,7 +198,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _from_rows(rows: Iterable[Any], origin: str) -> Iterator[Question]:
-    """Yield the questions in Hugging Face's or TFDS's rows, whose answers are two lists, of texts and of starts."""
+    """Yield the questions in Hugging Face's or TFDS's rows; a row has a list of answer texts and a list of starts."""
     for number, row in enumerate(rows):
         place = f"{origin} row {number}"
         answers = row.get("answers") if isinstance(row, dict) else None

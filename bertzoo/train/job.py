@@ -161,7 +161,7 @@ class Job:
         return restored, True
 
     def enter_stage(self, state: State, index: int) -> State:
-        """Return the state at the start of stage `index`: row 0, and the optimiser state that `Stage.carry` keeps."""
+        """Return `state` moved to the first row of stage `index`, with the optimiser state that `Stage.carry` keeps."""
         shardings = states.shardings_of(self.abstract(index))
         init = jax.jit(self.transformation(index).init, out_shardings=shardings.opt_state)
         opt_state = optim.carry(state.opt_state, init(state.params), self.stages[index].carry)

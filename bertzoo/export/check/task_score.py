@@ -88,7 +88,7 @@ class Labels:
         return len(self.examples), self.whole
 
     def predict(self, slots: Sequence[Slot], outputs: Outputs) -> Any:
-        """Return logits (N,C) in the order of the examples or, for tagging, each example's word tags.
+        """Return logits (examples, labels) in the order of the examples or, for tagging, each example's word tags.
 
         slots: which example each output belongs to.
         """

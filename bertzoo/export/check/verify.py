@@ -142,8 +142,8 @@ def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
 
     theirs: the file's outputs. ours: the model's. The head computes a row of end logits for each of the likeliest start
     positions, `starts`, which file and model may order differently. Only rows of common start positions stay, in the
-    model's order. Logits of excluded positions are set to 0. Outputs of other heads are returned unchanged. Raises
-    ExportFailed if file and model have no common start position.
+    model's order. `drop_excluded` replaces the logits of excluded positions. Outputs of other heads are returned
+    unchanged. Raises ExportFailed if file and model have no common start position.
     """
     if "starts" not in ours:
         return theirs, ours
@@ -164,11 +164,11 @@ def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
 
 
 def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both arrays with 0 at the answers that the model excludes.
+    """Return (actual, expected) with new values at the answers that the model excludes.
 
-    actual: the file's logits. expected: the model's logits. Their values at excluded answers, about -1,000, would hide
-    errors of other answers. Where only the model excludes an answer, the first result is 1,000, which counts as an
-    error.
+    actual: the file's logits. expected: the model's logits, about -1,000 at excluded answers. Values of this size would
+    hide errors at other answers, so `expected` becomes 0 there. `actual` becomes 0 if the file excludes the answer too,
+    and otherwise 1,000, which counts as an error.
     """
     from bertzoo.nn.heads import EXCLUDED
 

@@ -130,7 +130,12 @@ def spell_out(module: nn.Module, activation: Callable) -> None:
 
 
 class Phone(nn.Module):
-    """A model with its head. pooling: "mean" or "first", output of a model without a head. grouped: as in `lay_out`."""
+    """A PyTorch model for export; `run` maps inputs to the head's outputs or, without a head, to a pooled embedding.
+
+    model: `lay_out` replaces its layers in place.
+    pooling: how to pool without a head, "mean" or "first".
+    grouped: as in `lay_out`.
+    """
 
     def __init__(self, model: Any, pooling: str, grouped: str) -> None:
         super().__init__()

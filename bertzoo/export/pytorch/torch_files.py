@@ -23,8 +23,11 @@ Operators = dict[str, int]  # count of each operator, the most frequent first
 def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
     """Return the bytes of a .pt2 file, for torch.export.load, and the counts of its operators.
 
-    rows: example inputs by name. pooling: "mean" or "first", output of a model without a head. lengths: the only length
-    that the file accepts, or the shortest and the longest, in tokens. Raises ExportFailed if torch rejects the model.
+    rows: example inputs by name.
+    pooling: how to pool the output if the model has no head, "mean" or "first".
+    lengths: the only length that the file accepts, or the shortest and the longest, in tokens.
+
+    Raises ExportFailed if torch rejects the model.
     """
     import torch
 
@@ -37,7 +40,8 @@ def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequ
 def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes, Operators]:
     """Return the bytes of a .pt file, for torch.jit.load, and the counts of its operators.
 
-    The file is a frozen trace and accepts rows of any length. Arguments and errors are as in `torch_export`.
+    The file is a frozen trace, and accepts every length within `lengths.length_bounds`. Arguments and errors are as in
+    `torch_export`.
     """
     import torch
 

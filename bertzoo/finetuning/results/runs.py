@@ -30,16 +30,16 @@ _RESULTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A finished fine-tuning run. "Chosen" is the epoch of a seed whose model is saved.
+    """A finished fine-tuning run. It saved, for each seed, the model of one epoch: the chosen epoch.
 
     place: the directory that holds the run.
-    kind: the model's kind.
+    kind: the `kind` in the model's config, such as "bert".
     origin: the first model in the chain of fine-tunings that led to this run.
     seeds: all scores of the chosen epoch, for each seed.
     median: the median of every score over the seeds.
     chosen_scores: `score` of the chosen epoch, for each seed.
     epochs: number of the chosen epoch, for each seed.
-    collapsed: number of seeds that predict the same for every example.
+    collapsed: number of seeds whose saved model predicts the same for every example.
     """
 
     path: Path

@@ -38,7 +38,9 @@ def unmasked(batch: Mapping[str, np.ndarray]) -> list[UnpaddedRow]:
 def attentions(
     pretrained: Pretrained, rows: Sequence[UnpaddedRow], layers: Sequence[int]
 ) -> Iterator[list[np.ndarray]]:
-    """Yield each row's attention maps: one array (H,L,M) for each of `layers` (counted from 1), without dropout.
+    """Yield each row's attention maps, without dropout: one array (heads, queries, keys) for each of `layers`.
+
+    layers: numbers of layers, counted from 1.
 
     Memory holds the maps of one row at a time. Raises UserError if a layer does not exist or has no heads, or if the
     rows have more positions or token types than the model.
@@ -135,7 +137,7 @@ def match(divergence_GH: np.ndarray) -> Matching:
 
 
 def average(maps: Iterable[Sequence[np.ndarray]]) -> np.ndarray:
-    """Return the mean map (L,M) over all heads, layers and rows (ConvBERT, Fig. 2).
+    """Return the mean map (queries, keys) over all heads, layers and rows (ConvBERT, Fig. 2).
 
     A position is averaged over the rows that are long enough to have it. maps: for every row, the maps of its layers.
     """

@@ -23,7 +23,7 @@ SIDE, ALONE, TOKEN, LETTER, TITLE = 1.7, 4.5, 0.105, 0.053, 0.35
 
 
 class Panel(NamedTuple):
-    """An attention map (L,M) and its title; rows are queries, columns are keys."""
+    """An attention map (queries, keys) and its title."""
 
     title: str
     map: np.ndarray
