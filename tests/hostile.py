@@ -1,7 +1,7 @@
 """Hostile inputs: valid files and command lines with bytes, words and values of them changed.
 
-Any of them ends in a UserError or is accepted, within limits of memory and time. BERTZOO_FUZZ says how many are tried of
-each; `python -m benchmarks reliability.attack` tries them by the thousand.
+Any of them ends in a UserError or is accepted, within limits of memory and time. BERTZOO_FUZZ is the number of inputs
+of each class; `python -m benchmarks reliability.attack` tries thousands.
 """
 
 import contextlib
@@ -127,7 +127,7 @@ def fuzz(name: str, test: Callable[[list], object]) -> None:
             raise AssertionError(f"the process grew by {grown:,} bytes, not < {MEMORY:,}")
 
     many = settings(
-        max_examples=COUNT, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+        max_examples=COUNT, deadline=None, database=None, derandomize=True, suppress_health_check=[*HealthCheck]
     )
     usual = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (before + 4 * MEMORY if before else usual[0], usual[1]))

@@ -1,12 +1,15 @@
-"""Commands, and the readers of texts and tables, on damaged files and command lines; none may accept another content."""
+"""Commands, and the readers of texts and tables, on damaged files and command lines."""
 
+import argparse
 import gzip
+import importlib.util
 import itertools
 import lzma
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import planted
@@ -20,7 +23,7 @@ from in_jax import Export
 from tiers import quick
 
 from bertzoo.cli import main as cli
-from bertzoo.core.errors import UserError
+from bertzoo.core import config
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.sources import pieces
 from bertzoo.data.sources.text import Limits
@@ -28,6 +31,7 @@ from bertzoo.runs.report import page
 from bertzoo.tasks import readers, squad
 
 pytestmark = pytest.mark.slow
+LITERT = importlib.util.find_spec("litert_converter") is not None
 Check = Callable[[Path], object]
 
 
@@ -56,8 +60,8 @@ def place(finished_run: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPa
         assert cli.main(["convert", "model", "hub", "--to=huggingface"]) == 0
         assert cli.main(["finetune", "finetune", *planted.OPTIONS[:3], "--seeds=1", "--epochs=1", "--data_dir=.",
                          "--from=model", "--run_dir=tuned", "--max_length=24"]) == 0  # fmt: skip
-        export = Export(folder)
-        export.stand_in(patch)
+        if not LITERT:
+            Export(folder).stand_in(patch)
         assert cli.main(["convert", "tuned", "file.tflite", "--to=litert", "--lengths=16"]) == 0
         yield folder
 
@@ -80,7 +84,9 @@ def load_text(file: Path) -> None:
             assert "\0" not in document
 
 
-@pytest.mark.parametrize("name", quick(["text.txt", *(f"text.txt.{kind}" for kind in ("gz", "xz", "zst")), "text.jsonl"]))
+@pytest.mark.parametrize(
+    "name", quick(["text.txt", *(f"text.txt.{kind}" for kind in ("gz", "xz", "zst")), "text.jsonl"])
+)
 def test_texts(place: Path, name: str) -> None:
     attack(f"text ({name})", Path(name), lambda file: survive(lambda: load_text(file)))
 
@@ -98,7 +104,8 @@ def test_tables(place: Path, name: str) -> None:
 def test_questions(place: Path) -> None:
     def load(file: Path) -> None:
         for question in squad.read_questions(file):
-            assert all(question.context[start:].startswith(text) for text, start in zip(*question.texts, strict=False))
+            for answer in question.answers:
+                assert question.context[answer.start :].startswith(answer.text)
 
     attack("table (SQuAD)", Path("quiz/dev-v2.0.json"), lambda file: survive(lambda: load(file)))
 
@@ -134,6 +141,8 @@ def test_reports(place: Path, name: str) -> None:
     ],
 )
 def test_commands(place: Path, name: str, words: str) -> None:
+    if name.startswith("file") and words.startswith("phone") and not LITERT:
+        pytest.skip("the stand-in of LiteRT writes no signatures")
     new, numbers = place / "new", itertools.count()
 
     def run(file: Path) -> None:
@@ -143,7 +152,9 @@ def test_commands(place: Path, name: str, words: str) -> None:
     attack(f"{words.split()[0]} ({name})", Path(name), run)
 
 
-@pytest.mark.parametrize("name", ["10.sha256.json", "10/params/_METADATA", "10/params/ocdbt.process_0/d/*", "10/params/manifest.ocdbt"])
+@pytest.mark.parametrize(
+    "name", ["10.sha256.json", "10/params/_METADATA", "10/params/ocdbt.process_0/d/*", "10/params/manifest.ocdbt"]
+)
 def test_checkpoints_that_are_accepted_are_the_same(place: Path, name: str) -> None:
     assert cli.main(["convert", "run/checkpoints/10", "same", "--to=bertzoo"]) == 0
     expected = Path("same/parameters.safetensors").read_bytes()
@@ -159,7 +170,9 @@ def test_checkpoints_that_are_accepted_are_the_same(place: Path, name: str) -> N
         shutil.rmtree("same")
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "train.sentences.npy", "train-00000.array_record", "tokenizer/vocab.txt"])
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "train.sentences.npy", "train-00000.array_record", "tokenizer/vocab.txt"]
+)
 def test_corpora_that_are_accepted_are_the_same(place: Path, name: str) -> None:
     def tokens() -> bytes:
         corpus = Corpus.open(Path("corpus"))
@@ -187,26 +200,22 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_lines(place: Path, command: str) -> None:
-    """The words are parsed, and the config that they name is loaded; `config` and `results` also run."""
+def test_command_lines(place: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verb that would compute only loads the config that its words name."""
+    name = command.split()[0]
+    verb = importlib.import_module(f"bertzoo.cli.{name}")
+    if name not in ("config", "results"):
+        monkeypatch.setattr(verb, "main", lambda args, overrides: load_config(verb, args, overrides))
 
     def run(damage: list) -> None:
         words = damaged(command.encode(), damage).decode("utf-8", "surrogateescape").split(" ")
-        if words[0] in ("config", "results"):
+        if words[0] == name:
             survive_command(*words)
-        else:
-            try:
-                parse(words)
-            except UserError as error:  # the program prints it as one line
-                REFUSED.append(str(error))
 
-    fuzz(f"command line ({command.split()[0]})", run)
+    fuzz(f"command line ({name})", run)
 
 
-def parse(words: list[str]) -> None:
-    """Parse a command line as `bertzoo` does, and load its config."""
-    verb, args, overrides = cli.parse(words)
-    if args and hasattr(verb, "config") and isinstance(files := getattr(args, "files", None), list):
-        from bertzoo.core import config
-
+def load_config(verb: ModuleType, args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    if hasattr(verb, "config") and isinstance(files := getattr(args, "files", None), list):
         config.load(verb.config(), files, overrides)
+    return 0

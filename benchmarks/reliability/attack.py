@@ -1,179 +1,85 @@
-"""A run killed at random moments, and damaged files: the figures of docs/reliability.md.
+"""Kills at system calls, hostile inputs, and faults in a run of two processes: the figures of docs/reliability.md.
 
-    python -m benchmarks reliability.kills
+    python -m benchmarks reliability.attack
+    python -m benchmarks reliability.attack --kills=10 --inputs=500
 
-The demo runs once undisturbed, and once with SIGKILL to all its processes at 20 moments, after none to three more of
-its checkpoints, every other one while another is being written; the same command resumes it each time. Both must end
-with the same parameters and the same held-out losses, bit for bit. Then tests/test_fuzz.py gives each reader 10,000
-damaged files. Runs are kept under --runs. Fails if the ends differ, a process ends by itself too early, or a reader
-fails. Needs the extra test.
+Each verb that writes is killed before a random system call that changes a file, and repeated; then it must have the
+files of an undisturbed command, bit for bit apart from times. Damaged files and command lines must be accepted or end
+in one line of error. A run of two processes with a killed, stopped or slowed one must end with the same parameters.
+Fails if anything is lost or wrong in silence, a process or a temporary file is left, or a traceback appears. --runs
+records the kills, so that the same command goes on where it stopped. Linux with a C compiler; needs the extra test.
 """
 
 import json
-import os
 import random
-import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from benchmarks.lib import results
-from bertzoo.runs import any_model, provenance
-
-ROOT = Path(__file__).parents[2]
-OPTIONS = ["--run.save_every=20", "--run.evaluate_every=100"]  # so that a save is never far
-MORE = 3  # checkpoints at most from one kill to the next
-WAIT, WAIT_SAVING = (0.0, 10.0), (0.0, 0.1)  # seconds to the kill, after a checkpoint or the first file of another
-POLL = 0.005  # seconds
-FUZZED = re.compile(r"fuzzed (.*?): (\d+) files, (\d+) refused, (\d+) MB$", re.MULTILINE)
+from benchmarks.lib import program, results
+from benchmarks.reliability import inputs, kills, members
 
 
-class Kill(NamedTuple):
-    """seconds: since the start; step: of the newest checkpoint then; saving: whether one was being written."""
-
-    seconds: float
-    step: int
-    saving: bool
+def folder_of(command: str) -> str:
+    """The name of a command's folder."""
+    return "".join(filter(str.isalnum, command))
 
 
-def complete(run: Path) -> set[str]:
-    """The steps of a run's complete checkpoints."""
-    names = {path.name for path in (run / "checkpoints").glob("*")}
-    return {name for name in names if name.isdecimal() and f"{name}.sha256.json" in names}
+def recorded_kills(
+    runs: Path, count: int, seed: int, source: Path, shim: Path, commands: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """Kill the commands in turns, `count` times in all; kills without a fault that an earlier call recorded count."""
+    ledger = runs / "kills.jsonl"
+    past = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
+    finished = {(kill["command"], kill["draw"]): kill for kill in past if not kill["faults"]}
+    for position, (name, command) in enumerate(commands.items()):
+        numbers = range(position, count, len(commands))
+        draws = {f"{seed}-{index}": random.Random(f"{seed}-{name}-{index}") for index in numbers}
+        missing = [draw for draw in draws if (name, draw) not in finished]
+        folder = runs / folder_of(name)
+        attack = kills.attack_command(name, command, source, folder, shim, (draws[draw] for draw in missing))
+        for draw, kill in zip(missing, attack, strict=True):
+            record = {**kill._asdict(), "draw": draw, "commit": results.commit()}
+            finished[name, draw] = record
+            with ledger.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            print(f"{name}: killed before {kill.call}; {'; '.join(kill.faults) or 'ended as undisturbed'}", flush=True)
+    return [kill for kill in finished.values() if kill["command"] in commands and kill["draw"].startswith(f"{seed}-")]
 
 
-class SaveWatch:
-    """Tells whether a process is writing a checkpoint; what an earlier process left unfinished does not count."""
-
-    def __init__(self, run: Path) -> None:
-        self.run = run
-        self.left = self._unfinished()
-
-    def _unfinished(self) -> set[str]:
-        names, whole = {path.name for path in (self.run / "checkpoints").glob("*")}, complete(self.run)
-        return {name for name in names if name not in whole and not name.endswith(".sha256.json")}
-
-    def saving(self) -> bool:
-        """Whether a checkpoint is unfinished; a name that was left over counts again once it has been removed."""
-        unfinished = self._unfinished()
-        self.left &= unfinished
-        return bool(unfinished - self.left)
-
-
-def start(run: Path, config: str) -> subprocess.Popen:
-    """Start or resume the run."""
-    command = [sys.executable, "-m", "bertzoo", "pretrain", config, *OPTIONS, f"--run_dir={run}"]
-    with (run.parent / f"{run.name}.log").open("a") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-
-
-def kill_once(run: Path, begin: Callable[[], subprocess.Popen], draw: random.Random, saving: bool) -> Kill | None:
-    """Kill after some more checkpoints, at a random moment or during the next save; None if the run ended before."""
-    watch, before, more = SaveWatch(run), complete(run), draw.randint(0, MORE)
-    started, process = time.monotonic(), begin()
-    while process.poll() is None and len(complete(run) - before) < more:
-        watch.saving()  # notices when a leftover is removed
-        time.sleep(POLL)
-    while process.poll() is None and not watch.saving() and saving:
-        time.sleep(POLL)
-    until = time.monotonic() + draw.uniform(*(WAIT_SAVING if saving else WAIT))
-    while time.monotonic() < until:
-        watch.saving()
-        time.sleep(POLL)
-    if process.poll() is not None:
-        return None
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return Kill(time.monotonic() - started, max(map(int, complete(run)), default=0), watch.saving())
-
-
-def run_killed(run: Path, config: str, times: int, seed: int) -> list[Kill]:
-    """Run to the end with so many kills; the kills of an earlier call are read."""
-    file, draw = run.with_suffix(".kills.json"), random.Random(seed)
-    settings = {"config": config, "options": OPTIONS, "times": times, "seed": seed}
-    if file.exists():
-        record = json.loads(file.read_text())
-        if record["settings"] != settings:
-            sys.exit(f"{run} was killed under {record['settings']}, not {settings}: give another --runs")
-        return [Kill(*kill) for kill in record["kills"]]
-    kills: list[Kill] = []
-    for index in range(times):
-        kill = kill_once(run, lambda: start(run, config), draw, saving=index % 2 == 1)
-        if kill is None:
-            sys.exit(f"{run} ended by itself after {len(kills)} kills: see {run}.log")
-        kills.append(kill)
-        print(f"kill {index + 1} of {times}: {kill}", flush=True)
-    if start(run, config).wait():
-        sys.exit(f"{run} does not end: see {run}.log")
-    file.write_text(json.dumps({"settings": settings, "kills": kills}))
-    return kills
-
-
-def outcome(run: Path) -> tuple[dict[str, np.ndarray], set[tuple[Any, ...]]]:
-    """A run's parameters and its lines of held-out losses; equal lines of a repeated step count once."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    heldout = [line for line in lines if line.get("split") == "heldout"]
-    shown = [[key for key in sorted(line) if key.endswith(("stage", "step", "loss", "accuracy"))] for line in heldout]
-    losses = {tuple((key, line[key]) for key in keys) for line, keys in zip(heldout, shown, strict=True)}
-    return dict(any_model.read_model(run).params), losses
-
-
-def differences(whole: Path, killed: Path) -> list[str]:
-    """Names of parameters that differ in a bit, and "held-out losses" if they differ."""
-    (params, losses), (others, other_losses) = outcome(whole), outcome(killed)
-    names = [name for name in params.keys() | others.keys() if not _same(params.get(name), others.get(name))]
-    return names + (["held-out losses"] if losses != other_losses or not losses else [])
-
-
-def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    return one is not None and other is not None and one.dtype == other.dtype and one.tobytes() == other.tobytes()
-
-
-def fuzz(count: int) -> list[dict[str, Any]]:
-    """By reader the damaged files, those that it rejected, and the MB that its process grew by."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-m", "slow", "-rP", "tests/test_fuzz.py"]
-    environment = os.environ | {"BERTZOO_FUZZ": str(count)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} fails:\n{done.stdout[-4000:]}")
-    return [
-        {
-            "reader": name,
-            "damaged files": int(files),
-            "rejected": int(rejected),
-            "MB that the process grew by": int(grown),
-        }
-        for name, files, rejected, grown in FUZZED.findall(done.stdout)
-    ]
-
-
-def kill_rows(kills: Sequence[Kill]) -> list[dict[str, Any]]:
-    """The table of the kills."""
-    headings = ("seconds after the start", "step of the newest complete checkpoint", "during a save")
-    moments = [(round(kill.seconds, 1), kill.step, kill.saving) for kill in kills]
-    return [{"kill": index + 1, **dict(zip(headings, row, strict=True))} for index, row in enumerate(moments)]
+def kill_rows(taken: Sequence[Mapping[str, Any]], runs: Path) -> list[dict[str, Any]]:
+    """A row for each command: its calls, its kills, and what was wrong after them."""
+    rows = []
+    for name in dict.fromkeys(kill["command"] for kill in taken):
+        mine = [kill for kill in taken if kill["command"] == name]
+        faults = [fault for kill in mine for fault in kill["faults"]]
+        whole = json.loads((runs / folder_of(name) / "whole.json").read_text())
+        row = {"command": name, "calls that change files": whole["calls"], "kills": len(mine)}
+        row["of them during a write"] = sum(kill["call"].startswith(("write", "pwrite")) for kill in mine)
+        rows.append({**row, "faults": len(faults), "met": not faults, "details": faults})
+    return rows
 
 
 def main() -> None:
-    """Run what has not been run, compare, and write the result."""
+    """Attack what has not been attacked, and write the result; exits with 1 if there is a fault."""
     parser = results.parser("reliability", __doc__)
     parser.add_argument("--runs", type=Path, default=Path("runs/reliability"), help="where the runs are kept")
-    parser.add_argument("--config", default="demo")
-    results.add_numbers(parser, kills=20, seed=0, files=10_000)
+    results.add_numbers(parser, kills=100, inputs=5000, seed=0)
     args = parser.parse_args()
-    args.runs.mkdir(parents=True, exist_ok=True)
-    whole, killed = args.runs / "whole", args.runs / "killed"
-    if start(whole, args.config).wait():  # returns at once if it has ended
-        sys.exit(f"{whole} does not end: see {whole}.log")
-    kills = run_killed(killed, args.config, args.kills, args.seed)
-    if different := differences(whole, killed):
-        sys.exit(f"{killed} and {whole} differ in {', '.join(different[:5])}")
-    commits = ", ".join(sorted({results.revision(provenance.read_run_json(run, run.name)) for run in (whole, killed)}))
-    tables = {"kills": kill_rows(kills), "readers": fuzz(args.files)}
+    runs = args.runs.resolve()
+    runs.mkdir(parents=True, exist_ok=True)
+    shim, source = kills.compile_shim(runs), runs / "inputs"
+    if not source.exists():
+        program.in_new_process(kills.build_inputs, str(source), **kills.ENVIRONMENT)
+    commands = {name: [*kills.PACKAGE, *words] for name, words in kills.COMMANDS.items()}
+    if find_spec("litert_converter") is None:
+        del commands["convert (LiteRT)"]
+    taken = recorded_kills(runs, args.kills, args.seed, source, shim, commands)
+    tables = {"kills": kill_rows(taken, runs), "members": list(members.attack_members(source, runs, shim))}
+    tables["inputs"] = inputs.attack_inputs(args.inputs, runs / "inputs.xml")
+    for rows in tables.values():
+        for row in rows:
+            print("".join(f"{row}\n" for row in row.pop("details")), end="")
+    commits = ", ".join(sorted({kill["commit"] for kill in taken} | {results.commit()}))
     results.write(args.out, [f"commit {commits}"], tables)

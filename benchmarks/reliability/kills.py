@@ -4,13 +4,13 @@
 process that makes call N; N is drawn from a seed. The repeated command must end with the files of an undisturbed one.
 """
 
+import ctypes
 import hashlib
 import json
 import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -20,12 +20,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 600  # seconds that a command may take
 GRACE = 20  # seconds in which every process must end once its command has ended
 PACKAGE = [sys.executable, "-m", "bertzoo"]
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+ENVIRONMENT = {
+    **{"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"},
+    **{"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"},
+}
 STAGES = ["--transfer.steps=2", "--distillation.0.steps=2", "--run.save_every=1"]
 TUNED = ["--seeds=2", "--epochs=1", "--batch_size=16", "--max_length=24", "--log_every=5"]
 LABELS = ["--data_dir=.", "--own.train=train.csv", "--own.dev=dev.csv"]
@@ -128,40 +132,47 @@ def build_inputs(folder: str) -> None:
     Path("pipeline.toml").write_text(PIPELINE)
 
 
-def run(command: Sequence[str], place: Path, shim: Path, at: int = 0) -> Ending:
-    """Run a command in the folder `place` to its end; at: the call before which its process is killed, 0 for none."""
+def run(
+    command: Sequence[str], place: Path, shim: Path, at: int = 0, disturb: Callable[[Path], None] | None = None
+) -> Ending:
+    """Run a command in the folder `place` to its end.
+
+    at: the call before which its process is killed, 0 for none. disturb: called with `place` once the command runs.
+    """
     count, log = place.with_name("count"), place.with_name(f"log-{at}")
     count.write_bytes(bytes(512))
     variables = {"LD_PRELOAD": shim, "KILL_COUNT": count, "KILL_DIR": f"{place}/", "KILL_AT": at}
+    variables |= {"XDG_CACHE_HOME": place / "cache", "JAX_COMPILATION_CACHE_DIR": shim.parent / "xla"}
     environment = os.environ | ENVIRONMENT | {name: str(value) for name, value in variables.items()}
-    environment |= {"XDG_CACHE_HOME": str(place / "cache"), "JAX_COMPILATION_CACHE_DIR": str(shim.parent / "xla")}
-    environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: a process whose parent has ended becomes a child of this
+    others = descendants()
     with log.open("wb") as output:
         options: dict[str, Any] = {"cwd": place, "env": environment, "stdout": output, "stderr": output}
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
-    try:
-        code = process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        code = None
-    end = time.monotonic() + (GRACE if code is not None else 0)
-    while (left := processes_of(count)) and time.monotonic() < end:
+    end, late = time.monotonic() + PATIENCE, False
+    if disturb:
+        disturb(place)
+    while process.poll() is None and not late:
+        late = time.monotonic() > end
+        time.sleep(0.05)
+    end = time.monotonic() + (0 if late else GRACE)
+    while (left := descendants() - others) and time.monotonic() < end:
         time.sleep(0.1)
-    for pid in left:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    code = process.wait() if code is None else code
+    for one in left:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
     calls, call = int.from_bytes(count.read_bytes()[:8], "little"), count.read_bytes()[8:].split(b"\0")[0].decode()
-    return Ending(code, calls, call.replace(f"{place}/", ""), len(left), log.read_text(errors="replace"))
+    return Ending(process.wait(), calls, call.replace(f"{place}/", ""), len(left), log.read_text(errors="replace"))
 
 
-def processes_of(count: Path) -> list[int]:
-    """The processes, other than zombies, that have this file as KILL_COUNT."""
-    mark, pids = f"KILL_COUNT={count}".encode(), []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                pids.append(int(folder.name))
-    return pids
+def descendants() -> set[psutil.Process]:
+    """The processes that this one started, and theirs, that have not ended."""
+    alive = set()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                alive.add(process)
+    return alive
 
 
 def contents(place: Path) -> dict[str, str]:
@@ -183,8 +194,9 @@ def _arrays(checkpoint: Path) -> bytes:
     import jax
     import numpy as np
     import orbax.checkpoint as ocp
+    from etils import epath
 
-    folders = sorted(file.parent for file in checkpoint.glob("*/_METADATA"))
+    folders = sorted(epath.Path(file.parent) for file in checkpoint.glob("*/_METADATA"))
     with warnings.catch_warnings(action="ignore"):  # on restoring without a sharding
         trees = [ocp.PyTreeCheckpointHandler().restore(folder) for folder in folders]
     leaves = jax.tree_util.tree_leaves_with_path(trees)
