@@ -102,12 +102,7 @@ def test_tables(place: Path, name: str) -> None:
 
 
 def test_questions(place: Path) -> None:
-    def load(file: Path) -> None:
-        for question in squad.read_questions(file):
-            for answer in question.answers:
-                assert question.context[answer.start :].startswith(answer.text)
-
-    attack("table (SQuAD)", Path("quiz/dev-v2.0.json"), lambda file: survive(lambda: load(file)))
+    attack("table (SQuAD)", Path("quiz/dev-v2.0.json"), lambda file: survive(lambda: squad.read_questions(file)))
 
 
 @pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "config.toml"])

@@ -12,7 +12,8 @@ records the kills, so that the same command goes on where it stopped. Linux with
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,22 @@ def kill_rows(taken: Sequence[Mapping[str, Any]], runs: Path) -> list[dict[str, 
     return rows
 
 
+def recorded(file: Path, settings: Mapping[str, Any], attack: Callable[[], list[dict[str, Any]]]) -> dict[str, Any]:
+    """The rows of an attack and the commit that it attacked, from `file` if it has them without a fault."""
+    if file.exists():
+        record = json.loads(file.read_text())
+        if record["settings"] == settings and all(row["met"] for row in record["rows"]):
+            return record
+    record = {"settings": settings, "commit": results.commit(), "rows": attack()}
+    file.write_text(json.dumps(record))
+    return record
+
+
 def main() -> None:
     """Attack what has not been attacked, and write the result; exits with 1 if there is a fault."""
     parser = results.parser("reliability", __doc__)
     parser.add_argument("--runs", type=Path, default=Path("runs/reliability"), help="where the runs are kept")
+    parser.add_argument("--only", choices=("kills", "members", "inputs"), help="run and record one part (default: all)")
     results.add_numbers(parser, kills=100, inputs=5000, seed=0)
     args = parser.parse_args()
     runs = args.runs.resolve()
@@ -75,11 +88,23 @@ def main() -> None:
     commands = {name: [*kills.PACKAGE, *words] for name, words in kills.COMMANDS.items()}
     if find_spec("litert_converter") is None:
         del commands["convert (LiteRT)"]
-    taken = recorded_kills(runs, args.kills, args.seed, source, shim, commands)
-    tables = {"kills": kill_rows(taken, runs), "members": list(members.attack_members(source, runs, shim))}
-    tables["inputs"] = inputs.attack_inputs(args.inputs, runs / "inputs.xml")
+    tables, commits = {}, {results.commit()}
+    if args.only in (None, "kills"):
+        taken = recorded_kills(runs, args.kills, args.seed, source, shim, commands)
+        tables["kills"] = kill_rows(taken, runs)
+        commits |= {kill["commit"] for kill in taken}
+    others = {
+        "members": ({}, lambda: list(members.attack_members(source, runs / "members", shim))),
+        "inputs": ({"inputs": args.inputs}, lambda: inputs.attack_inputs(args.inputs, runs / "inputs.xml")),
+    }
+    for name, (settings, part) in others.items():
+        if args.only in (None, name):
+            record = recorded(runs / f"{name}.json", settings, part)
+            tables[name] = record["rows"]
+            commits.add(record["commit"])
     for rows in tables.values():
         for row in rows:
-            print("".join(f"{row}\n" for row in row.pop("details")), end="")
-    commits = ", ".join(sorted({kill["commit"] for kill in taken} | {results.commit()}))
-    results.write(args.out, [f"commit {commits}"], tables)
+            print("".join(f"{fault}\n" for fault in row.pop("details")), end="")
+    if args.only:
+        sys.exit(any(not row["met"] for rows in tables.values() for row in rows))
+    results.write(args.out, [f"commit {', '.join(sorted(commits))}"], tables)
