@@ -30,23 +30,23 @@ def folder_of(command: str) -> str:
 def recorded_kills(
     runs: Path, count: int, seed: int, source: Path, shim: Path, commands: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """Kill the commands in turns, `count` times in all; kills without a fault that an earlier call recorded count."""
+    """Kill the commands `count` times in all, as often each; kills that an earlier call recorded without a fault count."""
     ledger = runs / "kills.jsonl"
     past = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
     finished = {(kill["command"], kill["draw"]): kill for kill in past if not kill["faults"]}
+    taken = []
     for position, (name, command) in enumerate(commands.items()):
-        numbers = range(position, count, len(commands))
-        draws = {f"{seed}-{index}": random.Random(f"{seed}-{name}-{index}") for index in numbers}
+        draws = [f"{seed}-{index}" for index in range(position, count, len(commands))]
+        taken += [finished[name, draw] for draw in draws if (name, draw) in finished]
         missing = [draw for draw in draws if (name, draw) not in finished]
-        folder = runs / folder_of(name)
-        attack = kills.attack_command(name, command, source, folder, shim, (draws[draw] for draw in missing))
+        drawn = (random.Random(f"{name} {draw}") for draw in missing)
+        attack = kills.attack_command(name, command, source, runs / folder_of(name), shim, drawn)
         for draw, kill in zip(missing, attack, strict=True):
-            record = {**kill._asdict(), "draw": draw, "commit": results.commit()}
-            finished[name, draw] = record
+            taken.append({**kill._asdict(), "draw": draw, "commit": results.commit()})
             with ledger.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(json.dumps(taken[-1]) + "\n")
             print(f"{name}: killed before {kill.call}; {'; '.join(kill.faults) or 'ended as undisturbed'}", flush=True)
-    return [kill for kill in finished.values() if kill["command"] in commands and kill["draw"].startswith(f"{seed}-")]
+    return taken
 
 
 def kill_rows(taken: Sequence[Mapping[str, Any]], runs: Path) -> list[dict[str, Any]]:
