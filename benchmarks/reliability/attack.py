@@ -30,16 +30,16 @@ def folder_of(command: str) -> str:
 def recorded_kills(
     runs: Path, count: int, seed: int, source: Path, shim: Path, commands: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """Kill the commands `count` times in all, as often each; kills that an earlier call recorded without a fault count."""
+    """Kill the commands in turns, `count` times in all; what an earlier call recorded without a fault is not repeated."""
     ledger = runs / "kills.jsonl"
     past = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
     finished = {(kill["command"], kill["draw"]): kill for kill in past if not kill["faults"]}
     taken = []
     for position, (name, command) in enumerate(commands.items()):
-        draws = [f"{seed}-{index}" for index in range(position, count, len(commands))]
+        draws = {f"{seed}-{index}": f"{seed}-{name}-{index}" for index in range(position, count, len(commands))}
         taken += [finished[name, draw] for draw in draws if (name, draw) in finished]
         missing = [draw for draw in draws if (name, draw) not in finished]
-        drawn = (random.Random(f"{name} {draw}") for draw in missing)
+        drawn = (random.Random(draws[draw]) for draw in missing)
         attack = kills.attack_command(name, command, source, runs / folder_of(name), shim, drawn)
         for draw, kill in zip(missing, attack, strict=True):
             taken.append({**kill._asdict(), "draw": draw, "commit": results.commit()})
