@@ -30,7 +30,7 @@ def folder_of(command: str) -> str:
 def recorded_kills(
     runs: Path, count: int, seed: int, source: Path, shim: Path, commands: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """Kill the commands in turns, `count` times in all; what an earlier call recorded without a fault is not repeated."""
+    """Kill the commands in turns, `count` times in all; those that an earlier call recorded without a fault count."""
     ledger = runs / "kills.jsonl"
     past = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
     finished = {(kill["command"], kill["draw"]): kill for kill in past if not kill["faults"]}

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -196,9 +195,10 @@ def _arrays(checkpoint: Path) -> bytes:
     import orbax.checkpoint as ocp
     from etils import epath
 
-    folders = sorted(epath.Path(file.parent) for file in checkpoint.glob("*/_METADATA"))
-    with warnings.catch_warnings(action="ignore"):  # on restoring without a sharding
-        trees = [ocp.PyTreeCheckpointHandler().restore(folder) for folder in folders]
+    handler, trees = ocp.PyTreeCheckpointHandler(), []
+    for folder in sorted(epath.Path(file.parent) for file in checkpoint.glob("*/_METADATA")):
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), handler.metadata(folder).tree)
+        trees.append(handler.restore(folder, args=ocp.args.PyTreeRestore(restore_args=as_numpy)))
     leaves = jax.tree_util.tree_leaves_with_path(trees)
     return repr([(jax.tree_util.keystr(path), np.asarray(leaf).tobytes()) for path, leaf in leaves]).encode()
 

@@ -15,7 +15,7 @@ import psutil
 from benchmarks.reliability import kills
 
 STEP = 12  # after which a member fails; a checkpoint every 6 steps
-OPTIONS = ["--stages.1.steps=40", "--run.save_every=6", "--workers=1", "--distributed.heartbeat_timeout=30"]
+OPTIONS = ["--stages.1.steps=24", "--run.save_every=6", "--workers=1", "--distributed.heartbeat_timeout=30"]
 LAUNCHER = ["--devices-per-process=1", "2", "tiny.toml", "--run_dir=out", *OPTIONS]
 SLOW = (0.4, 0.1)  # seconds that the slowed member stands still and runs, in turns
 Fault = Callable[[psutil.Process], None]
