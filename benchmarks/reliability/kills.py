@@ -142,6 +142,7 @@ def run(
     count.write_bytes(bytes(512))
     variables = {"LD_PRELOAD": shim, "KILL_COUNT": count, "KILL_DIR": f"{place}/", "KILL_AT": at}
     variables |= {"XDG_CACHE_HOME": place / "cache", "JAX_COMPILATION_CACHE_DIR": shim.parent / "xla"}
+    variables |= {"MPLCONFIGDIR": shim.parent / "matplotlib"}  # its list of fonts differs from run to run
     environment = os.environ | ENVIRONMENT | {name: str(value) for name, value in variables.items()}
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: a process whose parent has ended becomes a child of this
     others = descendants()
