@@ -1,179 +1,257 @@
-"""A run killed at random moments, and damaged files: the figures of docs/reliability.md.
+"""Commands killed before a system call that changes a file, and repeated: the first part of `attack`.
 
-    python -m benchmarks reliability.kills
-
-The demo runs once undisturbed, and once with SIGKILL to all its processes at 20 moments, after none to three more of
-its checkpoints, every other one while another is being written; the same command resumes it each time. Both must end
-with the same parameters and the same held-out losses, bit for bit. Then tests/test_fuzz.py gives each reader 10,000
-damaged files. Runs are kept under --runs. Fails if the ends differ, a process ends by itself too early, or a reader
-fails. Needs the extra test.
+`kill_at.c`, preloaded into all processes of a command, counts these calls below the command's folder and kills the
+process that makes call N; N is drawn from a seed. The repeated command must end with the files of an undisturbed one.
 """
 
+import ctypes
+import hashlib
 import json
 import os
 import random
 import re
-import signal
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from benchmarks.lib import results
-from bertzoo.runs import any_model, provenance
+import psutil
 
 ROOT = Path(__file__).parents[2]
-OPTIONS = ["--run.save_every=20", "--run.evaluate_every=100"]  # so that a save is never far
-MORE = 3  # checkpoints at most from one kill to the next
-WAIT, WAIT_SAVING = (0.0, 10.0), (0.0, 0.1)  # seconds to the kill, after a checkpoint or the first file of another
-POLL = 0.005  # seconds
-FUZZED = re.compile(r"fuzzed (.*?): (\d+) files, (\d+) refused, (\d+) MB$", re.MULTILINE)
+PATIENCE = 600  # seconds that a command may take
+GRACE = 20  # seconds in which every process must end once its command has ended
+PACKAGE = [sys.executable, "-m", "bertzoo"]
+ENVIRONMENT = {
+    **{"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"},
+    **{"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"},
+}
+STAGES = ["--transfer.steps=2", "--distillation.0.steps=2", "--run.save_every=1"]
+TUNED = ["--seeds=2", "--epochs=1", "--batch_size=16", "--max_length=24", "--log_every=5"]
+LABELS = ["--data_dir=.", "--own.train=train.csv", "--own.dev=dev.csv"]
+# A command for each verb that writes; it writes below its working directory, a copy of the inputs.
+COMMANDS = {
+    "tokenize": ["tokenize", "text.txt", "out", "--config=tiny.toml", "--workers=2"],
+    "pretrain": ["pretrain", "tiny.toml", "--run_dir=out", "--workers=1"],
+    "transfer": ["transfer", "student.toml", "--teacher=teacher", "--run_dir=out", *STAGES],
+    "prune": ["prune", "prune.toml", "--from=unpruned", "--run_dir=out"],
+    "finetune": ["finetune", "finetune", "--task=own", *LABELS, "--from=model", "--run_dir=out", *TUNED],
+    "sweep": ["sweep", "sweep.toml", *LABELS, "--from=model", "--run_dir=out", *TUNED, "--seeds=1"],
+    "pipeline": ["pipeline", "pipeline.toml", "--inputs.text=text.txt", "--run_dir=out"],
+    "convert (Hugging Face)": ["convert", "unpruned", "out", "--to=huggingface", "--head=masked"],
+    "convert (LiteRT)": ["convert", "unpruned", "out.tflite", "--to=litert", "--lengths=16"],
+    "report": ["report", "unpruned"],
+}
+SWEEP = '[sweep]\nbase = "finetune"\ntasks = ["own"]\n[grid]\noptimizer.learning_rate = [1e-3, 1e-2]\n'
+PIPELINE = """
+[inputs]
+text = ""
+[stages.corpus]
+verb = "tokenize"
+source = "{text}"
+config = "tiny.toml"
+[stages.teacher]
+verb = "pretrain"
+config = "tiny.toml"
+options.data.source = "{corpus}"
+[stages.file]
+verb = "convert"
+from = "teacher"
+options = { to = "bertzoo" }
+"""
+# Keys and files that no two runs share: times, and what depends on them.
+TIMES = re.compile(r"seconds|per_second|memory|elapsed|time|git|^finished$|^hashes$")
+OTHERS = re.compile(r"(^|/)(\.lock|run-id|pipeline\.md|tensorboard/.*|logs/.*|[^/]*\.log|\d+\.sha256\.json)$")
+LEFT = re.compile(r"(^|/)\.bertzoo\.|\.tmp$|\.tmp-|orbax-checkpoint-tmp|\.unfinished$")
+TRACES = ("Traceback (most recent", "a bug in bertzoo")
 
 
 class Kill(NamedTuple):
-    """seconds: since the start; step: of the newest checkpoint then; saving: whether one was being written."""
+    """A kill of a command. number: of the call before which it came; call: that call and its path, below the working
+    directory; faults: what was wrong in the end.
+    """
 
-    seconds: float
-    step: int
-    saving: bool
-
-
-def complete(run: Path) -> set[str]:
-    """The steps of a run's complete checkpoints."""
-    names = {path.name for path in (run / "checkpoints").glob("*")}
-    return {name for name in names if name.isdecimal() and f"{name}.sha256.json" in names}
+    command: str
+    number: int
+    call: str
+    faults: list[str]
 
 
-class SaveWatch:
-    """Tells whether a process is writing a checkpoint; what an earlier process left unfinished does not count."""
+class Ending(NamedTuple):
+    """How a command ended. calls: those counted; call: the one before which a process was killed, or ""; left: its
+    processes that had not ended in GRACE seconds; log: its output.
+    """
 
-    def __init__(self, run: Path) -> None:
-        self.run = run
-        self.left = self._unfinished()
+    code: int
+    calls: int
+    call: str
+    left: int
+    log: str
 
-    def _unfinished(self) -> set[str]:
-        names, whole = {path.name for path in (self.run / "checkpoints").glob("*")}, complete(self.run)
-        return {name for name in names if name not in whole and not name.endswith(".sha256.json")}
-
-    def saving(self) -> bool:
-        """Whether a checkpoint is unfinished; a name that was left over counts again once it has been removed."""
-        unfinished = self._unfinished()
-        self.left &= unfinished
-        return bool(unfinished - self.left)
-
-
-def start(run: Path, config: str) -> subprocess.Popen:
-    """Start or resume the run."""
-    command = [sys.executable, "-m", "bertzoo", "pretrain", config, *OPTIONS, f"--run_dir={run}"]
-    with (run.parent / f"{run.name}.log").open("a") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    def faults(self, code: int | None) -> Iterator[str]:
+        """What is wrong, if the exit code is to be `code`."""
+        if self.left:
+            yield f"{self.left} processes left"
+        if any(trace in self.log for trace in TRACES):
+            yield f"traceback: {self.log.strip()[-1500:]}"
+        if code is not None and self.code != code:
+            yield f"exit code {self.code}: {self.log.strip()[-500:]}"
 
 
-def kill_once(run: Path, begin: Callable[[], subprocess.Popen], draw: random.Random, saving: bool) -> Kill | None:
-    """Kill after some more checkpoints, at a random moment or during the next save; None if the run ended before."""
-    watch, before, more = SaveWatch(run), complete(run), draw.randint(0, MORE)
-    started, process = time.monotonic(), begin()
-    while process.poll() is None and len(complete(run) - before) < more:
-        watch.saving()  # notices when a leftover is removed
-        time.sleep(POLL)
-    while process.poll() is None and not watch.saving() and saving:
-        time.sleep(POLL)
-    until = time.monotonic() + draw.uniform(*(WAIT_SAVING if saving else WAIT))
-    while time.monotonic() < until:
-        watch.saving()
-        time.sleep(POLL)
-    if process.poll() is not None:
-        return None
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return Kill(time.monotonic() - started, max(map(int, complete(run)), default=0), watch.saving())
+def compile_shim(folder: Path) -> Path:
+    """Compile kill_at.c with the system's C compiler."""
+    shim, source = folder / "kill_at.so", Path(__file__).with_name("kill_at.c")
+    if not (compiler := shutil.which("cc") or shutil.which("gcc")):
+        sys.exit("kill_at.c needs a C compiler: install gcc")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(shim), str(source), "-ldl"], check=True)
+    return shim
 
 
-def run_killed(run: Path, config: str, times: int, seed: int) -> list[Kill]:
-    """Run to the end with so many kills; the kills of an earlier call are read."""
-    file, draw = run.with_suffix(".kills.json"), random.Random(seed)
-    settings = {"config": config, "options": OPTIONS, "times": times, "seed": seed}
-    if file.exists():
-        record = json.loads(file.read_text())
-        if record["settings"] != settings:
-            sys.exit(f"{run} was killed under {record['settings']}, not {settings}: give another --runs")
-        return [Kill(*kill) for kill in record["kills"]]
-    kills: list[Kill] = []
-    for index in range(times):
-        kill = kill_once(run, lambda: start(run, config), draw, saving=index % 2 == 1)
-        if kill is None:
-            sys.exit(f"{run} ended by itself after {len(kills)} kills: see {run}.log")
-        kills.append(kill)
-        print(f"kill {index + 1} of {times}: {kill}", flush=True)
-    if start(run, config).wait():
-        sys.exit(f"{run} does not end: see {run}.log")
-    file.write_text(json.dumps({"settings": settings, "kills": kills}))
-    return kills
+def build_inputs(folder: str) -> None:
+    """Write what COMMANDS read, with the builders of the tests, into a new folder."""
+    sys.path[:0] = [str(ROOT / "tests" / name) for name in ("", "pruning", "finetuning")]
+    import pairs  # pyright: ignore[reportMissingImports]
+    import planted  # pyright: ignore[reportMissingImports]
+    import prunable  # pyright: ignore[reportMissingImports]
+    import tiny  # pyright: ignore[reportMissingImports]
+
+    from bertzoo.core import config
+
+    Path(folder).mkdir(parents=True)
+    os.chdir(folder)
+    prunable.fill(Path())
+    planted.fill(Path())
+    tiny.write_config(Path(), "corpus")
+    student = pairs.load("mobilebert_tiny_transfer", pairs.options("mobilebert_tiny_transfer", Path("corpus")))
+    pairs.write_teacher(student, Path("teacher"), Path("corpus"))
+    Path("student.toml").write_text(config.dump(student))
+    Path("sweep.toml").write_text(SWEEP)
+    Path("pipeline.toml").write_text(PIPELINE)
 
 
-def outcome(run: Path) -> tuple[dict[str, np.ndarray], set[tuple[Any, ...]]]:
-    """A run's parameters and its lines of held-out losses; equal lines of a repeated step count once."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    heldout = [line for line in lines if line.get("split") == "heldout"]
-    shown = [[key for key in sorted(line) if key.endswith(("stage", "step", "loss", "accuracy"))] for line in heldout]
-    losses = {tuple((key, line[key]) for key in keys) for line, keys in zip(heldout, shown, strict=True)}
-    return dict(any_model.read_model(run).params), losses
+def run(
+    command: Sequence[str], place: Path, shim: Path, at: int = 0, disturb: Callable[[Path], None] | None = None
+) -> Ending:
+    """Run a command in the folder `place` to its end.
+
+    at: the call before which its process is killed, 0 for none. disturb: called with `place` once the command runs.
+    """
+    count, log = place.with_name("count"), place.with_name(f"log-{at}")
+    count.write_bytes(bytes(512))
+    variables = {"LD_PRELOAD": shim, "KILL_COUNT": count, "KILL_DIR": f"{place}/", "KILL_AT": at}
+    variables |= {"XDG_CACHE_HOME": place / "cache", "JAX_COMPILATION_CACHE_DIR": shim.parent / "xla"}
+    variables |= {"MPLCONFIGDIR": shim.parent / "matplotlib"}  # its list of fonts differs from run to run
+    environment = os.environ | ENVIRONMENT | {name: str(value) for name, value in variables.items()}
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: a process whose parent has ended becomes a child of this
+    others = descendants()
+    with log.open("wb") as output:
+        options: dict[str, Any] = {"cwd": place, "env": environment, "stdout": output, "stderr": output}
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
+    end, late = time.monotonic() + PATIENCE, False
+    if disturb:
+        disturb(place)
+    while process.poll() is None and not late:
+        late = time.monotonic() > end
+        time.sleep(0.05)
+    end = time.monotonic() + (0 if late else GRACE)
+    while (left := descendants() - others) and time.monotonic() < end:
+        time.sleep(0.1)
+    for one in left:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    calls, call = int.from_bytes(count.read_bytes()[:8], "little"), count.read_bytes()[8:].split(b"\0")[0].decode()
+    return Ending(process.wait(), calls, call.replace(f"{place}/", ""), len(left), log.read_text(errors="replace"))
 
 
-def differences(whole: Path, killed: Path) -> list[str]:
-    """Names of parameters that differ in a bit, and "held-out losses" if they differ."""
-    (params, losses), (others, other_losses) = outcome(whole), outcome(killed)
-    names = [name for name in params.keys() | others.keys() if not _same(params.get(name), others.get(name))]
-    return names + (["held-out losses"] if losses != other_losses or not losses else [])
+def descendants() -> set[psutil.Process]:
+    """The processes that this one started, and theirs, that have not ended."""
+    alive = set()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                alive.add(process)
+    return alive
 
 
-def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    return one is not None and other is not None and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+def contents(place: Path) -> dict[str, str]:
+    """A digest of every file by its path; of text without times, of a checkpoint's arrays without their storage."""
+    digests = {}
+    for path in sorted(path for path in place.rglob("*") if path.is_file() and not path.is_symlink()):
+        name = str(path.relative_to(place))
+        step = re.match(r"(.*checkpoints/\d+)/", name)
+        if step:
+            name = step[1]
+        if OTHERS.search(name) or name in digests or LEFT.search(name):
+            continue
+        data = _arrays(place / name) if step else _timeless(path, place)
+        digests[name] = hashlib.sha256(data).hexdigest()
+    return digests
 
 
-def fuzz(count: int) -> list[dict[str, Any]]:
-    """By reader the damaged files, those that it rejected, and the MB that its process grew by."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-m", "slow", "-rP", "tests/test_fuzz.py"]
-    environment = os.environ | {"BERTZOO_FUZZ": str(count)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} fails:\n{done.stdout[-4000:]}")
-    return [
-        {
-            "reader": name,
-            "damaged files": int(files),
-            "rejected": int(rejected),
-            "MB that the process grew by": int(grown),
-        }
-        for name, files, rejected, grown in FUZZED.findall(done.stdout)
-    ]
+def _arrays(checkpoint: Path) -> bytes:
+    import jax
+    import numpy as np
+    import orbax.checkpoint as ocp
+    from etils import epath
+
+    handler, trees = ocp.PyTreeCheckpointHandler(), []
+    for folder in sorted(epath.Path(file.parent) for file in checkpoint.glob("*/_METADATA")):
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), handler.metadata(folder).tree)
+        trees.append(handler.restore(folder, args=ocp.args.PyTreeRestore(restore_args=as_numpy)))
+    leaves = jax.tree_util.tree_leaves_with_path(trees)
+    return repr([(jax.tree_util.keystr(path), np.asarray(leaf).tobytes()) for path, leaf in leaves]).encode()
 
 
-def kill_rows(kills: Sequence[Kill]) -> list[dict[str, Any]]:
-    """The table of the kills."""
-    headings = ("seconds after the start", "step of the newest complete checkpoint", "during a save")
-    moments = [(round(kill.seconds, 1), kill.step, kill.saving) for kill in kills]
-    return [{"kill": index + 1, **dict(zip(headings, row, strict=True))} for index, row in enumerate(moments)]
+def _timeless(path: Path, place: Path) -> bytes:
+    """The bytes of a file; text without the folder's path, JSON without times, a run's lines sorted, without events."""
+    data = re.sub(rb"[\d.]+ MB of memory", b"", path.read_bytes().replace(f"{place}/".encode(), b""))
+    if path.suffix == ".jsonl":
+        rows = [json.loads(line) for line in data.splitlines()]
+        return "\n".join(sorted({json.dumps(_plain(row)) for row in rows if "event" not in row})).encode()
+    return json.dumps(_plain(json.loads(data))).encode() if path.suffix == ".json" else data
 
 
-def main() -> None:
-    """Run what has not been run, compare, and write the result."""
-    parser = results.parser("reliability", __doc__)
-    parser.add_argument("--runs", type=Path, default=Path("runs/reliability"), help="where the runs are kept")
-    parser.add_argument("--config", default="demo")
-    results.add_numbers(parser, kills=20, seed=0, files=10_000)
-    args = parser.parse_args()
-    args.runs.mkdir(parents=True, exist_ok=True)
-    whole, killed = args.runs / "whole", args.runs / "killed"
-    if start(whole, args.config).wait():  # returns at once if it has ended
-        sys.exit(f"{whole} does not end: see {whole}.log")
-    kills = run_killed(killed, args.config, args.kills, args.seed)
-    if different := differences(whole, killed):
-        sys.exit(f"{killed} and {whole} differ in {', '.join(different[:5])}")
-    commits = ", ".join(sorted({results.revision(provenance.read_run_json(run, run.name)) for run in (whole, killed)}))
-    tables = {"kills": kill_rows(kills), "readers": fuzz(args.files)}
-    results.write(args.out, [f"commit {commits}"], tables)
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(value[key]) for key in sorted(value) if not TIMES.search(key)}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def differences(whole: Mapping[str, str], place: Path) -> Iterator[str]:
+    """What an undisturbed command wrote otherwise, and the temporary files that remain."""
+    here = contents(place)
+    for name in sorted(whole.keys() | here.keys()):
+        if whole.get(name) != here.get(name):
+            yield f"{name} {'is missing' if name not in here else 'is new' if name not in whole else 'differs'}"
+    for path in place.rglob("*"):
+        if LEFT.search(str(path.relative_to(place))):
+            yield f"{path.relative_to(place)} is left over"
+
+
+def attack_command(
+    name: str, command: Sequence[str], inputs: Path, folder: Path, shim: Path, draws: Iterator[random.Random]
+) -> Iterator[Kill]:
+    """Run a command undisturbed, then kill and repeat it once for each random number generator."""
+    whole = folder / "whole" / "place"
+    if not (record := folder / "whole.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(inputs, whole)
+        ending = run(command, whole, shim)
+        if faults := list(ending.faults(0)):
+            sys.exit(f"{name} fails without a kill: {'; '.join(faults)}")
+        record.write_text(json.dumps({"calls": ending.calls, "contents": contents(whole)}))
+    expected = json.loads(record.read_text())
+    for index, draw in enumerate(draws):
+        place, number = folder / str(index) / "place", draw.randint(1, expected["calls"])
+        shutil.rmtree(place.parent, ignore_errors=True)
+        shutil.copytree(inputs, place)
+        killed = run(command, place, shim, number)
+        faults = list(killed.faults(None)) + ([] if killed.call else [f"call {number} never came"])
+        faults += run(command, place, shim).faults(0)
+        faults += differences(expected["contents"], place)
+        if not faults:
+            shutil.rmtree(place.parent)
+        yield Kill(name, number, killed.call, faults)

@@ -128,6 +128,21 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
         raise
 
 
+def remove_leftovers(destination: Path) -> None:
+    """Remove the temporary directories of killed processes beside `destination`, and files already moved out of them.
+
+    A destination that cannot be used raises nothing here.
+    """
+    with suppress(OSError, RuntimeError, ValueError):
+        folder = destination.resolve().parent
+        for leftover in folder.glob(f"{_PREFIX}*"):
+            with ExitStack() as stack, suppress(OSError):  # the leftover is in use, or a link
+                descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _clear(leftover, folder)
+
+
 def hashes(directory: Path) -> dict[str, str]:
     """Return the SHA-256 of every file in a directory, by relative path."""
     digests = {}
@@ -172,8 +187,7 @@ def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
     resolve: checks and resolves the destination. Raises UserError if it cannot be created."""
     created: list[Path] = []
     try:
-        with suppress(OSError, RuntimeError, ValueError):  # a bad path raises below
-            _remove_leftovers(destination.resolve().parent)
+        remove_leftovers(destination)  # a bad path raises below
         resolved = resolve(destination)
         for parent in reversed(resolved.parents):
             if not parent.is_dir():
@@ -239,18 +253,8 @@ def _lock(directory: Path) -> int | None:
         os.close(descriptor)
         return None
     except OSError:
-        pass  # without locks, _remove_leftovers removes nothing
+        pass  # without locks, remove_leftovers removes nothing
     return descriptor
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the temporary directories of killed processes in `folder`, and files already moved out of them."""
-    for leftover in folder.glob(f"{_PREFIX}*"):
-        with ExitStack() as stack, suppress(OSError):  # the leftover is in use, or a link
-            descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _clear(leftover, folder)
 
 
 def _clear(temporary: Path, folder: Path) -> None:

@@ -119,6 +119,7 @@ def _convert_to_file(
         )
     target.check()
     names = companions(destination)
+    atomic.remove_leftovers(destination)
     existing = (read_metadata(destination) or {}) if os.path.isfile(destination) else {}
     if "request" not in existing:
         atomic.check_new_file(destination, *names)

@@ -211,6 +211,8 @@ class RunDirectory:
 
             def hold() -> str:
                 stack.enter_context(self.locked())
+                for left in self.path.glob(f"{_MARK}*"):  # by processes that were killed
+                    left.unlink(missing_ok=True)
                 if self.bucket is not None:
                     return self.bucket.take()
                 if hosts.alone():

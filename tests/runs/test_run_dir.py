@@ -137,3 +137,9 @@ def test_a_lock_file_that_keeps_being_replaced_locks_in_the_end(
 
 def test_the_formats_page_names_every_file_and_key(finished_run: Path) -> None:
     assert undocumented(finished_run) == set()
+
+
+def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".processes-0123").touch()
+    with RunDirectory(tmp_path).shared():
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]

@@ -1,0 +1,216 @@
+"""Commands, and the readers of texts and tables, on damaged files and command lines."""
+
+import argparse
+import gzip
+import importlib.util
+import itertools
+import lzma
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import planted
+import pytest
+import quiz
+import tiny
+import tomli_w
+import zstandard
+from hostile import REFUSED, damaged, fuzz, survive, survive_command
+from in_jax import Export
+from tiers import quick
+
+from bertzoo.cli import main as cli
+from bertzoo.core import config
+from bertzoo.data.corpus.reader import Corpus
+from bertzoo.data.sources import pieces
+from bertzoo.data.sources.text import Limits
+from bertzoo.runs.report import page
+from bertzoo.tasks import readers, squad
+
+pytestmark = pytest.mark.slow
+LITERT = importlib.util.find_spec("litert_converter") is not None
+Check = Callable[[Path], object]
+
+
+@pytest.fixture(scope="module")
+def place(finished_run: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working directory with a file of every kind that users bring."""
+    folder = tmp_path_factory.mktemp("place")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        shutil.copytree(finished_run, "run")
+        shutil.copytree(tiny_corpus, "corpus")
+        planted.fill(folder)
+        planted.fill_pairs(Path("RTE"), "RTE", np.random.default_rng(2))
+        Path("quiz").mkdir()
+        quiz.fill(Path("quiz"))
+        tiny.write_config(folder, "corpus")
+        text = tiny.write_text(Path("text.txt"), 20).read_bytes()
+        lines = b"".join(b'{"text": "%s"}\n' % line for line in text.split(b"\n") if line)
+        packers = (("gz", gzip.compress), ("xz", lzma.compress), ("zst", zstandard.compress))
+        for suffix, pack in packers:
+            Path(f"text.txt.{suffix}").write_bytes(pack(text))
+        Path("text.jsonl").write_bytes(lines)
+        Path("sweep.toml").write_text('[sweep]\nbase = "finetune"\ntasks = ["cola"]\n[grid]\nseed = [1, 2]\n')
+        stage = {"verb": "tokenize", "source": "{text}", "config": "demo"}
+        Path("recipe.toml").write_text(tomli_w.dumps({"inputs": {"text": "text.txt"}, "stages": {"corpus": stage}}))
+        assert cli.main(["convert", "model", "hub", "--to=huggingface"]) == 0
+        assert cli.main(["finetune", "finetune", *planted.OPTIONS[:3], "--seeds=1", "--epochs=1", "--data_dir=.",
+                         "--from=model", "--run_dir=tuned", "--max_length=24"]) == 0  # fmt: skip
+        if not LITERT:
+            Export(folder).stand_in(patch)
+        assert cli.main(["convert", "tuned", "file.tflite", "--to=litert", "--lengths=16"]) == 0
+        yield folder
+
+
+def attack(name: str, file: Path, check: Check) -> None:
+    """Call `check` with the file's path, which it must accept, and then after each damage to the file."""
+    whole = file.read_bytes()
+    REFUSED.clear()
+    check(file)
+    assert not REFUSED
+    try:
+        fuzz(name, lambda damage: (file.write_bytes(damaged(whole, damage)), check(file)))
+    finally:
+        file.write_bytes(whole)
+
+
+def load_text(file: Path) -> None:
+    for origin in pieces.origins(str(file), "text", Limits()):
+        for document in origin.documents():
+            assert "\0" not in document
+
+
+@pytest.mark.parametrize(
+    "name", quick(["text.txt", *(f"text.txt.{kind}" for kind in ("gz", "xz", "zst")), "text.jsonl"])
+)
+def test_texts(place: Path, name: str) -> None:
+    attack(f"text ({name})", Path(name), lambda file: survive(lambda: load_text(file)))
+
+
+@pytest.mark.parametrize("name", ["train.csv", "RTE/dev.tsv", "quiz/own.jsonl"])
+def test_tables(place: Path, name: str) -> None:
+    def load(file: Path) -> None:
+        table = readers.read_table(file)
+        for row in table.select(table.columns):
+            assert row.cells is None or len(row.cells) == len(table.columns)
+
+    attack(f"table ({name})", Path(name), lambda file: survive(lambda: load(file)))
+
+
+def test_questions(place: Path) -> None:
+    attack("table (SQuAD)", Path("quiz/dev-v2.0.json"), lambda file: survive(lambda: squad.read_questions(file)))
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "config.toml"])
+def test_reports(place: Path, name: str) -> None:
+    attack(f"report ({name})", Path("run", name), lambda _: survive(lambda: page.page(page.read_run("run"))))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tuned/results.json", "results tuned"),
+        ("tuned/run.json", "results tuned"),
+        ("tuned/config.toml", "results tuned"),
+        ("sweep.toml", "sweep sweep.toml --data_dir=. --from=model --run_dir=new --list"),
+        ("recipe.toml", "pipeline recipe.toml --run_dir=new --list"),
+        ("run/config.toml", "checkpoints run"),
+        ("run/checkpoints/10/training/_METADATA", "checkpoints run"),
+        ("run/checkpoints/10/params/_sharding", "checkpoints run --verify"),
+        ("model/model.toml", "convert model NEW --to=huggingface"),
+        ("model/parameters.safetensors", "convert model NEW --to=huggingface"),
+        ("model/tokenizer/vocab.txt", "convert model NEW --to=huggingface"),
+        ("hub/config.json", "convert hub NEW --to=bertzoo"),
+        ("hub/model.safetensors", "convert hub NEW --to=bertzoo"),
+        ("hub/tokenizer.json", "convert hub NEW --to=bertzoo"),
+        ("hub/tokenizer_config.json", "convert hub NEW --to=bertzoo"),
+        ("file.tflite.json", "phone pack file.tflite NEW"),
+        ("file.tflite.json", "predict file.tflite bara"),
+        ("file.tflite.files/golden.json", "phone pack file.tflite NEW"),
+        ("file.tflite.files/exam.json", "phone pack file.tflite NEW"),
+        ("file.tflite.files/tokenizer.json", "predict file.tflite bara"),
+    ],
+)
+def test_commands(place: Path, name: str, words: str) -> None:
+    if name.startswith("file") and words.startswith("phone") and not LITERT:
+        pytest.skip("the stand-in of LiteRT writes no signatures")
+    new, numbers = place / "new", itertools.count()
+
+    def run(file: Path) -> None:
+        shutil.rmtree(new, ignore_errors=True)
+        survive_command(*(f"new/{next(numbers)}" if word == "NEW" else word for word in shlex.split(words)))
+
+    attack(f"{words.split()[0]} ({name})", Path(name), run)
+
+
+@pytest.mark.parametrize(
+    "name", ["10.sha256.json", "10/params/_METADATA", "10/params/ocdbt.process_0/d/*", "10/params/manifest.ocdbt"]
+)
+def test_checkpoints_that_are_accepted_are_the_same(place: Path, name: str) -> None:
+    assert cli.main(["convert", "run/checkpoints/10", "same", "--to=bertzoo"]) == 0
+    expected = Path("same/parameters.safetensors").read_bytes()
+
+    def run(file: Path) -> None:
+        shutil.rmtree("new", ignore_errors=True)
+        if survive_command("convert", "run/checkpoints/10", "new", "--to=bertzoo"):
+            assert Path("new/parameters.safetensors").read_bytes() == expected
+
+    try:
+        attack(f"convert (checkpoints/{name})", next(Path("run/checkpoints").glob(name)), run)
+    finally:
+        shutil.rmtree("same")
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "train.sentences.npy", "train-00000.array_record", "tokenizer/vocab.txt"]
+)
+def test_corpora_that_are_accepted_are_the_same(place: Path, name: str) -> None:
+    def tokens() -> bytes:
+        corpus = Corpus.open(Path("corpus"))
+        corpus.verify()
+        return b"".join(block.tobytes() for block in corpus.stream("train"))
+
+    expected = tokens()
+
+    def run(_: Path) -> None:
+        loaded: list[bytes] = []
+        if survive(lambda: loaded.append(tokens())):
+            assert loaded == [expected]
+
+    attack(f"corpus ({name})", Path("corpus", name), run)
+
+
+COMMANDS = [
+    "config demo --model.layers=3 --optimizer.learning_rate=1e-3 --stages.0.steps=7",
+    "pretrain tiny.toml --run_dir=new --data.heldout=0.1 --mesh.fsdp=2 --from=model",
+    "convert model new --to=huggingface --head=masked --lengths=8,16 --precision=fp32",
+    "predict tuned bara --text_a=text --batch_size=8 --max_length=24",
+    "results tuned --table=schubert --csv",
+    "models squeezebert --model.layers=6",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_lines(place: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verb that would compute only loads the config that its words name."""
+    name = command.split()[0]
+    verb = importlib.import_module(f"bertzoo.cli.{name}")
+    if name not in ("config", "results"):
+        monkeypatch.setattr(verb, "main", lambda args, overrides: load_config(verb, args, overrides))
+
+    def run(damage: list) -> None:
+        words = damaged(command.encode(), damage).decode("utf-8", "surrogateescape").split(" ")
+        if words[0] == name:
+            survive_command(*words)
+
+    fuzz(f"command line ({name})", run)
+
+
+def load_config(verb: ModuleType, args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    if hasattr(verb, "config") and isinstance(files := getattr(args, "files", None), list):
+        config.load(verb.config(), files, overrides)
+    return 0
