@@ -114,7 +114,7 @@ def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[Bench
 def read_description(file: Path) -> FileDescription:
     """Read the metadata JSON beside an exported file, if there is one.
 
-    Raises UserError if it is damaged or belongs to another file.
+    Raises UserError if the JSON is damaged or belongs to another file.
     """
     document = read_metadata(file, "inputs", "precision", "head")
     if document is None:

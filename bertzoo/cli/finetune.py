@@ -52,8 +52,8 @@ def arguments(parser: Parser) -> None:
 def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
     """Return the task that the config names.
 
-    Raises ConfigError if the task is unknown or an option, alpha or --teacher does not apply to it, or if --teacher and
-    alpha contradict each other.
+    Raises ConfigError if the task is unknown, or if an option or a teacher does not apply to the task. Also raises it
+    if alpha < 1 lacks --teacher, or alpha = 1 has one.
     """
     from bertzoo.finetuning.run import check_teacher, resolve_task
 

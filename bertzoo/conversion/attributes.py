@@ -178,7 +178,8 @@ def head_key(head: Any) -> str:
 def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
     """Return the contents of config.json for a model with its head.
 
-    Raises Inexpressible if Hugging Face's class cannot represent the model, UserError if it cannot have the head.
+    Raises Inexpressible if Hugging Face's class cannot represent the model. Raises UserError if the class cannot have
+    the head, or reads padding that the model masks.
     """
     key = head_key(head)
     layout = family.heads[key]

@@ -184,7 +184,9 @@ class _Place(NamedTuple):
 def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
     """Create and lock a temporary directory beside `destination`, after removing leftovers of killed processes.
 
-    resolve: checks and resolves the destination. Raises UserError if it cannot be created."""
+    resolve: checks and resolves the destination. Raises UserError if the destination is unusable or a directory cannot
+    be created.
+    """
     created: list[Path] = []
     try:
         remove_leftovers(destination)  # a bad path raises below

@@ -118,7 +118,7 @@ def flops(graph: Any, length: int) -> int:
 
 
 def flops_by_signature(graph: Any, lengths: Sequence[int]) -> dict[str, int]:
-    """Return the `flops` of a row of every length, by signature."""
+    """Return {signature: `flops` of one row}; each of `lengths` has its own signature."""
     return {write.signature(length): flops(graph, length) for length in lengths}
 
 

@@ -29,7 +29,10 @@ Results = dict[str, Any]
 
 
 def resolve_task(recipe: Finetune) -> TaskKind:
-    """Return the task that a config names; raises ConfigError if it is unknown or options do not apply to it."""
+    """Return the task that a config names.
+
+    Raises ConfigError if the task is unknown or an option does not apply to it.
+    """
     name, own = recipe.task, recipe.own
     if not name:
         raise ConfigError(f"--task is missing. Use one of {', '.join(NAMES)}.")

@@ -107,9 +107,10 @@ class MixedHeads:
         return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width`, whose config key is `name`, and is at least head_ratio.
+        """Raise ConfigError unless `heads` divides `width` and is at least head_ratio.
 
-        With head_ratio = 2, a single head is accepted too; it attends.
+        name: config key of `width`. `inputs` may be any width. With head_ratio = 2, heads = 1 is accepted too: one head
+        attends and, unless convolution = "none", one convolves.
         """
         check_divides(name, width, heads=heads)
         if self.head_ratio > max(2, heads):  # with the paper's ratio of 2, a single head remains

@@ -109,12 +109,13 @@ class PipelineRecord:
         output = self._hash(step.makes, self.places.readable(step))
         if changed := [key for key, value in self.facts(step).items() if value != facts[key]]:
             raise UserError(
-                f"the {' and '.join(changed)} of {step.name} changed while it ran. Remove its output and run it again."
+                f"the {' and '.join(changed)} of {step.name} changed while the step ran. Remove the "
+                "step's output and run the pipeline again."
             )
         times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
         self._finished[step.name] = {**facts, "output": output, **times}
         if missing := [path for path in self.files(step) if not fingerprint.exists(path)]:
-            raise UserError(f"{missing[0]} is missing beside the output of {step.name}. Run it again.")
+            raise UserError(f"{missing[0]} is missing beside the output of {step.name}. Run the pipeline again.")
         self.errors.pop(step.name, None)
         self.write()
 

@@ -202,10 +202,10 @@ def make_plan(
 
 
 def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
-    """Return the plan of a run that goes `times` times through the runs of `plans`, which are on the same slice.
+    """Return one plan for `times` rounds, each of which runs every plan of `plans` once.
 
-    plans: by the name that their stages get; note: as in RunPlan. Stages are numbered throughout, and have the steps of
-    all rounds.
+    plans: {name for the plan's stages: plan}; all plans are for the same slice. note: as in RunPlan. The joined stages
+    are numbered from 0, each with the steps of all rounds.
     """
     first, *_ = parts = list(plans.values())
     stages = [

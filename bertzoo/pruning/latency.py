@@ -83,8 +83,8 @@ def read_table(path: Path) -> LatencyTable:
     """Read a latency table; raises UserError if the file cannot be read or is not a complete table."""
     try:
         document = read_json(path, _DOCUMENT)
-        if document.pop("format") != FORMAT:
-            raise ValueError("it has another format")
+        if (format_name := document.pop("format")) != FORMAT:
+            raise ValueError(f"its format is {format_name!r}, not {FORMAT!r}")
         length, model, listed, encoders = (document.pop(name) for name in ("length", "model", "sizes", "encoders"))
         sizes = {letter: tuple(listed[letter]) for letter in LETTERS if letter in listed}
         rising = all(axis and axis[0] >= 1 and list(axis) == sorted({*axis}) for axis in sizes.values())

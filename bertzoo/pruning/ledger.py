@@ -79,7 +79,7 @@ def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) ->
 
 
 def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
-    """Return {"h_stays": …, …}: by letter (`shapes.LETTERS`), the share of elements that a cut keeps."""
+    """Return {"h_stays": …, …}: for each letter (`shapes.LETTERS`), the share of its elements that a cut keeps."""
     shares = {}
     for letter, names in structure.by_letter.items():
         before, after = (sum(sizes[name] for name in names) for sizes in (structure.sizes, _sizes(kept)))

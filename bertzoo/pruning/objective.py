@@ -148,9 +148,9 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
     def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return {"h_left": …, …}: by letter (`shapes.LETTERS`), the mean |factor| in the prune vectors.
+        """Return {"h_left": …, …}: for each letter (`shapes.LETTERS`), the mean |factor| in the letter's prune vectors.
 
-        The mean runs over all dimensions of the letter and weighs each element by its β. Before training, it is 1.
+        Every element has the weight β of its dimension. Before training, each mean is 1.
         """
         totals: dict[str, Any] = {}
         for name, dimension in self.structure.dimensions.items():

@@ -37,7 +37,7 @@ def from_stdin(stream: Iterable[str], form: InputForm) -> list[Example]:
     try:
         return from_lines(stream, form, "standard input")
     except UnicodeDecodeError as error:
-        raise UserError(f"standard input is not UTF-8 text ({error.reason}). Convert it.") from error
+        raise UserError(f"standard input is not UTF-8 text ({error.reason}). Convert the input to UTF-8.") from error
 
 
 def from_texts(texts: Sequence[str], form: InputForm) -> list[Example]:

@@ -112,9 +112,13 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise UserError(f"{path} line {number} is not UTF-8 text ({error.reason}). Convert it.") from error
+                raise UserError(
+                    f"{path} line {number} is not UTF-8 text ({error.reason}). Convert the file to UTF-8."
+                ) from error
             if "\0" in text:
-                raise UserError(f"{path} line {number} holds a NUL byte, so it is not a text file. Convert it.")
+                raise UserError(
+                    f"{path} line {number} holds a NUL byte, so the file is not text. Convert the file to UTF-8."
+                )
             yield number, text.removesuffix("\n").removesuffix("\r")
 
 

@@ -66,7 +66,7 @@ class Stage:
 
     @property
     def masking_shares(self) -> tuple[float, ...] | None:
-        """The shares of a row's tokens to predict at the first and at the last step, or None for data.masking.share."""
+        """Shares of a row's tokens to predict at the first and at the last step; None selects data.masking.share."""
         if self.masking_share is None or isinstance(self.masking_share, tuple):
             return self.masking_share
         return self.masking_share, self.masking_share

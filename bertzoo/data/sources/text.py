@@ -133,7 +133,8 @@ def _lines(file: SourceFile, limits: Limits) -> Iterator[tuple[int, str]]:
     for chunk in _chunks(file):
         if b"\0" in chunk:
             raise CorpusError(
-                f"{file} near line {number + 1} holds NUL bytes, so it is not a text file. Convert it, or leave it out."
+                f"{file} near line {number + 1} holds NUL bytes, so the file is not text. Convert the file to "
+                "UTF-8, or leave it out."
             )
         end = chunk.rfind(b"\n") + 1
         complete = b"".join([*unfinished, chunk[:end]]) if end else b""

@@ -198,7 +198,7 @@ def count_packed(file: Path, folder: Path) -> int:
     beside = read_companions(file)
     count = len(lines) - len(beside.golden)
     if not 0 <= count <= len(beside.exam["rows"] if beside.exam else ()):
-        raise UserError(f"{folder} was packed for another file than {file}. Pack it again.")
+        raise UserError(f"{folder} was packed for another file than {file}. Pack the inputs of this file.")
     return count
 
 

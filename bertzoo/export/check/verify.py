@@ -62,7 +62,7 @@ def verify_outputs(
     lengths: Sequence[int],
     precision: Precision,
 ) -> dict[str, Any]:
-    """Compare a file with its model; return, by signature, the length, the number of rows and each output's errors.
+    """Compare a file with its model; return {signature: length, number of rows and each output's errors}.
 
     run: the file. reference: the model. lengths: row lengths, in tokens; each is tested on the rows of `sample_rows`.
     Raises ExportFailed if an output is not finite or exceeds LIMITS.
