@@ -67,7 +67,7 @@ def arguments(parser: Parser) -> None:
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="for int8-static: a file of texts on which to measure the scales of activations, one text or "
+        help="for int8-static: a file of texts that set the activations' scales, one text or "
         "tab-separated pair per line (default: none)",
     )
     files.add_argument(
@@ -80,14 +80,13 @@ def arguments(parser: Parser) -> None:
         "--examples",
         type=_count,
         metavar="N",
-        help="development examples on which a fine-tuned model and its file are scored; 0: all "
-        f"(default: {EXAMPLES:,})",
+        help=f"development examples to score a fine-tuned model and its file on; 0: all (default: {EXAMPLES:,})",
     )
     files.add_argument(
         "--no-optimize",
         action="store_true",
         default=None,
-        help="for litert: write the training graph, without the rewrites that make it cheaper on a phone",
+        help="for litert: write the training graph, without rewrites for phones",
     )
     files.add_argument(
         "--python",

@@ -9,7 +9,6 @@ examples:
   bertzoo phone pack sst2.tflite packed --rows=100
   bertzoo phone pack sst2.pt packed --length=128
   bertzoo phone judge sst2.tflite packed outputs
-  bertzoo phone judge sst2.tflite packed outputs --float16
 """
 
 import argparse

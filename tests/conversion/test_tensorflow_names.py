@@ -314,7 +314,7 @@ QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
 ADDED = {"output_weights": np.ones((3, 12), np.float32)}
 REFUSED: dict[str, tuple[dict[str, np.ndarray], Any, tuple]] = {
     "missing": (changed(bert__pooler__dense__bias=None), BERT, ("lacks", "bert/pooler/dense/bias")),
-    "more": (changed() | ADDED, BERT, ("output_weights", "rule")),
+    "more": (changed() | ADDED, BERT, ("output_weights", "model.ckpt")),
     "a layer more": (changed(), BERT | {"num_hidden_layers": 1}, ("holds", "bert/encoder/layer_1/")),
     "another shape": (changed() | {QUERY: np.ones((10, 12), np.float32)}, BERT, (QUERY, "(10, 12)", "(12, 12)")),
     "integers": (changed() | {QUERY: np.ones((12, 12), np.int32)}, BERT, (QUERY, "int32")),

@@ -97,7 +97,7 @@ def test_a_budget_is_met_within_one_per_cent():
     target = 0.6 * cost(structure.sizes)
     kept = choose(structure, random_scores(structure), cost, target)
     assert 0.99 * target < cost({name: len(indices) for name, indices in kept.items()}) <= target
-    for wrong, says in ((1.1, "own"), (1e-6, "least")):
+    for wrong, says in ((1.1, "own"), (1e-6, "cut")):
         with pytest.raises(UserError, match=mentioning("budget", says) + r".*\b[0-9,]+[.][0-9]{3}\b"):
             choose(structure, random_scores(structure), cost, wrong * cost(structure.sizes))
 
@@ -218,7 +218,7 @@ def test_a_missing_table_or_one_of_another_length(tmp_path):
         (["--steps=3"], ("--steps", "--table=FILE")),
         (["--table=t.json", "bert_6l"], ("--table", "one MODEL", " 2")),
         (["--table=t.json", "--backends=jax"], ("--table", "litert", "jax")),
-        (["--table=t.json", "--threads=1,2"], ("--table", "--threads=1,2")),
+        (["--table=t.json", "--threads=1,2"], ("--table", "--threads", "1,2")),
         (["--table=t.json", "--profile"], ("--profile", "table")),
         (["--table=t.json", "--steps=1"], ("--steps=1", "least 2")),
         (["--table=none/t.json"], ("none", "directory")),

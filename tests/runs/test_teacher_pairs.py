@@ -267,7 +267,7 @@ def test_a_generator_of_another_width_raises(name, corpus, teachers):
         ({"distillation.0.batch_size": 0}, ("distillation.0", "batch_size=0", 1)),
         ({"distillation.0.accumulate": 3}, ("distillation.0", "batch_size=8", "accumulate=3")),
         ({"distillation.0.carry": "all"}, ("distillation",)),
-        ({"distillation.1.steps": 1}, ("distillation.1", "numbered 0", 0)),
+        ({"distillation.1.steps": 1}, ("distillation.1", 0)),
         ({"optimizer.schedule.warmup_steps": 5}, ("optimizer.schedule", "distillation.0", "warmup_steps=5")),
         ({"transfer.max_length": 400}, (400, "model.max_positions")),
         ({"transfer.batch_size": 0}, ("batch_size=0", 1)),
