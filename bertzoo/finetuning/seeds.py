@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from bertzoo.finetuning.task_kind import Figures, TaskData
 from bertzoo.finetuning.warm_start import StartingModel
 from bertzoo.models.tasks import parameter_shapes
 from bertzoo.nn.flops import matmul_flops
+from bertzoo.nn.int8 import GRADIENT, RANGES
 from bertzoo.runs import any_model
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
@@ -114,6 +115,7 @@ class Seed:
             self._evaluate(self._stage.steps, self._constant_params(job.data.constant))
             return
         rates = layerwise_rates(parameter_shapes(start.model, start.head), recipe.layer_decay)
+        setup = StageSetup(objective=start.objective, optimizer=recipe.optimizer, rates=rates)
         every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
         files = [JsonLines(self._folder / METRICS), TensorBoard(self._folder / "tensorboard")]
         reporters = [InPoints(reporter) for reporter in (*files, *([Console([self._stage])] if job.console else []))]
@@ -121,7 +123,7 @@ class Seed:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
                 loop.run(
                     loop.Job(
-                        setups=[StageSetup(objective=start.objective, optimizer=recipe.optimizer, rates=rates)],
+                        setups=[setup if recipe.quantise == "none" else _moving_ranges(setup, self._stage.steps)],
                         stages=[self._stage],
                         config=loop.RunSettings(**every, keep_last=1, keep_best=0),
                         mesh=job.mesh,
@@ -199,15 +201,17 @@ class Seed:
             **({"teacher_sha256": teacher["parameters_sha256"]} if teacher else {}),
             "scores": entry["scores"],
             **job.data.notes,
+            **({} if job.recipe.quantise == "none" else {"quantise": job.recipe.quantise}),
             **({"own": job.recipe.own.columns} if job.task == "own" else {}),
         }
         any_model.write_model(
             Pretrained(
                 model=start.model,
                 head=start.head,
-                params={  # without the rows that pad the vocabulary to a multiple
+                params={  # without int8 ranges, and without the rows that pad the vocabulary to a multiple
                     name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])]
                     for name, leaf in state.named(params).items()
+                    if name in shapes
                 },
                 tokenizer=start.tokenizer,
                 origin=str(folder),
@@ -237,6 +241,17 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
         return decay if name.startswith("pooler/") else 1.0
 
     return rate
+
+
+def _moving_ranges(setup: StageSetup, steps: int) -> StageSetup:
+    """Return a setup that moves the ranges of an Int8Model to their averages and trains all weights as `setup` does."""
+
+    def part(path: tuple, _: Any) -> str:
+        return "ranges" if state.name_of(path).startswith(f"{RANGES}/") else "weights"
+
+    rules = {"weights": setup.transformation(steps), "ranges": optax.sgd(1 / GRADIENT)}
+    rule = optax.partition(rules, lambda params: jax.tree.map_with_path(part, params))
+    return replace(setup, rates=None, rule=lambda schedule: rule)
 
 
 def _memory_advice(recipe: Finetune, share: float) -> str:

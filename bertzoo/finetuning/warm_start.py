@@ -12,6 +12,7 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Say, TaskKind
 from bertzoo.models.tasks import NoHead, parameter_shapes
+from bertzoo.nn.int8 import Int8Model
 from bertzoo.runs import any_model
 from bertzoo.runs.warm_start import match_parameters, origin_record, pad_vocabulary
 from bertzoo.train import state
@@ -64,7 +65,8 @@ def load_starting_model(
             f"max_length = {recipe.max_length} is more than the {model.max_positions} positions of {path}. Use at "
             f"most {model.max_positions}."
         )
-    objective = task.objective(task.head.build(model, recipe.compute))
+    module = task.head.build(model, recipe.compute)
+    objective = task.objective(Int8Model(module, recipe.accumulate) if recipe.quantise == "int8" else module)
     unpadded = task.head.build(model, replace(recipe.compute, vocab_multiple=1))
     padded, shapes = state.shapes_of(objective), state.shapes_of(task.objective(unpadded))
     match = match_parameters(source.params, shapes, str(path), dict.fromkeys(HEADS, "trained for the task"))

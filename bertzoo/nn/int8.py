@@ -1,0 +1,183 @@
+"""Simulated int8 arithmetic: the forward pass of a model whose dense maps LiteRT quantises (Jacob et al. 2018).
+
+The grids and the places are those of `--precision=int8-static` (export/litert/quantise.py): kernels have a symmetric
+grid per output channel, word and token-type embeddings one per row, and inputs and outputs of dense maps an asymmetric
+grid per tensor, or per group of a grouped map. Attention scores, norms, activation functions and sums stay in float.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax import traverse_util
+
+from bertzoo.nn.dense import Dense, DensePair
+from bertzoo.nn.embedding import Table, Trigram
+from bertzoo.nn.grouped import Grouped
+
+RANGES = "int8_ranges"  # the parameters' part with the activations' ranges
+RATE = 0.1  # weight of a step's batch in the moving average of the ranges
+# Factor of the ranges' gradients. A power of two, so exact; so small that it does not show in the gradient's norm.
+GRADIENT = 2.0**-30
+LOW, HIGH = -128, 127
+NARROWEST = 1e-9  # least width of a range, as in LiteRT's quantiser
+
+
+def fake_weights(weights: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    """Return float32 weights rounded to a symmetric int8 grid of -127 to 127 for each channel.
+
+    axes: all axes that one channel's weights lie along. The gradient passes unchanged (straight-through; Jacob et al.
+    2018, §3.1).
+    """
+    weights = weights.astype(jnp.float32)
+    largest = jnp.max(jnp.abs(weights), axis=axes, keepdims=True)
+    scale = jnp.maximum(largest, NARROWEST) / HIGH
+    rounded = jnp.clip(jnp.round(weights / scale), -HIGH, HIGH) * scale
+    return weights + jax.lax.stop_gradient(rounded - weights)
+
+
+def int8_grid(range_G2: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return scales and zero points, (G,1) each, of int8 grids for ranges of (lowest, highest), widened to hold 0."""
+    low_G1, high_G1 = jnp.minimum(range_G2[:, :1], 0.0), jnp.maximum(range_G2[:, 1:], 0.0)
+    scale_G1 = jnp.maximum(high_G1 - low_G1, NARROWEST) / (HIGH - LOW)
+    return scale_G1, jnp.round(LOW - low_G1 / scale_G1)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def fake_activations(x: jax.Array, range_G2: jax.Array, observed_G2: jax.Array, parts: int) -> jax.Array:
+    """Return float32 x (..., G, I), rounded to the asymmetric int8 grid of each of G groups and clipped to its range.
+
+    A range of zeros is replaced by the one `observed` in this batch. The gradient passes where x is inside the range
+    and is 0 outside. Instead of a derivative, `range_G2` gets GRADIENT · (range - next range) / parts, so that the
+    update range - gradient / GRADIENT, after the gradients of `parts` microbatches are summed, is a moving average.
+    """
+    return _fake_activations(x, range_G2, observed_G2, parts)[0]
+
+
+def _fake_activations(x: jax.Array, range_G2: jax.Array, observed_G2: jax.Array, parts: int) -> tuple[Any, Any]:
+    scale_G1, zero_G1 = int8_grid(jnp.where(_is_empty(range_G2), observed_G2, range_G2))
+    steps = jnp.round(x / scale_G1) + zero_G1
+    clipped = jnp.clip(steps, LOW, HIGH)
+    return (clipped - zero_G1) * scale_G1, (steps == clipped, range_G2, observed_G2)
+
+
+def _backward(parts: int, residuals: Any, change: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    inside, range_G2, observed_G2 = residuals
+    rate_G1 = jnp.where(_is_empty(range_G2), 1.0, RATE)
+    change_G2 = GRADIENT / parts * rate_G1 * (range_G2 - observed_G2)
+    return jnp.where(inside, change, 0.0), change_G2, jnp.zeros_like(observed_G2)
+
+
+fake_activations.defvjp(_fake_activations, _backward)
+
+
+def _is_empty(range_G2: jax.Array) -> jax.Array:
+    return range_G2[:, 1:] <= range_G2[:, :1]
+
+
+def observe(x_BXGI: jax.Array, weight_B: jax.Array) -> jax.Array:
+    """Return ranges (G,2): the mean over rows, weighted by `weight_B`, of each row's lowest and highest value.
+
+    LiteRT's calibration averages over rows in the same way.
+    """
+    ends_BG2 = jnp.stack([jnp.min(x_BXGI, (1, 3)), jnp.max(x_BXGI, (1, 3))], axis=-1)
+    return jnp.einsum("b,bge->ge", weight_B, ends_BG2) / jnp.maximum(jnp.sum(weight_B), 1.0)
+
+
+@dataclass(frozen=True)
+class Int8Model:
+    """A Linen model that computes as its int8 file would; it has the `init` and `apply` of the model.
+
+    Its parameters have one more part, RANGES: (G,2) for each input and output of a dense map, 0 at first. `apply` works
+    without this part, too, and then takes every range from its batch. parts: number of microbatches of a step.
+    """
+
+    model: Any
+    parts: int = 1
+
+    def init(self, *args: Any) -> dict[str, Any]:
+        """Return the model's initial variables, with RANGES among the parameters."""
+        simulation = _Simulation({}, jnp.ones(1), self.parts)
+        with nn.intercept_methods(simulation):
+            variables = self.model.init(*args)
+        ranges = {
+            place: nn.LogicallyPartitioned(jnp.zeros((groups, 2)), (None, None))
+            for place, groups in simulation.groups.items()
+        }
+        return {"params": {**variables["params"], RANGES: traverse_util.unflatten_dict(ranges)}}
+
+    def apply(
+        self,
+        variables: dict[str, Any],
+        input_ids: jax.Array,
+        token_type_ids: jax.Array,
+        attention_mask: jax.Array,
+        *more: Any,
+        **options: Any,
+    ) -> Any:
+        """Apply the model in simulated int8; rows without any token count in no range."""
+        params = dict(variables["params"])
+        ranges = traverse_util.flatten_dict(params.pop(RANGES, {}))
+        weight_B = jnp.any(attention_mask > 0, axis=1).astype(jnp.float32)
+        with nn.intercept_methods(_Simulation(ranges, weight_B, self.parts)):
+            inputs = (input_ids, token_type_ids, attention_mask)
+            return self.model.apply({**variables, "params": params}, *inputs, *more, **options)
+
+
+@dataclass
+class _Simulation:
+    """An interceptor of method calls that simulates int8 in dense maps and embedding tables.
+
+    ranges: by place. A place is the path of a dense map, the number of its call, because layers may share a map, and
+    "input_0", "input_1" or "output". groups: number of groups of each place that occurred.
+    """
+
+    ranges: dict[tuple[str, ...], jax.Array]
+    weight_B: jax.Array
+    parts: int
+    groups: dict[tuple[str, ...], int] = field(default_factory=dict)
+    calls: dict[tuple[str, ...], int] = field(default_factory=dict)
+
+    def __call__(self, call: Callable, args: tuple, kwargs: dict[str, Any], context: Any) -> Any:
+        module = context.module
+        if context.method_name != "__call__" or not module.path:  # without a path: a clone of _multiply
+            return call(*args, **kwargs)
+        if isinstance(module, Table):
+            y = call(*args, **kwargs)
+            return y if module.name == "position" else fake_weights(y, (-1,))  # the file adds positions as a constant
+        if not isinstance(module, Dense | DensePair | Grouped | Trigram):
+            return call(*args, **kwargs)
+        self.calls[module.path] = number = self.calls.get(module.path, -1) + 1
+        place = (*module.path, str(number))
+        groups = module.groups if isinstance(module, Grouped) else 1
+        inputs = 2 if isinstance(module, DensePair) else 1
+        for name in (*(f"input_{index}" for index in range(inputs)), "output"):
+            self.groups[*place, name] = groups
+        if module.is_initializing():
+            return call(*args, **kwargs)
+        rounded = [self._round(x, (*place, f"input_{index}"), groups) for index, x in enumerate(args[:inputs])]
+        return self._round(_multiply(module, *rounded, *args[inputs:]), (*place, "output"), groups)
+
+    def _round(self, x: jax.Array, place: tuple[str, ...], groups: int) -> jax.Array:
+        axes = 2 if groups > 1 else 1  # a grouped map is of (B,L,*C); other maps have one range for all axes
+        x_BXGI = x.astype(jnp.float32).reshape(*x.shape[:axes], *[1] * (2 - axes), groups, -1)
+        observed_G2 = jax.lax.stop_gradient(observe(x_BXGI, self.weight_B))
+        range_G2 = self.ranges.get(place, jnp.zeros((groups, 2)))
+        return fake_activations(x_BXGI, range_G2, observed_G2, self.parts).reshape(x.shape).astype(x.dtype)
+
+
+def _multiply(module: Any, *args: jax.Array) -> jax.Array:
+    """Return the map of `args` by a copy of the module whose kernel is rounded to int8."""
+    kernel = module.variables["params"]["kernel"]
+    if isinstance(module, DensePair):  # the file multiplies each half apart
+        halves = kernel.reshape(2, -1, module.features)
+        kernel = fake_weights(halves, (1,)).reshape(kernel.shape)
+    else:
+        outputs = len(module.features) if isinstance(module, Dense) else 1
+        kernel = fake_weights(kernel, tuple(range(kernel.ndim - outputs)))
+    params = {**module.variables["params"], "kernel": kernel}
+    return module.clone(parent=None).apply({"params": params}, *args)

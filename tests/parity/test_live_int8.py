@@ -1,0 +1,72 @@
+"""Simulated int8 (nn/int8.py) computes what a static int8 file computes in LiteRT's own interpreter."""
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from comparing import needs
+from flax import traverse_util
+
+needs("litert_converter", "ai_edge_litert", "litert_quantizer")
+from zoo import CASES, LAYERS, SIZES, pretrained
+
+from bertzoo.export.check import verify
+from bertzoo.export.graph import heads, rewrites
+from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.litert import quantise, write
+from bertzoo.models import Bert
+from bertzoo.models.tasks import SequenceClassification
+from bertzoo.nn import Dense, Grouped, int8
+
+LENGTH = 8
+MODELS = {"bert": Bert(**SIZES, **LAYERS)} | {name: CASES[name][0] for name in ("squeezebert", "albert", "convbert-span")}
+
+
+def logits(module: Any, params: Any, row: dict[str, np.ndarray]) -> np.ndarray:
+    ids, mask = row["input_ids"], row["attention_mask"]
+    types = row.get("token_type_ids", np.zeros_like(ids))
+    return np.asarray(module.apply({"params": params}, ids, types, mask, train=False, method="logits")[0])
+
+
+def float32_ranges(module: Any, params: Any, row: dict[str, np.ndarray]) -> Any:
+    """The ranges that the file's calibration finds in one row: of the float32 model, in whose places int8 comes."""
+    ranges, calls = {}, Counter[tuple[str, ...]]()
+
+    def watch(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        y, module = call(*args, **kwargs), context.module
+        if isinstance(module, Dense | Grouped) and context.method_name == "__call__":
+            place = (*module.path, str(calls[module.path]))
+            calls[module.path] += 1
+            for name, array in (("input_0", args[0]), ("output", y)):
+                grouped = isinstance(module, Grouped)
+                parts = np.split(array.reshape(*array.shape[:2], -1), module.groups, -1) if grouped else [array]
+                ranges[*place, name] = jnp.asarray([[part.min(), part.max()] for part in parts])
+        return y
+
+    with nn.intercept_methods(watch):
+        logits(module, params, row)
+    return traverse_util.unflatten_dict(ranges)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_simulation_computes_what_the_file_does(name: str) -> None:
+    """Every logit is within two steps of the file's grid of logits, most are equal, and float32 is farther off."""
+    model, params = pretrained(dataclasses.replace(MODELS[name], layers=2), SequenceClassification(), 0.3).module()
+    reference = TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=model)
+    rows = verify.sample_rows(reference, None, LENGTH)
+    content, signature = write.convert(rewrites.phone_graph(reference), (LENGTH,)), write.signature(LENGTH)
+    run = write.Interpreter(quantise.quantised(content, "int8-static", {signature: rows[:1]}))
+    ranges = float32_ranges(model, params, rows[0])
+    (step,), _ = int8.int8_grid(ranges["classifier"]["output"]["0"]["output"])
+
+    module, trained = int8.Int8Model(model), {**params, int8.RANGES: ranges}
+    files = np.array([run(signature, row)["logits"][0] for row in rows])
+    error = np.abs(np.array([logits(module, trained, row) for row in rows]) - files)
+    float32 = np.abs(np.array([logits(model, params, row) for row in rows]) - files)
+    assert error.max() <= 2.01 * step and (error < 0.01 * step).mean() >= 0.5
+    assert float32.mean() > 3 * error.mean()
