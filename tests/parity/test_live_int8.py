@@ -24,7 +24,9 @@ from bertzoo.models.tasks import SequenceClassification
 from bertzoo.nn import Dense, Grouped, int8
 
 LENGTH = 8
-MODELS = {"bert": Bert(**SIZES, **LAYERS)} | {name: CASES[name][0] for name in ("squeezebert", "albert", "convbert-span")}
+MODELS = {"bert": Bert(**SIZES, **LAYERS)} | {
+    name: CASES[name][0] for name in ("squeezebert", "albert", "convbert-span")
+}
 
 
 def logits(module: Any, params: Any, row: dict[str, np.ndarray]) -> np.ndarray:
