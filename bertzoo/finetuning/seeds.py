@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -249,7 +249,10 @@ def _moving_ranges(setup: StageSetup, steps: int) -> StageSetup:
     def part(path: tuple, _: Any) -> str:
         return "ranges" if state.name_of(path).startswith(f"{RANGES}/") else "weights"
 
-    rules = {"weights": setup.transformation(steps), "ranges": optax.sgd(1 / GRADIENT)}
+    rules: dict[Hashable, optax.GradientTransformation] = {
+        "weights": setup.transformation(steps),
+        "ranges": optax.sgd(1 / GRADIENT),
+    }
     rule = optax.partition(rules, lambda params: jax.tree.map_with_path(part, params))
     return replace(setup, rates=None, rule=lambda schedule: rule)
 

@@ -8,7 +8,7 @@ grid per tensor, or per group of a grouped map. Attention scores, norms, activat
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -121,7 +121,7 @@ class Int8Model:
     ) -> Any:
         """Apply the model in simulated int8; rows without any token count in no range."""
         params = dict(variables["params"])
-        ranges = traverse_util.flatten_dict(params.pop(RANGES, {}))
+        ranges = cast(dict[tuple[str, ...], jax.Array], traverse_util.flatten_dict(params.pop(RANGES, {})))
         weight_B = jnp.any(attention_mask > 0, axis=1).astype(jnp.float32)
         with nn.intercept_methods(_Simulation(ranges, weight_B, self.parts)):
             inputs = (input_ids, token_type_ids, attention_mask)
@@ -167,7 +167,8 @@ class _Simulation:
         x_BXGI = x.astype(jnp.float32).reshape(*x.shape[:axes], *[1] * (2 - axes), groups, -1)
         observed_G2 = jax.lax.stop_gradient(observe(x_BXGI, self.weight_B))
         range_G2 = self.ranges.get(place, jnp.zeros((groups, 2)))
-        return fake_activations(x_BXGI, range_G2, observed_G2, self.parts).reshape(x.shape).astype(x.dtype)
+        rounded = cast(jax.Array, fake_activations(x_BXGI, range_G2, observed_G2, self.parts))
+        return rounded.reshape(x.shape).astype(x.dtype)
 
 
 def _multiply(module: Any, *args: jax.Array) -> jax.Array:
@@ -180,4 +181,4 @@ def _multiply(module: Any, *args: jax.Array) -> jax.Array:
         outputs = len(module.features) if isinstance(module, Dense) else 1
         kernel = fake_weights(kernel, tuple(range(kernel.ndim - outputs)))
     params = {**module.variables["params"], "kernel": kernel}
-    return module.clone(parent=None).apply({"params": params}, *args)
+    return cast(jax.Array, module.clone(parent=None).apply({"params": params}, *args))
