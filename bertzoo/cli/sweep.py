@@ -9,7 +9,7 @@ RUN/sweep.csv has a line for every point. Exit code 1: a point failed; 3: a sign
 examples:
   bertzoo sweep squeezebert --tasks=rte,mrpc --data_dir=glue --from=runs/mnli --teacher='runs/teacher/{task}' \
 --run_dir=runs/sweep
-  bertzoo sweep mobilebert --data_dir=glue --from=runs/mobilebert --run_dir=runs/sweep --random=20 --processes=4
+  bertzoo sweep mobilebert --data_dir=glue --from=runs/mobilebert --run_dir=runs/sweep --list
   bertzoo sweep schubert_search --data.source='text/*.txt.xz' --from=runs/bert_base --run_dir=runs/search
 """
 

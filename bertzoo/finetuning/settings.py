@@ -52,7 +52,7 @@ class Finetune:
     wnli: Literal["trained", "majority"] = "trained"
     # mean of a batch's losses, or their sum as in ELECTRA's code, which clips the sum's gradient
     reduction: Literal["mean", "sum"] = "mean"
-    # train for `bertzoo convert --precision=int8-static`: compute the forward pass as int8 files do
+    # train bert or squeezebert for `convert --precision=int8-static`: compute the forward pass as int8 files do
     quantise: Literal["none", "int8"] = "none"
     patience: int = 0  # epochs without a better score after which a seed stops; 0: never
     select: Literal["best", "last"] = "best"  # epoch whose model is saved

@@ -18,6 +18,7 @@ from bertzoo.runs.warm_start import match_parameters, origin_record, pad_vocabul
 from bertzoo.train import state
 from bertzoo.train.objective import Objective
 
+SIMULATED = ("bert", "squeezebert")  # models whose int8 files `Int8Model` is known to equal
 HEADS = (
     *("classifier", "token_classifier", "span_head", "joint_span_head"),
     *("masked_head", "sentence_head", "replaced_head"),
@@ -64,6 +65,11 @@ def load_starting_model(
         raise ConfigError(
             f"max_length = {recipe.max_length} is more than the {model.max_positions} positions of {path}. Use at "
             f"most {model.max_positions}."
+        )
+    if recipe.quantise == "int8" and model.kind not in SIMULATED:
+        raise ConfigError(
+            f"quantise = int8 simulates the files of {' and '.join(SIMULATED)} only, and {path} is a {model.kind}. "
+            "Remove quantise."
         )
     module = task.head.build(model, recipe.compute)
     objective = task.objective(Int8Model(module, recipe.accumulate) if recipe.quantise == "int8" else module)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import planted
+from messages import mentions
 
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
@@ -33,6 +34,13 @@ def test_only_the_option_changes_the_model(folder: Path) -> None:
         return load_starting_model(folder / "model", recipe, resolve_task(recipe)).objective
 
     plain, simulated = objective(), objective(quantise="int8")
-    assert simulated.model == Int8Model(plain.model, parts=2)  # type: ignore[attr-defined]
+    assert isinstance(simulated.model, Int8Model) and simulated.model.parts == 2  # type: ignore[attr-defined]
+    assert type(plain.model) is type(simulated.model.model)  # type: ignore[attr-defined]
     names = {name for name in state.shapes_of(simulated) if not name.startswith(f"{RANGES}/")}
     assert names == set(state.shapes_of(plain)) < set(state.shapes_of(simulated))
+
+
+def test_a_model_that_is_not_simulated_exactly_is_rejected(folder: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("bertzoo.finetuning.warm_start.SIMULATED", ("squeezebert",))
+    assert planted.finetune(folder, tmp_path / "run", "--quantise=int8") == 2
+    assert mentions(capsys.readouterr().err, "quantise", "squeezebert", "bert") and not (tmp_path / "run").exists()

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import time
 import tomllib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -37,13 +39,25 @@ def install(home: Path) -> None:
     (home / "bertzoo-venv/bin/bertzoo").symlink_to(home.parent.parent / "bin/bertzoo")
 
 
-def ended(cloud: Cloud, runs: int = 2) -> None:
-    """Wait until so many runs have left their exit codes."""
-    for _ in range(200):
-        if len(list(cloud.folder.glob("worker?/bertzoo-run/exit"))) == runs:
+def wait(condition: Callable[[], bool]) -> None:
+    """Wait until a condition is true."""
+    for _ in range(400):
+        if condition():
             return
         time.sleep(0.05)
-    raise AssertionError("they never ended")
+    raise AssertionError("the condition never became true")
+
+
+def ended(cloud: Cloud, runs: int = 2) -> None:
+    """Wait until so many runs have left their exit codes."""
+    wait(lambda: len(list(cloud.folder.glob("worker?/bertzoo-run/exit"))) == runs)
+
+
+def group(state: Path) -> int | None:
+    """The process group of a worker's run; None if it has ended or not begun."""
+    with suppress(ProcessLookupError, FileNotFoundError, ValueError):
+        return os.getpgid(int((state / "pid").read_text()))
+    return None
 
 
 def test_a_run_from_creation_to_deletion(cloud: Cloud, hostile: list[str], tmp_path: Path) -> None:
@@ -258,7 +272,8 @@ def test_another_run_is_not_mistaken_for_this_one(ready: Cloud) -> None:
     out = ready.run("tpu_vm.sh", "watch", *TPU, *other, code=2)
     assert mentions(out, "pod", "bertzoo pretrain demo --run_dir=gs://b/x") and "done" not in out
     assert mentions(ready.run("tpu_vm.sh", "run", *WHERE, *other, code=2), "another run")
-    assert len(ready.calls("bertzoo", "pretrain")) == len(ready.calls("bertzoo")) == 2
+    wait(lambda: len(ready.calls("bertzoo")) == 2)
+    assert len(ready.calls("bertzoo", "pretrain")) == 2
     ready.set(secondsworker0=0, secondsworker1=0)
 
 
@@ -286,6 +301,7 @@ def test_a_machine_that_restarts_leaves_no_code_of_the_run_before(ready: Cloud) 
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     for worker in ("worker0", "worker1"):
         state = ready.folder / worker / "bertzoo-run"
+        wait(lambda state=state: group(state) is not None)
         os.killpg(os.getpgid(int((state / "pid").read_text())), signal.SIGKILL)
     assert ready.run("tpu_vm.sh", "status", *WHERE).count("bertzoo-worker: exit 137") == 2
 
