@@ -1,4 +1,4 @@
-# Everything sets itself up in .venv from the package registry; only Python 3.11 to 3.14 and make are needed.
+# Everything sets itself up in .venv from the package registry; only Python 3.11 to 3.13 and make are needed.
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SHELL = /bin/bash
@@ -33,7 +33,7 @@ help:
 venv: .venv/core.stamp
 
 .venv/core.stamp: pyproject.toml uv.lock .ci/build.txt
-	@"$(PYTHON)" -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 15) else "Python 3.11 to 3.14 is needed: make PYTHON=/path/to/python3.11")'
+	@"$(PYTHON)" -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=/path/to/python3.11")'
 	@echo "Installing bertzoo and what it needs into .venv ..."
 	$(call install,.venv)
 	@touch $@
@@ -120,8 +120,10 @@ sbom: .venv/core.stamp
 # New versions: make lock UPGRADE=--upgrade. constraints.txt has the versions for `pip install -c`, which takes no hashes.
 lock: .venv/core.stamp
 	.venv/bin/uv lock --quiet $(UPGRADE)
-	.venv/bin/uv $(EXPORT) --all-extras --no-hashes | sed 's/ ;.*//' > constraints.txt
-	.venv/bin/uv $(EXPORT) --only-group build > .ci/build.txt
+	.venv/bin/uv $(EXPORT) --all-extras --no-hashes | sed 's/ ;.*//' > constraints.txt.new
+	.venv/bin/uv $(EXPORT) --only-group build > .ci/build.txt.new
+	mv constraints.txt.new constraints.txt
+	mv .ci/build.txt.new .ci/build.txt
 
 clean:
 	rm -rf .venv .venv-parity .venv-executorch .venv-tpu build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis

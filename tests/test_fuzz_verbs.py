@@ -203,9 +203,8 @@ def test_command_lines(place: Path, command: str, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(verb, "main", lambda args, overrides: load_config(verb, args, overrides))
 
     def run(damage: list) -> None:
-        words = damaged(command.encode(), damage).decode("utf-8", "surrogateescape").split(" ")
-        if words[0] == name:
-            survive_command(*words)
+        options = command.removeprefix(name).encode()
+        survive_command(name, *damaged(options, damage).decode("utf-8", "surrogateescape").split(" "))
 
     fuzz(f"command line ({name})", run)
 

@@ -32,7 +32,7 @@ ENVIRONMENT = {
 STAGES = ["--transfer.steps=2", "--distillation.0.steps=2", "--run.save_every=1"]
 TUNED = ["--seeds=2", "--epochs=1", "--batch_size=16", "--max_length=24", "--log_every=5"]
 LABELS = ["--data_dir=.", "--own.train=train.csv", "--own.dev=dev.csv"]
-# A command for each verb that writes; it writes below its working directory, a copy of the inputs.
+# Commands that write; each writes below its working directory, a copy of the inputs.
 COMMANDS = {
     "tokenize": ["tokenize", "text.txt", "out", "--config=tiny.toml", "--workers=2"],
     "pretrain": ["pretrain", "tiny.toml", "--run_dir=out", "--workers=1"],

@@ -22,12 +22,13 @@ Fault = Callable[[psutil.Process], None]
 
 
 def reach(place: Path) -> None:
-    """Wait until the run has logged STEP; returns if it takes too long."""
+    """Wait until the run has logged STEP; raises TimeoutError if that takes more than `kills.PATIENCE` seconds."""
     for _ in range(int(kills.PATIENCE / 0.1)):
         with suppress(FileNotFoundError):
             if any(json.loads(line).get("step", 0) >= STEP for line in _lines(place)):
                 return
         time.sleep(0.1)
+    raise TimeoutError(f"{place}: the run did not reach step {STEP} in {kills.PATIENCE} seconds")
 
 
 def _lines(place: Path) -> list[str]:
@@ -75,6 +76,8 @@ def attack_members(inputs: Path, folder: Path, shim: Path) -> Iterator[dict[str,
         ending = kills.run(command, place, shim, disturb=disturb)
         seconds, code = time.monotonic() - start[0], ending.code
         faults = list(ending.faults(None if name in ("killed", "stopped") else 0))
+        if name in ("killed", "stopped") and code == 0:
+            faults.append(f"the launcher ended with 0 although process 1 was {name}")
         if code:
             faults += kills.run(command, place, shim).faults(0)
         expected = expected or kills.contents(place)

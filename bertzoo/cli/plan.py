@@ -82,6 +82,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     # A paper's figure for a config does not apply once more files or options have changed the config.
     unchanged = not overrides and len(args.files) == 1
     if kind_of(*args.files) == "prune":
+        if args.cache is not None:
+            raise UserError(f"--cache={args.cache}: a pruning is planned without the compiler. Leave --cache out.")
         plan = plan_pruning(loader.load(Prune, args.files, overrides), args.topology, args.price)
     else:
         plan = estimate.plan(

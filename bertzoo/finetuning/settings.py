@@ -68,6 +68,8 @@ class Finetune:
         for name in ("train_rows", "patience"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} = {getattr(self, name)} is negative. Use 0 to switch it off.")
+        if self.quantise == "int8" and self.wnli == "majority":
+            raise ConfigError("quantise = int8 has no effect if wnli = majority, which trains nothing. Remove one.")
         if self.seed < 0:
             raise ConfigError(f"seed = {self.seed} is negative. Use 0 or more.")
         if not self.seed <= 2**63 - 1 - self.seeds:

@@ -15,7 +15,8 @@ def drop_rare_words(
 
     word: matches each word of a text. tell: receives a line if words are dropped. Whenever the table of counts is full,
     it drops the words seen once, then those seen twice, and so on, until half of it is empty, as `ReduceVocab` does in
-    word2vec.c (Mikolov et al. 2013). The words in the table after the last text are kept.
+    word2vec.c (Mikolov et al. 2013). Of equally frequent words, it keeps the first half. The
+    words in the table after the last text are kept.
     """
     counts: Counter[str] = Counter()
     size = rarest = 0
@@ -27,12 +28,15 @@ def drop_rare_words(
         if size > TABLE:
             while size > TABLE // 2:
                 rarest += 1
-                counts = Counter({name: count for name, count in counts.items() if count > rarest})
+                rest = {name: count for name, count in counts.items() if count > rarest}
+                if not rest:  # all words are equally frequent: keep the first half
+                    rest = dict(list(counts.items())[: len(counts) // 2])
+                counts = Counter(rest)
                 size = sum(len(name) + ENTRY for name in counts)
     if not rarest:
         return texts
     tell(
         f"training the vocabulary on the {len(counts):,} most frequent words, because the distinct words of the source "
-        f"have more than {TABLE:,} characters (with {ENTRY} more for each word)"
+        f"have more than {TABLE:,} characters"
     )
     return lambda: (word.sub(lambda match: match[0] if match[0] in counts else "", text) for text in texts())

@@ -39,7 +39,7 @@ def pack_timed(file: Path, folder: Path, length: int | None = None) -> int:
         length = min(max(USUAL, shortest), longest)
     if not shortest <= length <= longest:
         span = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
-        raise UserError(f"--length={length} is no row of {file}, whose rows have {span} tokens. Choose a length of it.")
+        raise UserError(f"--length={length}, but the rows of {file} have {span} tokens. Use one of these lengths.")
     row = _timed_row(file, description, length)
     shapes = ":".join(f"1,{array.size}" for array in row.values())
     with atomic.new_directory(folder) as temporary:

@@ -39,9 +39,7 @@ def read_pruned(path: Path) -> PrunedRun:
     part = prune_layout.parts(path)[-1:]
     lines = [line for folder in part for line in page.read_history(folder / "metrics.jsonl").heldout if LOSS in line]
     if not lines:
-        raise UserError(
-            f"{path} has no held-out loss after its last cut. Let run.evaluate_every divide the steps of [[tuning]]."
-        )
+        raise UserError(f"{path} has no held-out loss after its last cut. Use a positive run.evaluate_every.")
     return PrunedRun(heldout={name: value for name, value in lines[-1].items() if isinstance(value, float)})
 
 
