@@ -6,8 +6,9 @@
 Each of ten commands that write is killed before a random system call that changes a file, and repeated; then it must
 have the files of an undisturbed command, bit for bit apart from times. Damaged files and command lines must be
 accepted or end in one line of error. A run of two processes with a killed, stopped or slowed one must end with the
-same parameters. Fails if anything is lost or wrong in silence, a process or a temporary file is left, or a traceback appears. --runs
-records the kills, so that the same command goes on where it stopped. Linux with a C compiler; needs the extra test.
+same parameters. Fails if anything is lost or wrong in silence, a process or a temporary file is left, or a traceback
+appears. --runs records the kills, so that the same command goes on where it stopped. Linux with a C compiler; needs the
+extra test.
 """
 
 import json
