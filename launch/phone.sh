@@ -56,7 +56,7 @@ while (($#)); do
   esac
   shift
 done
-((${#files[@]})) || die "no file is given: $me NAME.tflite --benchmark_model=PATH"
+((${#files[@]})) || die "name a file: $me NAME.tflite --benchmark_model=PATH"
 [[ -z $baseline ]] || { add "$baseline" && files=("$baseline" "${files[@]::${#files[@]}-1}"); }
 suffix=${files[0]##*.}
 [[ -v programs[$suffix] ]] || die "${files[0]} is no .tflite, .pt, .pte or .onnx file; convert the model to one of them"
@@ -206,7 +206,7 @@ why() { # why FILE [ELSE]
 
 # Print how many times as fast as the baseline's milliseconds BASE a file's are.
 speed() { # speed BASE MILLISECONDS
-  awk -v base="$1" -v own="$2" 'BEGIN { if (base > 0 && own > 0) printf "%.2f", base / own; else print "-" }'
+  awk -v base="$1" -v median="$2" 'BEGIN { if (base > 0 && median > 0) printf "%.2f", base / median; else print "-" }'
 }
 
 wrong=0

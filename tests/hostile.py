@@ -76,8 +76,8 @@ def damaged(data: bytes, damage: list[tuple[str, float, int, bytes]]) -> bytes:
             while end < len(data) and data[end : end + 1].isalnum():
                 end += 1
             data = data[:at] + new + data[end:]
-        elif what == "value" and (found := VALUE.search(data, at)):
-            data = data[: found.start()] + new + data[found.end() :]
+        elif what == "value" and (match := VALUE.search(data, at)):
+            data = data[: match.start()] + new + data[match.end() :]
         elif what == "swap":
             data = data[:at] + data[at + size : at + 2 * size] + data[at : at + size] + data[at + 2 * size :]
     return data
@@ -135,7 +135,7 @@ def fuzz(name: str, test: Callable[[list], object]) -> None:
         many(given(damage=DAMAGE)(limited))()
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, usual)
-    assert tried >= COUNT, "there are not so many damages of this file"
+    assert tried >= COUNT, f"only {tried} of {COUNT} different damages were tried"
     # benchmarks/reliability/inputs.py reads this line.
     print(f"fuzzed {name}: {tried} files, {len(REFUSED)} refused, {(peak() - before) >> 20} MB")
 

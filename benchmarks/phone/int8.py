@@ -27,10 +27,10 @@ LOST = 0.5  # target: points, as in MobileBERT's Table 6
 
 def options_of(task: str, data: Path, seeds: int, more: Sequence[str]) -> tuple[list[str], list[str]]:
     """Options of the task's float32 run, and those that its int8 run has too."""
-    own = [word.replace(f"--{task}.", "--", 1) for word in more if word.startswith(f"--{task}.")]
+    of_task = [word.replace(f"--{task}.", "--", 1) for word in more if word.startswith(f"--{task}.")]
     shared = [word for word in more if not word.startswith(tuple(f"--{name}." for name in (*FOLDERS, "int8")))]
     int8 = [word.replace("--int8.", "--", 1) for word in more if word.startswith("--int8.")]
-    common = [f"--task={task}", f"--data_dir={data / FOLDERS[task]}", f"--seeds={seeds}", *shared, *own]
+    common = [f"--task={task}", f"--data_dir={data / FOLDERS[task]}", f"--seeds={seeds}", *shared, *of_task]
     return common, ["--quantise=int8", *int8]
 
 

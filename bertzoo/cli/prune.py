@@ -50,13 +50,18 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> None:
-    """Raise UserError if the unpruned model or the text is missing; `seen` collects what is checked."""
+    """Raise UserError if a sweep's run lacks its unpruned model, its text or evaluations.
+
+    seen: models and texts that are checked already; collects those of `recipe`.
+    """
     from bertzoo.data import pipeline
     from bertzoo.data.sources import pieces
     from bertzoo.runs import any_model
 
     if args.origin is None:
         raise UserError("--from is missing. Name the model to prune.")
+    if not recipe.run.evaluate_every:
+        raise UserError("run.evaluate_every = 0, but a sweep ranks prunings by held-out loss. Use 1 or more.")
     data = recipe.data
     if args.origin not in seen:
         any_model.check_model(args.origin)

@@ -202,10 +202,10 @@ def make_plan(
 
 
 def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
-    """Return one plan for `times` rounds, each of which runs every plan of `plans` once.
+    """Return the plan of a run that repeats all `plans` in order, `times` times.
 
     plans: {name for the plan's stages: plan}; all plans are for the same slice. note: as in RunPlan. The joined stages
-    are numbered from 0, each with the steps of all rounds.
+    are numbered from 0, each with its steps of all repetitions.
     """
     first, *_ = parts = list(plans.values())
     stages = [

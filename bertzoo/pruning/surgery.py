@@ -29,7 +29,9 @@ def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> di
 
 
 def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) -> tuple[Model, dict[str, np.ndarray]]:
-    """Return the smaller config and its parameters. kept: sorted indices of the elements to keep, by dimension.
+    """Return the smaller config and its parameters.
+
+    kept: {dimension: sorted indices of the elements to keep}.
 
     Cutting elements of f, a, k and v whose folded prune vectors are 0 leaves the outputs unchanged. If K' of K key
     elements stay, queries are scaled by √(K'/K), because attention then divides scores by √K' instead of √K. A cut of h

@@ -107,7 +107,7 @@ class RunBatches:
     def train(self, index: int, row: int, own: OwnRows = all_rows) -> Iterator[Batch]:
         """Yield the training batches of stage `index`, prefetched, from the batch that starts at row number `row`.
 
-        own: a function of the batch size that returns the indices of the rows that this process reads.
+        own: maps a batch size to the indices of the rows that this process reads.
         """
         stage, batches = self.recipe.stages[index], self.stage(index, "train")
         rows, start = own(stage.batch_size), row // stage.batch_size

@@ -261,9 +261,9 @@ def test_rare_words_are_dropped_only_above_the_bound(monkeypatch):
     assert [*rare_words.drop_rare_words(lambda: iter(texts), WORDS, lines.append)()] == texts and not lines
     monkeypatch.setattr(rare_words, "TABLE", 300)
     parts = [*rare_words.drop_rare_words(lambda: iter(texts), WORDS, lines.append)()]
-    kept = Counter(word for part in parts for word in WORDS.findall(part))
-    assert all(kept[word] == 50 for word in [*frequent, "Café"]) and "日本" in parts[0] and "rare0" not in kept
-    assert sum(len(word) + rare_words.ENTRY for word in kept) <= 300 and len(lines) == 1 and mentions(lines[0], "300")
+    counts = Counter(word for part in parts for word in WORDS.findall(part))
+    assert all(counts[word] == 50 for word in [*frequent, "Café"]) and "日本" in parts[0] and "rare0" not in counts
+    assert sum(len(word) + rare_words.ENTRY for word in counts) <= 300 and len(lines) == 1 and mentions(lines[0], "300")
 
 
 def test_a_bounded_vocabulary_lacks_rare_words_and_says_so(monkeypatch):

@@ -27,10 +27,10 @@ def test_the_saved_model_has_no_ranges(folder: Path, tmp_path: Path) -> None:
 
 def test_only_the_option_changes_the_model(folder: Path) -> None:
     """Without it the module is the plain one, so that its program is as before."""
-    own = CustomFiles(train="train.csv", dev="dev.csv", text_a="text", label="label")
+    files = CustomFiles(train="train.csv", dev="dev.csv", text_a="text", label="label")
 
     def objective(**options: str) -> object:
-        recipe = Finetune(task="own", own=own, data_dir=str(folder), max_length=24, accumulate=2, **options)  # type: ignore
+        recipe = Finetune(task="own", own=files, data_dir=str(folder), max_length=24, accumulate=2, **options)  # type: ignore
         return load_starting_model(folder / "model", recipe, resolve_task(recipe)).objective
 
     plain, simulated = objective(), objective(quantise="int8")

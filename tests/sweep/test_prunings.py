@@ -61,6 +61,7 @@ def test_a_pruning_without_a_held_out_loss_has_failed(pruning: Any) -> None:
         (["--weigh.gamma=-1", "--from=planted/model"], ("gamma", "-1")),
         (["--from=nowhere"], ("nowhere",)),
         ([], ("--from",)),
+        (["--run.evaluate_every=0", "--from=planted/model"], ("run.evaluate_every", 0)),
         (["--data.source=nowhere.txt", "--from=planted/model"], ("nowhere.txt",)),
         (["--tasks=rte", "--from=planted/model"], ("--tasks=rte",)),
     ],

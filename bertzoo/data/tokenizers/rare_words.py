@@ -15,8 +15,8 @@ def drop_rare_words(
 
     word: matches each word of a text. tell: receives a line if words are dropped. Whenever the table of counts is full,
     it drops the words seen once, then those seen twice, and so on, until half of it is empty, as `ReduceVocab` does in
-    word2vec.c (Mikolov et al. 2013). Of equally frequent words, it keeps the first half. The
-    words in the table after the last text are kept.
+    word2vec.c (Mikolov et al. 2013). Of equally frequent words, it keeps the first half. Texts keep the
+    words that are in the table after the last text.
     """
     counts: Counter[str] = Counter()
     size = rarest = 0
