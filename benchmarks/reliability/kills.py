@@ -208,10 +208,13 @@ def _arrays(checkpoint: Path) -> bytes:
 def _timeless(path: Path, place: Path) -> bytes:
     """The bytes of a file; text without the folder's path, JSON without times, a run's lines sorted, without events."""
     data = re.sub(rb"[\d.]+ MB of memory", b"", path.read_bytes().replace(f"{place}/".encode(), b""))
-    if path.suffix == ".jsonl":
-        rows = [json.loads(line) for line in data.splitlines()]
-        return "\n".join(sorted({json.dumps(_plain(row)) for row in rows if "event" not in row})).encode()
-    return json.dumps(_plain(json.loads(data))).encode() if path.suffix == ".json" else data
+    with suppress(ValueError):  # a torn file differs, as it is
+        if path.suffix == ".jsonl":
+            rows = [json.loads(line) for line in data.splitlines()]
+            return "\n".join(sorted({json.dumps(_plain(row)) for row in rows if "event" not in row})).encode()
+        if path.suffix == ".json":
+            return json.dumps(_plain(json.loads(data))).encode()
+    return data
 
 
 def _plain(value: Any) -> Any:

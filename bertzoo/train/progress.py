@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,9 +29,8 @@ class JsonLines:
     """Append every record to a file as one line of JSON and flush it, so that a killed run loses none."""
 
     def __init__(self, path: Path | str):
+        _drop_torn_line(Path(path))
         self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115, closed by close()
-        if self._file.tell() and not _ends_line(Path(path)):
-            self._file.write("\n")  # a killed run may have left half a line
 
     def __call__(self, record: Record) -> None:
         try:
@@ -46,10 +46,12 @@ class JsonLines:
         self._file.close()
 
 
-def _ends_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) == b"\n"
+def _drop_torn_line(path: Path) -> None:
+    """Cut off the half line that a killed run left; its record is later than the last checkpoint, so it comes again."""
+    if path.is_file():
+        content = path.read_bytes()
+        if not content.endswith(b"\n"):
+            os.truncate(path, content.rfind(b"\n") + 1)
 
 
 class TensorBoard:

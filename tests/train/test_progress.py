@@ -94,7 +94,7 @@ def test_on_a_terminal_train_records_share_one_live_line(monkeypatch: pytest.Mon
     assert "\x1b[2K" in text and "step 11/20" in text and mentions(text, "step 12")  # a line erased, then the next
 
 
-def test_json_lines_are_flushed_and_follow_an_incomplete_line(tmp_path: Path):
+def test_json_lines_are_flushed_and_replace_an_incomplete_line(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     lines = JsonLines(path)
     lines(RECORD)
@@ -104,8 +104,8 @@ def test_json_lines_are_flushed_and_follow_an_incomplete_line(tmp_path: Path):
     lines = JsonLines(path)
     lines({"event": "resumed", "step": 12})
     lines.close()
-    first, torn, last = path.read_text().splitlines()
-    assert json.loads(first) == RECORD and torn == '{"step": 13, "lo' and json.loads(last)["event"] == "resumed"
+    first, last = map(json.loads, path.read_text().splitlines())
+    assert first == RECORD and last["event"] == "resumed"
 
 
 def events(file: Path) -> Iterator[Any]:
