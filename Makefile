@@ -43,7 +43,7 @@ venv: .venv/core.stamp
 	@touch $@
 
 .venv-parity/stamp: pyproject.toml uv.lock .ci/build.txt .ci/weights.txt
-	$(call install,.venv-parity,test parity tfds parquet gcs beam litert onnx)
+	$(call install,.venv-parity,test parity tfds parquet gcs beam mediapipe onnx)
 	.venv-parity/bin/python $(TORCH)
 	.venv-parity/bin/python $(HASHED) -r .ci/weights.txt
 	@touch $@
