@@ -14,7 +14,11 @@ from bertzoo.core.child import start_python
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
 
-_BACKENDS = {"torch-export": "torch", "torchscript": "torch"}  # by export format; others: their own name
+_BACKENDS = {
+    "torch-export": "torch",
+    "torchscript": "torch",
+    "mediapipe": "litert",
+}  # by export format; others: their own name
 Rounds = list[list[float]]  # seconds of every run, by round
 
 

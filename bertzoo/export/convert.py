@@ -130,6 +130,7 @@ def _convert_to_file(
             f"--calibration={options.calibration} needs a tokenizer to read its texts with, but {source} has none. "
             "Convert a model with its tokenizer."
         )
+    target.check_model(pretrained)
     if options.pooling is not None and pretrained.head.kind != "none":
         raise UserError(
             f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
@@ -175,7 +176,7 @@ def write_file(
 
     Raises ExportFailed if the file's outputs differ from the model's, or its scores are lower.
     """
-    reference = training_graph(pretrained, POOLINGS[settings.pooling])
+    reference = target.reference(pretrained, training_graph(pretrained, POOLINGS[settings.pooling]))
     lengths, tokenizer = settings.lengths, pretrained.tokenizer
     facts = target.make(pretrained, reference, settings, file)
     with target.load(file, 1) as run:
@@ -184,6 +185,8 @@ def write_file(
         if scores is not None:
             verify.check_scores(scores, settings.precision)
         examples = None if tokenizer is None else golden.golden_rows(run, reference, tokenizer, lengths)
+        examples = examples and [row for row in examples if target.pairs or len(row["texts"]) == 1]
+        facts |= target.prove(file, run, pretrained, lengths)
     description = {
         "bertzoo": __version__,
         "format": target.name,

@@ -15,7 +15,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url, on_disk
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export.check.quiz import fit_windows
-from bertzoo.export.check.task_score import decodable
+from bertzoo.export.check.task_score import decodable, label_logits
 from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.formats import Target, targets
 from bertzoo.export.options import SUFFIXES
@@ -177,7 +177,7 @@ class FileLabelModel(LabelModel):
 
     def logits(self, rows: Rows, batch_size: int = 0) -> tuple[list[Slot], list[np.ndarray]]:
         slots, outputs = self.file.outputs(rows)
-        return slots, [output["logits"][..., self.order] for output in outputs]
+        return slots, [label_logits(output)[..., self.order] for output in outputs]
 
     def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
         """Score like LabelModel.score, but without the loss."""

@@ -14,7 +14,8 @@ from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import check_installed
 from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.reference import TrainingGraph
-from bertzoo.export.litert import flatbuffer, quantise, write
+from bertzoo.export.litert import flatbuffer, mediapipe, quantise, write
+from bertzoo.export.litert.mediapipe import TaskGraph
 from bertzoo.export.options import PRECISIONS, SUFFIXES, Precision
 from bertzoo.export.pytorch import executorch, torch_files
 from bertzoo.export.runtimes import FileRuntime
@@ -48,6 +49,11 @@ class Target:
     lengths: (model, requested lengths or none) -> the row lengths for which the file is written and verified.
     make: writes a file and returns entries of its metadata JSON.
     load: (file, number of threads) -> the file, opened in its runtime.
+    pairs: whether an app can give the file two texts in a row.
+    check_model: raises UserError if the format cannot hold the model.
+    reference: (model, training graph) -> the graph whose outputs the file must have.
+    prove: (file, the file in its runtime, model, lengths) -> entries of its metadata JSON, from a test of its own;
+    raises ExportFailed if the file fails it.
     """
 
     name: str
@@ -57,6 +63,10 @@ class Target:
     lengths: Callable[[Pretrained, Sequence[int]], tuple[int, ...]]
     make: Callable[[Pretrained, TrainingGraph, FileSettings, Path], dict[str, Any]]
     load: Callable[[Path, int], FileRuntime]
+    pairs: bool = True
+    check_model: Callable[[Pretrained], object] = lambda pretrained: None
+    reference: Callable[[Pretrained, TrainingGraph], Any] = lambda pretrained, graph: graph
+    prove: Callable[[Path, FileRuntime, Pretrained, Sequence[int]], dict[str, Any]] = lambda *_: {}
 
     @property
     def suffix(self) -> str:
@@ -75,6 +85,19 @@ def targets(python: Path) -> dict[str, Target]:
             lengths=lengths.resolve_lengths,
             make=_litert,
             load=runtimes.LiteRT,
+        ),
+        Target(
+            name="mediapipe",
+            precisions=PRECISIONS,
+            check=mediapipe.check_packages,
+            check_runtime=partial(check_installed, "a .tflite file", ("ai_edge_litert",), "litert"),
+            lengths=partial(lengths.single_length, "MediaPipe"),
+            make=_mediapipe,
+            load=runtimes.LiteRT,
+            pairs=False,
+            check_model=mediapipe.task_name,
+            reference=mediapipe.task_graph,
+            prove=_mediapipe_task,
         ),
         Target(
             name="torch-export",
@@ -104,7 +127,7 @@ def targets(python: Path) -> dict[str, Target]:
             name="executorch",
             check=partial(executorch.check_python, python),
             check_runtime=partial(executorch.check_python, python, "a .pte file"),
-            lengths=lengths.single_length,
+            lengths=partial(lengths.single_length, "ExecuTorch"),
             make=partial(_executorch, python),
             load=partial(runtimes.ExecuTorch, python),
         ),
@@ -123,7 +146,30 @@ def flops_by_signature(graph: Any, lengths: Sequence[int]) -> dict[str, int]:
 
 
 def _litert(pretrained: Pretrained, reference: TrainingGraph, settings: FileSettings, file: Path) -> dict[str, Any]:
-    graph = rewrites.phone_graph(reference) if settings.optimise else reference
+    content, facts = _litert_content(pretrained, reference, settings, reference)
+    file.write_bytes(content)
+    return facts
+
+
+def _mediapipe(pretrained: Pretrained, reference: TaskGraph, settings: FileSettings, file: Path) -> dict[str, Any]:
+    content, facts = _litert_content(pretrained, reference.graph, settings, reference)
+    assert pretrained.tokenizer is not None
+    labels = getattr(pretrained.head, "labels", ())
+    file.write_bytes(mediapipe.packed(content, pretrained.tokenizer, labels))
+    return facts
+
+
+def _mediapipe_task(file: Path, run: FileRuntime, pretrained: Pretrained, lengths: Sequence[int]) -> dict[str, Any]:
+    return {"mediapipe": mediapipe.check_task(file, run, pretrained, lengths[0])}
+
+
+def _litert_content(
+    pretrained: Pretrained, training: TrainingGraph, settings: FileSettings, reference: Any
+) -> tuple[bytes, dict[str, Any]]:
+    """Return a LiteRT file and entries of its metadata JSON. reference: `training`, or a TaskGraph around it."""
+    graph = rewrites.phone_graph(training) if settings.optimise else training
+    if reference is not training:
+        graph = reference.replace(graph=graph)
     rows = None
     if settings.calibration:
         assert pretrained.tokenizer is not None
@@ -134,8 +180,7 @@ def _litert(pretrained: Pretrained, reference: TrainingGraph, settings: FileSett
             for length in settings.lengths
         }
     content = quantise.quantised(write.convert(graph, settings.lengths), settings.precision, rows)
-    file.write_bytes(content)
-    return {
+    return content, {
         "optimised": settings.optimise,
         **({"calibration": len(settings.calibration)} if settings.calibration else {}),
         "operators": flatbuffer.operators(content),

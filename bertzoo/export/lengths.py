@@ -28,12 +28,12 @@ def check_lengths(lengths: Iterable[int], longest: int) -> None:
             raise UserError(f"--lengths={length} is more than the model's {longest} positions. Use at most {longest}.")
 
 
-def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
-    """Return the length of a file with a single length; raises UserError if several are requested."""
+def single_length(runtime: str, pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
+    """Return the length of a file for a runtime that takes one; raises UserError if several are requested."""
     first, *more = resolve_lengths(pretrained, lengths)
     if more:
         raise UserError(
-            f"--lengths: an ExecuTorch file reads one length, not {len(more) + 1}. Write a file for each length."
+            f"--lengths: a file for {runtime} has one length, not {len(more) + 1}. Write a file for each length."
         )
     return (first,)
 

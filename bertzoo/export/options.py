@@ -10,8 +10,16 @@ from bertzoo.core.schema import nearest
 Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight"]
 DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
 # Formats of files, and their suffixes.
-SUFFIXES = {"litert": ".tflite", "torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx", "executorch": ".pte"}
+SUFFIXES = {
+    "litert": ".tflite",
+    "mediapipe": ".tflite",
+    "torch-export": ".pt2",
+    "torchscript": ".pt",
+    "onnx": ".onnx",
+    "executorch": ".pte",
+}
 FILES = tuple(SUFFIXES)
+LITERT = ("litert", "mediapipe")
 HEADS = ("none", "masked", "replaced")
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 POOLINGS = ("mean", "first")
@@ -22,8 +30,8 @@ _ONLY = {
     "precision": FILES,
     "pooling": FILES,
     "examples": FILES,
-    "calibration": ("litert",),
-    "no_optimize": ("litert",),
+    "calibration": LITERT,
+    "no_optimize": LITERT,
     "python": ("executorch",),
 }
 _VALUES = {"to": (*DIRECTORIES, *FILES), "head": HEADS, "precision": PRECISIONS, "pooling": POOLINGS}

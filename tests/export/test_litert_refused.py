@@ -163,7 +163,7 @@ def test_lengths_are_sorted_and_have_defaults() -> None:
     assert (
         lengths.variable_lengths(made, [64])
         == lengths.fixed_or_variable_lengths(made, [64])
-        == lengths.single_length(made, [64])
+        == lengths.single_length("ExecuTorch", made, [64])
         == (64,)
     )
     joint = pretrained(model, JointSpanExtraction(beam=20))
@@ -174,7 +174,7 @@ def test_lengths_are_sorted_and_have_defaults() -> None:
         with pytest.raises(UserError, match=mentioning("--lengths=8", 20)):
             function(joint, [8, 32])
     with pytest.raises(UserError, match=mentioning("ExecuTorch", "one length", " 2")):
-        lengths.single_length(made, [8, 32])
+        lengths.single_length("ExecuTorch", made, [8, 32])
 
 
 def test_options_and_implementations_agree() -> None:

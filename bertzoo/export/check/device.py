@@ -19,6 +19,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.export.check import verify
 from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.failure import ExportFailed
+from bertzoo.export.options import LITERT
 from bertzoo.tasks import metrics
 
 
@@ -83,7 +84,7 @@ def read_companions(file: Path) -> FileCompanions:
     path, folder = (file.with_name(name) for name in companions(file))
     if (description := read_metadata(file, "format")) is None:
         raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.")
-    if description["format"] != "litert":
+    if description["format"] not in LITERT:
         raise UserError(
             f"{file} has the format {description['format']}, but benchmark_model runs only LiteRT files. Convert the "
             "model with --to=litert."
@@ -100,7 +101,8 @@ def read_companions(file: Path) -> FileCompanions:
         raise UserError(f"{path} has no rows: the file is too short for any text. Convert again with longer --lengths.")
     _check_rows(path, golden, ports)
     exam = None
-    if description.get("scores") and description.get("head", {}).get("kind") not in _WITHOUT_EXAM:
+    has_exam = description["format"] == "litert" and description.get("head", {}).get("kind") not in _WITHOUT_EXAM
+    if description.get("scores") and has_exam:
         path = folder / "exam.json"
         exam = _read_json(path, _EXAM)
         _check_rows(path, exam["rows"], ports)

@@ -92,7 +92,7 @@ class Labels:
 
         slots: which example each output belongs to.
         """
-        logits = [output["logits"] for output in outputs]
+        logits = [label_logits(output) for output in outputs]
         if self.task.kind == "tokens":
             return self.rows.restore_words(slots, [array.argmax(-1) for array in logits])
         return self.rows.restore(slots, logits)
@@ -141,6 +141,17 @@ class Questions:
     def scores(self, predictions: list[Answered]) -> dict[str, float]:
         """Return SQuAD's official metrics by name."""
         return self.task.score(self.rows.questions, predictions, self.decoding.threshold)
+
+
+def label_logits(output: Mapping[str, np.ndarray], several: bool = False) -> np.ndarray:
+    """Return a file's logits; of a file that gives probabilities, logits with these probabilities.
+
+    several: whether the probabilities are sigmoids, one for each of several labels, instead of a softmax.
+    """
+    if "logits" in output:
+        return output["logits"]
+    p = np.maximum(output["probabilities"], np.finfo(np.float32).tiny)
+    return np.log(p) - np.log(np.maximum(1 - p, np.finfo(np.float32).tiny)) if several else np.log(p)
 
 
 def decodable(outputs: Outputs) -> list[dict[str, np.ndarray]]:

@@ -2,7 +2,10 @@
 """Read and rewrite the tables of a LiteRT file, a flatbuffer."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 _ALIGNED = 16
 
@@ -17,10 +20,8 @@ def share_scales(content: bytes) -> bytes:
 
     model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
     flattened = _flatten(model)
-    outside = [buffer for buffer in model.buffers if buffer.offset > 1]
-    if not outside:  # the weights of a small file are inside the flatbuffer
+    if not _outside(model):
         return _packed(model) if flattened else content
-    begin = min(buffer.offset for buffer in outside)
     shared: dict[Any, _Once] = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
@@ -33,10 +34,35 @@ def share_scales(content: bytes) -> bytes:
             once.place = None
         return _packed(model)
 
-    end = -(-len(packed()) // _ALIGNED) * _ALIGNED  # offsets have a fixed width, so new values keep this size
+    return _with_weights(model, content, packed)
+
+
+def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
+    """Return a file with the entry `name` in its metadata."""
+    from litert_converter import schema_py_generated as schema
+
+    model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    model.buffers.append(schema.BufferT(data=np.frombuffer(data, np.uint8)))
+    entry = schema.MetadataT(name=name, buffer=len(model.buffers) - 1)
+    model.metadata = [*(model.metadata or []), entry]
+    return _with_weights(model, content, lambda: _packed(model))
+
+
+def _outside(model: Any) -> list[Any]:
+    """Return the buffers that lie behind the flatbuffer; those of a small file are inside."""
+    return [buffer for buffer in model.buffers if buffer.offset > 1]
+
+
+def _with_weights(model: Any, content: bytes, pack: Callable[[], bytes]) -> bytes:
+    """Return a packed model with the weights behind the flatbuffer of `content`, whose offsets it moves."""
+    outside = _outside(model)
+    if not outside:
+        return pack()
+    begin = min(buffer.offset for buffer in outside)
+    end = -(-len(pack()) // _ALIGNED) * _ALIGNED  # offsets have a fixed width, so new values keep this size
     for buffer in outside:
         buffer.offset += end - begin
-    head = packed()
+    head = pack()
     return head + bytes(end - len(head)) + content[begin:]
 
 

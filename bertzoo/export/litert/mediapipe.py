@@ -1,0 +1,233 @@
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
+"""Pack LiteRT files for MediaPipe's text tasks, which take a string, and run these tasks to check a file.
+
+MediaPipe finds the tokenizer and the labels by the metadata in a file (mediapipe/tasks/metadata/metadata_schema.fbs).
+"""
+
+import io
+import json
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.child import start_python
+from bertzoo.core.documents import parse_json
+from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.data.tokenizers.wordpiece import WordPieceTokenizer
+from bertzoo.export.check import golden
+from bertzoo.export.failure import ExportFailed, check_installed
+from bertzoo.export.litert import flatbuffer, write
+from bertzoo.export.litert.write import PACKAGES
+from bertzoo.export.runtimes import FileRuntime
+from bertzoo.models.tasks import NoHead, SequenceClassification
+from bertzoo.tasks.glue import GLUE
+
+PROCESS = Path(__file__).with_name("mediapipe_process.py")
+# Names by which MediaPipe finds a model's inputs, by ours in the order of its default.
+NAMES = {"input_ids": "ids", "token_type_ids": "segment_ids", "attention_mask": "mask"}
+VOCABULARY, LABELS = "vocab.txt", "labels.txt"
+PARSER = "1.1.0"  # version of the metadata schema that first had BertTokenizerOptions
+TOLERANCE = 1e-3  # largest difference between the scores of a task and of its file on the same ids
+# Texts that tokenizers are known to treat differently.
+TRICKY = (
+    "Café crème, naïve façade",
+    "Cafe\u0301 with a combining accent",
+    "ÉCOLE ÜBER ÆON",
+    "İstanbul and Straße",
+    "zero\u200bwidth space",
+    "soft\u00adhyphen",
+    "the [MASK] token",
+    "日本語 and 中文",
+    "“curly” quotes — and dashes…",
+    "an emoji 😀 here",
+    "a\ttab\nand a line",
+    "x" * 101,
+)
+
+
+class Difference(NamedTuple):
+    """A text that MediaPipe tokenises differently, and the tokens of both sides that differ."""
+
+    text: str
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+
+
+def check_packages() -> None:
+    """Raise UserError if the packages that write and run these files are not installed."""
+    check_installed("--to=mediapipe", (*PACKAGES, "mediapipe"), "mediapipe")
+
+
+def task_name(pretrained: Pretrained) -> str:
+    """Return the task that takes a model, "classifier" or "embedder"; raises UserError if MediaPipe cannot run it."""
+    head, source = pretrained.head, pretrained.source
+    other = "Use --to=litert, and tokenise in the app."
+    if not isinstance(head, SequenceClassification | NoHead):
+        raise UserError(
+            f"--to=mediapipe: MediaPipe has no task for the head {head.kind}; it classifies and embeds texts. {other}"
+        )
+    if isinstance(head, SequenceClassification) and (len(head.labels) < 2 or head.problem_type == "regression"):
+        raise UserError(f"--to=mediapipe: this model predicts a number, but MediaPipe's classifier labels. {other}")
+    task, custom = source.get("task"), source.get("own", {})
+    if (task in GLUE and GLUE[task].pair) or custom.get("text_b"):
+        raise UserError(f"--to=mediapipe: the task {task} has pairs of texts, but MediaPipe takes one text. {other}")
+    if not isinstance(pretrained.tokenizer, WordPieceTokenizer):
+        kind = "none" if pretrained.tokenizer is None else pretrained.tokenizer.config.kind
+        raise UserError(f"--to=mediapipe needs a WordPiece tokenizer; the model's is {kind}. {other}")
+    if not pretrained.tokenizer.config.lowercase:
+        raise UserError(
+            f"--to=mediapipe: MediaPipe lower-cases every text, but this tokenizer keeps upper case. {other}"
+        )
+    return "classifier" if isinstance(head, SequenceClassification) else "embedder"
+
+
+class TaskGraph(struct.PyTreeNode):
+    """A model's graph as MediaPipe expects it: three inputs, and probabilities instead of logits.
+
+    graph: a training graph or an export graph. function: from logits to probabilities, "softmax", "sigmoid" or, for
+    embeddings, "none".
+    """
+
+    graph: Any
+    function: str = struct.field(pytree_node=False)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, int32 arrays of shape (L); a model without token types ignores them."""
+        return tuple(NAMES)
+
+    @property
+    def model(self) -> Any:
+        """The Linen model, if `graph` is a training graph."""
+        return self.graph.model
+
+    def __call__(self, **inputs: jax.Array) -> dict[str, jax.Array]:
+        outputs = self.graph(**{name: inputs[name] for name in self.graph.inputs})
+        match self.function:
+            case "softmax":
+                return {"probabilities": jax.nn.softmax(outputs["logits"], axis=-1)}
+            case "sigmoid":
+                return {"probabilities": jax.nn.sigmoid(outputs["logits"])}
+        return outputs
+
+
+def task_graph(pretrained: Pretrained, graph: Any) -> TaskGraph:
+    """Return the graph that MediaPipe runs for a model, with `graph` inside."""
+    several = getattr(pretrained.head, "problem_type", None) == "multi_label_classification"
+    function = "none" if isinstance(pretrained.head, NoHead) else "sigmoid" if several else "softmax"
+    return TaskGraph(graph=graph, function=function)
+
+
+class _Echo(struct.PyTreeNode):
+    """A graph whose embedding is the ids plus 1, and 0 at padding: an embedder then shows MediaPipe's tokens."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(NAMES)
+
+    def __call__(self, **inputs: jax.Array) -> dict[str, jax.Array]:
+        ids_L = inputs["input_ids"] + inputs["token_type_ids"] + 1
+        return {"embedding": (ids_L * inputs["attention_mask"]).astype(jnp.float32)}
+
+
+def packed(content: bytes, tokenizer: Tokenizer, labels: Sequence[str]) -> bytes:
+    """Return a LiteRT file of one signature with the metadata, the vocabulary and, if any, the labels in it."""
+    files = {VOCABULARY: tokenizer.contents}
+    if labels:
+        files[LABELS] = "".join(f"{label}\n" for label in labels).encode()
+    (ports,) = flatbuffer.ports(content).values()
+    order = [name for name, _, _ in ports["inputs"]]
+    whole = flatbuffer.with_metadata(content, "TFLITE_METADATA", _metadata(order, bool(labels)))
+    stream = io.BytesIO(whole)
+    with zipfile.ZipFile(stream, "a", zipfile.ZIP_STORED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data)  # without a date, so that the same model gives the same file
+    return stream.getvalue()
+
+
+def _metadata(order: Sequence[str], labelled: bool) -> bytes:
+    """Return the metadata's flatbuffer. order: our names of the file's inputs."""
+    import flatbuffers
+    from mediapipe.tasks.metadata import metadata_schema_py_generated as schema
+
+    types: Any = schema
+    vocabulary = types.AssociatedFileT(name=VOCABULARY, type=types.AssociatedFileType.VOCABULARY)
+    tokenizer = types.BertTokenizerOptionsT(vocabFile=[vocabulary])
+    unit = types.ProcessUnitT(optionsType=types.ProcessUnitOptions.BertTokenizerOptions, options=tokenizer)
+    inputs = [types.TensorMetadataT(name=NAMES[name]) for name in order]
+    output = types.TensorMetadataT(name="probability" if labelled else "embedding")
+    if labelled:
+        labels = types.AssociatedFileT(name=LABELS, type=types.AssociatedFileType.TENSOR_AXIS_LABELS)
+        output.associatedFiles = [labels]
+    graph = types.SubGraphMetadataT(inputTensorMetadata=inputs, outputTensorMetadata=[output], inputProcessUnits=[unit])
+    model = types.ModelMetadataT(subgraphMetadata=[graph], minParserVersion=PARSER)
+    builder = flatbuffers.Builder(0)
+    builder.Finish(model.Pack(builder), b"M001")
+    return bytes(builder.Output())
+
+
+def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int) -> dict[str, Any]:
+    """Compare a file in its task with the file on ids; return MediaPipe's version, the largest error and differences.
+
+    run: the file in LiteRT's interpreter. length: tokens of its row. Every text is also tokenised by MediaPipe, and the
+    task's result must be that of `run` on those ids.
+
+    Raises ExportFailed if a result differs, or if MediaPipe tokenises plain English differently.
+    """
+    assert pretrained.tokenizer is not None
+    tokenizer, name = pretrained.tokenizer, task_name(pretrained)
+    plain = [texts[0] for texts in golden.TEXTS if len(texts) == 1]
+    texts = [*plain, *TRICKY]
+    with tempfile.TemporaryDirectory() as folder:
+        echo = Path(folder) / "echo.tflite"
+        echo.write_bytes(packed(write.convert(_Echo(), (length,)), tokenizer, ()))
+        answer = _run_tasks([("embedder", echo, texts), (name, file, texts)])
+    worst, differences = 0.0, []
+    for text, echoed, result in zip(texts, *answer["results"], strict=True):
+        theirs = np.array([round(value) - 1 for value in echoed if value], np.int32)
+        ours, _ = golden.encode_texts(tokenizer, (text,))
+        ours = np.concatenate([ours[: length - 1], ours[-1:]]) if len(ours) > length else ours
+        row = {"input_ids": theirs, "token_type_ids": 0 * theirs, "attention_mask": theirs**0}
+        (expected,) = run({key: np.pad(ids, (0, length - len(ids)))[None] for key, ids in row.items()}).values()
+        worst = max(worst, float(np.abs(np.array(result) - expected[0]).max() / max(1.0, np.abs(expected).max())))
+        if not np.array_equal(ours, theirs):
+            differences.append(Difference(text, *(tuple(map(tokenizer.token, ids)) for ids in (ours, theirs))))
+    if not worst <= TOLERANCE:
+        raise ExportFailed(
+            f"MediaPipe's {name} differs from the file by {worst:.2g} on the same tokens, but may differ by at most "
+            f"{TOLERANCE:g}. Use --to=litert."
+        )
+    if wrong := [one for one in differences if one.text in plain]:
+        raise ExportFailed(
+            f"MediaPipe tokenises plain English differently: {wrong[0].text!r} becomes {' '.join(wrong[0].theirs)}, "
+            f"not {' '.join(wrong[0].ours)}. Use --to=litert."
+        )
+    return {
+        "task": name,
+        "version": answer["version"],
+        "texts": len(texts),
+        "largest_difference": worst,
+        "differences": [one._asdict() for one in differences],
+    }
+
+
+def _run_tasks(jobs: Sequence[tuple[str, Path, Sequence[str]]]) -> dict[str, Any]:
+    """Run MediaPipe's tasks in another process; jobs: the task, the file and the texts of each."""
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start_python([str(PROCESS)], text=True, **pipes) as process:
+        output, errors = process.communicate(json.dumps(jobs, default=str))
+    answer = parse_json(output or "{}")
+    if "results" not in answer:
+        reason = answer.get("error") or errors[-300:] or f"its process ended with {process.returncode}"
+        raise ExportFailed(f"MediaPipe does not take the file: {' '.join(reason.split())[:300]}. Use --to=litert.")
+    return answer
