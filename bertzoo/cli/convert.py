@@ -1,12 +1,12 @@
 """Convert a model to Hugging Face's format, or to a file for phones.
 
-SRC is a run, RUN/checkpoints/STEP, a model or Hugging Face directory, a TensorFlow 1 checkpoint of BERT, MobileBERT,
-ELECTRA or ConvBERT (needs TensorFlow), or a URL of one of these. DST must be new or empty; it appears once it is
-complete.
+SRC is a run, RUN/checkpoints/STEP, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of
+these. DST must be new or empty; it appears once it is complete.
 
-Files for phones are litert (NAME.tflite), onnx (NAME.onnx), executorch (NAME.pte), torch-export (NAME.pt2) and
-torchscript (NAME.pt). FILE.json describes FILE; FILE.files/ has the model card, the tokenizer and golden.json, to test
-an app with. Every file is run in its runtime and compared with the model; one that differs is not written.
+Files for phones are litert (NAME.tflite), mediapipe (NAME.tflite that takes a string, for MediaPipe's text tasks), onnx
+(NAME.onnx), executorch (NAME.pte), torch-export (NAME.pt2) and torchscript (NAME.pt). FILE.json describes FILE;
+FILE.files/ has the card, the tokenizer and golden.json, to test an app with. A file that differs from its model in its
+runtime is not written.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface --head=masked
@@ -41,40 +41,38 @@ def arguments(parser: Parser) -> None:
     model.add_argument(
         "--head",
         choices=HEADS,
-        help="keep only this head; a model of replaced token detection has two: masked keeps the generator, replaced "
-        "the discriminator (default: all heads, without the generator)",
+        help="keep only this head; of a model of replaced token detection, masked keeps the generator, replaced the "
+        "discriminator (default: all but the generator)",
     )
     model.add_argument(
         "--leak_padding",
         action="store_true",
-        help="let convolutions and trigrams see padding, as Hugging Face's classes do; rows without padding give the "
-        "same outputs",
+        help="let convolutions and trigrams see padding, as Hugging Face's classes do",
     )
     files = parser.group("files for phones")
     files.add_argument(
         "--lengths",
         type=_lengths,
         metavar="N,…",
-        help="row lengths in tokens: litert writes a signature for each, other formats are verified at each "
-        "(default: 128, or any length)",
+        help="row lengths in tokens: litert writes a signature for each, mediapipe and executorch take one, others are "
+        "verified at each (default: 128, or any length)",
     )
     files.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="precision of the weights; formats other than litert have only fp32 (default: fp32)",
+        help="precision of the weights; only .tflite files have others than fp32 (default: fp32)",
     )
     files.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="for int8-static: a file of texts that set the activations' scales, one text or "
-        "tab-separated pair per line (default: none)",
+        help="for int8-static: texts that set the activations' scales, one text or tab-separated pair per line "
+        "(default: none)",
     )
     files.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="output of a model without a head: the mean of all tokens' states, or the first token's pooled state "
-        "(default: mean)",
+        help="output without a head: the mean of the tokens' states, or the pooled first token (default: mean)",
     )
     files.add_argument(
         "--examples",
@@ -86,7 +84,7 @@ def arguments(parser: Parser) -> None:
         "--no-optimize",
         action="store_true",
         default=None,
-        help="for litert: write the training graph, without rewrites for phones",
+        help="for .tflite: write the training graph, without rewrites for phones",
     )
     files.add_argument(
         "--python",
@@ -155,6 +153,13 @@ def _measurements(description: dict[str, Any]) -> Iterator[str]:
             if not is_threshold(name):
                 model = scores["model"][name]
                 yield f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {model:.2f}"
+    if proof := description.get("mediapipe"):
+        differ, left = (len(proof[key]) for key in ("differences", "prepared_differences"))
+        yield (
+            f"MediaPipe's {proof['task']}: {proof['texts']} texts, largest difference "
+            f"{proof['largest_difference']:.2g}. Of {proof['tricky']} texts with unusual characters, {differ} are "
+            f"tokenised differently, and {left} if the app prepares them (see the card)."
+        )
     if "delegated" in description:
         runs, nodes, parts = (description[name] for name in ("delegated", "nodes", "delegates"))
         yield f"XNNPACK runs {runs} of the graph's {nodes} nodes, in {parts} parts"

@@ -11,6 +11,8 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config, markdown
 from bertzoo.core.documents import read_json
 from bertzoo.core.version import __version__
+from bertzoo.export.litert.mediapipe_card import task_steps, token_differences
+from bertzoo.export.options import LITERT
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
 
@@ -65,6 +67,8 @@ def card(name: str, description: Mapping[str, Any]) -> str:
         )
         examples = f"{scores['examples']:,} of {scores['of']:,} examples"
         lines += ["", f"{scores['task']}, {scores['split']}, {examples}: {points}."]
+    if "mediapipe" in description:
+        lines += ["", "## In MediaPipe", "", *token_differences(description["mediapipe"])]
     if "operators" in description:
         lines += ["", "## Operators", "", *_operators(description)]
     if "delegated" in description:
@@ -166,7 +170,7 @@ def metadata(
         tags=[
             "bertzoo",
             description["model"]["kind"],
-            *["tflite"] * (form == "litert"),
+            *["tflite"] * (form in LITERT),
             *[precision] * (precision != "fp32"),
         ],
         model_name=name if results else None,  # required with eval_results
@@ -186,6 +190,8 @@ def _license_id(license: str | None) -> tuple[str, str | None]:
 
 def use_steps(description: Mapping[str, Any]) -> list[str]:
     """Return sentences for app developers: how to tokenise, build and pad a row, read the outputs and test the app."""
+    if "mediapipe" in description:
+        return task_steps(description)
     return [
         _tokens(description["tokenizer"]),
         _row(description),
@@ -316,10 +322,11 @@ def _license(source: Mapping[str, Any]) -> str:
 def _limits(description: Mapping[str, Any]) -> str:
     """Return sentences that explain a card's error table and state the limits that a file's errors must meet."""
     rows, limits = next(iter(description["signatures"].values()))["rows"], description["limits"]
+    runtime = "litert" if description["format"] in LITERT else description["format"]
     texts = "random ids" if description["sentences"] == "random ids" else "English sentences"
     return (
         f"For each length, {rows} rows of {texts} ran in this file ({description['precision']}, "
-        f"{description['format']}'s runtime on the machine that wrote it) and in the model (float32, JAX). The largest "
+        f"{runtime}'s runtime on the machine that wrote it) and in the model (float32, JAX). The largest "
         "error is the largest absolute difference between an output's values in the file and in the model. The cosine "
         "compares all values of the output as one vector. A file is not written if an error exceeds "
         f"{limits['error']:g} times the output's largest value, or a cosine is below {limits['cosine']:g}."

@@ -61,7 +61,7 @@ class Target:
     check: Callable[[], None]
     check_runtime: Callable[[], None]
     lengths: Callable[[Pretrained, Sequence[int]], tuple[int, ...]]
-    make: Callable[[Pretrained, TrainingGraph, FileSettings, Path], dict[str, Any]]
+    make: Callable[[Pretrained, Any, FileSettings, Path], dict[str, Any]]
     load: Callable[[Path, int], FileRuntime]
     pairs: bool = True
     check_model: Callable[[Pretrained], object] = lambda pretrained: None

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from messages import mentioning, mentions
@@ -11,18 +12,21 @@ from zoo import CASES, pretrained
 
 from bertzoo.cli import convert
 from bertzoo.cli.main import main
+from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export import convert as exporting
 from bertzoo.export import formats as targets
 from bertzoo.export import lengths
 from bertzoo.export.check import verify
 from bertzoo.export.check.quiz import draw_evenly
 from bertzoo.export.graph.heads import POOLINGS
-from bertzoo.export.litert import write
+from bertzoo.export.litert import mediapipe, write
 from bertzoo.export.options import FILES, ExportOptions
 from bertzoo.models import Bert
-from bertzoo.models.tasks import JointSpanExtraction, NoHead
+from bertzoo.models.tasks import JointSpanExtraction, NoHead, SequenceClassification
 from bertzoo.runs import any_model
 
 
@@ -152,6 +156,40 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     assert found == {"model.tflite": 0o640, "model.json": 0o640, "model.files": 0o750, "vocab.txt": 0o640}
     with pytest.raises(UserError, match=mentioning("model.tflite", "exists")):
         atomic.check_new_file(place)
+
+
+def tokenized(case: str, **options: Any) -> Pretrained:
+    tokenizer = tokenizers.build(WordPiece(vocab_size=120, **options), lambda: iter(verify.TEXT * 20))
+    return dataclasses.replace(pretrained(*CASES[case]), tokenizer=tokenizer)
+
+
+def test_mediapipe_rejects_what_its_tasks_cannot_run() -> None:
+    """Heads without a task, numbers, pairs, no tokenizer, and tokenizers that keep upper case."""
+    model = tokenized("mobilebert")
+    assert mediapipe.task_name(model) == "classifier" and mediapipe.task_name(tokenized("bert")) == "embedder"
+    number = dataclasses.replace(model, head=SequenceClassification(labels=("x",)))
+    cases: list[tuple[Pretrained, object]] = [
+        (tokenized("bert-one-segment"), "masked"),
+        (tokenized("convbert-dynamic"), "span"),
+        (number, "number"),
+        (dataclasses.replace(model, source={"task": "mrpc"}), "mrpc"),
+        (dataclasses.replace(model, source={"task": "own", "own": {"text_b": "answer"}}), "pairs"),
+        (dataclasses.replace(model, tokenizer=None), "WordPiece"),
+        (tokenized("mobilebert", lowercase=False), "upper case"),
+    ]
+    for wrong, part in cases:
+        with pytest.raises(UserError, match=mentioning("--to=mediapipe", part, "--to=litert")):
+            mediapipe.task_name(wrong)
+    assert mediapipe.task_name(dataclasses.replace(model, source={"task": "sst2"})) == "classifier"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("Café CRÈME", "cafe creme"), ("İstanbul", "istanbul"), ("zero\u200bwidth", "zerowidth"), ("a\tb\n", "a\tb\n")],
+)
+def test_a_text_prepared_for_mediapipe(text: str, expected: str) -> None:
+    assert mediapipe.prepared(text, strip_accents=True) == expected
+    assert mediapipe.prepared("Café\xad", strip_accents=False) == "café"
 
 
 def test_lengths_are_sorted_and_have_defaults() -> None:

@@ -8,6 +8,7 @@ import io
 import json
 import subprocess
 import tempfile
+import unicodedata
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,11 +57,20 @@ TRICKY = (
 
 
 class Difference(NamedTuple):
-    """A text that MediaPipe tokenises differently, and the tokens of both sides that differ."""
+    """A text that MediaPipe tokenises differently from bertzoo, and both lists of tokens."""
 
     text: str
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
+
+
+def prepared(text: str, strip_accents: bool) -> str:
+    """Return a text as an app should give it to MediaPipe: lower-case, without accents and control characters."""
+    unwanted = {"Cc", "Cf"}
+    text = text.lower()
+    if strip_accents:
+        text, unwanted = unicodedata.normalize("NFD", text), {*unwanted, "Mn"}
+    return "".join(c for c in text if c.isspace() or unicodedata.category(c) not in unwanted)
 
 
 def check_packages() -> None:
@@ -177,37 +187,41 @@ def _metadata(order: Sequence[str], labelled: bool) -> bytes:
 
 
 def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int) -> dict[str, Any]:
-    """Compare a file in its task with the file on ids; return MediaPipe's version, the largest error and differences.
+    """Compare a file in its task with the file on ids; return what its metadata JSON says of that.
 
-    run: the file in LiteRT's interpreter. length: tokens of its row. Every text is also tokenised by MediaPipe, and the
-    task's result must be that of `run` on those ids.
+    run: the file in LiteRT's interpreter. length: tokens of its row. MediaPipe tokenises the golden texts, TRICKY, and
+    TRICKY as `prepared`; the task's results must be those of `run` on MediaPipe's ids.
 
     Raises ExportFailed if a result differs, or if MediaPipe tokenises plain English differently.
     """
     assert pretrained.tokenizer is not None
     tokenizer, name = pretrained.tokenizer, task_name(pretrained)
+    strip = tokenizer.config.normalization["strip_accents"]
     plain = [texts[0] for texts in golden.TEXTS if len(texts) == 1]
-    texts = [*plain, *TRICKY]
+    texts = [*plain, *TRICKY, *(prepared(text, strip) for text in TRICKY)]
     with tempfile.TemporaryDirectory() as folder:
         echo = Path(folder) / "echo.tflite"
         echo.write_bytes(packed(write.convert(_Echo(), (length,)), tokenizer, ()))
         answer = _run_tasks([("embedder", echo, texts), (name, file, texts)])
     worst, differences = 0.0, []
-    for text, echoed, result in zip(texts, *answer["results"], strict=True):
+    for text, echoed, result in zip([*plain, *TRICKY, *TRICKY], *answer["results"], strict=True):
         theirs = np.array([round(value) - 1 for value in echoed if value], np.int32)
         ours, _ = golden.encode_texts(tokenizer, (text,))
         ours = np.concatenate([ours[: length - 1], ours[-1:]]) if len(ours) > length else ours
         row = {"input_ids": theirs, "token_type_ids": 0 * theirs, "attention_mask": theirs**0}
         (expected,) = run({key: np.pad(ids, (0, length - len(ids)))[None] for key, ids in row.items()}).values()
         worst = max(worst, float(np.abs(np.array(result) - expected[0]).max() / max(1.0, np.abs(expected).max())))
-        if not np.array_equal(ours, theirs):
-            differences.append(Difference(text, *(tuple(map(tokenizer.token, ids)) for ids in (ours, theirs))))
+        same = np.array_equal(ours, theirs)
+        differences.append(
+            None if same else Difference(text, *(tuple(map(tokenizer.token, i)) for i in (ours, theirs)))
+        )
     if not worst <= TOLERANCE:
         raise ExportFailed(
             f"MediaPipe's {name} differs from the file by {worst:.2g} on the same tokens, but may differ by at most "
             f"{TOLERANCE:g}. Use --to=litert."
         )
-    if wrong := [one for one in differences if one.text in plain]:
+    first, second = len(plain), len(plain) + len(TRICKY)
+    if wrong := [one for one in differences[:first] if one]:
         raise ExportFailed(
             f"MediaPipe tokenises plain English differently: {wrong[0].text!r} becomes {' '.join(wrong[0].theirs)}, "
             f"not {' '.join(wrong[0].ours)}. Use --to=litert."
@@ -217,7 +231,9 @@ def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int
         "version": answer["version"],
         "texts": len(texts),
         "largest_difference": worst,
-        "differences": [one._asdict() for one in differences],
+        "tricky": len(TRICKY),
+        "differences": [one._asdict() for one in differences[first:second] if one],
+        "prepared_differences": [one._asdict() for one in differences[second:] if one],
     }
 
 

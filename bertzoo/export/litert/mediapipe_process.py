@@ -4,6 +4,7 @@
 import json
 import os
 import sys
+from importlib.metadata import version
 from typing import Any
 
 from bertzoo.core.documents import parse_json
@@ -34,11 +35,9 @@ def main() -> None:
     os.dup2(2, 1)  # MediaPipe may print to stdout, too
     sys.modules["tensorflow"] = None  # pyright: ignore[reportArgumentType] (MediaPipe would import it for its documentation)
     try:
-        import mediapipe
-
         run = {"classifier": classify, "embedder": embed}
         results = [run[task](file, texts) for task, file, texts in parse_json(sys.stdin.read(), [(str, str, [str])])]
-        answer: dict[str, Any] = {"version": mediapipe.__version__, "results": results}
+        answer: dict[str, Any] = {"version": version("mediapipe"), "results": results}
     except Exception as error:  # MediaPipe raises any type
         answer = {"error": f"{type(error).__name__}: {error}"}
     with answers:
