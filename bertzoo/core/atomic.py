@@ -34,7 +34,7 @@ def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
     shared: whether other processes may write `path` at the same time. If True, the temporary name is unique; if False,
     it is always the same, so the next write replaces the temporary file of a killed process.
 
-    An OSError that names no file is raised with the name `path`.
+    An OSError without a filename gets `path` as its filename.
     """
     temporary = path.with_name(path.name + (f".{uuid.uuid4().hex[:8]}.tmp" if shared else ".tmp"))
     try:
@@ -131,7 +131,8 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
 def remove_leftovers(destination: Path) -> None:
     """Remove the temporary directories of killed processes beside `destination`, and files already moved out of them.
 
-    A destination that cannot be used raises nothing here.
+    Skips temporary directories that it cannot open or lock, such as those in use. Raises no error for an unusable
+    `destination`.
     """
     with suppress(OSError, RuntimeError, ValueError):
         folder = destination.resolve().parent

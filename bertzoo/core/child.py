@@ -35,11 +35,15 @@ sys.exit(code if code >= 0 else 128 - code)
 def start_python(
     words: Sequence[str], python: str | Path | None = None, environment: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen:
-    """Start Python with the arguments `words`; the process ends with this process, or when the result is deleted.
+    """Start Python with the arguments `words`; raises OSError if it does not start.
 
-    words: such as `-m bertzoo …`. python: another interpreter, which gets no PYTHONPATH and so uses its own packages.
-    environment: variables to add. options: arguments of subprocess.Popen. PYTHONPATH keeps absolute entries only.
-    Raises OSError if Python does not start.
+    The child ends when this process ends, or when nothing refers to the returned Popen any more. Its PYTHONPATH has
+    absolute entries only.
+
+    words: such as `-m bertzoo …`.
+    python: another interpreter; it gets no PYTHONPATH, and so uses its own packages.
+    environment: variables to add to the child's environment.
+    options: further arguments of subprocess.Popen.
     """
     same_packages = python is None or str(python) == sys.executable
     variables = {**os.environ, **(environment or {}), "PYTHONPATH": _absolute_paths()}

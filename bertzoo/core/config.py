@@ -36,8 +36,8 @@ def load(
     overrides: options as (key, value), such as `("stages.*.steps", "10")`; they win over files.
     missing: {name of a top-level table: function}; if no file has the table, the function returns its config.
 
-    A file whose tables are exactly those in `cls.EXTRACTS`, such as a saved model's config, may have tables that `cls`
-    lacks; these are ignored. Raises ConfigError naming the file or the option, and the key.
+    `cls.EXTRACTS`, if it exists, names the tables of a saved model's config. If a file has exactly these tables, those
+    that `cls` lacks are ignored. Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
     extracts: list[Path] = []

@@ -40,8 +40,11 @@ class DocumentError(UserError, ValueError):
 def read_json(path: Path, pattern: Any = dict, advice: str = "", **options: Any) -> Any:
     """Return the content of a JSON file in UTF-8.
 
-    pattern: required types. advice: last sentence of the error; if set, the error also names the file. options:
-    arguments of `json.loads`. Raises DocumentError if the content is invalid, OSError if the file cannot be read.
+    pattern: required types.
+    advice: last sentence of the error; if set, the error also names the file.
+    options: arguments of `json.loads`.
+
+    Raises DocumentError if the content is invalid, OSError if the file cannot be read.
     """
     try:
         return parse_json(_contents(path, LIMIT), pattern, **options)

@@ -16,8 +16,10 @@ NAME = ".lock"
 def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
     """Create, lock and return the file `lock`; closing it, or the end of the process, releases the lock.
 
-    name: name of the locked directory in the error. patience: number of tries, a second apart, while another process
-    holds the lock. Raises UserError if all tries fail, or the file system has no locks.
+    name: name of the locked directory in the error.
+    patience: number of tries, a second apart, while another process holds the lock.
+
+    Raises UserError if all tries fail, or the file system has no locks.
     """
     tries = 10
     while True:

@@ -36,7 +36,8 @@ def on_disk(name: Path | str, what: str, instead: str) -> Path:
 def location(name: Location, what: str, instead: str) -> Location:
     """Return a URL without trailing slashes, or a name of a file or directory as a Path.
 
-    what, instead: texts of the error, as in `on_disk`. Raises UserError for a URL whose // Path has shortened to /.
+    what, instead: texts of the error, as in `on_disk`. Raises UserError for a URL that Path has changed, such as
+    gs:/bucket.
     """
     return str(name).rstrip("/") if is_url(str(name)) else on_disk(name, what, instead)
 
@@ -52,10 +53,12 @@ def run_directory(name: Path | str) -> Path:
 
 
 def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
-    """Raise UserError if a directory for a run holds files that do not belong to a run.
+    """Raise UserError if the directory for a new run holds other files and no run.
 
-    directory: name for the error. names: entries of the directory. marks: entries by which a run is recognised; every
-    run has at least one. leftovers: entries to ignore, which a run leaves if it is killed before it writes a mark.
+    directory: name for the error.
+    names: names of the directory's entries.
+    marks: names of files that only a run has; every run has at least one of them.
+    leftovers: names to ignore: files that a run leaves if it is killed before it writes a mark.
     """
     names = sorted(names)
     foreign = [name for name in names if name not in (*leftovers, *_PLACEHOLDERS) and not name.endswith(".tmp")]
@@ -101,7 +104,10 @@ def hub_download(name: Path | str) -> str:
 
 
 def model_name(name: Path | str) -> str:
-    """Return a short name of a model: RUN/checkpoints/10 for a part of a run, else the last part of the path."""
+    """Return a short name of a model: the last part of its path.
+
+    For a model inside a run, it is the path from the run's name on, such as RUN/checkpoints/10.
+    """
     parts = Path(name).parts
     inside = next((i for i, part in enumerate(parts) if i and _INSIDE.fullmatch(part)), len(parts))
     return "/".join(parts[inside - 1 :])

@@ -148,7 +148,7 @@ def _scalar(tp: Any, value: Any) -> Any:
 def fits_bits(value: Any, bits: int) -> bool:
     """Return whether a value is a signed integer of at most `bits` bits, and not a boolean.
 
-    An array element holds 64 bits; an integer of at most 1024 bits can be converted to a float.
+    With bits = 64, the value fits an array's element; with bits = 1024, it can be converted to a float.
     """
     return type(value) is int and -(1 << (bits - 1)) <= value < 1 << (bits - 1)
 
@@ -156,7 +156,7 @@ def fits_bits(value: Any, bits: int) -> bool:
 def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
     """Return the table `old` updated with `new`, inner tables included.
 
-    A new table for another config class, which its `kind` names, replaces the old table as a whole.
+    If the `kind` of `new` names another config class than that of `old`, `new` replaces `old` as a whole.
 
     tp, base: type and default of the table.
     """
