@@ -48,8 +48,8 @@ class BottleneckLayer(nn.Module):
 
     b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward b = norm(b +
     feed_forward(b)); x = output_norm(x + dropout(output(b))). `attention` maps its input, of width D or I, to width I.
-    If the values have another input than the queries, `attention` gets it as one more argument. With `positions_BR`,
-    only the R tokens of each row at these positions are computed: (B,R,D) and (B,H,R,L).
+    If queries and values have different inputs, the values' input is one more argument of `attention`. With
+    `positions_BR`, only the R tokens of each row at these positions are computed: (B,R,D) and (B,H,R,L).
     """
 
     bottleneck: nn.Module

@@ -154,7 +154,7 @@ def _kernels(generator: Callable[[jax.Array], jax.Array], source_BLHK: jax.Array
 
 
 def _convolved(value_BLHJ: jax.Array, kernel_BLHW: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
-    """Convolve at `positions_BR`, or at all positions if that is None; kernel_BLHW: a kernel for each position."""
+    """Convolve at `positions_BR` only, with kernels (B,R,H,W), or at all positions if `positions_BR` is None."""
     if positions_BR is not None:
         return convolution_at(value_BLHJ, kernel_BLHW, positions_BR)
     return dynamic_convolution(value_BLHJ, kernel_BLHW.astype(value_BLHJ.dtype))

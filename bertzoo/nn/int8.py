@@ -1,8 +1,12 @@
 """Simulated int8 arithmetic: the forward pass of a model whose dense maps LiteRT quantises (Jacob et al. 2018).
 
-The grids and the places are those of `--precision=int8-static` (export/litert/quantise.py): kernels have a symmetric
-grid per output channel, word and token-type embeddings one per row, and inputs and outputs of dense maps an asymmetric
-grid per tensor, or per group of a grouped map. Attention scores, norms, activation functions and sums stay in float.
+The same tensors are rounded, to the same grids, as by `--precision=int8-static` (export/litert/quantise.py):
+
+- kernels: a symmetric grid per output channel;
+- word and token-type embeddings: a symmetric grid per row;
+- inputs and outputs of dense maps: an asymmetric grid per tensor or, for grouped maps, per group.
+
+Attention scores, norms, activation functions and sums stay in float.
 """
 
 import functools
@@ -30,8 +34,8 @@ NARROWEST = 1e-9  # least width of a range, as in LiteRT's quantiser
 def fake_weights(weights: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     """Return float32 weights rounded to a symmetric int8 grid of -127 to 127 for each channel.
 
-    axes: all axes that one channel's weights lie along. The gradient passes unchanged (straight-through; Jacob et al.
-    2018, §3.1).
+    axes: the axes within a channel; all weights along them share one grid. The gradient passes unchanged
+    (straight-through; Jacob et al. 2018, §3.1).
     """
     weights = weights.astype(jnp.float32)
     largest = jnp.max(jnp.abs(weights), axis=axes, keepdims=True)
@@ -51,9 +55,13 @@ def int8_grid(range_G2: jax.Array) -> tuple[jax.Array, jax.Array]:
 def fake_activations(x: jax.Array, range_G2: jax.Array, observed_G2: jax.Array, parts: int) -> jax.Array:
     """Return float32 x (..., G, I), rounded to the asymmetric int8 grid of each of G groups and clipped to its range.
 
-    A range of zeros is replaced by the one `observed` in this batch. The gradient passes where x is inside the range
-    and is 0 outside. Instead of a derivative, `range_G2` gets GRADIENT · (range - next range) / parts, so that the
-    update range - gradient / GRADIENT, after the gradients of `parts` microbatches are summed, is a moving average.
+    range_G2: lowest and highest value of each group; a range of zeros is replaced by the group's `observed_G2`.
+    observed_G2: the ranges in this microbatch.
+    parts: number of microbatches whose gradients are summed.
+
+    The gradient of x passes where x is inside the range, and is 0 outside. The gradient of `range_G2` is no derivative,
+    but GRADIENT · rate · (range - observed) / parts, where rate is RATE, or 1 for a range of zeros. So the update
+    range - gradient / GRADIENT makes the range a moving average of the observed ranges.
     """
     return _fake_activations(x, range_G2, observed_G2, parts)[0]
 
@@ -90,10 +98,12 @@ def observe(x_BXGI: jax.Array, weight_B: jax.Array) -> jax.Array:
 
 @dataclass(frozen=True)
 class Int8Model:
-    """A Linen model that computes as its int8 file would; it has the `init` and `apply` of the model.
+    """A Linen `model` that computes as its int8 file would, with the methods `init` and `apply` of a Linen model.
 
-    Its parameters have one more part, RANGES: (G,2) for each input and output of a dense map, 0 at first. `apply` works
-    without this part, too, and then takes every range from its batch. parts: number of microbatches of a step.
+    The parameters have one more entry than the model's, RANGES: a range (G,2) for each input and output of a dense map,
+    initially 0. Without this entry, `apply` takes every range from its batch.
+
+    parts: number of microbatches of a step.
     """
 
     model: Any
@@ -119,7 +129,7 @@ class Int8Model:
         *more: Any,
         **options: Any,
     ) -> Any:
-        """Apply the model in simulated int8; rows without any token count in no range."""
+        """Return the model's output in simulated int8; rows that hold only padding do not affect the ranges."""
         params = dict(variables["params"])
         ranges = cast(dict[tuple[str, ...], jax.Array], traverse_util.flatten_dict(params.pop(RANGES, {})))
         weight_B = jnp.any(attention_mask > 0, axis=1).astype(jnp.float32)
@@ -130,10 +140,16 @@ class Int8Model:
 
 @dataclass
 class _Simulation:
-    """An interceptor of method calls that simulates int8 in dense maps and embedding tables.
+    """Intercepts the method calls of a Linen model, to round dense maps and embedding tables to int8.
 
-    ranges: by place. A place is the path of a dense map, the number of its call, because layers may share a map, and
-    "input_0", "input_1" or "output". groups: number of groups of each place that occurred.
+    A place identifies an input or output of a dense map: the map's path, the number of the call (layers may share a
+    map), and "input_0", "input_1" or "output".
+
+    ranges: {place: range (G,2)}.
+    weight_B: 1 for rows that count in observed ranges, else 0.
+    parts: number of microbatches of a step.
+    groups: {place: number of groups}, for the places so far.
+    calls: {path of a dense map: number of its last call, from 0}.
     """
 
     ranges: dict[tuple[str, ...], jax.Array]
@@ -172,7 +188,7 @@ class _Simulation:
 
 
 def _multiply(module: Any, *args: jax.Array) -> jax.Array:
-    """Return the map of `args` by a copy of the module whose kernel is rounded to int8."""
+    """Apply a copy of the dense map `module`, with its kernel rounded to int8, to `args`."""
     kernel = module.variables["params"]["kernel"]
     if isinstance(module, DensePair):  # the file multiplies each half apart
         halves = kernel.reshape(2, -1, module.features)

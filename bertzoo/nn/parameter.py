@@ -16,7 +16,7 @@ class Matrix(NamedTuple):
     """How the axes of a kernel form matrices.
 
     inputs, outputs: numbers of axes. The last `outputs` axes are the outputs of a matrix, and the `inputs` axes before
-    them are its inputs. Axes in front of these count matrices.
+    them are its inputs. If there are more axes, they come first, and each of their indices has its own matrix.
     groups: number of matrices of equal size that lie side by side along the outputs, as in a grouped convolution.
     """
 
