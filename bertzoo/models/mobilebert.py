@@ -67,7 +67,7 @@ class MobileBert(ModelSizes):
         if self.embedding_size > self.hidden_size:
             raise ConfigError(
                 f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}, the width of "
-                "the head that is tied to the embedding. Give at most hidden_size."
+                f"the head that is tied to the embedding. Use at most {self.hidden_size}."
             )
         name, width = "bottleneck_size", self.bottleneck_size
         if width is None:
@@ -78,8 +78,8 @@ class MobileBert(ModelSizes):
         check_feed_forward_size(self.feed_forward_size, self.layers, feed_forward_groups=self.feed_forward_groups)
         if self.attention.kind == "mixed" and self.attention_input == "shared":
             raise ConfigError(
-                'attention.kind = "mixed" reads queries, keys and values from one source, but attention_input = '
-                '"shared". Use "stream" or "bottleneck".'
+                'attention.kind = "mixed" needs one input for queries, keys and values, but attention_input = '
+                '"shared" gives the values another. Use "stream" or "bottleneck".'
             )
         if self.bottleneck_size is not None:
             return

@@ -279,7 +279,7 @@ class OnBackbone(nn.Module):
         """Call the model as in Linen; raises UserError if an array or "params" is missing or `input_ids` is not 2-D."""
         if "params" not in variables:
             raise UserError(
-                f"{type(self).__name__}.apply: the variables lack \"params\". Pass {{'params': params}} first."
+                f"{type(self).__name__}.apply: the first argument has no \"params\". Pass {{'params': params}}."
             )
         if method is None:
             call = inspect.signature(type(self).__call__)

@@ -151,8 +151,9 @@ class MaskedLanguageModel:
 class SequenceClassification:
     """Config of a head that classifies a sequence or, with one label, predicts a number; `labels` names the logits.
 
-    hidden: activation of a dense layer before the output, as wide as the model; "none": no layer. input_dropout:
-    dropout before that layer. problem_type: the problem that the head was trained for, if known.
+    hidden: activation of a dense layer, as wide as the model, before the output; "none" for no such layer.
+    input_dropout: dropout before that layer.
+    problem_type: the problem that the head was trained for, if known.
     """
 
     kind: Literal["sequence_classification"] = "sequence_classification"
