@@ -8,7 +8,8 @@ from bertzoo.data.corpus.reader import Corpus, Split
 def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) -> dict[str, np.ndarray]:
     """Return a batch: `input_ids`, `token_type_ids` and `attention_mask`, each (B, max_length) int32.
 
-    rows: (B,) of dtype `pack.ROW`. Raises CorpusError for a damaged shard, ValueError for rows beyond `max_length`.
+    rows: (B,) of dtype `pack.ROW`. Raises CorpusError for a damaged shard, ValueError for a row of more than
+    `max_length` tokens.
     """
     specials = corpus.tokenizer.specials
     a_length, b_length = rows["a_length"].astype(np.int64), rows["b_length"].astype(np.int64)

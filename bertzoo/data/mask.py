@@ -82,8 +82,9 @@ def mask(
     """Mask `input_ids` and add `masked_positions`, `masked_ids` (B, P) int32 and `masked_weights` (B, P) float32.
 
     P is max_predictions. A row of n tokens gets min(P, max(1, round(share * n))) predictions (halves round to even), or
-    fewer if whole units do not fill them. Positions ascend; unused entries have position, id and weight 0. epochs,
-    records: (B,), each row's epoch and index in the RowPlan; with the seed they determine every random draw.
+    fewer if whole units do not fill them. Positions ascend; unused entries have position, id and weight 0.
+
+    epochs, records: (B,), each row's epoch and its index in the RowPlan. They and the seed determine every random draw.
     """
     ids, attention, specials = batch["input_ids"], batch["attention_mask"] > 0, tokenizer.specials
     candidates = attention & (ids != specials.cls) & (ids != specials.sep) & (ids != specials.pad)
@@ -140,10 +141,11 @@ def _choose_words(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose at most `count[i]` tokens of row i, in units of whole words.
 
-    Returns the chosen tokens (B, L) bool, and for each the position of its unit's first token (B, L). Every row tries
-    its words as starts of units in random order, one in each pass of the loop. A unit that contains a chosen word is
-    skipped. A unit of more tokens than are left to choose loses words at its end or, if none fits, is skipped (as in
-    the papers' code).
+    Returns the chosen tokens (B, L) bool, and for each the position of its unit's first token (B, L).
+
+    Every row tries its words as starts of units in random order, one in each pass of the loop. As in the papers' code,
+    a unit that contains a chosen word is skipped. A unit of more tokens than are left to choose loses words at its end;
+    if not even its first word fits, it is skipped.
     """
     rows, length = ids.shape
     every = np.arange(rows)

@@ -93,9 +93,11 @@ def _check_packing(passes: int, **shares: float) -> None:
 class RowPlan:
     """The plan of a split's rows.
 
-    rows: (R,) records of dtype ROW. positives: number of rows with label 1. fallbacks: number of rows for sentence
-    order prediction with a random second segment, because only one sentence was left. truncated_tokens: number of
-    tokens dropped from rows that were too long.
+    rows: (R,) records of dtype ROW.
+    positives: number of rows with label 1.
+    fallbacks: number of rows for sentence order prediction with a random second segment, because only one sentence was
+    left.
+    truncated_tokens: number of tokens dropped from rows that were too long.
     """
 
     rows: np.ndarray

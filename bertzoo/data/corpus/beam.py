@@ -118,9 +118,10 @@ def _keys(placed: tuple[Place, Piece]) -> Iterator[tuple[tuple[int, int], tuple[
 
 
 def _all_but_first(equal: tuple[Any, Iterable[tuple[Place, int]]]) -> Iterator[tuple[Place, int]]:
-    """Yield (place, position) for every document in a group of equal documents, except the smallest (place, position).
+    """Yield the addresses of all documents in a group of equal documents, except the smallest address.
 
-    Holds only one of them in memory, because a document may occur a million times.
+    An address is (place, position): the Place of the document's piece, and the document's position in it. Only one
+    address is in memory at a time, because a document may occur a million times.
     """
     addresses = iter(equal[1])
     first = next(addresses)

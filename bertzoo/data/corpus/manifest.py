@@ -293,7 +293,7 @@ def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
     """Write an array, which `parts` yields piece by piece, to a .npy file; only one part is in memory at a time.
 
-    length: number of elements of the array. A memory-mapped array would stay in memory until it is flushed.
+    length: number of elements of the array. This function uses no memory map, which would stay in memory until flushed.
     """
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:

@@ -123,7 +123,10 @@ def _encode(documents: Iterator[str], data: Data, encoder: Tokenizer) -> Iterato
 
 
 def _encode_together(documents: list[_Document], batch: list[str], encoder: Tokenizer) -> None:
-    """Encode `batch`, the waiting sentences of `documents` in order, and add the tokens to the documents."""
+    """Encode the sentences in `batch`, and append their tokens to `documents`.
+
+    batch: the unencoded sentences of the first document, then those of the second, and so on.
+    """
     encoded = iter(encoder.encode_batch(batch))
     dtype = shard.token_dtype(encoder.vocab_size)
     for document in documents:

@@ -89,8 +89,9 @@ def tokenize(
 ) -> Corpus:
     """Tokenise `data.source` into a corpus at `destination`; resume it if unfinished, only open it if complete.
 
-    workers: number of processes; 0 for one per core. vocabulary: tokenizer to use if data.tokenizer.path is empty; None
-    trains a tokenizer. runner, runner_options: name and options of an Apache Beam runner to use instead of processes.
+    workers: number of processes; 0 for one per core.
+    vocabulary: tokenizer to use if data.tokenizer.path is empty; None trains a tokenizer.
+    runner, runner_options: name and options of an Apache Beam runner to use instead of processes.
     tell: receives log lines.
 
     Raises ConfigError if data.source conflicts with data.mixture; CorpusError if the source is unusable, too many

@@ -33,8 +33,10 @@ class Origin:
 class Reading:
     """One pass over the documents of an Origin, such as a file.
 
-    part: index of the source in the mixture. repetition: number of earlier passes. share: share of the documents to
-    read, chosen by a hash of their text. heldout: share of held-out documents, which only the first pass reads.
+    part: index of the source in the mixture.
+    repetition: number of earlier passes over the source.
+    share: share of the documents to read, chosen by a hash of their text.
+    heldout: share of held-out documents, which only the first pass reads.
     """
 
     origin: Origin
@@ -82,9 +84,11 @@ class Reading:
 class Piece:
     """Consecutive documents of one Origin; one worker tokenises the whole group.
 
-    index: number of the piece in its Reading or, from `cut_pieces`, in the corpus. part, repetition: as in Reading.
-    documents: texts with one paragraph (or sentence) per line. left_out: number of documents since the previous piece
-    that the mixture's weight excludes; 0 in repetitions.
+    index: number of the piece in its Reading or, from `cut_pieces`, in the corpus.
+    origin: name of the Origin, for messages.
+    part, repetition: as in Reading.
+    left_out: number of documents that the mixture's weight excluded since the previous piece; 0 in repetitions.
+    documents: texts with one paragraph (or sentence) per line.
     """
 
     index: int

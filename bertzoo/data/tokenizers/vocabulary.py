@@ -37,8 +37,9 @@ class Specials:
 class Tokenizer(ABC):
     """A trained or loaded tokenizer over a list of entries, where an entry's id is its index.
 
-    config: the WordPiece or SentencePiece config; its vocab_size is an upper limit of the entries. contents: the
-    bytes of the vocabulary file. continuation: (V,) bool, True if an entry continues the word before it.
+    config: the WordPiece or SentencePiece config; its vocab_size is the largest number of entries.
+    contents: the bytes of the vocabulary file.
+    continuation: (V,) bool, True if an entry continues the word before it.
     """
 
     file: ClassVar[str]  # name of the vocabulary file

@@ -26,7 +26,8 @@ _WORD, _UNSPLIT_WORD = re.compile(f"{WORD}+"), re.compile(r"[^\s!-/:-@\[-`{-~]+"
 class WordPiece:
     """A WordPiece vocabulary, loaded from the vocab.txt at `path` or, if path is empty, trained on the source.
 
-    Training drops the rarest words of a source whose distinct words have more than 16 Mi characters (plus 8 a word).
+    Training drops the rarest words of a source with over 16 Mi characters of distinct words. Each distinct word counts
+    as 8 characters more than it has.
     """
 
     kind: Literal["wordpiece"] = "wordpiece"
