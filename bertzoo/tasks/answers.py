@@ -57,7 +57,7 @@ class Answered(NamedTuple):
 
     key: id of the question.
     text: the answer; empty for "no answer".
-    best: the best candidate's text among those that are not empty, even if `text` is empty.
+    best: text of the best candidate other than "no answer", even if `text` is empty; empty if there is none.
     null_odds: score of "no answer"; None without `Decoding.nulls`.
     candidates: possible answers, best first.
     """
@@ -151,8 +151,8 @@ def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pair
 def _possible(pairs: Pairs, window: Window, decoding: Decoding) -> Pairs:
     """Return `pairs` without the impossible answers.
 
-    These are not inside the paragraph, end before they start, are too long, or start at a token that has more context
-    in another window (`Window.best`).
+    An answer is impossible if it is not inside the paragraph, ends before it starts, has over `decoding.longest`
+    tokens, or starts at a token that has more context in another window (`Window.best`).
     """
     starts, ends = pairs.starts - window.context, pairs.ends - window.context
     inside = (starts >= 0) & (starts <= ends) & (ends < window.size) & (ends - starts < decoding.longest)

@@ -67,7 +67,7 @@ class CustomFiles:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """All fields except the file names `train`, `dev` and `test`. A saved model stores them to read other files."""
+        """All fields but `train`, `dev` and `test`. A saved model stores them, so that it can read more such files."""
         return {name: value for name, value in plain(self).items() if name not in _SPLITS}
 
     def task(self, directory: Path | str) -> Task:
@@ -168,7 +168,7 @@ class CustomFiles:
 
 
 def _has_header(file: str) -> bool:
-    """Return whether the format of `file` always has column names; a TSV or CSV may lack them. False without a name."""
+    """Return whether a file's format always names its columns; TSV and CSV need not. False for an empty name."""
     return bool(file) and not file.endswith((".tsv", ".csv"))
 
 
@@ -177,5 +177,5 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _is_integer(label: str) -> bool:
-    """Return whether a label is an integer that is sorted by value: one of at most _DIGITS characters."""
+    """Return whether a label is an integer of at most _DIGITS characters; such labels are sorted by value."""
     return label.removeprefix("-").isdecimal() and len(label) <= _DIGITS

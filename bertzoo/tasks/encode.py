@@ -48,10 +48,10 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, k
 
 
 # The fields `ids`, `middle`, `lengths`, `first` and `cut` of Rows.
-_Made = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
+_RowFields = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
-def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _Made:
+def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _RowFields:
     a = _tokenised(tokenizer, [example.text_a for example in examples])
     b = _tokenised(tokenizer, [example.text_b or "" for example in examples])
     a_count, b_count = (np.array([len(text) for text in texts], np.int64) for texts in (a, b))
@@ -68,8 +68,8 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -
     return ids, a_kept + 2, lengths, None, (a_kept < a_count) | (b_kept < b_count)
 
 
-def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _Made:
-    """Return the fields that `_Made` lists, for examples with words. Words without tokens become [UNK]."""
+def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _RowFields:
+    """Encode examples with words; a word without tokens becomes [UNK]."""
     words = sorted({word for example in examples for word in example.words or ()})
     unknown = np.array([tokenizer.specials.unk], np.int32)
     pieces = {w: p if len(p) else unknown for w, p in zip(words, _tokenised(tokenizer, words), strict=True)}

@@ -51,8 +51,10 @@ def from_texts(texts: Sequence[str], form: InputForm) -> list[Example]:
 def from_table(name: str, columns: Sequence[str], form: InputForm, *, header: bool = True) -> list[Example]:
     """Return an example per row of the TSV, CSV, JSONL, Parquet or CoNLL file `name`.
 
-    columns: names of the columns of the one or two texts; header: whether the first line of a .tsv or .csv names its
-    columns. Raises UserError naming row and column.
+    columns: names of the columns of the one or two texts.
+    header: whether the first line of a .tsv or .csv names its columns.
+
+    Raises UserError naming row and column.
     """
     examples = []
     for nth, (place, cells) in enumerate(readers.read_table(name, header=header).valid_rows(columns)):

@@ -53,7 +53,7 @@ class Window(NamedTuple):
 
     @property
     def best(self) -> np.ndarray:
-        """For each of the window's paragraph tokens, whether this window has most context: (size,) bool."""
+        """For each paragraph token in this window, whether it has more context here than in any other: (size,) bool."""
         return self.owners[self.first : self.first + self.size] == self.number
 
 

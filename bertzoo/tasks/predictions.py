@@ -48,9 +48,13 @@ def label_records(
 
 
 def answer_records(answered: Iterable[Answered]) -> Iterator[dict[str, Any]]:
-    """Yield a record per question, in order: `index` (its id), `answer`, the answer's `start` and `end` in the
-    paragraph, its `probability` among the candidates, and `null_odds` unless None. Start, end and probability are None
-    if they are unknown.
+    """Yield a record per question, in order.
+
+    index: id of the question.
+    answer: text of the answer.
+    start, end: offsets of the answer in the paragraph; None if unknown.
+    probability: of the answer among the candidates; None if unknown.
+    null_odds: score of "no answer"; absent if None.
     """
     for answer in answered:
         chosen = answer.given

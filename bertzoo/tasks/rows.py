@@ -18,7 +18,7 @@ MULTIPLE = 8  # lengths of batches are multiples of this number, or max_length
 
 
 class Slot(NamedTuple):
-    """The plan of a batch: indices of its rows, at most the batch size, and their padded length in tokens."""
+    """The plan of a batch: the indices of its rows (no more than the batch size), and their padded length in tokens."""
 
     rows: np.ndarray
     length: int
@@ -71,7 +71,9 @@ class Rows:
         return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        """Return the plan of an epoch's batches: every row once, in batches of `lengths`, at most one of them not full.
+        """Return the plan of an epoch's batches: every row once; at most one batch has fewer rows than `batch_size`.
+
+        lengths: the padded lengths that a batch may have, in tokens.
 
         Without a seed, rows are ordered by length. With a seed, rows are shuffled, and go to the shortest length that
         holds them. Rows that do not fill a batch go to the next length. Then batches are shuffled. Equal arguments give

@@ -68,9 +68,11 @@ def score_2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Return `exact` and `f1` of SQuAD 2.0 in percent, and `total`, the number of questions. The keys with the
-    prefix `HasAns_` or `NoAns_` are for the questions with or without an answer only. With null odds, also return the
-    best scores over all thresholds, `best_exact` and `best_f1`, and their thresholds, with the suffix `_thresh`.
+    """Return `exact` and `f1` of SQuAD 2.0 in percent, and `total`, the number of questions.
+
+    Keys with the prefix `HasAns_` or `NoAns_` have the scores of only the questions with or without an answer. With
+    null odds, the result also has the best scores over all thresholds, `best_exact` and `best_f1`, and their
+    thresholds, with the suffix `_thresh`.
 
     predictions, null_odds: by question id. A prediction whose null odds exceed `threshold` counts as "no answer".
     Raises UserError naming a question without a prediction.
@@ -123,8 +125,9 @@ def best_threshold(
 
 
 def save(directory: Path, answered: Iterable[Answered]) -> list[Path]:
-    """Write the files that the official scripts read: answers and any null odds, by question id. Also write the
-    candidates with their scores, in BERT's format. Returns the paths.
+    """Write answers and any null odds, by question id, as the official scripts read them; returns the files' paths.
+
+    Also writes the candidates with their scores, in BERT's format.
     """
     answers = list(answered)
     tables: dict[str, Any] = {PREDICTIONS: {answer.key: answer.text for answer in answers}}

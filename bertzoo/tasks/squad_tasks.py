@@ -51,7 +51,9 @@ class SquadOptions:
 
 
 class QuestionSet(NamedTuple):
-    """The questions of a split. ambiguous: number of questions whose answer occurs more than once in the paragraph.
+    """The questions of a split.
+
+    ambiguous: number of questions whose answer occurs more than once in the paragraph.
     hidden: whether the split has no answers, so that it cannot be scored.
     """
 

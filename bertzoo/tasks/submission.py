@@ -41,9 +41,9 @@ def write_submission(
 ) -> None:
     """Write the zip; raises UserError for missing test sets or rows, and for predictions that are not labels.
 
-    predictions: by test set (a name in FILES), each example's label index or number, by the example's key. wnli:
-    "majority" predicts WNLI's most common label, as papers do, and needs no predictions. rows: number of rows by test
-    set, if not as in FILES.
+    predictions: {test set, a name in FILES: {key of an example: label index or number}}.
+    wnli: "majority" predicts WNLI's most common label, as papers do, and needs no predictions.
+    rows: {test set: number of its rows}, if not as in FILES.
     """
     tables = dict(predictions)
     check_files(tables, wnli)
@@ -106,6 +106,7 @@ def _cell(name: str, key: str, value: int | float) -> str:
         return f"{min(max(value, task.range[0]), task.range[1]):.6f}"
     if not 0 <= value < len(task.labels) or value != int(value):
         raise UserError(
-            f"the prediction of row {key} of {name} is {value}, not an index in {', '.join(task.labels)}. Correct it."
+            f"the prediction of row {key} of {name} is {value}, not the index of a label. Use 0 to "
+            f"{len(task.labels) - 1} for {', '.join(task.labels)}."
         )
     return task.labels[int(value)]

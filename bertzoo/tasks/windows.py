@@ -168,14 +168,18 @@ def _rows(
 def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
     """Return the indices of the first and last token of a question's first answer, or the reason why it is unusable.
 
-    As in BERT's code, the tokens span all words that the answer overlaps; if the answer's own tokens occur among them,
-    they span only those. An impossible question has (-1, -1). pieces: the paragraph's tokens; encoded: token ids by
-    answer text.
+    As in BERT's code, the result spans all words that the answer overlaps; if the token ids of the answer's text occur
+    among those of the words, it spans only these ids. An impossible question has (-1, -1).
+
+    pieces: the paragraph's tokens.
+    encoded: {text of an answer: its token ids}.
     """
     if question.impossible:
         return _NOWHERE
     if not question.answers:
-        raise UserError(f"{question.place} has no answer, but is not marked is_impossible. Add one of the two.")
+        raise UserError(
+            f"{question.place} has no answer, but is not marked is_impossible. Add an answer, or mark the question."
+        )
     answer = question.answers[0]
     if answer.start is None:
         return "the answer is not in the paragraph"
