@@ -49,9 +49,10 @@ def _kinds(tp: Any) -> list[str]:
 
 
 def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
-    """Return the config class in the union `tp` that describes `table`, or None if none or several might.
+    """Return the config class in the union `tp` that describes `table`.
 
-    It is the class that the table's `kind` names, else the class of the table's default `base`, else the only class.
+    If `tp` has one class, return that class. Otherwise, return the class that the table's `kind` names, or None for an
+    unknown `kind`. Without a `kind`, return the class of the table's default `base`, or None if `tp` lacks that class.
     """
     classes = tables(tp)
     if "kind" in table and len(classes) > 1:

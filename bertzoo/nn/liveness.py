@@ -40,8 +40,11 @@ def _peak(
 ) -> tuple[int, list[bool]]:
     """Return the peak bytes of a jaxpr's values without its arguments, and whether each output depends on the inputs.
 
-    Only values that depend on the inputs are counted. input_dependent: whether each argument does. count_constants:
-    also count values that depend on no argument, such as dropout masks of a fixed key. skipped: variables not to count.
+    Only values that depend on the inputs are counted.
+
+    input_dependent: for each argument of the jaxpr, whether it depends on the inputs.
+    count_constants: whether to count also values that depend on no argument, such as dropout masks of a fixed key.
+    skipped: variables not to count.
     """
     depends = dict(zip(jaxpr.invars, input_dependent, strict=True))
 

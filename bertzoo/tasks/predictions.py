@@ -26,8 +26,10 @@ def label_records(
     a number: `number`.
     tags of words: `words`, `tags` and `probabilities`; a word that was cut off has None as tag and as probability.
 
-    values: for each example, the index of the predicted label, the number, or the indices of the tags, -1 for None.
-    chances: for each example, the probability of every label, or of each word's tag, negative for None.
+    values: for each example, the index of the predicted label, the number, or the indices of the tags, -1 for a word
+    that was cut off.
+    chances: for each example, the probability of every label, or of each word's tag, negative for a word that was cut
+    off.
     cut: for each example, whether its text was cut.
     """
     for nth, example in enumerate(examples):

@@ -39,8 +39,10 @@ class SplitExamples(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task with labels. `read(split, directory)` raises UserError naming file and line, or where to put the file.
+    """A task with labels.
 
+    read: (split, directory) -> the split's examples. It raises UserError, naming file and line, for a damaged file, and
+    naming the place for a missing one.
     metrics: names in `METRICS` (metrics.py).
     labels: in the order of the logits, as the leaderboard spells them.
     aliases: {another name of a label: label}.
