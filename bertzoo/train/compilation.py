@@ -88,7 +88,11 @@ def check_fits(analysis: Any) -> int:
 
 @contextmanager
 def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
-    """Turn memory errors of the with block into OutOfMemory with advice; stage: returns the current stage's index."""
+    """Turn memory errors of the with block into OutOfMemory with advice.
+
+    stage: returns the current stage's index.
+    advice: as `job.Job.memory_advice`. Its share is the memory available / the memory needed, or 0.5 if unknown.
+    """
     try:
         yield
     except OutOfMemory as error:
@@ -104,8 +108,8 @@ def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
 def keep_programs() -> None:
     """Cache compiled programs in the user's cache folder, so that a resumed run does not compile its steps again.
 
-    Does nothing if JAX_COMPILATION_CACHE_DIR names a directory, or in a run of several processes, which would all have
-    to find the same programs.
+    Does nothing if JAX_COMPILATION_CACHE_DIR names a directory. Also does nothing in a run of several processes: all
+    their caches would have to hold the same programs.
     """
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if chosen or not hosts.alone():

@@ -104,7 +104,7 @@ def read_loss(checkpoint: Path) -> float | None:
 
 
 def check_step(checkpoint: Path) -> None:
-    """Raise CheckpointError if a checkpoint's step is not the step in its name; a damaged one may raise any error."""
+    """Raise CheckpointError if a checkpoint's step is not the step in its name; if it is damaged, raise any error."""
     if (step := _read_number(checkpoint, "step")) != int(checkpoint.name):
         raise manifest.another_step(checkpoint, step)
 

@@ -56,7 +56,8 @@ class Cluster:
         missing = [f"--distributed.{name}" for name in names if getattr(self, name) is None]
         if missing and len(missing) < len(names):
             raise ConfigError(
-                f"{' and '.join(missing)} is missing, but coordinator, processes and process belong together. Add it."
+                f"missing: {' and '.join(missing)}. A run needs coordinator, processes and process together. Set all "
+                "three, or none of them to detect them."
             )
         for name in ("start_timeout", "heartbeat_timeout"):
             if getattr(self, name) < 1:
@@ -245,12 +246,18 @@ def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:
 
 
 def barrier(topic: str, timeout: float = _HOUR) -> None:
-    """Wait until every process calls `barrier`; raises HostLost if one does not within `timeout` seconds."""
+    """Wait until every process calls `barrier`; raises HostLost if one does not within `timeout` seconds.
+
+    topic: what the processes wait for, for that error; equal in all processes.
+    """
     gather(f"{next(_numbers)}/{topic}", "here", timeout)
 
 
 def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Value:
-    """Run `action` in process 0 only and return its JSON result in every process; if it raises, all processes raise."""
+    """Run `action` in process 0 only and return its JSON result in every process; if it raises, all processes raise.
+
+    topic: as in `barrier`.
+    """
     if alone():
         return action()
     key = f"{next(_numbers)}/{topic}"
@@ -314,7 +321,7 @@ def is_broken_collective(error: BaseException) -> bool:
 
 
 class FirstProcessError(Exception):
-    """Raised in all other processes for an error of process 0; has the exit code of that error."""
+    """Raised in every process but process 0 after an error of process 0; has that error's exit code."""
 
     def __init__(self, message: str, exit_code: int):
         super().__init__(f"process 0: {message}")
@@ -324,8 +331,9 @@ class FirstProcessError(Exception):
 class Agreement:
     """Passes on a process's request, such as to stop, so that all processes learn of it at the same step.
 
-    Every process calls the object once per step with its own request or None. The call returns the request of any
-    process from one step before, so no process waits for another. With one process, it returns the request at once.
+    Every process calls the object once per step with its own request or None. In all processes, the call returns a
+    request that one of them made in the call before, or None. So no process waits for another. A run of one process
+    gets its own request at once.
     """
 
     _CODES = (None, NOTICE, signal.SIGHUP.name, signal.SIGINT.name, signal.SIGTERM.name)  # of several, the last wins

@@ -48,9 +48,9 @@ def seal(checkpoint: Path) -> None:
 
 
 def _run_id(directory: Path) -> str:
-    """Return the id of the run whose checkpoints are in a directory.
+    """Return the id of the run whose checkpoints are in a directory, from the file RUN.
 
-    If the file of the id is missing, writes it first, with the id in a manifest or else a new id.
+    If this file is missing, first writes it, with the id that a manifest names or, without such a manifest, a new id.
     """
     file = directory / RUN
     if not file.is_file():

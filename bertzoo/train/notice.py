@@ -41,8 +41,8 @@ def stop_notices(server: str) -> set[str]:
 class MaintenanceWatch:
     """A context that calls `request_stop` once if the machine will stop soon; idle outside Google Compute Engine.
 
-    Ignores a maintenance event that is set at the start: it stays set for up to an hour, and has stopped an earlier run
-    already.
+    Ignores a maintenance event that was announced before the start. Such an event stays in the metadata for up to an
+    hour, and has already stopped an earlier run.
     """
 
     def __init__(self, request_stop: Callable[[str], None], interval: float = 5):

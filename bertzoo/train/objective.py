@@ -28,6 +28,7 @@ class Objective(Protocol):
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         """Return the numerator of every loss term, summed over the batch, and metrics as (sum, weight).
 
-        Without a key there is no dropout, and samples depend on their row alone.
+        key: random key for dropout and replacements. If None, there is no dropout, and a row's replacements depend on
+        the row alone.
         """
         ...

@@ -214,7 +214,7 @@ def build(
         # AdamW updates embeddings, heads, biases and norms.
         chosen = {name: matrix for name, matrix in (matrices or {}).items() if "encoder" in name.split("/")}
         if not chosen:
-            raise ValueError("Muon needs the matrices of an encoder's kernels (`state.matrices_of`)")
+            raise ValueError("Muon needs an encoder's kernels in `matrices`. Pass `state.matrices_of(objective)`.")
         update = optax.partition(
             {True: _muon(config, chosen), False: update},
             lambda params: jax.tree.map_with_path(lambda path, _: name_of(path) in chosen, params),

@@ -113,8 +113,8 @@ class Recorder:
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
         """Return the metrics that the stage's `watch` computes, or {} if it does not run after this step.
 
-        It runs only if `step` is logged. Unless the stage ends, it also waits so long after its last call that it takes
-        a limited share of the time (_WATCH_SHARE).
+        It runs only after a logged step. A call that took t seconds is followed by a pause of t / _WATCH_SHARE seconds,
+        unless the stage ends.
         """
         watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
         if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):

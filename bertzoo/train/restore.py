@@ -145,9 +145,9 @@ def restore_params(
 
 
 def _check_before(checkpoint: Path, abstract_params: Any) -> None:
-    """Raise CheckpointError if a checkpoint is of another model or step; a damaged one is left to orbax.
+    """Raise CheckpointError if a checkpoint is of another model or step; ignore damage, which orbax finds later.
 
-    orbax also rejects another model, but TensorStore prints lines of its own meanwhile.
+    orbax would reject another model too, but TensorStore would print log lines before the error.
     """
     stored = None
     with contextlib.suppress(Exception):  # orbax and tensorstore raise many types for a damaged file

@@ -91,8 +91,8 @@ def build(config: Schedule, peak: float, steps: int) -> Callable[[jax.typing.Arr
         start = (1 - config.final_share) * steps
         if warm > start + 1e-6 * steps:
             raise ConfigError(
-                f"warmup_steps={config.warmup_steps} overlap with decay_share={config.final_share} of the schedule's "
-                f"steps={steps}. Lower one of them."
+                f"warmup_steps={config.warmup_steps} and a decay over decay_share={config.final_share} of the schedule "
+                f"do not both fit in its steps={steps}. Lower one of them."
             )
 
     def rate(step: jax.typing.ArrayLike) -> jax.Array:

@@ -56,7 +56,7 @@ class StopRequest:
         self._restore()
 
     def request(self, name: str) -> None:
-        """Set `name` as a signal would, unless it is set; the first real signal afterwards still does not kill."""
+        """Set `name` unless it is set; the next signal still counts as the first and does not kill."""
         self.name = self.name or name
 
     def _handle(self, number: int, _: FrameType | None) -> None:

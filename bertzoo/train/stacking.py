@@ -46,7 +46,7 @@ def stacked(inner: optax.GradientTransformation) -> optax.GradientTransformation
 
     def update(updates, state, params=None):
         if params is None:
-            raise ValueError("the update needs the parameters")
+            raise ValueError("update was called without params. Pass the parameters as its third argument.")
         treedef = jax.tree.structure(params)
         nodes, state_def = jax.tree.flatten(state, is_leaf=lambda node: jax.tree.structure(node) == treedef)
         moments = [i for i, node in enumerate(nodes) if jax.tree.structure(node) == treedef]
