@@ -37,8 +37,8 @@ class RunBatches:
     plans: folder that caches row plans (which tokens make up each row).
     warn: receives each warning about the rows of the training split.
     workers: processes that build the training batches; 0 builds them in a thread.
-    first: number of training stages before this run's, in a pruning run of several runs. It is added to the stage's
-    index, so that every stage has its own row order and masks.
+    first: number to add to the index of a training stage in the seeds of its row order and masks. In a pruning run,
+    this is the number of stages in earlier training runs, so that no two stages draw the same.
 
     Raises ConfigError if the tokenizer has more entries than model.vocab_size.
     """

@@ -102,8 +102,14 @@ class Bucket:
         if self.folder.has_file(OWNER) and self.folder.read_bytes(OWNER) == self._mark:
             return
         owner = self.owner()
-        by = f"by the process that began on {owner['host']} at {owner['since']}" if owner else "or deleted"
-        raise UserError(f"{self.folder.url} was taken over {by}. This process stops and changes nothing there.")
+        if not owner:
+            raise UserError(
+                f"the run {self.folder.url} was deleted while it trained. Restore it or use a new --run_dir."
+            )
+        raise UserError(
+            f"{self.folder.url} was taken over by the process that began on {owner['host']} at {owner['since']}. This "
+            "process stops and changes nothing there. Start only one process for a run."
+        )
 
     def send(self, names: Iterable[str] | None = None) -> None:
         """Upload the named files, by default all that have changed since their last upload."""

@@ -53,7 +53,7 @@ def train(
     start: the frozen parameters and, for a run without a checkpoint, the initial parameters.
     until: the step after which to pause.
     setups: losses and optimisers of the stages, by default those of `recipe`.
-    followed: whether another run follows.
+    followed: whether another run follows in this program, as in `train.job.Job`.
     console: whether to print progress to standard error.
     where: a function from a stage's index to the config key that advice names; by default `recipe.where`.
 

@@ -112,13 +112,20 @@ def transfer(
 
 
 def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> None:
-    """Raise UserError, ending with `instead`, if `path` (the value of option `flag`) is the run's own directory."""
+    """Raise UserError if `path` is the run's own directory.
+
+    flag: the option with the value `path`, for the error.
+    instead: advice, a sentence at the end of the error.
+    """
     if resolve_name(path) == resolve_name(run.name):
         raise UserError(f"{flag} and --run_dir are both {run.name}. {instead}")
 
 
 def check_model(path: Location, options: Options) -> None:
-    """Raise UserError in every process if process 0 finds no model at `path`; every machine copies a model at a URL."""
+    """Raise UserError in every process if process 0 finds no model at `path`.
+
+    If `path` is a URL, every machine copies the model to its cache.
+    """
     hosts.share("the model", lambda: any_model.check_model(path, options.tell), timeout=_DAY)
     if not hosts.is_first():
         any_model.check_model(path, options.tell)

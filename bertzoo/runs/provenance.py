@@ -153,7 +153,10 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
 
 
 def check_corpus(where: str, digest: str, record: dict[str, Any], run: str) -> None:
-    """Raise CorpusError if the corpus at `where`, with hash `digest`, has another hash in run.json (`record`)."""
+    """Raise CorpusError if the hash in run.json differs from `digest`, the hash of the corpus at `where`.
+
+    record: the contents of run.json. run: the run's name in the error.
+    """
     expected = record.get("corpus_sha256", digest)
     if digest != expected:
         raise CorpusError(

@@ -31,7 +31,7 @@ def parts(run: Path) -> list[Path]:
 
 
 def format_amount(part: float, whole: float) -> str:
-    """Format `part` of the cost `whole`: as a count if `whole` is an integer, else as milliseconds."""
+    """Format the cost `part`: as a count if the whole model's cost `whole` is an integer, else in milliseconds."""
     return f"{part:,.0f}" if isinstance(whole, int) else f"{part:,.3f}"
 
 

@@ -243,8 +243,7 @@ class RunDirectory:
 def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
     """Return a line for each config change that contradicts the rows read in the first `done` steps.
 
-    These are changes to the batches of training stages that have begun, and to the number of steps of all of these
-    stages but the newest.
+    A training stage that has begun keeps its batches. It also keeps its number of steps once a later stage has begun.
     """
     index, inside = locate(old.stages, done)
     begun, newest = index + bool(inside), stage_of(old.stages, done)

@@ -188,10 +188,11 @@ class _TransferSetups:
 
     @functools.cached_property
     def _fixed_below_layers(self) -> frozenset[str]:
-        """Paths of the parameters below the layers that do not train in a layer transfer.
+        """Paths of the parameters that lie below the layers and do not train in a layer transfer.
 
-        These are the parameters copied from the teacher. If they are all but the embedding's norm, the norm does not
-        train either: a NoNorm, which the teacher lacks, then keeps scale 1 and bias 0, as in the authors' code.
+        They are copied from the teacher. If everything below the layers except the embedding's norm is copied, the
+        norm does not train either. If only the student has a NoNorm, it keeps scale 1 and bias 0, as in the authors'
+        code.
         """
         copied = frozenset(copied_names(self._recipe))
         before = {name for name in shapes_of(self._student) if name.startswith(BELOW_LAYERS)}

@@ -61,8 +61,8 @@ class Comparison:
         if not self.on:
             first = next(point for point in self.points if point.off >= self.tolerance)
             return (
-                f"off the golden curve of {self.name}: {first}, {self.tolerance:g} nats away or more: this code, "
-                "its libraries or this machine computes other values"
+                f"off the golden curve of {self.name}: {first}, a difference of {self.tolerance:g} nats or more. This "
+                "code, its libraries or this machine computes other values than the recorded run"
             )
         worst = max(self.points, key=lambda point: point.off)
         return f"on the golden curve: {where} compared, each within {self.tolerance:g} nats; the furthest is {worst}"
@@ -98,8 +98,8 @@ def compare_with_golden_curve(
     corpus, known = run.provenance.get("corpus_sha256"), record["corpus_sha256"]
     if corpus != known:
         raise UserError(
-            f"{run.directory} was trained on another corpus than the golden curve of {name}: its hash is {corpus}, "
-            f"the curve's {known} ({record['corpus']}). Train on that corpus to compare."
+            f"{run.directory} was trained on a corpus with hash {corpus}, but the golden curve of {name} on one with "
+            f"hash {known} ({record['corpus']}). To compare, train on the golden curve's corpus."
         )
     points = list(_points(run, record["points"]))
     if not points:
