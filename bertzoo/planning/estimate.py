@@ -309,8 +309,8 @@ def _advice(
         return "neither remat nor fsdp is needed"
     if memory.exact > chip.capacity:
         size = mesh.shape["fsdp"] * 2 ** math.ceil(math.log2(memory.exact / chip.capacity))
-        return f"its state alone is too large: split it with --mesh.fsdp={size} or more, or take a larger slice"
+        return f"the state alone is too large: split it with --mesh.fsdp={size} or more, or take a larger slice"
     options = [f"--{recipe.where(index)}.accumulate={2 * recipe.stages[index].accumulate}"]
     options += [] if recipe.compute.remat else ["--compute.remat=true"]
-    unknown = "only the compiler can tell whether it fits" if fits is None else "its activations are too large"
-    return f"{unknown}; {' or '.join(options)} makes them smaller, and so does a smaller batch"
+    problem = "only the compiler can tell whether it fits" if fits is None else "the activations are too large"
+    return f"{problem}; {' or '.join(options)} makes the activations smaller, and so does a smaller batch"

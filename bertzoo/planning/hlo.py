@@ -112,8 +112,8 @@ def _iterations(condition: Iterable[str]) -> int:
 def _result_bytes(shape: str, kind: str, start: bool) -> int:
     """Return the bytes of a collective's results from their `shape` in the program's text.
 
-    start: whether the collective is asynchronous. If so, `shape` has operands, results and counters, in this order, or
-    only the results of an all-reduce.
+    start: whether the collective is asynchronous. If so, `shape` has operands, results and counters, in this order; but
+    an asynchronous all-reduce has only results.
     """
     shapes = [(_BYTES.get(name, 0), sizes) for name, sizes in _ARRAY.findall(shape)]
     arrays = [width * math.prod(int(n) for n in sizes.split(",") if n) for width, sizes in shapes]
