@@ -60,8 +60,8 @@ def betas(structure: Structure, cost: Cost) -> dict[str, float]:
 def _removed(structure: Structure, dimension: Dimension, cost: Cost, whole: float) -> float:
     """Return the cost of one element of a dimension.
 
-    This is the change of cost when the dimension, and every dimension tied to it, loses one element in each group,
-    divided by the number of these elements. A dimension with one element per group gains one instead.
+    Remove one element from each group of the dimension and of every dimension tied to it. The result is the cost saved
+    / the number of removed elements. If the dimension has one element per group, add elements instead.
     """
     tied = [one for one in structure.dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
     # The last element of a dimension stays; one more costs as much as it.

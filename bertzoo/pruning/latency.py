@@ -120,14 +120,14 @@ def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
                 letter = next(letter for letter, names in _FIELDS.items() if name in names)
                 raise UserError(
                     f"{name} differs from layer to layer, but the table has no {letter} ({LETTERS[letter]}). "
-                    f"{ADVICE} and {letter} among its --dimensions."
+                    f"{ADVICE}, with {letter} among --dimensions."
                 )
             fields[name] = value[0]
     return fields
 
 
 def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
-    """Return the combinations of sizes that a latency table measures. sizes: by letter, a dimension's sizes."""
+    """Return the combinations of sizes that a latency table measures. sizes: {letter: sizes of the dimension}."""
     least = {letter: axis[0] for letter, axis in sizes.items()}
     distinct = dict.fromkeys(
         _point(least | dict(zip(letters, chosen, strict=True)))
@@ -189,8 +189,8 @@ class _Term(NamedTuple):
 def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence[tuple[str, ...]]) -> list[_Term]:
     """Return one function of sizes for each group of letters in `together`; their sum is an encoder's time.
 
-    The first function is the time of its letters' sizes. Each later one is the time that is added when letters of its
-    group that no earlier group has grow from their smallest size.
+    The first function is the time at the sizes of its letters. Each later function is a time to add, for the letters
+    that are new in its group: the time at their sizes minus the time at their smallest sizes.
     """
     least, seen, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
     for letters in together:
@@ -224,6 +224,7 @@ def _within(layer: Mapping[str, int], table: LatencyTable, name: str) -> Mapping
     for letter, measured in table.sizes.items():
         if not measured[0] <= layer[letter] <= measured[-1]:
             raise UserError(
-                f"{name} has {LETTERS[letter]} from {measured[0]} to {measured[-1]}, but not {layer[letter]}. {ADVICE}."
+                f"{name} covers {LETTERS[letter]} from {measured[0]} to {measured[-1]}, but the model has "
+                f"{layer[letter]}. {ADVICE}."
             )
     return layer

@@ -25,8 +25,10 @@ def check_gamma(
 ) -> None:
     """Raise ConfigError if γ, the penalty's weight, was too small or too large to tell which elements to cut.
 
-    betas: cost of one element by dimension. vectors: trained prune vectors. fallen: how far each element's score is
-    below its initial value.
+    betas: cost of one element by dimension.
+    vectors: trained prune vectors by dimension.
+    fallen: by dimension, how far each element's score has fallen below its initial value.
+    kept: by dimension, the indices of the elements to keep.
     """
     whole = {name: np.full(len(vector), betas[name]) for name, vector in vectors.items()}
     gone = {name: np.setdiff1d(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()}

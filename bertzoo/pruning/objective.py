@@ -37,7 +37,10 @@ def soft_threshold(vectors: Vectors, betas: Betas, step: float | jax.Array) -> d
 def proximal(
     rate: Callable[[jax.Array], float | jax.Array], gamma: float, betas: Betas
 ) -> optax.GradientTransformation:
-    """Return an optimizer's last transformation: it soft-thresholds updated vectors by rate·γ·β, to exact zeros."""
+    """Return the last transformation of an optimiser: soft-threshold the updated vectors by rate·γ·β.
+
+    This sets elements below the threshold to exactly 0. rate: a function from the step to the learning rate.
+    """
 
     def init(params: Any) -> Any:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))

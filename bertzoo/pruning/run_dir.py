@@ -61,8 +61,8 @@ class PruneDirectory(RunDirectory):
     def changes(self, recipe: Prune) -> list[str]:
         """Return a line for each key of the config that changed since the run began.
 
-        Raises ConfigError if the directory holds another kind of run. After the first checkpoint, also raises it if
-        the latency table changed, or a key that is not in FREE.
+        Raises ConfigError if the directory holds another kind of run. After the first checkpoint, also raises it if a
+        key outside FREE or the latency table has changed.
         """
         if not self.config.exists():
             return []

@@ -51,8 +51,9 @@ class Multiples:
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
     def check(self, structure: Structure) -> None:
-        """Raise ConfigError for a multiple that exceeds a size or leaves nothing to cut, or whose dimension stays
-        whole.
+        """Raise ConfigError for a multiple that allows no size of a dimension, or only the present sizes.
+
+        Also raise it for a multiple of a dimension that the run does not cut.
         """
         for letter, multiple in self.above_one.items():
             steps = {
@@ -65,9 +66,9 @@ class Multiples:
                 raise ConfigError(f"{key} is set, but the run does not cut {letter} in this model. Remove it.")
             for dimension, step in steps.items():
                 if dimension.size < step:
-                    groups = f", in {dimension.groups} groups" if dimension.groups > 1 else ""
-                    most = f"the {dimension.size} of {dimension.name}{groups}"
-                    raise ConfigError(f"{key} is more than {most}. Use a smaller number.")
+                    groups = f" in {dimension.groups} equal groups" if dimension.groups > 1 else ""
+                    size = f"{dimension.name}, which has {dimension.size} elements{groups}"
+                    raise ConfigError(f"{key} allows no size of {size}. Use a smaller number.")
             if all(dimension.size == step for dimension, step in steps.items()):
                 raise ConfigError(
                     f"{key} leaves nothing of {letter} to cut. Give a smaller number, or leave {letter} out of "
@@ -91,13 +92,17 @@ class Cut:
             raise ConfigError(f"iterations = {self.iterations} is less than 1. Give 1 or more.")
         if self.choice == "uniform" and self.multiples.above_one:
             raise ConfigError(
-                'choice = "uniform" shrinks all layers by one factor and ignores multiples. Remove one of the two.'
+                'choice = "uniform" shrinks all layers by one factor and ignores multiples. Remove [cut.multiples], or '
+                'set choice = "smallest".'
             )
         if twice := [letter for letter in self.dimensions if self.dimensions.count(letter) > 1]:
-            raise ConfigError(f'cut.dimensions = {list(self.dimensions)} names "{twice[0]}" twice. Remove one.')
+            raise ConfigError(
+                f'dimensions = {list(self.dimensions)} names "{twice[0]}" twice. Remove one "{twice[0]}".'
+            )
         if self.dimensions and (uncut := [x for x in self.multiples.above_one if x not in self.dimensions]):
             raise ConfigError(
-                f"multiples.{uncut[0]} is set, but dimensions = {list(self.dimensions)} does not cut it. Add it there."
+                f"multiples.{uncut[0]} is set, but dimensions = {list(self.dimensions)} lacks {uncut[0]}. Add "
+                f"{uncut[0]} to dimensions, or remove multiples.{uncut[0]}."
             )
 
 
@@ -118,7 +123,7 @@ class Scoring(StrategyStages):
         super().__post_init__()
         if not 0 < self.gamma < float("inf"):
             effect = "everything" if self.gamma == float("inf") else "nothing"
-            raise ConfigError(f"gamma = {self.gamma} would prune {effect}. Give a number above 0.")
+            raise ConfigError(f"gamma = {self.gamma} would prune {effect}. Give a finite number above 0.")
 
     @property
     def gates(self) -> Gates:

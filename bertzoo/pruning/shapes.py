@@ -1,4 +1,4 @@
-"""The dimensions of each kind of model that can be cut, and configs of models with other sizes."""
+"""For each kind of model, the dimensions that can be cut; and configs of a model with other sizes."""
 
 import dataclasses
 import math

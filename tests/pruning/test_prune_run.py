@@ -229,7 +229,7 @@ def test_changes_that_a_resumed_run_rejects(finished, folder, tmp_path, capsys):
         (["--cut.multiples.a=3"], ("cut.multiples.a = 3", " 2 ", "encoder/layers_0/attention/a")),
         (["--cut.multiples.a=2"], ("cut.multiples.a = 2", "nothing", "smaller")),
         (["--cut.multiples.e=8"], ("cut.multiples.e = 8", "not cut")),
-        (['--cut.dimensions=["f", "f"]'], ("cut.dimensions = ['f', 'f']", '"f"', "twice")),
+        (['--cut.dimensions=["f", "f"]'], ("dimensions = ['f', 'f']", '"f"', "twice")),
         (
             ["--target.share=0.04", "--cut.multiples.f=16"],
             ("budget", "below", "dimensions", "multiples"),
