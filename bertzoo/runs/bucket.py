@@ -104,7 +104,8 @@ class Bucket:
         owner = self.owner()
         if not owner:
             raise UserError(
-                f"the run {self.folder.url} was deleted while it trained. Restore it or use a new --run_dir."
+                f"{self.folder.url}/{OWNER} no longer names an owner: the run was deleted or damaged. Restore its "
+                "folder and run the same command again."
             )
         raise UserError(
             f"{self.folder.url} was taken over by the process that began on {owner['host']} at {owner['since']}. This "
