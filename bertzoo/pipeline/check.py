@@ -128,13 +128,19 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
 
 
 def _check_lengths(step: Step, model: Any) -> None:
-    """Raise UserError if a conversion's rows are longer than the positions of the model, if its config is known."""
+    """Raise UserError if a conversion's rows are longer than the model's positions.
+
+    model: the model's config, or None if it is unknown, which skips the check.
+    """
     if step.verb == "convert" and model is not None and "lengths" in step.options:
         check_lengths(map(int, step.options["lengths"].split(",")), model.max_positions)
 
 
 def _check_examples(record: PipelineRecord, step: Step, recipes: Mapping[str, Sequence[Any]]) -> None:
-    """Raise ConfigError if a step scores a converted model, which records no files, without naming the examples."""
+    """Raise ConfigError if a step scores a converted model, but does not name the examples to score it on.
+
+    A converted model, unlike a fine-tuning run, does not record the task's files.
+    """
     source = step.links.get("from", "")
     if step.verb != "evaluate" or not source or source in record.pipeline.inputs:
         return

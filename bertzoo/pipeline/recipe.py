@@ -227,7 +227,7 @@ def resolve(name: str, task: str, steps: Sequence[Step], where: str) -> str:
     if len(names) > 1:
         raise ConfigError(
             f"{where} names {name}, which has a step for each of {len(names)} tasks, but "
-            f"{f'none for {task}' if task else 'a stage with one step is needed'}. Name another stage."
+            f"{f'none for {task}' if task else f'{where} needs a stage with one step'}. Name another stage."
         )
     return names[0]
 

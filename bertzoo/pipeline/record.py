@@ -19,6 +19,12 @@ from bertzoo.pipeline.recipe import Pipeline, Places, Step
 NAME, STAGES, LOGS, PAGE = "pipeline.json", "stages", "logs", "pipeline.md"
 VERSION = 1  # format of pipeline.json
 _SHORT = 12  # digits of a hash that an error shows
+_FACTS = {  # keys of `facts`, in words
+    "words": "the command",
+    "config": "the config",
+    "inputs": "an input",
+    "reads": "an earlier step's output",
+}
 
 
 class PipelineRecord:
@@ -107,10 +113,10 @@ class PipelineRecord:
         missing or damaged.
         """
         output = self._hash(step.makes, self.places.readable(step))
-        if changed := [key for key, value in self.facts(step).items() if value != facts[key]]:
+        if changed := [_FACTS[key] for key, value in self.facts(step).items() if value != facts[key]]:
             raise UserError(
-                f"the {' and '.join(changed)} of {step.name} changed while the step ran. Remove the "
-                "step's output and run the pipeline again."
+                f"{' and '.join(changed)} changed while {step.name} ran. Remove the step's output and run the pipeline "
+                "again."
             )
         times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
         self._finished[step.name] = {**facts, "output": output, **times}
@@ -172,9 +178,9 @@ class PipelineRecord:
         return next((f"{step.name} is finished, but {change}" for change in self.changes(step)), "")
 
     def facts(self, step: Step) -> dict[str, Any]:
-        """Return the command, config and hashes of inputs that a step's output depends on.
+        """Return what a step's output depends on: its command, its config and the hashes of what it reads.
 
-        Paths are replaced by names, so that directories may move.
+        In command and config, names replace the paths of inputs and outputs, so that directories may move.
         """
         inputs = self.pipeline.inputs_of(step)
         texts = self.configs.get(step.name, [])

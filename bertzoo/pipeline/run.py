@@ -96,7 +96,7 @@ def _forget_summaries(record: PipelineRecord, steps: Sequence[Step]) -> None:
 
 
 def _waits(record: PipelineRecord, step: Step) -> bool:
-    """Return whether a step waits for an unfinished or outdated step that it reads; record the reason as its error."""
+    """Return whether a step reads an unfinished or outdated step; if so, record the reason in `record.errors`."""
     reasons = [f"needs {name}" for name in record.unfinished(step)]
     if not reasons:
         reasons = [why for name in record.pipeline.needs(step) if (why := record.outdated(record.pipeline.step(name)))]
