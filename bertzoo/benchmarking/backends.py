@@ -76,7 +76,7 @@ def calibration(pretrained: Pretrained, lengths: Sequence[int], precision: Preci
 def litert_file(
     graph: Any, file: Path, lengths: Sequence[int], precision: Precision, calibration: Calibration | None = None
 ) -> WrittenModel:
-    """Write a graph as a LiteRT file with a signature for each length, and return the file's path and size."""
+    """Write a graph as a LiteRT file with a signature for each of `lengths` (tokens); return the written model."""
     content = quantise.quantised(write.convert(graph, lengths), precision, calibration)
     file.write_bytes(content)
     return WrittenModel(path=file, size=len(content), graph=graph)
@@ -89,7 +89,7 @@ def _litert(pretrained: Pretrained, place: Path, request: WriteRequest) -> Writt
 
 
 def _format(name: str, pretrained: Pretrained, place: Path, request: WriteRequest) -> WrittenModel:
-    """Write a model as `bertzoo convert --to=NAME` does, to `place` with the format's suffix."""
+    """Write a model in the format `name` of `bertzoo convert --to`, to the path `place` plus the format's suffix."""
     target, graph = formats.targets(request.python)[name], training_graph(pretrained)
     file = place.with_suffix(target.suffix)
     target.make(pretrained, graph, formats.FileSettings(lengths=tuple(request.lengths)), file)

@@ -114,9 +114,11 @@ def order(count: int, index: int) -> list[int]:
 def take_turns(
     workers: Sequence[Worker], lengths: Sequence[int], runs: int, rounds: int, tell: Callable[[int], None]
 ) -> list[Rounds]:
-    """Return the seconds of `runs` runs of every worker at its own length, spread evenly over the rounds.
+    """Return the seconds of `runs` runs of every worker, by worker and round, spread evenly over the rounds.
 
-    Every turn starts with one run that is not counted. `tell` receives the number of finished rounds.
+    lengths: for each worker, the tokens of its row. tell: receives the number of finished rounds.
+
+    Every turn starts with one run that is not counted.
     """
     seconds: list[Rounds] = [[] for _ in workers]
     for index in range(rounds):

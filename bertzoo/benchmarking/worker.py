@@ -83,7 +83,7 @@ def random_row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[s
 
 
 def litert(request: LoadRequest) -> Loader:
-    """Yield LiteRT's package name, then the file in its interpreter, which maps the file into memory as on a phone."""
+    """Yield LiteRT's package name, then the loaded file; LiteRT maps the file into memory, as on a phone."""
     from ai_edge_litert.interpreter import Interpreter
 
     yield "ai-edge-litert"
@@ -102,7 +102,7 @@ def litert(request: LoadRequest) -> Loader:
 
 
 def torch(request: LoadRequest) -> Loader:
-    """Yield PyTorch's package name, then the model, run without torch.compile.
+    """Yield PyTorch's package name, then the loaded model, which runs without torch.compile.
 
     The model is a .pt or .pt2 file, or a directory that `bertzoo convert --to=pytorch` wrote.
     """
@@ -134,7 +134,7 @@ def torch(request: LoadRequest) -> Loader:
 
 
 def onnx(request: LoadRequest) -> Loader:
-    """Yield onnxruntime's package name, then the file in onnxruntime on the CPU."""
+    """Yield onnxruntime's package name, then the file loaded for the CPU."""
     import onnxruntime  # noqa: F401 (its memory must not count as the model's)
 
     from bertzoo.export import runtimes
@@ -144,7 +144,7 @@ def onnx(request: LoadRequest) -> Loader:
 
 
 def executorch(request: LoadRequest) -> Loader:
-    """Yield ExecuTorch's package name, then the file in its runtime; the Python of this process must have it."""
+    """Yield ExecuTorch's package name, then the loaded file; requires a Python that has ExecuTorch."""
     import executorch.runtime
     import torch
 
@@ -179,7 +179,10 @@ def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
 
 
 def jax(request: LoadRequest) -> Loader:
-    """Yield "jax", then the model directory's training graph, compiled by XLA and limited to `threads` cores."""
+    """Yield "jax", then the training graph of a model directory, compiled by XLA.
+
+    Limits this process to `request.threads` cores.
+    """
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request.threads])
     import jax
     import jax.numpy as jnp
