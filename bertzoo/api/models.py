@@ -69,14 +69,21 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure a model, as `bertzoo evaluate` does.
 
-    A pretraining run: returns held-out losses (nats), metrics and the unigram entropy. checkpoint: latest, best or a
-    step (default: latest). stage: the stage whose row length applies (default: the last). corpus: where the run's
-    corpus is now.
+    For a pretraining run, returns held-out losses (nats), metrics and the unigram entropy. Its arguments:
+    checkpoint: latest, best or a step (default: latest).
+    stage: the stage whose row length applies (default: the last).
+    corpus: the present path or URL of the run's corpus, if it has moved.
 
-    A fine-tuned model or its exported file: returns its task, the number of examples and `scores` in points, by split
-    and metric. split: train, dev or test (default: dev). task, data_dir: the task and its data (default: as in
-    training). input: a file of rows to score instead of a split. seed: which of the run's models to use (default: the
-    best). output: a folder for answers to questions. python: for a .pte file, a Python that has executorch.
+    For a fine-tuned model or its exported file, returns the task, the number of examples and `scores` in points, by
+    split and metric. Its arguments:
+    split: train, dev or test (default: dev).
+    task, data_dir: the task and its data (default: as in training).
+    seed: the seed of the run's model to use (default: the best).
+    batch_size: rows per batch (default: as in training).
+    input: a file of rows to score instead of a split.
+    output: a folder for answers to questions.
+    python: for a .pte file, a Python that has executorch.
+
     tell: receives progress lines; None silences them.
     """
     from bertzoo.export.file_model import is_pretraining, open_task_model
@@ -163,9 +170,10 @@ def convert(
 ) -> dict[str, Any] | None:
     """Convert a model, as `bertzoo convert` does; return the metadata JSON of a file, None for a directory.
 
-    to: huggingface, bertzoo or pytorch for a directory; litert, torch-export, torchscript, onnx or executorch for a
-    file, which is verified against the model before it appears. options: fields of
-    `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`, `head="none"`.
+    to: huggingface, bertzoo or pytorch for a directory; litert, mediapipe, torch-export, torchscript, onnx or
+    executorch for a file, which is verified against the model before it appears.
+    options: fields of `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`,
+    `head="none"`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.benchmarking.interleave import memory_of_file
@@ -193,9 +201,11 @@ def plan(
 ) -> "RunPlan":
     """Estimate a pretraining or transfer run on a TPU slice such as "v5e:16x16", as `bertzoo plan` does.
 
-    compile_steps: compile every stage's step if libtpu is installed (minutes each), or read results from `cache_dir`.
-    price: dollars per chip-hour. The result holds memory in bytes and seconds per step for each stage, and chip-hours
-    and dollars for the run.
+    Returns memory in bytes and seconds per step for each stage, and chip-hours and dollars for the run.
+
+    compile_steps: compile every stage's step if libtpu is installed, which takes minutes for each stage.
+    cache_dir: folder of the compiler's results, so that a second call need not compile.
+    price: dollars per chip-hour.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.planning import electra_flops, estimate
@@ -230,10 +240,11 @@ def benchmark(
 ) -> "BenchmarkResult":
     """Measure speed, size and memory of models in their runtimes, as `bertzoo benchmark` does.
 
-    models: names of shipped configs, runs, model directories or exported files. overrides: keys of the configs' model.
-    parts: also count FLOPs by part, such as attention. settings: fields of
-    `bertzoo.benchmarking.benchmark.BenchmarkSettings`, such as `backends=("litert",)`, `lengths=(128,)`,
-    `threads=(1, 4)`.
+    models: names of shipped configs, runs, model directories or exported files.
+    overrides: keys and values for the configs among `models`, such as `{"model.layers": 6}`.
+    parts: whether to count FLOPs by part, such as attention.
+    settings: fields of `bertzoo.benchmarking.benchmark.BenchmarkSettings`, such as `backends=("litert",)`,
+    `lengths=(128,)`, `threads=(1, 4)`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark

@@ -59,9 +59,12 @@ def tokenize(
 ) -> dict[str, Any]:
     """Tokenise text into a corpus, as `bertzoo tokenize` does; return the corpus's manifest.
 
-    source: the text, named as in `data.source`. destination: a directory, or a URL. config: pretraining configs whose
-    [data] applies, as names or files. overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`.
-    workers: processes, 0 for one per core. runner: name of an Apache Beam runner; `runner_options` are its options.
+    source: the text, named as in `data.source`.
+    destination: directory or URL of the corpus.
+    config: pretraining configs whose [data] applies, as names or files.
+    overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`.
+    workers: processes; 0 for one per core.
+    runner, runner_options: name of an Apache Beam runner, and its options.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.core import config as loader
@@ -92,9 +95,9 @@ def pretrain(
 ) -> Run:
     """Pretrain a model, or resume the run, as `bertzoo pretrain` does.
 
-    from_model: the model that a new run starts from, or its URL; its [model] applies if `config` has none. options:
-    `workers` (processes that tokenise, 0 for one per core), `batch_workers` (processes that make batches, 0 for a
-    thread), `corpus` (where a resumed run's corpus is now).
+    from_model: path or URL of the model that a new run starts from; its [model] applies if `config` has none.
+    options: `workers` (processes that tokenise, 0 for one per core), `batch_workers` (processes that build batches, 0
+    for a thread) and `corpus` (path or URL of a resumed run's corpus, if it has moved).
     tell: receives progress lines; None silences them.
     """
     from bertzoo.core.config import as_options
@@ -122,8 +125,9 @@ def transfer(
 ) -> Run:
     """Train a student with a teacher, or resume, as `bertzoo transfer` does.
 
-    teacher: a model, or its URL; may be None for a resumed run. stages: (A, B) trains only stages A to B; the first
-    stage is stage 1. options: as in `pretrain`.
+    teacher: path or URL of a model; may be None for a resumed run.
+    stages: (A, B) trains only stages A to B, counted from 1.
+    options: as in `pretrain`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.runs import open_run
@@ -146,7 +150,8 @@ def prune(
 
     Returns the directory of the pruned model.
 
-    from_model: the model to prune; may be None for a resumed run. options: as in `pretrain`.
+    from_model: the model to prune; may be None for a resumed run.
+    options: as in `pretrain`.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.pruning.run import prune
@@ -167,7 +172,8 @@ def finetune(
 ) -> FineTuned:
     """Fine-tune a model on a task over several seeds, or resume, as `bertzoo finetune` does.
 
-    overrides: at least `task` and `data_dir` for a shipped config. from_model: may be None for a resumed run.
+    overrides: config keys and values; a shipped config needs at least `task` and `data_dir`.
+    from_model: the model to fine-tune; may be None for a resumed run.
     teacher: the run directory of a fine-tuned model to distil from.
     tell: receives progress lines; None silences them.
     """
