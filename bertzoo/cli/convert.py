@@ -5,8 +5,8 @@ these. DST must be new or empty; it appears once it is complete.
 
 Files for phones are litert (NAME.tflite), mediapipe (NAME.tflite that takes a string, for MediaPipe's text tasks), onnx
 (NAME.onnx), executorch (NAME.pte), torch-export (NAME.pt2) and torchscript (NAME.pt). FILE.json describes FILE;
-FILE.files/ has the card, the tokenizer and golden.json, to test an app with. A file that differs from its model in its
-runtime is not written.
+FILE.files/ has the card, the tokenizer and golden.json, to test an app with. Each of these files first runs in its
+runtime: if its outputs differ from the model's, nothing is written.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface --head=masked
@@ -41,8 +41,8 @@ def arguments(parser: Parser) -> None:
     model.add_argument(
         "--head",
         choices=HEADS,
-        help="keep only this head; of a model of replaced token detection, masked keeps the generator, replaced the "
-        "discriminator (default: all but the generator)",
+        help="keep only this head; of a model of replaced token detection, masked converts the generator and replaced "
+        "the discriminator (default: all heads, but no generator)",
     )
     model.add_argument(
         "--leak_padding",
@@ -54,8 +54,8 @@ def arguments(parser: Parser) -> None:
         "--lengths",
         type=_lengths,
         metavar="N,…",
-        help="row lengths in tokens: litert writes a signature for each, mediapipe and executorch take one, others are "
-        "verified at each (default: 128, or any length)",
+        help="row lengths in tokens. litert: a signature for each; mediapipe, executorch: one length; other formats: "
+        "lengths at which to verify the file (default: 128; other formats: any length)",
     )
     files.add_argument(
         "--precision",
@@ -72,13 +72,15 @@ def arguments(parser: Parser) -> None:
     files.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="output without a head: the mean of the tokens' states, or the pooled first token (default: mean)",
+        help="for a model without a head: output the mean of the tokens' states or the pooled first token (default: "
+        "mean)",
     )
     files.add_argument(
         "--examples",
         type=_count,
         metavar="N",
-        help=f"development examples to score a fine-tuned model and its file on; 0: all (default: {EXAMPLES:,})",
+        help="number of development examples on which a fine-tuned model and its file are scored; 0: all (default: "
+        f"{EXAMPLES:,})",
     )
     files.add_argument(
         "--no-optimize",

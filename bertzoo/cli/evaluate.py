@@ -41,8 +41,8 @@ def arguments(parser: Parser) -> None:
         "--hidden_below_unigram",
         type=float,
         metavar="NATS",
-        help="like --below_unigram, but without the masked tokens that the input shows, which a model can copy "
-        "(default: no check)",
+        help="like --below_unigram, for the loss without masked tokens that the input shows unchanged, since a model "
+        "can copy them (default: no check)",
     )
     group = finetuned.flags(parser)
     group.add_argument("--split", choices=("train", "dev", "test"), help="the examples to score (default: dev)")

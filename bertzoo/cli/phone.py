@@ -3,7 +3,7 @@
 `pack` writes inputs into FOLDER: FILE's golden rows and, for a fine-tuned model, the examples it was scored on.
 `judge` compares the phone's outputs in OUTPUTS, one file per row, with those of this machine, and scores the task. It
 exits with 1 if an output or a score is worse than the limits allow. launch/phone.sh calls both and moves the files.
-A .pt, .pte or .onnx file is only timed: `pack` writes a row of it, and `judge` does not apply.
+A .pt, .pte or .onnx file is only timed: `pack` writes one row for it, and `judge` does not apply.
 
 examples:
   bertzoo phone pack sst2.tflite packed --rows=100
@@ -45,7 +45,7 @@ def arguments(parser: Parser) -> None:
         "--limit",
         type=_limit,
         metavar="SHARE",
-        help="largest error, as a share of an output's largest value (default: by precision)",
+        help="largest error to allow, as a share of an output's largest value (default: by precision)",
     )
     judge.add_argument("--float16", action="store_true", help="the phone computed in float16, as GPUs and NNAPI do")
     judge.add_argument("--json", action="store_true", help="print one JSON document on standard output")

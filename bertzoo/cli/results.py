@@ -80,7 +80,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     if (args.directories or submissions) and not render.has_own_rows(table):
         raise UserError("; ".join(left_out))
     if not table.rows:
-        raise UserError(f"--table={name} shows only runs on your own files, but no run is named. Add its DIR.")
+        raise UserError(f"--table={name} shows only runs on your own files, but no DIR is named. Add the DIR of a run.")
     for line in left_out:
         say(f"left out: {line}")
     print(render.FORMATS[args.format](table))

@@ -183,7 +183,7 @@ def _checkpoint(text: str) -> str | int:
 
 @contextmanager
 def tokenising() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (shards done, bytes read) that prints the progress.
+    """Yield a function of (shards done, characters of text read) that prints the progress.
 
     On a terminal, it rewrites one line; otherwise, it prints a line every 10 s.
     """
@@ -208,14 +208,14 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
 
 
 def check_file(name: Path | str, flag: str) -> None:
-    """Raise UserError, starting with `flag`, if `name` is a directory or a file in a folder that is not writable."""
+    """Raise UserError if no file can be written at the path `name`; `flag` starts the message."""
     if Path(name).is_dir():
         raise UserError(f"{flag} is a directory. Name a file.")
     check_folder(Path(name).parent, flag)
 
 
 def check_folder(folder: Path, flag: str) -> None:
-    """Raise UserError, naming `flag`, if no temporary file can be created in a directory."""
+    """Raise UserError if no temporary file can be created in a directory; `flag` starts the message."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return

@@ -34,8 +34,8 @@ def arguments(parser: Parser) -> None:
     batch_workers_option(parser)
     many = parser.group("several processes")
     many.description = (
-        "Detected on Cloud TPU, GKE and Slurm. Elsewhere give every process its own --distributed.process. All of them "
-        "must see RUN."
+        "Detected on Cloud TPU, GKE and Slurm. Elsewhere, give every process all three values, with its own "
+        "--distributed.process. All processes must see the same RUN."
     )
     many.add_argument(
         "--distributed.coordinator", metavar="HOST:PORT", help="the address of process 0 (default: detected)"
