@@ -51,9 +51,11 @@ class WriteRequest(NamedTuple):
 class Backend:
     """A runtime to time models in.
 
-    runs, writes: packages needed to run files and to write them. extra: the extra of bertzoo that installs them.
-    precisions: weight precisions that `write` can write. suffixes: suffixes of the files that it runs. single: whether
-    a written file reads rows of one length only.
+    runs, writes: packages needed to run files and to write them.
+    extra: the extra of bertzoo that installs these packages.
+    precisions: weight precisions that `write` can write.
+    suffixes: suffixes of the files that the runtime runs.
+    single: whether a written file reads rows of one length only.
     """
 
     runs: tuple[str, ...]

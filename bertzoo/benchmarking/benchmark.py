@@ -47,8 +47,10 @@ class PartShares:
 class BenchmarkResult:
     """A benchmark's measurements.
 
-    runs: timed runs of each case. rounds: turns into which the runs are divided. base: the model that speeds are
-    relative to. parts: FLOPs by part, empty unless requested.
+    runs: timed runs of each case.
+    rounds: turns into which the runs are divided.
+    base: name of the model to which speeds are relative.
+    parts: each model's FLOPs by part; empty unless requested.
     """
 
     runs: int
@@ -79,8 +81,10 @@ class BenchmarkResult:
 class BenchmarkSettings:
     """Settings of a benchmark; raises UserError for unknown or conflicting values.
 
-    backends, precisions, lengths: None for the defaults. threads: numbers of threads. runs: timed runs of each case,
-    spread over the rounds. python: an interpreter that has ExecuTorch.
+    backends, precisions, lengths (tokens): None for the defaults.
+    threads: numbers of threads.
+    runs: timed runs of each case, spread over the rounds.
+    python: an interpreter that has ExecuTorch.
     """
 
     backends: Sequence[str] | None = None

@@ -37,8 +37,10 @@ STEPS = 4
 class LatencySettings(NamedTuple):
     """Settings of a latency table.
 
-    dimensions: letters of dimensions to measure, such as "h" for the width; empty for all of the model. steps: number
-    of sizes per dimension. length: tokens; 0 for 128. runs: timed runs of each encoder, spread over the rounds.
+    dimensions: letters of dimensions to measure, such as "h" for the width; empty for all of the model.
+    steps: number of sizes per dimension.
+    length: tokens of a row; 0 for 128.
+    runs: timed runs of each encoder, spread over the rounds.
     """
 
     dimensions: Sequence[str] = ()

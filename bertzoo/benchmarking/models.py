@@ -28,8 +28,13 @@ BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
 class FileDescription:
     """Contents of the metadata JSON beside an exported file; a file without JSON has the defaults.
 
-    inputs: names of the inputs. parameters: number of parameters. vocabulary: number of token ids. positions: length of
-    the position table. flops: FLOPs of a row by signature. None: not known.
+    inputs: names of the inputs.
+    parameters: number of parameters.
+    vocabulary: number of token ids.
+    positions: length of the position table.
+    flops: {signature: FLOPs of a row}.
+
+    A field that is None is not known.
     """
 
     inputs: tuple[str, ...] = TEXT_INPUTS

@@ -52,8 +52,9 @@ class LoadRequest(NamedTuple):
 class LoadedModel(NamedTuple):
     """A model in its runtime.
 
-    prepare: maps a length to a function that runs a random row of this length. lengths: row lengths of the file, in
-    tokens; empty if the file takes any length. threads: number of threads in use.
+    prepare: maps a length to a function that runs a random row of this length.
+    lengths: row lengths of the file, in tokens; empty if the file takes any length.
+    threads: number of threads in use.
     """
 
     prepare: Callable[[int], Inference]
