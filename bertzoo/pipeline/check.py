@@ -79,7 +79,10 @@ class _named:
 
 
 def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> Any:
-    """Return the config of the model that a step's output holds, or None if it is not known before the step runs."""
+    """Return the config of the model that a step's output holds, or None if it is not known before the step runs.
+
+    shapes: results of this function for earlier steps, by step name.
+    """
     if step.verb in ("pretrain", "transfer"):
         return recipes[0].model
     if step.verb == "prune" or "from" not in step.links:
@@ -90,7 +93,7 @@ def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: M
 def _linked(record: PipelineRecord, step: Step, key: str, shapes: Mapping[str, Any]) -> Any:
     """Return the config of the model that a step's `key`, such as "from", names; None if unknown.
 
-    Raises UserError if the key names an input that is no model.
+    shapes: as in `_shape`. Raises UserError if the key names an input that is no model.
     """
     name = step.links.get(key)
     if name is None or name not in record.pipeline.inputs:
@@ -102,7 +105,10 @@ def _linked(record: PipelineRecord, step: Step, key: str, shapes: Mapping[str, A
 
 
 def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> None:
-    """Raise ConfigError if the model that a step reads has other shapes or fewer positions than the step needs."""
+    """Raise ConfigError if the model that a step reads has other shapes or fewer positions than the step needs.
+
+    shapes: as in `_shape`.
+    """
     tables = {"transfer": ("teacher", "teacher"), "prune": ("from", "model"), "pretrain": ("from", "model")}
     if step.verb in tables:
         key, table = tables[step.verb]
@@ -122,7 +128,7 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
     for recipe in recipes:
         if recipe.max_length > positions:
             raise ConfigError(
-                f"max_length = {recipe.max_length} is more than the {positions} positions of the model. Use at most "
+                f"max_length = {recipe.max_length} is more than the model's {positions} positions. Use at most "
                 f"{positions}."
             )
 

@@ -90,8 +90,8 @@ class Step:
 class Places:
     """Directories of a pipeline's outputs.
 
-    training: directory or URL for outputs of pretrain, transfer and, unless it is a URL, prune. stages: directory for
-    all other outputs.
+    training: directory or URL for outputs of pretrain and transfer; if it is a directory, also for those of prune.
+    stages: directory for all other outputs.
     """
 
     stages: Path

@@ -32,7 +32,7 @@ class PipelineRecord:
 
     training_dir: directory or URL of the runs of pretrain, transfer and prune; by default the directory of the other
     outputs.
-    configs: the resolved configs, as TOML, of the runs of each step, by the step's name; only a sweep has several runs.
+    configs: {step name: resolved configs of the step's runs, as TOML}; only a sweep has several runs.
     """
 
     def __init__(self, run_dir: str, pipeline: Pipeline, training_dir: str | None = None):
