@@ -17,9 +17,10 @@ from bertzoo.pruning.shapes import LETTERS, cuttable, groups, refusal, tie
 class Dimension(NamedTuple):
     """One dimension that can be cut, with a prune vector of `size` elements.
 
-    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k. letter: see `shapes.LETTERS`. groups:
-    number of equal parts; a cut removes equally many elements from each. tie: a label; dimensions with the same label
-    lose equally many elements.
+    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k.
+    letter: see `shapes.LETTERS`.
+    groups: number of equal parts; a cut removes equally many elements from each.
+    tie: a label; dimensions with the same label lose equally many elements. "" ties the dimension to none.
     """
 
     name: str
@@ -117,7 +118,7 @@ def _dimension(name: str, letter: str, model: Model, axes: Mapping[str, Any], sh
 def _dimension_name(path: str, axis: str, model: Model) -> str:
     """Return the name of the dimension whose elements an axis of a parameter runs over; "" if there is none.
 
-    path: the parameter's. axis: the logical name of the axis, such as "heads".
+    path: the parameter's path. axis: the logical name of the axis, such as "heads".
     """
     if axis in ("model", "pooled"):
         return "h"
