@@ -103,7 +103,10 @@ def _count_runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
 
 
 def _iterations(condition: Iterable[str]) -> int:
-    """Return the iterations of a loop, given the lines of its condition: the constant it counts up to, or 1."""
+    """Return a loop's iterations: the constant that it counts up to, or 1 if `condition` names none.
+
+    condition: lines of the loop's condition.
+    """
     lines = list(condition)
     limits = [match[1] for line in lines if (match := _LIMIT.search(line))]
     return int(limits[0]) if len(limits) == 1 and any("direction=LT" in line for line in lines) else 1
