@@ -114,7 +114,10 @@ def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
 
 
 def _copied(source: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return {path: array} of parameters that the student copies from the teacher, padded, and lines for the user."""
+    """Return {path: array} of the parameters that the student copies from the teacher, and lines for the user.
+
+    Arrays over the vocabulary are padded to the student's rows.
+    """
     shapes = shapes_of(stage_setups.build_setups(recipe)[-1].objective)
     sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same
     copied = [

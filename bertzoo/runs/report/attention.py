@@ -112,8 +112,9 @@ def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) 
 class Matching(NamedTuple):
     """A one-to-one matching of the heads of a teacher's and a student's layer, counted from 0.
 
-    divergence_GH: divergence of every pair of heads, in nats. pairs: matched (teacher's head, student's head), in the
-    teacher's order. left: unmatched heads of the teacher and of the student.
+    divergence_GH: divergence of every pair of heads, in nats.
+    pairs: matched (teacher's head, student's head), in the teacher's order.
+    left: unmatched heads of the teacher and of the student.
     """
 
     divergence_GH: np.ndarray
