@@ -76,12 +76,14 @@ class Checkpoints:
         return steps_in(self.directory)
 
     def latest(self) -> Path | None:
-        """Return the path of the newest committed checkpoint, or None; it is relative if the directory's path is."""
+        """Return the path of the newest committed checkpoint, or None. The path is relative if `directory` is."""
         steps = self.steps()
         return self._named / str(steps[-1]) if steps else None
 
     def save(self, state: State, *, loss: float | None = None) -> None:
-        """Start a save and return once the state is copied and may be donated; loss: the held-out loss.
+        """Start a save and return once the state is copied and may be donated.
+
+        loss: held-out loss in nats, or None if it was not measured.
 
         Raises CheckpointError if this or the previous save failed.
         """
@@ -113,7 +115,7 @@ class Checkpoints:
             raise self._save_error(step, message) from failure
 
     def _first_failure(self, step: int, message: str) -> str:
-        """Wait until every process has finished its part of a save; return the first error message, "" without errors.
+        """Wait until every process has finished its part of a save; return the first error message, "" for success.
 
         message: this process's error message, or "".
         """

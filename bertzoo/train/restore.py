@@ -26,7 +26,7 @@ _restores = itertools.count()
 
 
 def items_of(state: State) -> tuple[Any, dict[str, Any]]:
-    """Return a state's two items in a checkpoint: the parameters, which evaluation reads alone, and the rest."""
+    """Return a state's two items in a checkpoint: the parameters (all that evaluation reads), and the rest."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
     return fields.pop("params"), fields
 

@@ -258,7 +258,7 @@ def row_shards(mesh: jax.sharding.Mesh) -> int:
 
 
 def own_shards(mesh: jax.sharding.Mesh) -> list[int]:
-    """Return the sorted indices of the parts of a batch (`row_shards` in all) on this process's devices."""
+    """Return the sorted indices of the batch parts on this process's devices; `row_shards` is the number of parts."""
     shards, process = mesh.devices.reshape(row_shards(mesh), -1), jax.process_index()
     return [i for i, devices in enumerate(shards) if any(device.process_index == process for device in devices)]
 
