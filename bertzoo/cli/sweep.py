@@ -2,8 +2,8 @@
 
 Run the same command again to resume: it skips finished points. A point is one combination of settings: CONFIG's [grid]
 lists values for options of `bertzoo finetune`, and [tasks.NAME] changes them for one task. --KEY=VALUE sets an option
-of every point, --tasks.NAME.KEY=VALUE of one task's points; {task} in a value stands for the task's name. If the base
-config of the sweep is a pruning, every point runs `bertzoo prune`, and the lowest held-out loss is the best.
+of every point, --tasks.NAME.KEY=VALUE an option of one task's points. {task} in a value stands for the task's name. If
+the base config of the sweep is a pruning, every point runs `bertzoo prune`, and the lowest held-out loss is the best.
 RUN/sweep.csv has a line for every point. Exit code 1: a point failed; 3: a signal stopped the sweep.
 
 examples:
