@@ -195,7 +195,7 @@ def _cost(model: Any, recipes: Sequence[Any]) -> Cost:
 
 
 def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
-    """Yield (steps, FLOPs of a step) for every stage of training; pruning counts the FLOPs of the whole model."""
+    """Yield (steps, FLOPs of a step) for every stage of training; for a pruning, FLOPs are of the unpruned model."""
     if isinstance(recipe, Prune):
         parts = [recipe.scoring_recipe(recipe.model), recipe.tuning_recipe(recipe.model)] * recipe.cut.iterations
     else:

@@ -208,7 +208,8 @@ class PipelineRecord:
         """Return the hash of an output or input at `place`, a path or URL.
 
         kind: a kind of output in `verbs`, or "" for an input.
-        The hash is cached until a file's size or time changes or, at a URL, until the step that writes it runs again.
+
+        Hashes are cached: of a file until its size or time changes, of a URL until the step that writes it runs again.
         """
         if is_url(place) and place in self._remote:
             return self._remote[place]

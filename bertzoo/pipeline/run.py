@@ -31,8 +31,8 @@ class Execution:
 def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, execution: Execution) -> int:
     """Run the unfinished steps among `steps` and write pipeline.md; return the number of steps that failed.
 
-    All steps are checked first. Raises ConfigError if a finished step's command, config, inputs or output have changed,
-    UserError if a step cannot start, Stopped after a signal.
+    All steps are checked first. Raises ConfigError if a finished step's command, config, inputs or output have changed.
+    Raises UserError if a step cannot start, and Stopped after a signal.
     """
     record.read()
     check_steps(record, [step for step in steps if record.entry(step) is None], parse)  # before the directory exists
