@@ -60,8 +60,9 @@ def betas(structure: Structure, cost: Cost) -> dict[str, float]:
 def _removed(structure: Structure, dimension: Dimension, cost: Cost, whole: float) -> float:
     """Return the cost of one element of a dimension.
 
-    Remove one element from each group of the dimension and of every dimension tied to it. The result is the cost saved
-    / the number of removed elements. If the dimension has one element per group, add elements instead.
+    This is the difference between the costs of this model and of a changed one, per changed element. The changed model
+    has one element less in each group of the dimension and of the dimensions tied to it; or one more, if the dimension
+    has only one element per group.
     """
     tied = [one for one in structure.dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
     # The last element of a dimension stays; one more costs as much as it.
