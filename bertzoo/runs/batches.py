@@ -65,7 +65,7 @@ class RunBatches:
     def plan(self, split: Split, max_length: int) -> RowPlan:
         """Return which tokens of a split make up each row of at most `max_length` tokens.
 
-        The first call for the training split and a length passes warnings about its rows to `warn` (see the class).
+        For the training split, the first call with a length passes warnings about the rows to `warn` (see the class).
         """
         if (split, max_length) not in self._by_length:
             rows = plan_rows(

@@ -110,8 +110,8 @@ def match_parameters(
 ) -> Match:
     """Match two sets of parameters (path -> anything with a shape) module by module.
 
-    A module is copied if its parameters have the same names and shapes in both sets. fresh: modules never to copy, with
-    the reason. Raises ConfigError if the embedding or the encoder differs.
+    A module is copied if its parameters have the same names and shapes in both sets. fresh: {module never to copy:
+    reason}. Raises ConfigError if the embedding or the encoder differs.
     """
     match, target_modules, source_modules = Match(), _modules(target), _modules(source)
     for module, names in target_modules.items():
