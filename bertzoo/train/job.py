@@ -101,7 +101,7 @@ class Job:
     def __post_init__(self):
         staging.validate(self.stages)
         if len(self.setups) != len(self.stages):
-            raise ValueError(f"there are {len(self.setups)} setups for {len(self.stages)} stages")
+            raise ValueError(f"there are {len(self.setups)} setups for {len(self.stages)} stages. Give one per stage.")
         for stage in self.stages:
             sharding.check_rows(stage.batch_size, stage.accumulate, self.mesh)
 

@@ -79,7 +79,7 @@ def _steps(job: Job, state: State) -> Iterator[tuple[int, int, Batch]]:
     for step in range(done + 1, start_of(job.stages, index + 1) + 1):
         batch = next(source, None)
         if batch is None:
-            raise RuntimeError(f"the batches of stage {index} end before step {step}")
+            raise RuntimeError(f"the batches of stage {index} end before step {step}. Yield one for every step.")
         yield step, row, put_batch(batch, job.mesh)
         row += job.stages[index].batch_size
 

@@ -50,7 +50,7 @@ def seal(checkpoint: Path) -> None:
 def _run_id(directory: Path) -> str:
     """Return the id of the run whose checkpoints are in a directory, from the file RUN.
 
-    If this file is missing, first writes it, with the id that a manifest names or, without such a manifest, a new id.
+    A missing file is written first. Its id is the one in a manifest or, if no manifest names an id, a new one.
     """
     file = directory / RUN
     if not file.is_file():
@@ -77,7 +77,7 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
     """Verify a checkpoint against its manifest; return False if the run was killed before it wrote the manifest.
 
     arrays: also verify the bytes of array files; if False, only check that these files exist. unread: an item of the
-    checkpoint to leave out. Raises CheckpointError naming a file if a file is missing or changed, or if the manifest is
+    checkpoint to leave out. Raises CheckpointError naming a file that is missing or changed, or a manifest that is
     unreadable or belongs to another step or run.
     """
     path = path_of(checkpoint)

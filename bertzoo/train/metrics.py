@@ -96,7 +96,7 @@ class Meter:
         self.last = now
 
     def resume(self) -> None:
-        """Exclude the time since the last step, which an evaluation or a save took, from the throughput."""
+        """Exclude from the throughput the time since the last step, in which an evaluation or a save ran."""
         if self.last is not None:
             self.last = time.perf_counter()
 

@@ -136,12 +136,17 @@ def place(
     mesh would split two dimensions over one axis, or a dimension unevenly without a fallback that fits.
     """
     if len(logical) != len(shape):
-        raise ValueError(f"parameter {name} of shape {tuple(shape)} has {len(logical)} logical names: {tuple(logical)}")
+        raise ValueError(
+            f"parameter {name} of shape {tuple(shape)} has {len(logical)} logical names: {tuple(logical)}. Name each "
+            "dimension once."
+        )
     spec: list[str | None] = [None] * len(shape)
     uneven: list[tuple[int, str]] = []
     for index, (size, axis_name) in enumerate(zip(shape, logical, strict=True)):
         if axis_name is not None and axis_name not in RULES:
-            raise ValueError(f"parameter {name} of shape {tuple(shape)}: no rule for the logical name {axis_name!r}")
+            raise ValueError(
+                f"parameter {name} of shape {tuple(shape)}: no rule for the logical name {axis_name!r}. Add it to RULES."
+            )
         axis = None if axis_name is None else RULES[axis_name]
         if axis is None or mesh.shape[axis] == 1:
             continue

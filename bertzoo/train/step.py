@@ -19,7 +19,9 @@ HostBatch = Mapping[str, np.ndarray]
 
 def _same_terms(sums: Sums, weights: Sums) -> None:
     if sums.keys() != weights.keys():
-        raise ValueError(f"the objective has the terms {sorted(sums)} but weights for {sorted(weights)}")
+        raise ValueError(
+            f"the objective has the terms {sorted(sums)} but weights for {sorted(weights)}. Make them equal."
+        )
 
 
 def _microbatches(batch: Batch, count: int) -> Batch:
