@@ -145,7 +145,7 @@ def place(
     for index, (size, axis_name) in enumerate(zip(shape, logical, strict=True)):
         if axis_name is not None and axis_name not in RULES:
             raise ValueError(
-                f"parameter {name} of shape {tuple(shape)}: no rule for the logical name {axis_name!r}. Add it to RULES."
+                f"parameter {name} of shape {tuple(shape)}: RULES lacks its logical name {axis_name!r}. Add it there."
             )
         axis = None if axis_name is None else RULES[axis_name]
         if axis is None or mesh.shape[axis] == 1:
