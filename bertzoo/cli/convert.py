@@ -5,8 +5,8 @@ these. DST must be new or empty; it appears once it is complete.
 
 Files for phones are litert (NAME.tflite), mediapipe (NAME.tflite that takes a string, for MediaPipe's text tasks), onnx
 (NAME.onnx), executorch (NAME.pte), torch-export (NAME.pt2) and torchscript (NAME.pt). FILE.json describes FILE;
-FILE.files/ has the card, the tokenizer and golden.json, to test an app with. Each of these files first runs in its
-runtime: if its outputs differ from the model's, nothing is written.
+FILE.files/ has the card, the tokenizer and golden.json, to test an app with. A file whose outputs in its runtime
+differ from the model's is not written.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface --head=masked
@@ -54,8 +54,8 @@ def arguments(parser: Parser) -> None:
         "--lengths",
         type=_lengths,
         metavar="N,…",
-        help="row lengths in tokens. litert: a signature for each; mediapipe, executorch: one length; other formats: "
-        "lengths at which to verify the file (default: 128; other formats: any length)",
+        help="row lengths in tokens. litert: a signature for each; mediapipe, executorch: one length; others: lengths "
+        "to verify the file at (default: 128; others: any length)",
     )
     files.add_argument(
         "--precision",
@@ -72,15 +72,13 @@ def arguments(parser: Parser) -> None:
     files.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="for a model without a head: output the mean of the tokens' states or the pooled first token (default: "
-        "mean)",
+        help="for a model without a head: output the mean token state or the pooled first token (default: mean)",
     )
     files.add_argument(
         "--examples",
         type=_count,
         metavar="N",
-        help="number of development examples on which a fine-tuned model and its file are scored; 0: all (default: "
-        f"{EXAMPLES:,})",
+        help=f"development examples on which to score a fine-tuned model and its file; 0: all (default: {EXAMPLES:,})",
     )
     files.add_argument(
         "--no-optimize",
