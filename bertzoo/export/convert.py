@@ -18,6 +18,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.paths import Location, model_name
 from bertzoo.core.version import __version__
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.data.tokenizers.wordpiece import LONGEST_WORD, WordPieceTokenizer
 from bertzoo.export import card
 from bertzoo.export.check import golden, verify
 from bertzoo.export.check.quiz import build_quiz
@@ -240,10 +241,11 @@ def _origin(pretrained: Pretrained) -> dict[str, Any]:
 
 
 def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return a tokenizer's kind, vocabulary file and size, normalisation, and special tokens with their ids."""
+    """Return a tokenizer's kind, vocabulary file and size, rules, and special tokens with their ids."""
     specials = {name: {"token": tokenizer.token(i), "id": i} for name, i in asdict(tokenizer.specials).items()}
     facts = {"kind": tokenizer.config.kind, "file": tokenizer.file, "entries": tokenizer.vocab_size}
-    return facts | {"normalization": tokenizer.config.normalization, "specials": specials}
+    limits = {"longest_word": LONGEST_WORD} if isinstance(tokenizer, WordPieceTokenizer) else {}
+    return facts | {"normalization": tokenizer.config.normalization, **limits, "specials": specials}
 
 
 def _decoding(pretrained: Pretrained) -> dict[str, Any]:

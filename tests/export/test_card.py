@@ -31,6 +31,19 @@ def described(file: Path) -> dict[str, Any]:
     return json.loads(file.with_name(f"{file.name}.json").read_text())
 
 
+def test_the_rules_that_apps_tokenise_by(models: Path, export: Any) -> None:
+    """The rules in the JSON are the tokenizer's; the apps in examples/ read no others."""
+    rules, tokenizer = (
+        described(export(models / "rte", "--lengths=16"))["tokenizer"],
+        any_model.read_model(models / "rte").tokenizer,
+    )
+    assert tokenizer is not None and rules["kind"] == "wordpiece" and rules["entries"] == tokenizer.vocab_size
+    assert rules["normalization"] == {"lowercase": True, "strip_accents": True, "split_cjk": True}
+    unknown = rules["specials"]["unk"]["id"]
+    longest, longer = tokenizer.encode_batch(["a" * rules["longest_word"], "a" * (rules["longest_word"] + 1)])
+    assert longer.tolist() == [unknown] and unknown not in longest
+
+
 @pytest.mark.parametrize(
     ("name", "row", "outputs"),
     [

@@ -1,0 +1,142 @@
+import Foundation
+
+/// A sentence for the person who builds the app: what is wrong with the model's files, and what to do.
+public struct ModelError: LocalizedError {
+    public let errorDescription: String?
+
+    init(_ sentence: String) {
+        errorDescription = sentence
+    }
+}
+
+/// One row for a file: the signature that takes it, and its inputs by name, each as long as the signature's rows.
+public struct Row {
+    public let signature: String
+    public let inputs: [String: [Int32]]
+}
+
+/// What an app needs to know about a file: its tokenizer, inputs, signatures and labels.
+public struct ModelInfo {
+    public let tokenizer: WordPiece
+    private let description: ModelDescription
+    private let signatures: [(name: String, length: Int)]  // the shortest first
+
+    /// - Parameters:
+    ///   - json: the content of the JSON beside the file, such as model.tflite.json.
+    ///   - vocabulary: the content of vocab.txt.
+    public init(json: Data, vocabulary: Data) throws {
+        description = try JSONDecoder().decode(ModelDescription.self, from: json)
+        tokenizer = try WordPiece(rules: description.tokenizer, vocabulary: vocabulary)
+        signatures = description.signatures.map { ($0.key, $0.value.length) }.sorted { $0.length < $1.length }
+    }
+
+    /// Returns the row of one text or of a pair, with the shortest signature that holds it.
+    ///
+    /// Longer rows are cut to the longest signature, and keep their last [SEP].
+    public func row(_ texts: String...) throws -> Row {
+        try row(texts)
+    }
+
+    public func row(_ texts: [String]) throws -> Row {
+        let (pad, cls, sep) = try (special("pad"), special("cls"), special("sep"))
+        var tokens = [cls]
+        var types: [Int32] = [0]
+        for (type, text) in texts.enumerated() {
+            let segment = tokenizer.encode(text) + [sep]
+            tokens += segment
+            types += segment.map { _ in Int32(type) }
+        }
+        guard let signature = signatures.first(where: { $0.length >= tokens.count }) ?? signatures.last else {
+            throw ModelError("The model's JSON names no signature. Convert the model again.")
+        }
+        let length = signature.length
+        if tokens.count > length {
+            tokens = tokens.prefix(length - 1) + [sep]
+            types = Array(types.prefix(length))
+        }
+        let padding = length - tokens.count
+        var inputs: [String: [Int32]] = [:]
+        for name in description.inputs.keys {
+            switch name {
+            case "input_ids": inputs[name] = tokens + Array(repeating: pad, count: padding)
+            case "token_type_ids": inputs[name] = types + Array(repeating: 0, count: padding)
+            case "attention_mask": inputs[name] = tokens.map { _ in 1 } + Array(repeating: 0, count: padding)
+            default:
+                throw ModelError("The model has the input \(name), which this app does not fill. Convert a classifier.")
+            }
+        }
+        return Row(signature: signature.name, inputs: inputs)
+    }
+
+    /// Returns each label's probability, the largest first, for the file's output `logits`.
+    public func probabilities(_ logits: [Float]) throws -> [(label: String, share: Float)] {
+        let head = description.head
+        let labels = head.kind == "sequence_classification" ? head.labels ?? [] : []
+        guard labels.count > 1, labels.count == logits.count, let largest = logits.max() else {
+            throw ModelError("The model has \(labels.count) labels and \(logits.count) outputs. Convert a classifier.")
+        }
+        let powers = logits.map { exp($0 - largest) }
+        let sum = powers.reduce(0, +)
+        let several = head.problemType == "multi_label_classification"
+        let shares = several ? logits.map { 1 / (1 + exp(-$0)) } : powers.map { $0 / sum }
+        return zip(labels, shares).map { ($0, $1) }.sorted { $0.share > $1.share }
+    }
+
+    private func special(_ name: String) throws -> Int32 {
+        guard let special = description.tokenizer.specials[name] else {
+            throw ModelError("The model's JSON has no special token \(name). Convert the model again.")
+        }
+        return special.id
+    }
+}
+
+/// The keys that an app needs from the JSON beside a file.
+struct ModelDescription: Decodable {
+    let tokenizer: Tokenizer
+    let inputs: [String: String]
+    let signatures: [String: Signature]
+    let head: Head
+
+    struct Tokenizer: Decodable {
+        let kind: String
+        let entries: Int
+        let longestWord: Int?  // WordPiece only
+        let normalization: Normalization
+        let specials: [String: Special]
+
+        enum CodingKeys: String, CodingKey {
+            case kind, entries, normalization, specials
+            case longestWord = "longest_word"
+        }
+    }
+
+    struct Normalization: Decodable {
+        let lowercase, stripAccents: Bool
+        let splitCjk: Bool?  // WordPiece only
+
+        enum CodingKeys: String, CodingKey {
+            case lowercase
+            case stripAccents = "strip_accents"
+            case splitCjk = "split_cjk"
+        }
+    }
+
+    struct Special: Decodable {
+        let id: Int32
+    }
+
+    struct Signature: Decodable {
+        let length: Int
+    }
+
+    struct Head: Decodable {
+        let kind: String
+        let labels: [String]?
+        let problemType: String?
+
+        enum CodingKeys: String, CodingKey {
+            case kind, labels
+            case problemType = "problem_type"
+        }
+    }
+}

@@ -1,0 +1,130 @@
+import Foundation
+
+/// BERT's WordPiece tokenizer.
+///
+/// It works on Unicode scalars, because Swift's strings take "é" and "e" with an accent for the same text.
+public struct WordPiece {
+    private let ids: [[Unicode.Scalar]: Int32]
+    private let unknown: Int32
+    private let longestWord: Int  // in scalars; longer words become [UNK]
+    private let lowercase, stripAccents, splitChinese: Bool
+
+    /// - Parameters:
+    ///   - rules: the entry `tokenizer` of the JSON beside an exported file.
+    ///   - vocabulary: the content of vocab.txt.
+    init(rules: ModelDescription.Tokenizer, vocabulary: Data) throws {
+        guard rules.kind == "wordpiece", let longestWord = rules.longestWord, let unknown = rules.specials["unk"],
+            let splitChinese = rules.normalization.splitCjk
+        else {
+            throw ModelError("The model has a \(rules.kind) tokenizer. Convert a model with a WordPiece vocabulary.")
+        }
+        var ids: [[Unicode.Scalar]: Int32] = [:]
+        for (id, token) in vocabulary.split(separator: UInt8(ascii: "\n")).enumerated() {
+            ids[Array(String(decoding: token, as: UTF8.self).unicodeScalars)] = Int32(id)
+        }
+        guard ids.count == rules.entries else {
+            throw ModelError(
+                "vocab.txt has \(ids.count) entries, but the model's tokenizer \(rules.entries). Copy both files.")
+        }
+        self.ids = ids
+        self.unknown = unknown.id
+        self.longestWord = longestWord
+        self.splitChinese = splitChinese
+        lowercase = rules.normalization.lowercase
+        stripAccents = rules.normalization.stripAccents
+    }
+
+    /// Returns the ids of a text, without special tokens.
+    public func encode(_ text: String) -> [Int32] {
+        let normal = normalize(text, lowercase: lowercase, stripAccents: stripAccents, splitChinese: splitChinese)
+        return words(normal.unicodeScalars).flatMap(pieces)
+    }
+
+    /// Splits at spaces, and makes each punctuation mark a word.
+    private func words(_ text: String.UnicodeScalarView) -> [[Unicode.Scalar]] {
+        var words: [[Unicode.Scalar]] = []
+        var word: [Unicode.Scalar] = []
+        func end() {
+            if !word.isEmpty { words.append(word) }
+            word = []
+        }
+        for scalar in text {
+            if scalar.properties.isWhitespace {
+                end()
+            } else if isPunctuation(scalar) {
+                end()
+                words.append([scalar])
+            } else {
+                word.append(scalar)
+            }
+        }
+        end()
+        return words
+    }
+
+    /// Returns the ids of the longest pieces from the left, or [UNK] alone if a part of the word is no piece.
+    private func pieces(_ word: [Unicode.Scalar]) -> [Int32] {
+        guard word.count <= longestWord else { return [unknown] }
+        var pieces: [Int32] = []
+        var start = 0
+        while start < word.count {
+            let prefix: [Unicode.Scalar] = start == 0 ? [] : ["#", "#"]
+            var end = word.count
+            while end > start, ids[prefix + word[start..<end]] == nil { end -= 1 }
+            guard let id = ids[prefix + word[start..<end]], end > start else { return [unknown] }
+            pieces.append(id)
+            start = end
+        }
+        return pieces
+    }
+}
+
+/// Returns a text as BERT's tokenizer changes it before it cuts words: no control characters, one kind of space.
+public func normalize(_ text: String, lowercase: Bool, stripAccents: Bool, splitChinese: Bool) -> String {
+    var clean = String.UnicodeScalarView()
+    for scalar in text.unicodeScalars where !isRemoved(scalar) {
+        if scalar.properties.isWhitespace {
+            clean.append(" ")
+        } else if splitChinese && isChinese(scalar) {
+            clean.append(contentsOf: [" ", scalar, " "])
+        } else {
+            clean.append(scalar)
+        }
+    }
+    if stripAccents {
+        let decomposed = String(clean).decomposedStringWithCanonicalMapping.unicodeScalars
+        clean = String.UnicodeScalarView(decomposed.filter { $0.properties.generalCategory != .nonspacingMark })
+    }
+    guard lowercase else { return String(clean) }
+    // Each scalar alone, because lowercased() may turn a capital sigma at a word's end into another letter.
+    var lower = String.UnicodeScalarView()
+    for scalar in clean { lower.append(contentsOf: scalar.properties.lowercaseMapping.unicodeScalars) }
+    return String(lower)
+}
+
+/// Control, format and private-use characters and the replacement character, except tabs and line breaks.
+private func isRemoved(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.properties.generalCategory {
+    case .control: return !["\t", "\n", "\r"].contains(scalar)
+    case .format, .privateUse: return true
+    default: return scalar == "\u{FFFD}"
+    }
+}
+
+private func isChinese(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.value {
+    case 0x4E00...0x9FFF, 0x3400...0x4DBF, 0x20000...0x2A6DF, 0x2A700...0x2B73F, 0x2B740...0x2B81F, 0x2B920...0x2CEAF,
+        0xF900...0xFAFF, 0x2F800...0x2FA1F:
+        return true
+    default: return false
+    }
+}
+
+private func isPunctuation(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.properties.generalCategory {
+    case .connectorPunctuation, .dashPunctuation, .openPunctuation, .closePunctuation, .initialPunctuation,
+        .finalPunctuation, .otherPunctuation:
+        return true
+    default: return "$+<=>^`|~".unicodeScalars.contains(scalar)
+    }
+}
