@@ -11,8 +11,8 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config, markdown
 from bertzoo.core.documents import read_json
 from bertzoo.core.version import __version__
-from bertzoo.export.litert.mediapipe_card import task_steps, token_differences
 from bertzoo.export.options import LITERT
+from bertzoo.export.text_card import mediapipe_steps, token_differences
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
 
@@ -68,7 +68,7 @@ def card(name: str, description: Mapping[str, Any]) -> str:
         examples = f"{scores['examples']:,} of {scores['of']:,} examples"
         lines += ["", f"{scores['task']}, {scores['split']}, {examples}: {points}."]
     if "mediapipe" in description:
-        lines += ["", "## In MediaPipe", "", *token_differences(description["mediapipe"])]
+        lines += ["", "## Texts", "", *token_differences(description["mediapipe"])]
     if "operators" in description:
         lines += ["", "## Operators", "", *_operators(description)]
     if "delegated" in description:
@@ -191,7 +191,7 @@ def _license_id(license: str | None) -> tuple[str, str | None]:
 def use_steps(description: Mapping[str, Any]) -> list[str]:
     """Return sentences for app developers: how to tokenise, build and pad a row, read the outputs and test the app."""
     if "mediapipe" in description:
-        return task_steps(description)
+        return mediapipe_steps(description)
     return [
         _tokens(description["tokenizer"]),
         _row(description),

@@ -1,4 +1,4 @@
-"""The parts of a model card that differ for a file of MediaPipe's text tasks."""
+"""The parts of a model card that differ for a file that takes texts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from bertzoo.core import markdown
 _CLASSES = {"classifier": "TextClassifier", "embedder": "TextEmbedder"}
 
 
-def task_steps(description: Mapping[str, Any]) -> list[str]:
+def mediapipe_steps(description: Mapping[str, Any]) -> list[str]:
     """Return sentences for app developers: the task to load, how to prepare a text, and how to test the app."""
     proof, head = description["mediapipe"], description["head"]
     (length,) = {one["length"] for one in description["signatures"].values()}
@@ -18,30 +18,37 @@ def task_steps(description: Mapping[str, Any]) -> list[str]:
         "classifier": f"the categories are the labels, and their scores are probabilities ({total}).",
         "embedder": "one embedding; compare texts by the cosine (`TextEmbedder.cosineSimilarity`).",
     }
-    rules = ["lower-case it", "remove the characters of the Unicode categories Cc and Cf except white space"]
-    if description["tokenizer"]["normalization"]["strip_accents"]:
-        rules[1:] = ["normalise it to NFD", rules[1].replace("Cc and Cf", "Mn, Cc and Cf")]
     return [
         f"Load: this file is the whole model of MediaPipe's `{_CLASSES[proof['task']]}`, with vocabulary and labels: "
         "`com.google.mediapipe:tasks-text` on Android, `MediaPipeTasksText` on iOS, `@mediapipe/tasks-text` on the "
         "web, `mediapipe` in Python.",
-        f"Text: one string. Before the task gets it, {', '.join(rules[:-1])} and {rules[-1]}. bertzoo's tokenizer does "
-        "so, MediaPipe's does not.",
+        f"Text: one string. Before the task gets it, {_preparation(description)}. bertzoo's tokenizer does so, "
+        "MediaPipe's does not.",
         f"Length: the task keeps the first {length - 2} tokens of a longer text. It takes no pairs of texts.",
         f"Result: {result[proof['task']]}",
         "Test: `golden.json` has texts and the outputs of the file. Give the task the texts, and compare the scores.",
     ]
 
 
+def _preparation(description: Mapping[str, Any]) -> str:
+    """Return a clause on how an app prepares a text, as `golden.prepared` does."""
+    normalization, unwanted = description["tokenizer"]["normalization"], "Cc and Cf"
+    rules = ["lower-case it"] * normalization["lowercase"]
+    if normalization["strip_accents"]:
+        rules, unwanted = [*rules, "normalise it to NFD"], "Mn, Cc and Cf"
+    last = f"remove the characters of the Unicode categories {unwanted} except white space"
+    return f"{', '.join(rules)} and {last}" if rules else last
+
+
 def token_differences(proof: Mapping[str, Any]) -> Iterator[str]:
-    """Yield Markdown on how the task was tested, and a table of texts that MediaPipe tokenises differently."""
-    count, tricky = len(proof["differences"]), proof["tricky"]
-    left = len(proof["prepared_differences"])
+    """Yield Markdown on how the file was tested, and a table of texts that it tokenises differently."""
+    tokenizer = f"The {_CLASSES[proof['task']]} of mediapipe" if "task" in proof else "onnxruntime-extensions"
+    count, left = len(proof["differences"]), len(proof["prepared_differences"])
     yield (
-        f"The {_CLASSES[proof['task']]} of mediapipe {proof['version']} ran this file on {proof['texts']} texts. Its "
-        f"results differ from the file's on the same ids by at most {proof['largest_difference']:.2g}. Plain English "
-        f"is tokenised as in training. Of {tricky} texts with other characters, {count} are tokenised differently, "
-        f"and {left} if the app prepares them as above."
+        f"{tokenizer} {proof['version']} ran this file on {proof['texts']} texts. The results differ from those on the "
+        f"same ids by at most {proof['largest_difference']:.2g}. Plain English is tokenised as in training. Of "
+        f"{proof['tricky']} texts with other characters, {count} are tokenised differently, and {left} if the app "
+        "prepares them as above."
     )
     if count:
         yield ""
@@ -49,7 +56,7 @@ def token_differences(proof: Mapping[str, Any]) -> Iterator[str]:
             [_visible(one["text"]), *(_visible(" ".join(one[side])) for side in ("ours", "theirs"))]
             for one in proof["differences"]
         ]
-        yield markdown.table(["text", "tokens in training", "MediaPipe's tokens"], rows)
+        yield markdown.table(["text", "tokens in training", "the file's tokens"], rows)
 
 
 def _visible(text: str) -> str:
