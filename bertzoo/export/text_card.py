@@ -30,6 +30,21 @@ def mediapipe_steps(description: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def onnx_steps(description: Mapping[str, Any], result: str) -> list[str]:
+    """Return sentences for app developers as `mediapipe_steps` does. result: the sentence on the outputs."""
+    proof, longest = description["text"], description["lengths"]["longest"]
+    return [
+        f"Load: register the library of onnxruntime-extensions {proof['version']} in the session's options before ONNX "
+        "Runtime opens the file: `com.microsoft.onnxruntime:onnxruntime-extensions-android` on Android, "
+        "`onnxruntime-extensions-c` on iOS, `onnxruntime-extensions` in Python.",
+        f"Text: `text` holds one string (1), or the two of a pair (2). Before the file gets a string, "
+        f"{_preparation(description)}. The file's tokenizer does so for Western European letters only.",
+        f"Length: the file cuts a row to {longest} tokens, and keeps the last [SEP].",
+        result,
+        "Test: `golden.json` has texts and the outputs of the file. Give the file the texts, and compare the outputs.",
+    ]
+
+
 def _preparation(description: Mapping[str, Any]) -> str:
     """Return a clause on how an app prepares a text, as `golden.prepared` does."""
     normalization, unwanted = description["tokenizer"]["normalization"], "Cc and Cf"
