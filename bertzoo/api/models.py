@@ -170,8 +170,8 @@ def convert(
 ) -> dict[str, Any] | None:
     """Convert a model, as `bertzoo convert` does; return the metadata JSON of a file, None for a directory.
 
-    to: huggingface, bertzoo or pytorch for a directory; litert, mediapipe, torch-export, torchscript, onnx or
-    executorch for a file, which is verified against the model before it appears.
+    to: huggingface, bertzoo or pytorch for a directory; litert, mediapipe, torch-export, torchscript, onnx, onnx-text
+    or executorch for a file, which is verified against the model before it appears.
     options: fields of `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`,
     `head="none"`.
     tell: receives progress lines; None silences them.

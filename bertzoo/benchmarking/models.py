@@ -13,7 +13,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.memory import check_available
 from bertzoo.core.paths import hub_download
-from bertzoo.export.companions import read_metadata
+from bertzoo.export.companions import check_takes_ids, read_metadata
 from bertzoo.models import Model
 from bertzoo.models.tasks import SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
@@ -119,11 +119,12 @@ def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[Bench
 def read_description(file: Path) -> FileDescription:
     """Read the metadata JSON beside an exported file, if there is one.
 
-    Raises UserError if the JSON is damaged or belongs to another file.
+    Raises UserError if the JSON is damaged or belongs to another file, or if the file takes texts.
     """
     document = read_metadata(file, "inputs", "precision", "head")
     if document is None:
         return FileDescription()
+    check_takes_ids(file, document.get("format"))
     model = document.get("model", {})
     return FileDescription(
         inputs=tuple(document["inputs"]),

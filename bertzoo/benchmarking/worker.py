@@ -144,6 +144,17 @@ def onnx(request: LoadRequest) -> Loader:
     yield _any_length(runtimes.Onnx(Path(request.path), request.threads), request, request.threads)
 
 
+def onnx_text(request: LoadRequest) -> Loader:
+    """Yield onnxruntime's package name, then a file that takes texts; N - 2 full stops are a row of N tokens."""
+    import onnxruntime  # noqa: F401 (its memory must not count as the model's)
+
+    from bertzoo.export import runtimes
+
+    yield "onnxruntime"
+    file = runtimes.OnnxText(Path(request.path), request.threads)
+    yield LoadedModel(lambda length: lambda: file.run(["." * (length - 2)]), (), request.threads)
+
+
 def executorch(request: LoadRequest) -> Loader:
     """Yield ExecuTorch's package name, then the loaded file; requires a Python that has ExecuTorch."""
     import executorch.runtime
@@ -208,6 +219,7 @@ LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {
     "litert": litert,
     "torch": torch,
     "onnx": onnx,
+    "onnx-text": onnx_text,
     "executorch": executorch,
     "jax": jax,
 }

@@ -4,9 +4,9 @@ SRC is a run, RUN/checkpoints/STEP, a model or Hugging Face directory, a TensorF
 these. DST must be new or empty; it appears once it is complete.
 
 Files for phones are litert (NAME.tflite), mediapipe (NAME.tflite that takes a string, for MediaPipe's text tasks), onnx
-(NAME.onnx), executorch (NAME.pte), torch-export (NAME.pt2) and torchscript (NAME.pt). FILE.json describes FILE;
-FILE.files/ has the card, the tokenizer and golden.json, to test an app with. A file whose outputs in its runtime
-differ from the model's is not written.
+(NAME.onnx), onnx-text (NAME.onnx that takes a string), executorch (NAME.pte), torch-export (NAME.pt2) and torchscript
+(NAME.pt). FILE.json describes FILE; FILE.files/ has the card, the tokenizer and golden.json, to test an app with. A
+file whose outputs in its runtime differ from the model's is not written.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface --head=masked
@@ -153,12 +153,13 @@ def _measurements(description: dict[str, Any]) -> Iterator[str]:
             if not is_threshold(name):
                 model = scores["model"][name]
                 yield f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {model:.2f}"
-    if proof := description.get("mediapipe"):
+    if proof := description.get("mediapipe") or description.get("text"):
         differ, left = (len(proof[key]) for key in ("differences", "prepared_differences"))
+        tokenizer = f"MediaPipe's {proof['task']}" if "task" in proof else "onnxruntime-extensions"
         yield (
-            f"MediaPipe's {proof['task']}: {proof['texts']} texts, largest difference "
-            f"{proof['largest_difference']:.2g}. Of {proof['tricky']} texts with unusual characters, {differ} are "
-            f"tokenised differently, and {left} if the app prepares them (see the card)."
+            f"{tokenizer}: {proof['texts']} texts, largest difference {proof['largest_difference']:.2g}. Of "
+            f"{proof['tricky']} texts with unusual characters, {differ} are tokenised differently, and {left} if the "
+            "app prepares them (see the card)."
         )
     if "delegated" in description:
         runs, nodes, parts = (description[name] for name in ("delegated", "nodes", "delegates"))

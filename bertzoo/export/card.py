@@ -11,8 +11,8 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config, markdown
 from bertzoo.core.documents import read_json
 from bertzoo.core.version import __version__
-from bertzoo.export.litert.mediapipe_card import task_steps, token_differences
 from bertzoo.export.options import LITERT
+from bertzoo.export.text_card import mediapipe_steps, onnx_steps, token_differences
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
 
@@ -24,7 +24,8 @@ _PIPELINES = {  # the Hub's task by kind of head; it has no task for replaced to
     **dict.fromkeys(SPANS, "question-answering"),
     "none": "feature-extraction",
 }
-_LIBRARIES = {"huggingface": "transformers", "torch-export": "pytorch", "torchscript": "pytorch"}  # others: own name
+# Others have their own name.
+_LIBRARIES = {"huggingface": "transformers", "torch-export": "pytorch", "torchscript": "pytorch", "onnx-text": "onnx"}
 _DATASETS = {**dict.fromkeys(GLUE, "nyu-mll/glue"), "squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
 _METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}  # others: own name
 _NAMES = {"huggingface": "Hugging Face", "pytorch": "PyTorch"}
@@ -67,8 +68,8 @@ def card(name: str, description: Mapping[str, Any]) -> str:
         )
         examples = f"{scores['examples']:,} of {scores['of']:,} examples"
         lines += ["", f"{scores['task']}, {scores['split']}, {examples}: {points}."]
-    if "mediapipe" in description:
-        lines += ["", "## In MediaPipe", "", *token_differences(description["mediapipe"])]
+    if proof := description.get("mediapipe") or description.get("text"):
+        lines += ["", "## Texts", "", *token_differences(proof)]
     if "operators" in description:
         lines += ["", "## Operators", "", *_operators(description)]
     if "delegated" in description:
@@ -191,7 +192,9 @@ def _license_id(license: str | None) -> tuple[str, str | None]:
 def use_steps(description: Mapping[str, Any]) -> list[str]:
     """Return sentences for app developers: how to tokenise, build and pad a row, read the outputs and test the app."""
     if "mediapipe" in description:
-        return task_steps(description)
+        return mediapipe_steps(description)
+    if "text" in description:
+        return onnx_steps(description, _outputs(description))
     return [
         _tokens(description["tokenizer"]),
         _row(description),

@@ -65,6 +65,14 @@ def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
     return document
 
 
+def check_takes_ids(file: Path, format: str | None) -> None:
+    """Raise UserError for a file that takes texts, where rows of ids are timed. format: that of its metadata JSON."""
+    if format == "onnx-text":
+        raise UserError(
+            f"{file} takes texts, but only rows of ids are timed. Convert the model with --to=onnx, and time that file."
+        )
+
+
 def file_hash(file: Path) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal."""
     with file.open("rb") as content:

@@ -17,7 +17,7 @@ from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import flatbuffer, mediapipe, quantise, write
 from bertzoo.export.litert.mediapipe import TaskGraph
 from bertzoo.export.options import PRECISIONS, SUFFIXES, Precision
-from bertzoo.export.pytorch import executorch, torch_files
+from bertzoo.export.pytorch import executorch, onnx_text, torch_files
 from bertzoo.export.runtimes import FileRuntime
 from bertzoo.nn.flops import matmul_flops
 
@@ -124,6 +124,16 @@ def targets(python: Path) -> dict[str, Target]:
             load=runtimes.Onnx,
         ),
         Target(
+            name="onnx-text",
+            check=partial(check_installed, "--to=onnx-text", onnx_text.PACKAGES, "onnx"),
+            check_runtime=partial(check_installed, "a .onnx file that takes texts", ("onnx", "onnxruntime"), "onnx"),
+            lengths=lengths.fixed_or_variable_lengths,
+            make=partial(_torch_file, onnx_text.onnx_text),
+            load=onnx_text.load_ids,
+            check_model=onnx_text.check_model,
+            prove=_onnx_text,
+        ),
+        Target(
             name="executorch",
             check=partial(executorch.check_python, python),
             check_runtime=partial(executorch.check_python, python, "a .pte file"),
@@ -163,6 +173,10 @@ def _mediapipe_task(file: Path, run: FileRuntime, pretrained: Pretrained, length
     return {"mediapipe": mediapipe.check_task(file, run, pretrained, lengths[0])}
 
 
+def _onnx_text(file: Path, run: FileRuntime, pretrained: Pretrained, sizes: Sequence[int]) -> dict[str, Any]:
+    return {"text": onnx_text.check_texts(file, run, pretrained, sizes, _row_span(pretrained, sizes)[-1])}
+
+
 def _litert_content(
     pretrained: Pretrained, training: TrainingGraph, settings: FileSettings, reference: Any
 ) -> tuple[bytes, dict[str, Any]]:
@@ -197,8 +211,7 @@ def _torch_file(
     settings: FileSettings,
     file: Path,
 ) -> dict[str, Any]:
-    fixed = len(settings.lengths) == 1
-    span = settings.lengths if fixed else lengths.length_bounds(pretrained)
+    span = _row_span(pretrained, settings.lengths)
     content, operators = write_file(pretrained, _example(reference, settings), settings.pooling, span)
     file.write_bytes(content)
     return _span(span) | {"operators": operators}
@@ -221,6 +234,10 @@ def _executorch(
 
 def _example(reference: TrainingGraph, settings: FileSettings) -> dict[str, np.ndarray]:
     return verify.sample_rows(reference, None, settings.lengths[-1])[0]
+
+
+def _row_span(pretrained: Pretrained, sizes: Sequence[int]) -> Sequence[int]:
+    return sizes if len(sizes) == 1 else lengths.length_bounds(pretrained)
 
 
 def _span(span: Sequence[int]) -> dict[str, Any]:

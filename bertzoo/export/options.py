@@ -16,6 +16,7 @@ SUFFIXES = {
     "torch-export": ".pt2",
     "torchscript": ".pt",
     "onnx": ".onnx",
+    "onnx-text": ".onnx",
     "executorch": ".pte",
 }
 FILES = tuple(SUFFIXES)

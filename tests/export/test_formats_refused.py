@@ -11,12 +11,13 @@ from zoo import CASES, pretrained
 
 from bertzoo.cli.main import main
 from bertzoo.export import convert as exporting
-from bertzoo.export import failure, runtimes
+from bertzoo.export import failure, options, runtimes
 from bertzoo.export.pytorch import executorch, torch_files
 from bertzoo.runs import any_model
 
 SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx", "executorch": ".pte"}
 PACKAGES = {"torch-export": ["torch"], "torchscript": ["torch"], "onnx": ["torch", "onnx", "onnxscript", "onnxruntime"]}
+PACKAGES["onnx-text"] = [*PACKAGES["onnx"], "onnxruntime_extensions"]
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +47,9 @@ def test_a_missing_torch_package_is_named(
     to: str, package: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else name)
-    extra = "onnx" if to == "onnx" else "torch"
+    extra = "onnx" if to.startswith("onnx") else "torch"
     message = (f"--to={to} ", f" {package},", f"`pip install -c constraints.txt -e '.[{extra}]'`")
-    failed(capsys, 2, message, sources["mobilebert"], tmp_path / f"model{SUFFIXES[to]}", f"--to={to}")
+    failed(capsys, 2, message, sources["mobilebert"], tmp_path / f"model{options.SUFFIXES[to]}", f"--to={to}")
     assert not list(tmp_path.iterdir())
 
 
@@ -96,6 +97,19 @@ def test_executorch_takes_one_length(sources: dict, tmp_path: Path, capsys: Any,
     failed(capsys, 2, ("--lengths: ", "ExecuTorch", "one length", " 2"), *words)
     words = (sources["mobilebert"], tmp_path / "model.onnx", "--to=onnx", "--python=python3")
     failed(capsys, 2, ("--python ", "--to=executorch", "--to=onnx"), *words)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("mobilebert", ("WordPiece", "none", "--to=onnx,")), ("convbert-joint-span", ("joint_span", "--to=onnx,"))],
+)
+def test_a_model_whose_text_is_not_enough_is_rejected(
+    name: str, message: tuple[object, ...], sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
+    failed(capsys, 2, ("--to=onnx-text", *message), sources[name], tmp_path / "model.onnx", "--to=onnx-text")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("installed")

@@ -1,7 +1,5 @@
 """Golden rows: every length has some, and each text has the shortest length that holds it."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -53,10 +51,20 @@ def test_every_length_has_a_row_that_fills_it(tokenizer: Tokenizer) -> None:
 def test_a_row_attends_to_its_tokens_and_to_no_padding(tokenizer: Tokenizer) -> None:
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
     ids, types = golden.encode_texts(tokenizer, ("What is a clock?", "A clock."))
-    row = golden.pad_row(SimpleNamespace(inputs=names), tokenizer, ids, types, len(ids) + 3)
+    row = golden.pad_row(names, tokenizer, ids, types, len(ids) + 3)
     assert row["attention_mask"].tolist() == [1] * len(ids) + [0] * 3
     assert row["input_ids"].tolist() == [*ids.tolist(), *[tokenizer.specials.pad] * 3]
     second = ids.tolist().index(tokenizer.specials.sep) + 1
     assert row["token_type_ids"].tolist() == [0] * second + [1] * (len(ids) - second) + [0] * 3
-    full = golden.pad_row(SimpleNamespace(inputs=names), tokenizer, ids, types, len(ids))
+    full = golden.pad_row(names, tokenizer, ids, types, len(ids))
     assert np.all(full["attention_mask"] == 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("Café CRÈME", "cafe creme"), ("İstanbul", "istanbul"), ("zero\u200bwidth", "zerowidth"), ("a\tb\n", "a\tb\n")],
+)
+def test_a_text_prepared_for_a_tokenizer_in_a_file(text: str, expected: str) -> None:
+    assert golden.prepared(text, {"lowercase": True, "strip_accents": True}) == expected
+    assert golden.prepared("Café\xad", {"lowercase": True, "strip_accents": False}) == "café"
+    assert golden.prepared("CAFÉ\u200b", {"lowercase": False, "strip_accents": False}) == "CAFÉ"

@@ -183,15 +183,6 @@ def test_mediapipe_rejects_what_its_tasks_cannot_run() -> None:
     assert mediapipe.task_name(dataclasses.replace(model, source={"task": "sst2"})) == "classifier"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("Café CRÈME", "cafe creme"), ("İstanbul", "istanbul"), ("zero\u200bwidth", "zerowidth"), ("a\tb\n", "a\tb\n")],
-)
-def test_a_text_prepared_for_mediapipe(text: str, expected: str) -> None:
-    assert mediapipe.prepared(text, strip_accents=True) == expected
-    assert mediapipe.prepared("Café\xad", strip_accents=False) == "café"
-
-
 def test_lengths_are_sorted_and_have_defaults() -> None:
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20)
     made, short = (pretrained(each, NoHead()) for each in (model, dataclasses.replace(model, max_positions=48)))

@@ -26,13 +26,18 @@ def needs(*packages: str) -> None:
             pytest.importorskip(package, reason=f"the live comparison needs {package}: run `make test-all`")
 
 
-def packaged(package: str) -> Path:
-    """The model directory inside a package, which is not imported."""
+def installed(package: str) -> Path:
+    """The directory of a package, which is not imported; skips without it, but fails under `make test-all`."""
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
         stop = pytest.fail if "BERTZOO_PARITY" in os.environ else pytest.skip
-        stop(f"needs the weights in the package {package}: run `make test-all`")
-    return Path(found.submodule_search_locations[0]) / "model"
+        stop(f"needs the package {package}: run `make test-all`")
+    return Path(found.submodule_search_locations[0])
+
+
+def packaged(package: str) -> Path:
+    """The model directory inside a package, which is not imported."""
+    return installed(package) / "model"
 
 
 def assert_close(ours: Any, theirs: Any, what: str, scale: float | None = None, tolerance: float = TOLERANCE) -> None:

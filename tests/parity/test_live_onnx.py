@@ -1,10 +1,13 @@
 """Exports to ONNX, run in onnxruntime: every part at two lengths of one file."""
 
+import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from comparing import needs
+from comparing import installed, needs
+from messages import mentioning, mentions
 
 needs("torch", "onnx", "onnxscript", "onnxruntime")
 import exported
@@ -12,10 +15,13 @@ import onnx
 from onnx import numpy_helper
 from zoo import CASES, pretrained
 
+import bertzoo
 from bertzoo.cli.main import main
+from bertzoo.data.tokenizers.wordpiece import WordPieceTokenizer
 from bertzoo.export import runtimes
-from bertzoo.export.check import verify
-from bertzoo.export.pytorch import torch_files
+from bertzoo.export.check import golden, verify
+from bertzoo.export.failure import ExportFailed
+from bertzoo.export.pytorch import onnx_text, torch_files
 from bertzoo.runs import any_model
 
 
@@ -57,3 +63,69 @@ def test_the_verb_runs_a_file_by_the_inputs_that_it_has(name: str, tmp_path: Pat
     ]
     assert [name for name, _ in pairs] == list(said["inputs"])
     assert runtimes.Onnx(tmp_path / "model.onnx")(dict(pairs))
+
+
+@pytest.fixture(scope="module")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier's file that takes texts, of 4 to 32 tokens."""
+    installed("onnxruntime_extensions")
+    folder = tmp_path_factory.mktemp("text")
+    assert exported.convert(exported.classifier(folder / "model"), folder / "text.onnx", "onnx-text") == 0
+    return folder / "text.onnx"
+
+
+def test_a_text_gives_the_outputs_of_its_ids(text_file: Path) -> None:
+    run, rows = runtimes.OnnxText(text_file), json.loads((text_file.parent / "text.onnx.files/golden.json").read_text())
+    assert {len(row["texts"]) for row in rows} == {1, 2}
+    for row in rows:
+        (logits,) = run.run(row["texts"])["logits"]
+        np.testing.assert_allclose(logits, row["expected"]["logits"], atol=1e-5, err_msg=str(row["texts"]))
+    # Words behind the longest row change nothing, and a text of no words is a row, too.
+    shortest, whole, longer = (run.run([" ".join(verify.TEXT * times)])["logits"] for times in (0, 1, 2))
+    assert np.array_equal(whole, longer) and not np.allclose(whole, shortest)
+    # The predicted label is that of bertzoo's tokenizer.
+    texts = list(verify.TEXT[:2])
+    named = bertzoo.predict(text_file, texts)
+    assert [one["label"] for one in named] == [("no", "yes")[run.run([text])["logits"][0].argmax()] for text in texts]
+
+
+def test_the_json_lists_the_texts_with_other_tokens(text_file: Path) -> None:
+    said = json.loads((text_file.parent / "text.onnx.json").read_text())["text"]
+    tokenizer = any_model.read_model(text_file.parent / "model").tokenizer
+    assert tokenizer is not None and said["largest_difference"] <= 1e-5
+    differences = {one["text"]: one for one in said["differences"]}
+    assert "Žluťoučký kůň, ŁÓDŹ" in differences and differences.keys() < {*golden.TRICKY}
+    assert "Žluťoučký kůň, ŁÓDŹ" not in {one["text"] for one in said["prepared_differences"]}
+    for text, one in differences.items():
+        ours = [tokenizer.token(index) for index in golden.cut_texts(tokenizer, [text], 32)[0]]
+        assert one["ours"] == ours != one["theirs"]
+
+
+def test_a_text_file_with_another_tokenizer_or_other_outputs_fails(text_file: Path) -> None:
+    source, run = any_model.read_model(text_file.parent / "model"), onnx_text.load_ids(text_file)
+    assert isinstance(source.tokenizer, WordPieceTokenizer)
+    entries = [source.tokenizer.token(index) for index in range(source.tokenizer.vocab_size)]
+    cased = WordPieceTokenizer(dataclasses.replace(source.tokenizer.config, lowercase=False), entries, "test")
+    with pytest.raises(ExportFailed, match=mentioning("onnxruntime-extensions", verify.TEXT[0])):
+        onnx_text.check_texts(text_file, run, dataclasses.replace(source, tokenizer=cased), (32,), 32)
+
+    class Shifted(runtimes.FileRuntime):
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def __call__(self, inputs: runtimes.Inputs) -> dict[str, np.ndarray]:
+            self.calls += 1
+            return {name: array + 1e-3 * (self.calls == 2) for name, array in run(inputs).items()}
+
+    with pytest.raises(ExportFailed, match=mentioning("0.001", "1e-05")):
+        onnx_text.check_texts(text_file, Shifted(), source, (32,), 32)
+
+
+def test_only_files_of_ids_are_timed(text_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    capsys.readouterr()
+    for words in (
+        ["benchmark", str(text_file), "--backends=onnx"],
+        ["phone", "pack", str(text_file), str(tmp_path / "x")],
+    ):
+        assert main(words) == 2
+        assert mentions(capsys.readouterr().err, text_file, "--to=onnx,")

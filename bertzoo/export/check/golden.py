@@ -1,14 +1,16 @@
 """Make rows for testing an app: texts, their ids, and the outputs of the exported file and of its model."""
 
+import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export.check.verify import TEXT
+from bertzoo.export.failure import ExportFailed
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert.write import signature
 from bertzoo.export.runtimes import FileRuntime
@@ -16,8 +18,35 @@ from bertzoo.models.tasks import JointSpanFinder, SpanFinder
 
 QUESTION = "Why?"
 TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), (QUESTION, "No."))
+# Texts that tokenizers are known to treat differently.
+TRICKY = (
+    "Café crème, naïve façade",
+    "Cafe\u0301 with a combining accent",
+    "ÉCOLE ÜBER ÆON",
+    "Žluťoučký kůň, ŁÓDŹ",
+    "ΑΘΗΝΑ and Русский ёж",
+    "İstanbul and Straße",
+    "zero\u200bwidth space",
+    "soft\u00adhyphen",
+    "the [MASK] token",
+    "日本語 and 中文",
+    "你好，世界！",
+    "한국어 문장",
+    "“curly” quotes — and dashes…",
+    "an emoji 😀 here",
+    "a\ttab\nand a line",
+    "x" * 101,
+)
 _LEAST = 3  # every length gets at least this many texts
 _LARGEST = 4096  # values; of a larger output golden.json keeps the five largest
+
+
+class Difference(NamedTuple):
+    """A text that a file's tokenizer splits differently from bertzoo's, and both lists of tokens."""
+
+    text: str
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
 
 
 def golden_rows(
@@ -30,7 +59,7 @@ def golden_rows(
     model = jax.jit(lambda graph, row: graph(**row))
     rows, questions = [], isinstance(reference.model, (SpanFinder, JointSpanFinder))
     for texts, length in place_texts(tokenizer, lengths, questions):
-        row = pad_row(reference, tokenizer, *encode_texts(tokenizer, texts), length)
+        row = pad_row(reference.inputs, tokenizer, *encode_texts(tokenizer, texts), length)
         outputs = run({name: array[None] for name, array in row.items()})
         rows.append(
             {
@@ -86,16 +115,16 @@ def _count(tokenizer: Tokenizer, texts: Sequence[str]) -> int:
 
 
 def pad_row(
-    reference: TrainingGraph, tokenizer: Tokenizer, ids: np.ndarray, types: np.ndarray, length: int
+    names: Iterable[str], tokenizer: Tokenizer, ids: np.ndarray, types: np.ndarray, length: int
 ) -> dict[str, np.ndarray]:
-    """Return the model's inputs, (L,) each, for ids padded to L = `length`; `masked_positions`, if any, is [1]."""
+    """Return the inputs `names`, (L,) each, for ids padded to L = `length`; `masked_positions`, if any, is [1]."""
     row = {
         "input_ids": np.pad(ids, (0, length - len(ids)), constant_values=tokenizer.specials.pad),
         "token_type_ids": np.pad(types, (0, length - len(ids))),
         "attention_mask": (np.arange(length) < len(ids)).astype(np.int32),
         "masked_positions": np.ones(1, np.int32),
     }
-    return {name: row[name] for name in reference.inputs}
+    return {name: row[name] for name in names}
 
 
 def calibration_rows(
@@ -104,9 +133,7 @@ def calibration_rows(
     """Return inputs (1,L) for each text, truncated or padded to L = `length`; a tab separates the texts of a pair."""
     rows = []
     for text in texts:
-        ids, types = encode_texts(tokenizer, tuple(text.split("\t")))
-        ids = np.concatenate([ids[: length - 1], ids[-1:]]) if len(ids) > length else ids
-        row = pad_row(reference, tokenizer, ids, types[: len(ids)], length)
+        row = pad_row(reference.inputs, tokenizer, *cut_texts(tokenizer, text.split("\t"), length), length)
         rows.append({name: array[None] for name, array in row.items()})
     return rows
 
@@ -118,6 +145,63 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray
     segments = [[cls, *first, sep], *([*ids, sep] for ids in second)]
     types = np.repeat(np.arange(len(segments)), [len(segment) for segment in segments])
     return np.concatenate(segments).astype(np.int32), types.astype(np.int32)
+
+
+def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return `encode_texts` cut to `length` tokens; the last token stays [SEP]."""
+    ids, types = encode_texts(tokenizer, texts)
+    return (np.concatenate([ids[: length - 1], ids[-1:]]) if len(ids) > length else ids), types[:length]
+
+
+def prepared(text: str, rules: Mapping[str, bool]) -> str:
+    """Return a text as an app should give it to a tokenizer in a file.
+
+    rules: a tokenizer's normalisation. As they say, the text is lower-case and without accents. Control characters are
+    removed.
+    """
+    unwanted = {"Cc", "Cf"}
+    if rules["lowercase"]:
+        text = text.lower()
+    if rules["strip_accents"]:
+        text, unwanted = unicodedata.normalize("NFD", text), {*unwanted, "Mn"}
+    return "".join(c for c in text if c.isspace() or unicodedata.category(c) not in unwanted)
+
+
+def tokenizer_texts(tokenizer: Tokenizer, plain: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Return texts on which to compare a file's tokenizer: `plain`, TRICKY, and TRICKY as `prepared`."""
+    rules = tokenizer.config.normalization
+    return [*plain, *((text,) for text in TRICKY), *((prepared(text, rules),) for text in TRICKY)]
+
+
+def token_differences(
+    runtime: str, tokenizer: Tokenizer, plain: Sequence[Sequence[str]], theirs: Sequence[np.ndarray], length: int
+) -> dict[str, Any]:
+    """Compare a runtime's tokens with bertzoo's; return entries of a file's metadata JSON.
+
+    plain, theirs: texts in plain English, and the runtime's ids of `tokenizer_texts`, special tokens included. length:
+    most tokens in a row.
+
+    Raises ExportFailed if `plain` becomes other tokens. "differences" has those of TRICKY, and "prepared_differences"
+    those that stay if the texts are `prepared`.
+    """
+    tricky = [(text,) for text in TRICKY]
+    differences = []
+    for texts, ids in zip([*plain, *tricky, *tricky], theirs, strict=True):
+        ours, _ = cut_texts(tokenizer, texts, length)
+        sides = [tuple(map(tokenizer.token, side)) for side in (ours, ids)]
+        differences.append(None if np.array_equal(ours, ids) else Difference(" ".join(texts), *sides))
+    first, second = len(plain), len(plain) + len(tricky)
+    if wrong := [one for one in differences[:first] if one]:
+        sides = (" ".join(side[:32]) for side in (wrong[0].theirs, wrong[0].ours))
+        raise ExportFailed(
+            f"{runtime} tokenises plain English differently: {wrong[0].text[:80]!r} becomes {', not '.join(sides)}. "
+            "Tokenise in the app, and use another --to."
+        )
+    return {
+        "tricky": len(tricky),
+        "differences": [one._asdict() for one in differences[first:second] if one],
+        "prepared_differences": [one._asdict() for one in differences[second:] if one],
+    }
 
 
 def _as_json(output: np.ndarray) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from bertzoo.core import atomic
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
-from bertzoo.export.companions import companions, read_metadata
+from bertzoo.export.companions import check_takes_ids, companions, read_metadata
 
 SUFFIXES = (".pt", ".pte", ".onnx")  # of files that a phone times without a check of their outputs
 USUAL = 128  # tokens, as in the papers' tables, unless the file or --length says otherwise
@@ -26,12 +26,13 @@ def pack_timed(file: Path, folder: Path, length: int | None = None) -> int:
 
     length: None takes the file's only length, or USUAL if it accepts several. The file `signatures` names the inputs in
     the graph's order, with their shapes. timed/SIGNATURE has each input as raw little-endian int32 and, in the layout
-    of ONNX's test data, as input_NUMBER.pb. Raises UserError if the file does not accept the length.
+    of ONNX's test data, as input_NUMBER.pb. Raises UserError if the file does not accept the length, or takes texts.
     """
     description = read_metadata(file, "format", "inputs", "lengths")
     if description is None:
         path = file.with_name(companions(file)[0])
         raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert`.")
+    check_takes_ids(file, description["format"])
     if folder.exists():
         raise UserError(f"{folder} exists. Name a new folder.")
     shortest, longest = description["lengths"]["shortest"], description["lengths"]["longest"]

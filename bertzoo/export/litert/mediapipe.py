@@ -8,11 +8,10 @@ import io
 import json
 import subprocess
 import tempfile
-import unicodedata
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,38 +38,6 @@ NAMES = {"input_ids": "ids", "token_type_ids": "segment_ids", "attention_mask": 
 VOCABULARY, LABELS = "vocab.txt", "labels.txt"
 PARSER = "1.1.0"  # version of the metadata schema that first had BertTokenizerOptions
 TOLERANCE = 1e-3  # largest difference between the scores of a task and of its file on the same ids
-# Texts that tokenizers are known to treat differently.
-TRICKY = (
-    "Café crème, naïve façade",
-    "Cafe\u0301 with a combining accent",
-    "ÉCOLE ÜBER ÆON",
-    "İstanbul and Straße",
-    "zero\u200bwidth space",
-    "soft\u00adhyphen",
-    "the [MASK] token",
-    "日本語 and 中文",
-    "“curly” quotes — and dashes…",
-    "an emoji 😀 here",
-    "a\ttab\nand a line",
-    "x" * 101,
-)
-
-
-class Difference(NamedTuple):
-    """A text that MediaPipe tokenises differently from bertzoo, and both lists of tokens."""
-
-    text: str
-    ours: tuple[str, ...]
-    theirs: tuple[str, ...]
-
-
-def prepared(text: str, strip_accents: bool) -> str:
-    """Return a text as an app should give it to MediaPipe: lower-case, without accents and control characters."""
-    unwanted = {"Cc", "Cf"}
-    text = text.lower()
-    if strip_accents:
-        text, unwanted = unicodedata.normalize("NFD", text), {*unwanted, "Mn"}
-    return "".join(c for c in text if c.isspace() or unicodedata.category(c) not in unwanted)
 
 
 def check_packages() -> None:
@@ -189,51 +156,37 @@ def _metadata(order: Sequence[str], labelled: bool) -> bytes:
 def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int) -> dict[str, Any]:
     """Compare a file in its task with the file on ids; return what its metadata JSON says of that.
 
-    run: the file in LiteRT's interpreter. length: tokens of its row. MediaPipe tokenises the golden texts, TRICKY, and
-    TRICKY as `prepared`; the task's results must be those of `run` on MediaPipe's ids.
+    run: the file in LiteRT's interpreter. length: tokens of its row. MediaPipe tokenises the texts of
+    `golden.tokenizer_texts`; the task's results must be those of `run` on MediaPipe's ids.
 
     Raises ExportFailed if a result differs, or if MediaPipe tokenises plain English differently.
     """
     assert pretrained.tokenizer is not None
     tokenizer, name = pretrained.tokenizer, task_name(pretrained)
-    strip = tokenizer.config.normalization["strip_accents"]
-    plain = [texts[0] for texts in golden.TEXTS if len(texts) == 1]
-    texts = [*plain, *TRICKY, *(prepared(text, strip) for text in TRICKY)]
+    plain = [texts for texts in golden.TEXTS if len(texts) == 1]
+    texts = [text for (text,) in golden.tokenizer_texts(tokenizer, plain)]
     with tempfile.TemporaryDirectory() as folder:
         echo = Path(folder) / "echo.tflite"
         echo.write_bytes(packed(write.convert(_Echo(), (length,)), tokenizer, ()))
         answer = _run_tasks([("embedder", echo, texts), (name, file, texts)])
-    worst, differences = 0.0, []
-    for text, echoed, result in zip([*plain, *TRICKY, *TRICKY], *answer["results"], strict=True):
-        theirs = np.array([round(value) - 1 for value in echoed if value], np.int32)
-        ours, _ = golden.encode_texts(tokenizer, (text,))
-        ours = np.concatenate([ours[: length - 1], ours[-1:]]) if len(ours) > length else ours
-        row = {"input_ids": theirs, "token_type_ids": 0 * theirs, "attention_mask": theirs**0}
-        (expected,) = run({key: np.pad(ids, (0, length - len(ids)))[None] for key, ids in row.items()}).values()
-        worst = max(worst, float(np.abs(np.array(result) - expected[0]).max() / max(1.0, np.abs(expected).max())))
-        same = np.array_equal(ours, theirs)
-        differences.append(
-            None if same else Difference(text, *(tuple(map(tokenizer.token, i)) for i in (ours, theirs)))
-        )
-    if not worst <= TOLERANCE:
+    errors, theirs = [], []
+    for echoed, result in zip(*answer["results"], strict=True):
+        ids = np.array([round(value) - 1 for value in echoed if value], np.int32)
+        row = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": ids**0}
+        (expected,) = run({key: np.pad(array, (0, length - len(ids)))[None] for key, array in row.items()}).values()
+        errors.append(np.abs(np.array(result) - expected[0]).max() / max(1.0, np.abs(expected).max()))
+        theirs.append(ids)
+    if not (worst := float(np.max(errors))) <= TOLERANCE:
         raise ExportFailed(
             f"MediaPipe's {name} differs from the file by {worst:.2g} on the same tokens, but may differ by at most "
             f"{TOLERANCE:g}. Use --to=litert."
-        )
-    first, second = len(plain), len(plain) + len(TRICKY)
-    if wrong := [one for one in differences[:first] if one]:
-        raise ExportFailed(
-            f"MediaPipe tokenises plain English differently: {wrong[0].text!r} becomes {' '.join(wrong[0].theirs)}, "
-            f"not {' '.join(wrong[0].ours)}. Use --to=litert."
         )
     return {
         "task": name,
         "version": answer["version"],
         "texts": len(texts),
         "largest_difference": worst,
-        "tricky": len(TRICKY),
-        "differences": [one._asdict() for one in differences[first:second] if one],
-        "prepared_differences": [one._asdict() for one in differences[second:] if one],
+        **golden.token_differences("MediaPipe", tokenizer, plain, theirs, length),
     }
 
 

@@ -34,7 +34,9 @@ def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequ
     with tool_errors("torch.export"):
         program, content = _program(pretrained, rows, pooling, lengths), io.BytesIO()
         torch.export.save(program, content)
-    return content.getvalue(), _counted(str(node.target) for node in program.graph.nodes if node.op == "call_function")
+    return content.getvalue(), count_operators(
+        str(node.target) for node in program.graph.nodes if node.op == "call_function"
+    )
 
 
 def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes, Operators]:
@@ -51,7 +53,7 @@ def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes
         frozen = torch.jit.freeze(traced)
         torch.jit.save(frozen, content)
         kinds = [node.kind() for node in frozen.inlined_graph.nodes()]
-        return _without_sources(content), _counted(kind for kind in kinds if kind.startswith("aten::"))
+        return _without_sources(content), count_operators(kind for kind in kinds if kind.startswith("aten::"))
 
 
 def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
@@ -126,7 +128,8 @@ def _without_sources(content: io.BytesIO) -> bytes:
     return stripped.getvalue()
 
 
-def _counted(operators: Iterable[str]) -> Operators:
+def count_operators(operators: Iterable[str]) -> Operators:
+    """Return the count of each operator, the most frequent first."""
     return dict(Counter(operators).most_common())
 
 
@@ -147,4 +150,4 @@ def _rename(model: Any, outputs: Sequence[str]) -> Operators:
         value.name = name
     for value in (*model.graph.inputs, *model.graph.outputs):
         value.shape = type(value.shape)([size if isinstance(size, int) else DIMENSION for size in value.shape])
-    return _counted(node.op_type for node in model.graph)
+    return count_operators(node.op_type for node in model.graph)

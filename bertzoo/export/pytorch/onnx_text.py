@@ -1,0 +1,175 @@
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
+"""ONNX files that take texts: BERT's tokenizer, an operator of onnxruntime-extensions, and behind it a model's graph.
+
+The operator: https://github.com/microsoft/onnxruntime-extensions/blob/main/docs/custom_text_ops.md
+"""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.data.tokenizers.wordpiece import WordPieceTokenizer
+from bertzoo.export.check import golden, verify
+from bertzoo.export.failure import ExportFailed, tool_errors
+from bertzoo.export.pytorch import torch_files
+from bertzoo.export.pytorch.torch_files import Operators, Rows
+from bertzoo.export.runtimes import EXTENSIONS, FileRuntime, Onnx, OnnxText
+from bertzoo.models.tasks import NoHead, SequenceClassification
+
+PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", EXTENSIONS)
+TOLERANCE = 1e-5  # largest difference between the outputs for a text and for its ids, as a share of the largest value
+# The graph in front of the model's. It cuts a row to `longest` tokens, of which the last stays [SEP], and pads it to
+# `shortest` tokens. Names that start with text_ are no names of the model's graph.
+_TOKENIZER = Template("""
+<ir_version: $ir_version, opset_import: ["": $opset, "ai.onnx.contrib": 1]>
+tokenizer (string[texts] text)
+    => (int32[1, length] input_ids, int32[1, length] token_type_ids, int32[1, length] attention_mask)
+    <int64[1] text_zero = {0}, int64[1] text_last = {-1}, int64[1] text_end = {$end}, int64 text_pad = {$pad},
+     int64[1] text_shortest = {$shortest}, int64[1] text_longest = {$longest}, int64[1] text_before_last = {$before}>
+{
+    text_ids, text_types, text_mask = ai.onnx.contrib.BertTokenizer (text)
+    text_inner = Slice (text_ids, text_zero, text_last)
+    text_cut = Slice (text_inner, text_zero, text_before_last)
+    text_sep = Slice (text_ids, text_last, text_end)
+    text_cut_ids = Concat <axis = 0> (text_cut, text_sep)
+    text_cut_types = Slice (text_types, text_zero, text_longest)
+    text_cut_mask = Slice (text_mask, text_zero, text_longest)
+    text_size = Shape (text_ids)
+    text_missing = Sub (text_shortest, text_size)
+    text_padding = Max (text_missing, text_zero)
+    text_pads = Concat <axis = 0> (text_zero, text_padding)
+    text_row_ids = Pad (text_cut_ids, text_pads, text_pad)
+    text_row_types = Pad (text_cut_types, text_pads)
+    text_row_mask = Pad (text_cut_mask, text_pads)
+    text_batch_ids = Unsqueeze (text_row_ids, text_zero)
+    text_batch_types = Unsqueeze (text_row_types, text_zero)
+    text_batch_mask = Unsqueeze (text_row_mask, text_zero)
+    input_ids = Cast <to = 6> (text_batch_ids)
+    token_type_ids = Cast <to = 6> (text_batch_types)
+    attention_mask = Cast <to = 6> (text_batch_mask)
+}
+""")
+
+
+def check_model(pretrained: Pretrained) -> None:
+    """Raise UserError if a model's head needs more than the text, or the operator cannot be the model's tokenizer."""
+    head, tokenizer = pretrained.head, pretrained.tokenizer
+    other = "Use --to=onnx, and tokenise in the app."
+    if not isinstance(head, SequenceClassification | NoHead):
+        raise UserError(
+            f"--to=onnx-text: results of the head {head.kind} are places in a row of tokens, which an app that gives a "
+            f"text does not see. {other}"
+        )
+    if not isinstance(tokenizer, WordPieceTokenizer):
+        kind = "none" if tokenizer is None else tokenizer.config.kind
+        raise UserError(f"--to=onnx-text needs a WordPiece tokenizer; the model's is {kind}. {other}")
+
+
+def onnx_text(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
+    """Return the bytes of an .onnx file whose input is `text`, and the counts of its operators.
+
+    `text` (1) or, for a pair, (2) holds strings. Arguments and errors are as in `torch_files.onnx`.
+    """
+    import onnx
+
+    content, _ = torch_files.onnx(pretrained, rows, pooling, lengths)
+    assert pretrained.tokenizer is not None
+    with tool_errors("onnx.compose"):
+        model = onnx.load_from_string(content)
+        inputs, outputs = ([value.name for value in ports] for ports in (model.graph.input, model.graph.output))
+        tokenizer = _tokenizer_graph(pretrained.tokenizer, lengths[0], lengths[-1], model)
+        merged = onnx.compose.merge_models(tokenizer, model, [(name, name) for name in inputs], outputs=outputs)
+        # `split` needs the types of the ids.
+        untyped = {*inputs} - {value.name for value in merged.graph.value_info}
+        merged.graph.value_info.extend(value for value in tokenizer.graph.output if value.name in untyped)
+    return merged.SerializeToString(), torch_files.count_operators(node.op_type for node in merged.graph.node)
+
+
+def _tokenizer_graph(tokenizer: Tokenizer, shortest: int, longest: int, model: Any) -> Any:
+    """Return the ONNX model that makes a row of `shortest` to `longest` tokens; `model` gives its version of ONNX."""
+    import onnx
+
+    (opset,) = (one.version for one in model.opset_import if one.domain == "")
+    graph = onnx.parser.parse_model(
+        _TOKENIZER.substitute(
+            ir_version=model.ir_version,
+            opset=opset,
+            pad=tokenizer.specials.pad,
+            shortest=shortest,
+            longest=longest,
+            before=longest - 1,
+            end=np.iinfo(np.int64).max,
+        )
+    )
+    rules = tokenizer.config.normalization
+    # The operator skips empty lines. No token has a space, so this entry takes an empty one's place.
+    entries = (tokenizer.token(index) or " " for index in range(tokenizer.vocab_size))
+    attributes = {
+        "vocab_file": "\n".join(entries),
+        "do_lower_case": int(rules["lowercase"]),
+        "strip_accents": int(rules["strip_accents"]),
+        "tokenize_chinese_chars": int(rules["split_cjk"]),
+    }
+    graph.graph.node[0].attribute.extend(onnx.helper.make_attribute(*pair) for pair in attributes.items())
+    return graph
+
+
+def split(file: Path) -> tuple[bytes, bytes]:
+    """Return the parts of an `onnx_text` file: the tokenizer, from texts to ids, and the model, from ids to outputs."""
+    import onnx
+
+    with tool_errors("onnx", "the file"):
+        model = onnx.load(file)
+        ports = ("input_ids", "token_type_ids", "attention_mask")
+        inputs = [value.name for value in model.graph.value_info if value.name in ports]
+        extract = onnx.utils.Extractor(model).extract_model
+        outputs = [value.name for value in model.graph.output]
+        parts = extract(["text"], inputs), extract(inputs, outputs)
+        return parts[0].SerializeToString(), parts[1].SerializeToString()
+
+
+def load_ids(file: Path, threads: int = 1) -> Onnx:
+    """Open the model in an `onnx_text` file, which runs rows of ids."""
+    return Onnx(split(file)[1], threads)
+
+
+def check_texts(
+    file: Path, run: FileRuntime, pretrained: Pretrained, lengths: Sequence[int], longest: int
+) -> dict[str, Any]:
+    """Compare a file's outputs for texts with its model's for bertzoo's ids; return what its JSON says of that.
+
+    run: the model in the file. lengths: row lengths to which golden.json pads, shortest first. longest: most tokens in
+    a row of the file. A text that the operator tokenises differently is compared on the operator's ids.
+
+    Raises ExportFailed if an output differs, or if the operator tokenises plain English differently.
+    """
+    tokenizer, runtime = pretrained.tokenizer, "onnxruntime-extensions"
+    assert tokenizer is not None
+    full = " ".join(verify.TEXT * (1 + longest // len(" ".join(verify.TEXT).split())))
+    plain = [*golden.TEXTS, ("",), (full,), (full, golden.QUESTION), (golden.QUESTION, full)]
+    inputs = golden.tokenizer_texts(tokenizer, plain)
+    tokens, model, errors, theirs = OnnxText(split(file)[0]), OnnxText(file), [], []
+    for texts in inputs:
+        row, (ids, types) = tokens.run(texts), golden.cut_texts(tokenizer, texts, longest)
+        theirs.append(row["input_ids"][0, : row["attention_mask"].sum()])
+        if not np.array_equal(ids, theirs[-1]):
+            ids, types = theirs[-1], np.zeros_like(theirs[-1])
+        length = next((length for length in lengths if length >= len(ids)), longest)
+        padded = golden.pad_row(row, tokenizer, ids, types, length)
+        expected, outputs = run({name: array[None] for name, array in padded.items()}), model.run(texts)
+        for name, array in expected.items():
+            errors.append(np.abs(outputs[name] - array).max() / max(1.0, np.abs(array).max()))
+    differences = golden.token_differences(runtime, tokenizer, plain, theirs, longest)
+    if not (worst := float(np.max(errors))) <= TOLERANCE:
+        raise ExportFailed(
+            f"the file's outputs for a text differ by {worst:.2g} of their largest value from those for its ids, but "
+            f"may differ by at most {TOLERANCE:g}. Use --to=onnx, and tokenise in the app."
+        )
+    return {"version": version(runtime), "texts": len(inputs), "largest_difference": worst, **differences}
