@@ -47,12 +47,11 @@ def onnx_steps(description: Mapping[str, Any], result: str) -> list[str]:
 
 def _preparation(description: Mapping[str, Any]) -> str:
     """Return a clause on how an app prepares a text, as `golden.prepared` does."""
-    normalization, unwanted = description["tokenizer"]["normalization"], "Cc and Cf"
-    rules = ["lower-case it"] * normalization["lowercase"]
-    if normalization["strip_accents"]:
-        rules, unwanted = [*rules, "normalise it to NFD"], "Mn, Cc and Cf"
-    last = f"remove the characters of the Unicode categories {unwanted} except white space"
-    return f"{', '.join(rules)} and {last}" if rules else last
+    normalization = description["tokenizer"]["normalization"]
+    rules = ["make a space of white space", "remove the Unicode categories Cc, Cf and Co and U+FFFD"]
+    rules += ["normalise to NFD and remove the category Mn"] * normalization["strip_accents"]
+    rules += ["lower-case each character on its own"] * normalization["lowercase"]
+    return f"{', '.join(rules[:-1])}, and {rules[-1]} (`normalize` in bertzoo's `examples/android`)"
 
 
 def token_differences(proof: Mapping[str, Any]) -> Iterator[str]:

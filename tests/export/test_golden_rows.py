@@ -62,7 +62,13 @@ def test_a_row_attends_to_its_tokens_and_to_no_padding(tokenizer: Tokenizer) -> 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("Café CRÈME", "cafe creme"), ("İstanbul", "istanbul"), ("zero\u200bwidth", "zerowidth"), ("a\tb\n", "a\tb\n")],
+    [
+        ("Café CRÈME", "cafe creme"),
+        ("İstanbul", "istanbul"),
+        ("zero\u200bwidth", "zerowidth"),
+        ("a\tb\u00a0c", "a b c"),
+        ("ΟΔΟΣ", "οδοσ"),
+    ],
 )
 def test_a_text_prepared_for_a_tokenizer_in_a_file(text: str, expected: str) -> None:
     assert golden.prepared(text, {"lowercase": True, "strip_accents": True}) == expected

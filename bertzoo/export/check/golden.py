@@ -35,6 +35,9 @@ TRICKY = (
     "“curly” quotes — and dashes…",
     "an emoji 😀 here",
     "a\ttab\nand a line",
+    "no\u00a0break and\u3000wide space",
+    "ΟΔΟΣ ends in a sigma",
+    "private \ue000use",
     "x" * 101,
 )
 _LEAST = 3  # every length gets at least this many texts
@@ -156,15 +159,14 @@ def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> tuple[
 def prepared(text: str, rules: Mapping[str, bool]) -> str:
     """Return a text as an app should give it to a tokenizer in a file.
 
-    rules: a tokenizer's normalisation. As they say, the text is lower-case and without accents. Control characters are
-    removed.
+    White space becomes a space; control, format and private-use characters go. rules: a tokenizer's normalisation, by
+    which the text loses its accents and becomes lower-case, each character on its own.
     """
-    unwanted = {"Cc", "Cf"}
-    if rules["lowercase"]:
-        text = text.lower()
+    spaced = "".join(" " if c in "\t\n\r" or unicodedata.category(c)[0] == "Z" else c for c in text)
+    clean = "".join(c for c in spaced if unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs") and c != "\ufffd")
     if rules["strip_accents"]:
-        text, unwanted = unicodedata.normalize("NFD", text), {*unwanted, "Mn"}
-    return "".join(c for c in text if c.isspace() or unicodedata.category(c) not in unwanted)
+        clean = "".join(c for c in unicodedata.normalize("NFD", clean) if unicodedata.category(c) != "Mn")
+    return "".join(c.lower() for c in clean) if rules["lowercase"] else clean
 
 
 def tokenizer_texts(tokenizer: Tokenizer, plain: Sequence[Sequence[str]]) -> list[Sequence[str]]:
