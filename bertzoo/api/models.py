@@ -137,6 +137,7 @@ def predict(
     Each prediction is a dict. Its keys depend on the model:
 
     - classification: `label` and `probability`
+    - any number of labels: `labels`, those above 0.5, and `probabilities`, a dict {label: probability}
     - regression: `number`
     - token classification: `words` and `tags`
     - question answering: `answer`, `start` and `end`

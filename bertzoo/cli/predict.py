@@ -2,8 +2,9 @@
 
 MODEL is a run (a fine-tuning run's best seed), RUN/seed-N, RUN/checkpoints/STEP, a model or Hugging Face directory, or
 a file that `bertzoo convert` wrote. Its head decides the prediction: tokens for each [MASK], a label with its
-probability, a number, a tag for every word, or the answer to a question. For a task on pairs, two TEXTs, or one line
-with a tab, make one pair. Texts longer than in training are cut, and the command prints their number.
+probability, any number of labels (those above 50 %), a number, a tag for every word, or the answer to a question. For a
+task on pairs, two TEXTs, or one line with a tab, make one pair. Texts longer than in training are cut, and the command
+prints their number.
 
 examples:
   bertzoo predict runs/demo 'This function returns the [MASK] of the array.'

@@ -177,7 +177,7 @@ class FileLabelModel(LabelModel):
 
     def logits(self, rows: Rows, batch_size: int = 0) -> tuple[list[Slot], list[np.ndarray]]:
         slots, outputs = self.file.outputs(rows)
-        return slots, [label_logits(output)[..., self.order] for output in outputs]
+        return slots, [label_logits(output, self.kind == "multi_label")[..., self.order] for output in outputs]
 
     def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
         """Score like LabelModel.score, but without the loss."""

@@ -10,7 +10,7 @@ import numpy as np
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.finetuning.labels import teacher_logits
+from bertzoo.finetuning.labels import PROBLEMS, teacher_logits
 from bertzoo.finetuning.scoring import LabelScorer, LabelSplit, scaled
 from bertzoo.finetuning.task_kind import Evaluation, Say, TaskData, TaskKind, changed_field, check_split, tell_skipped
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
@@ -26,7 +26,7 @@ TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to tags of words
 
 @dataclass(frozen=True)
 class LabelTask(TaskKind):
-    """A fine-tuning task whose examples are labelled with a class, a number, or a tag for each word."""
+    """A fine-tuning task whose examples have one class, any number of classes, a number, or a tag for each word."""
 
     task: Task
     unit = "examples"
@@ -63,18 +63,17 @@ class LabelTask(TaskKind):
         recipe, labels = self.recipe, self.task.labels
         if self.task.kind == "tokens":
             return TokenClassification(labels=labels, dropout=recipe.dropout, pooler=False)
-        regression = self.task.kind == "regression"
         return SequenceClassification(
-            labels=(NUMBER,) if regression else labels,
+            labels=labels or (NUMBER,),
             hidden=recipe.hidden,
             dropout=recipe.dropout,
-            problem_type="regression" if regression else "single_label_classification",
+            problem_type=PROBLEMS[self.task.kind],
             pooler=recipe.pooler,
         )
 
     def objective(self, module: Any) -> LabelledObjective:
-        recipe, numbers = self.recipe, self.task.kind == "regression"
-        return LabelledObjective(model=module, numbers=numbers, alpha=recipe.alpha, reduction=recipe.reduction)
+        recipe, problem = self.recipe, PROBLEMS[self.task.kind]
+        return LabelledObjective(model=module, problem=problem, alpha=recipe.alpha, reduction=recipe.reduction)
 
     def check_files(self) -> None:
         for split in (*self.task.train, *self.task.dev):

@@ -14,13 +14,20 @@ from bertzoo.finetuning.scoring import Predictor
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Say
 from bertzoo.models.parts import padding_seen
-from bertzoo.models.tasks import SequenceClassification
+from bertzoo.models.tasks import Problem, SequenceClassification
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.runs import any_model
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.rows import bucket_lengths
-from bertzoo.tasks.task import Example, Task
+from bertzoo.tasks.task import Example, Kind, Task
 
+# The problem of a task's head and loss, by the kind of the task.
+PROBLEMS: dict[Kind, Problem] = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+    "tokens": "single_label_classification",
+}
 _OUTPUTS = tuple(f"{head}/output/{leaf}" for head in ("classifier", "token_classifier") for leaf in ("kernel", "bias"))
 
 
@@ -71,19 +78,27 @@ def teacher_logits(
     """Return the teacher's logits (examples, labels), and the teacher's path and parameter hash for run.json.
 
     A regression's logits are rescaled to the `scale` of `recipe`, the student's config. The teacher uses its own
-    tokenizer. Raises ConfigError if the teacher lacks a tokenizer or the task's labels.
+    tokenizer. Raises ConfigError if the teacher lacks a tokenizer or the task's labels, or if only one of teacher and
+    task has any number of labels for a text.
     """
     model = any_model.read_model(path, tell)
     tokenizer = model.tokenizer
     if not isinstance(model.head, SequenceClassification) or tokenizer is None:
         lacks = "tokenizer" if isinstance(model.head, SequenceClassification) else "head for classes"
         raise ConfigError(f"--teacher={path} has no {lacks}. Use a model fine-tuned on {task.name}.")
+    several = model.head.problem_type == "multi_label_classification"
+    if several != (task.kind == "multi_label"):
+        number = ("one label", "any number of labels")
+        raise ConfigError(
+            f"--teacher={path} gives a text {number[several]}, but {task.name} has {number[not several]}. Use a model "
+            f"fine-tuned on {task.name}."
+        )
     record = {"path": resolve_name(path), "parameters_sha256": tensors.digest(model.params)}
     model = relabel(model, task, f"--teacher={path}", tell)
     module, params = model.module()
     longest = min(recipe.max_length, model.model.max_positions)
     rows = encode(examples, tokenizer, longest, task.kind, padding_seen(model.model))
-    objective = LabelledObjective(model=module, numbers=task.kind == "regression")
+    objective = LabelledObjective(model=module, problem=PROBLEMS[task.kind])
     predictor = Predictor(lambda params, batch: objective.logits(params, batch, None), mesh, recipe.batch_size)
     slots, logits = predictor(params, rows, bucket_lengths([rows], recipe.buckets, longest), 1.0)
     scale = source_number(model.source, "scale", 1.0) / recipe.scale

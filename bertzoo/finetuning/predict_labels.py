@@ -9,7 +9,7 @@ import numpy as np
 
 from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.finetuning.labels import relabel
+from bertzoo.finetuning.labels import PROBLEMS, relabel
 from bertzoo.finetuning.saved_model import SPANS, SavedModel, load_saved, mesh
 from bertzoo.finetuning.scoring import LabelScorer, LabelSplit
 from bertzoo.finetuning.task_kind import Figures, Say
@@ -25,8 +25,8 @@ from bertzoo.tasks.task import Example, Kind, Task
 class Predictions(NamedTuple):
     """Predictions for N examples, in order.
 
-    values: (N,) label indices or numbers; for tags, an array per example with each word's tag index, -1 for a word that
-    was cut off.
+    values: (N,) label indices or numbers; for multi_label (N,C), whether each of C labels has a probability above 0.5;
+    for tags, an array per example with each word's tag index, -1 for a word that was cut off.
     probabilities: (N,C) for C labels; for tags, an array per example with the probability of each predicted tag; None
     for numbers.
     cut: (N,) bool, whether the text was cut.
@@ -41,8 +41,8 @@ class Predictions(NamedTuple):
 class LabelModel(SavedModel):
     """A fine-tuned model that predicts labels, numbers or tags of words.
 
-    kind: "classification", "regression" or "tokens". scale: a regression's output times `scale` is the predicted
-    number.
+    kind: "classification", "multi_label", "regression" or "tokens". scale: a regression's output times `scale` is the
+    predicted number.
     """
 
     kind: Kind
@@ -106,6 +106,9 @@ class LabelModel(SavedModel):
         if self.kind == "regression":
             numbers = rows.restore(slots, logits)[:, 0].astype(np.float64) * self.scale
             return Predictions(numbers if self.range is None else np.clip(numbers, *self.range), None, rows.cut)
+        if self.kind == "multi_label":
+            whole = rows.restore(slots, logits)
+            return Predictions(whole > 0, sigmoid(whole), rows.cut)
         chances = [softmax(batch) for batch in logits]
         if self.kind == "tokens":
             tags = rows.restore_words(slots, [batch.argmax(-1) for batch in chances])
@@ -128,7 +131,7 @@ class LabelModel(SavedModel):
 
     def _objective(self) -> tuple[LabelledObjective, Any]:
         module, params = self.module()
-        return LabelledObjective(model=module, numbers=self.kind == "regression"), params
+        return LabelledObjective(model=module, problem=PROBLEMS[self.kind]), params
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -137,13 +140,18 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum(-1, keepdims=True)
 
 
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Return the sigmoid of each logit, in float64."""
+    return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
+
+
 def load_label_model(path: Path, seed: int | None = None) -> LabelModel:
     """Load a fine-tuned model as a LabelModel. path, seed: as in `saved_model.load_saved`."""
     return label_model(load_saved(path, seed))
 
 
 def label_model(model: SavedModel) -> LabelModel:
-    """Convert a saved model to a LabelModel; raises UserError unless its head predicts one label, a number or tags."""
+    """Convert a saved model to a LabelModel; raises UserError unless its head predicts labels, a number or tags."""
     head, kind = model.pretrained.head, "classification"
     if isinstance(head, SPANS):
         raise UserError(f"{model.path} answers questions and predicts no labels, numbers or tags. Name another model.")
@@ -152,7 +160,7 @@ def label_model(model: SavedModel) -> LabelModel:
     elif not isinstance(head, SequenceClassification):
         raise UserError(f"{model.path} has a head of kind {head.kind}, not the head of a task. Fine-tune it first.")
     elif head.problem_type == "multi_label_classification":
-        raise UserError(f"{model.path} gives a text several labels, but bertzoo's tasks have one. Name another model.")
+        kind = "multi_label"
     elif head.problem_type == "regression" or len(head.labels) == 1:
         kind = "regression"
     return LabelModel(**vars(model), kind=kind, scale=source_number(model.pretrained.source, "scale", 1.0))

@@ -95,12 +95,14 @@ class LabelScorer:
 def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence[np.ndarray], scale: float) -> Any:
     """Convert logits of batches to predictions, in the order of the examples.
 
-    Predictions are class indices (N,), numbers (N,), or an array per example with the class index of each word. scale:
-    factor from a regression's output to the number.
+    Predictions are class indices (N,), 0 or 1 for each of C labels (N,C) for multi_label, numbers (N,), or an array per
+    example with the class index of each word. scale: factor from a regression's output to the number.
     """
     if task.kind == "tokens":
         return rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
     whole = rows.restore(slots, logits)
+    if task.kind == "multi_label":
+        return (whole > 0).astype(np.int32)
     return whole[:, 0] * scale if task.kind == "regression" else whole.argmax(-1)
 
 
@@ -109,6 +111,7 @@ def label_figures(
 ) -> Figures:
     """Return `scores` by split and metric, their mean `score`, and `collapsed`: whether all predictions are equal.
 
+    For multi_label, `score` is the mean of the first metric alone: of micro-F1 by default.
     predictions: by split, as `label_values` returns them; a split with a number that is not finite scores 0.
     """
     scores, classes = {}, set()
@@ -118,16 +121,19 @@ def label_figures(
         else:
             scores[name] = metrics.score(task, values, [example.label for example in examples[name]])
         classes |= _classes(task, values, scale)
+    deciding = task.metrics[:1] if task.kind == "multi_label" else task.metrics
     return {
-        "score": float(np.mean([value for named in scores.values() for value in named.values()])),
+        "score": float(np.mean([named[metric] for named in scores.values() for metric in deciding])),
         "collapsed": len(classes) == 1,
         "scores": scores,
     }
 
 
-def _classes(task: Task, predictions: Any, scale: float) -> set[float]:
+def _classes(task: Task, predictions: Any, scale: float) -> set[Any]:
     """Return the distinct predictions; numbers, divided by `scale`, are rounded to 6 decimals."""
     if task.kind == "regression":
         return set(np.round(predictions / scale, 6).tolist())
+    if task.kind == "multi_label":
+        return set(map(tuple, predictions.tolist()))
     classes = np.concatenate(predictions) if task.kind == "tokens" else predictions
     return set(np.unique(classes).tolist()) - {-1}  # -1: a word that was cut off

@@ -1,13 +1,14 @@
-"""The fine-tuning loss for a class or number per sequence or token, from labels and optionally a teacher."""
+"""The fine-tuning loss for classes or a number per sequence or token, from labels and optionally a teacher."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.models.tasks import Encoding
+from bertzoo.models.tasks import Encoding, Problem
 from bertzoo.objectives.base import apply_model, init_model
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
@@ -17,17 +18,19 @@ TEACHER = "teacher"  # in a batch: a teacher's logits for each row
 
 @dataclass(frozen=True)
 class LabelledObjective:
-    """Cross-entropy of class labels or, if `numbers`, squared error of number labels, for a model with a task head.
+    """The loss of a model with a task head: cross-entropy of classes or, for a regression, the squared error.
 
     A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L).
+    With problem multi_label_classification, `label` is (B,C), 1 or 0 for each of C labels, and a row's loss is the mean
+    over them of the sigmoid cross-entropy, as in transformers.
     A batch may also have `teacher` (B,C), a teacher's logits for C classes. The target is then
-    alpha · label + (1 - alpha) · the teacher's distribution or number (SqueezeBERT, Iandola et al. 2020, §4.2.2).
+    alpha · label + (1 - alpha) · the teacher's probabilities or number (SqueezeBERT, Iandola et al. 2020, §4.2.2).
 
     reduction: weighted "mean", or "sum" over the batch, as in ELECTRA's code, which clips the gradient of the sum.
     """
 
     model: Encoding
-    numbers: bool = False
+    problem: Problem = "single_label_classification"
     alpha: float = 1.0
     reduction: Literal["mean", "sum"] = "mean"
 
@@ -39,12 +42,20 @@ class LabelledObjective:
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         logits, labels, weights = self.logits(params, batch, key), batch["label"], _weights(batch)
-        if self.numbers:
-            losses, metrics = jnp.square(logits[..., 0] - self._number(batch)), {}
-        else:
-            losses = optax.softmax_cross_entropy(logits, self._distribution(batch, logits.shape[-1]))
-            right = jnp.argmax(logits, axis=-1) == labels
-            metrics = {f"{TERM}_accuracy": (jnp.sum(right * weights), jnp.sum(weights))}
+        right = None
+        match self.problem:
+            case "regression":
+                target = self._target(labels.astype(jnp.float32), batch, lambda output: output[..., 0])
+                losses = jnp.square(logits[..., 0] - target)
+            case "multi_label_classification":
+                target = self._target(labels.astype(jnp.float32), batch, jax.nn.sigmoid)
+                losses = jnp.mean(optax.sigmoid_binary_cross_entropy(logits, target), axis=-1)
+                right = jnp.all((logits > 0) == (labels > 0), axis=-1)
+            case _:
+                target = self._target(jax.nn.one_hot(labels, logits.shape[-1]), batch, jax.nn.softmax)
+                losses = optax.softmax_cross_entropy(logits, target)
+                right = jnp.argmax(logits, axis=-1) == labels
+        metrics = {} if right is None else {f"{TERM}_accuracy": (jnp.sum(right * weights), jnp.sum(weights))}
         total = jnp.sum(losses * weights)
         return {TERM: total}, {f"{TERM}_loss": (total, jnp.sum(weights)), **metrics}
 
@@ -52,16 +63,11 @@ class LabelledObjective:
         """Return logits in float32 for C classes, (B,C) or (B,L,C); without a key there is no dropout."""
         return cast(jax.Array, apply_model(self.model, params, batch, key, method="logits"))
 
-    def _number(self, batch: Batch) -> jax.Array:
-        label = batch["label"].astype(jnp.float32)
-        return label if TEACHER not in batch else self._mixed(label, batch[TEACHER][..., 0])
-
-    def _distribution(self, batch: Batch, classes: int) -> jax.Array:
-        label = jax.nn.one_hot(batch["label"], classes)
-        return label if TEACHER not in batch else self._mixed(label, jax.nn.softmax(batch[TEACHER]))
-
-    def _mixed(self, label: Any, teacher: jax.Array) -> Any:
-        return self.alpha * label + (1 - self.alpha) * teacher
+    def _target(self, label: jax.Array, batch: Batch, predict: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        """Return the label or, with a teacher, its mix with `predict` of the teacher's logits."""
+        if TEACHER not in batch:
+            return label
+        return self.alpha * label + (1 - self.alpha) * predict(batch[TEACHER])
 
 
 def _weights(batch: Batch) -> jax.Array:

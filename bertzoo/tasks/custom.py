@@ -17,7 +17,7 @@ from bertzoo.tasks.task import Example, Kind, SplitExamples, Task
 
 _SPLITS = ("train", "dev", "test")
 _DIGITS = 100  # most digits of a label that is sorted as an integer
-LABEL_FIELDS = ("text_a", "text_b", "label", "labels", "metrics")
+LABEL_FIELDS = ("text_a", "text_b", "label", "labels", "separator", "metrics")
 QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable")
 
 
@@ -25,7 +25,8 @@ QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable
 class CustomFiles:
     """The config table [own]: the files of your task, and the columns of texts and labels in them."""
 
-    # target: a label of a text or a pair, a number, a label for every word (tokens), or an answer in a text (span)
+    # target: a label of a text or pair, any number of labels (multi_label), a number, a label for every word (tokens),
+    # or an answer in a text (span)
     kind: Kind = "classification"
     train: str = ""  # training file, relative to data_dir
     dev: str = ""  # development file, if there is one
@@ -33,8 +34,12 @@ class CustomFiles:
     text_a: str = "text"  # column of the text; for tokens a list of words, or words separated by spaces
     text_b: str = ""  # column of the second text, if examples are pairs
     label: str = "label"  # column of the label; for tokens one per word
-    labels: tuple[str, ...] = ()  # all labels in the order of the logits; unset: those of train, sorted
-    metrics: tuple[str, ...] = ()  # scores to report; unset: accuracy, pearson (regression) or entity_f1 (tokens)
+    # all labels in the order of the logits; unset: those of train, sorted. For multi_label without a separator, the
+    # columns of 0 and 1
+    labels: tuple[str, ...] = ()
+    separator: str = ""  # text between the labels in a cell of the column `label`, such as ";" (multi_label)
+    # scores to report; unset: accuracy, pearson (regression), entity_f1 (tokens), or all scores (multi_label)
+    metrics: tuple[str, ...] = ()
     header: bool = True  # whether a .tsv or .csv begins with column names; if not, columns are called 0, 1, and so on
     question: str = "question"  # column of the question (span)
     context: str = "context"  # column of the text that holds the answer (span)
@@ -49,6 +54,10 @@ class CustomFiles:
             raise ConfigError(
                 f"{changed[0]} = {getattr(self, changed[0])!r} does not apply to kind = {self.kind!r}. Remove it."
             )
+        if self.separator and self.kind != "multi_label":
+            raise ConfigError(f"separator = {self.separator!r} does not apply to kind = {self.kind!r}. Remove it.")
+        if self.kind == "multi_label" and not self.separator:
+            self._check_flag_columns()
         columns = ("question", "context", "answer") if self.kind == "span" else ("text_a", "text_b", "label")
         for first, second in itertools.combinations([name for name in columns if getattr(self, name)], 2):
             if getattr(self, first) == getattr(self, second):
@@ -65,6 +74,25 @@ class CustomFiles:
             known = ", ".join(METRICS[self.kind])
             raise ConfigError(f"metrics = {unknown} do not apply to kind = {self.kind!r}. Use {known}.")
 
+    def _check_flag_columns(self) -> None:
+        if not self.labels:
+            raise ConfigError(
+                "kind = 'multi_label' has neither labels, the names of columns of 0 and 1, nor a separator of the "
+                f"labels in the column {self.label!r}. Set one of them."
+            )
+        if self.label != CustomFiles.label:
+            raise ConfigError(
+                f"label = {self.label!r} applies only with a separator; without one, labels = {list(self.labels)} are "
+                "the columns. Set separator, or remove label."
+            )
+        if twice := {self.text_a, self.text_b} & {*self.labels}:
+            raise ConfigError(f"{min(twice)!r} is a column of a text and one of labels. Name other columns.")
+
+    @property
+    def _targets(self) -> tuple[str, ...]:
+        """The columns of the labels: one, or for columns of 0 and 1 one per label."""
+        return self.labels if self.kind == "multi_label" and not self.separator else (self.label,)
+
     @property
     def columns(self) -> dict[str, Any]:
         """All fields but `train`, `dev` and `test`. A saved model stores them, so that it can read more such files."""
@@ -79,7 +107,7 @@ class CustomFiles:
         if self.kind == "span":
             raise ConfigError(f"kind = {self.kind!r} has questions, not labels. Use a kind with labels.")
         labels = self.labels or (() if self.kind == "regression" else self._read_labels(directory))
-        metrics = self.metrics or tuple(METRICS[self.kind])[:1]
+        metrics = self.metrics or tuple(METRICS[self.kind])[: None if self.kind == "multi_label" else 1]
         if "f1" in metrics and len(labels) != 2:
             raise ConfigError(
                 f"metrics = {list(metrics)} needs two classes, but there are {len(labels)}. Use accuracy."
@@ -118,10 +146,10 @@ class CustomFiles:
         labels = {
             fields.label_name(label, place, self.label)
             for place, (cell,) in table.valid_rows([self.label])
-            for label in (fields.listed(cell, place, self.label) if self.kind == "tokens" else [cell])
+            for label in self._items(cell, place)
         }
         if not labels:
-            raise UserError(f"{table.name} holds no example. Add rows.")
+            raise UserError(f"{table.name} holds no example with a label in the column {self.label!r}. Add rows.")
         if len(labels) < 2:
             raise UserError(
                 f"{table.name} has only the label {', '.join(labels)!r} in the column {self.label!r}. Give examples "
@@ -129,19 +157,26 @@ class CustomFiles:
             )
         return tuple(sorted(labels, key=lambda label: (0, int(label), label) if _is_integer(label) else (1, 0, label)))
 
+    def _items(self, cell: Any, place: str) -> list[Any]:
+        """Return the labels in a cell: one, one for each word (tokens), or any number (multi_label)."""
+        if self.kind == "tokens":
+            return fields.listed(cell, place, self.label)
+        return fields.separated(cell, self.separator, place, self.label) if self.separator else [cell]
+
     def _read(self, split: str, directory: Path | str, labels: Sequence[str]) -> SplitExamples:
         table = self.open(split, directory)
         columns = [self.text_a, *filter(None, [self.text_b])]
         texts = len(columns)
         optional = split == "test"  # a test set may lack labels
-        if not optional or self.label in table.columns:
-            columns.append(self.label)
+        if not optional or not {*table.columns}.isdisjoint(self._targets):
+            columns += self._targets
         names = table.names.get(self.label, ())
         index = {label: place for place, label in enumerate(labels)}
         examples = []
         for nth, (place, row) in enumerate(table.valid_rows(columns)):
-            target = row[texts] if len(row) > texts else None
-            missing = optional and _is_missing(target)
+            targets = row[texts:]
+            # With a separator, an empty cell is a list of no label.
+            missing = optional and all(_is_missing(cell) and not (self.separator and cell == "") for cell in targets)
 
             def to_index(cell: Any, place: str = place) -> int:
                 return fields.label_index(fields.label_name(cell, place, self.label, names), index, place, self.label)
@@ -149,7 +184,7 @@ class CustomFiles:
             if self.kind == "tokens":
                 cells = fields.listed(row[0], place, self.text_a)
                 words = tuple(fields.nonblank(word, place, self.text_a) for word in cells)
-                tags = None if missing else tuple(map(to_index, fields.listed(target, place, self.label)))
+                tags = None if missing else tuple(map(to_index, self._items(targets[0], place)))
                 if tags is not None and len(tags) != len(words):
                     raise UserError(
                         f"{place} has {len(words)} words in {self.text_a!r}, but {len(tags)} labels in "
@@ -158,12 +193,29 @@ class CustomFiles:
                 examples.append(Example(str(nth), " ".join(words), None, tags, words))
                 continue
             first, *second = (fields.nonblank(row[i], place, columns[i]) for i in range(texts))
-            label = None
-            if not missing:
-                label = fields.number(target, place, self.label) if self.kind == "regression" else to_index(target)
+            if missing:
+                label = None
+            elif self.kind == "regression":
+                label = fields.number(targets[0], place, self.label)
+            elif self.separator:
+                true = {labels[to_index(item)] for item in self._items(targets[0], place)}
+                label = tuple(int(name in true) for name in labels)
+            elif self.kind == "multi_label":
+                label = tuple(int(fields.flag(cell, place, name)) for cell, name in zip(targets, labels, strict=True))
+            else:
+                label = to_index(targets[0])
             examples.append(Example(str(nth), first, second[0] if second else None, label))
         if not examples:
             raise UserError(f"{table.name} holds no example. Add rows.")
+        if self.kind == "multi_label" and split == "train":
+            flags = [example.label for example in examples]
+            if never := [
+                label for label, column in zip(labels, zip(*flags, strict=True), strict=True) if 1 not in column
+            ]:
+                raise UserError(
+                    f"{table.name} has no example with the label {never[0]!r}, so it cannot be learnt. Add examples, "
+                    "or leave the label out of own.labels."
+                )
         return SplitExamples(examples, {})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from bertzoo.core.errors import UserError
 
+_FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _GREATEST = 3.4e38  # about the largest float32, the type of numeric labels
 
 
@@ -89,6 +90,25 @@ def number(cell: Any, place: str, column: str, limits: tuple[float, float] | Non
             f"{place} has {value:g} in the column {column!r}, outside {limits[0]:g} to {limits[1]:g}. Correct it."
         )
     return value
+
+
+def flag(cell: Any, place: str, column: str) -> bool:
+    """Return whether a cell is 1 (or true), not 0 (or false); raises UserError for any other value."""
+    if cell is None or cell == "":
+        raise _missing(place, column)
+    if (value := str(cell).strip().lower()) in _FLAGS:
+        return _FLAGS[value]
+    raise UserError(f"{place} has {_shown(cell)} in the column {column!r}. Use 0 or 1.")
+
+
+def separated(cell: Any, separator: str, place: str, column: str) -> list[Any]:
+    """Return the items of a cell: a list, or the texts between separators, of which an empty cell has none.
+
+    Raises UserError if the cell is neither a list nor text.
+    """
+    if isinstance(cell, list | tuple):
+        return list(cell)
+    return [part.strip() for part in text(cell, place, column).split(separator) if part.strip()]
 
 
 def listed(cell: Any, place: str, column: str) -> list[Any]:

@@ -16,7 +16,7 @@ Tags = Sequence[Sequence[str]]  # by example and word
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the percentage of correct predictions."""
+    """Return the percentage of correct predictions; one of several labels is correct if every label is."""
     import sklearn.metrics
 
     return 100 * float(sklearn.metrics.accuracy_score(labels, predictions))
@@ -28,8 +28,16 @@ def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean F1, in percent, of the classes that occur among labels or predictions."""
+    """Return the mean F1, in percent, of the classes that occur among labels or predictions.
+
+    For multi_label it is the mean over all labels; one that neither occurs nor is predicted counts 0.
+    """
     return _f1(labels, predictions, average="macro")
+
+
+def f1_micro(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Return the F1, in percent, of all pairs of an example and a label together, from 0 or 1 for each pair (N,C)."""
+    return _f1(labels, predictions, average="micro")
 
 
 def _f1(true: Any, predicted: Any, **options: Any) -> float:
@@ -118,6 +126,7 @@ def _split_tag(tag: str) -> tuple[str, str]:
 # By kind of task, the metrics by name; the first metric is the default.
 METRICS: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {"accuracy": accuracy, "f1": f1, "f1_macro": f1_macro, "matthews": matthews},
+    "multi_label": {"f1_micro": f1_micro, "f1_macro": f1_macro, "exact_match": accuracy},  # chosen by the first
     "regression": {"pearson": pearson, "spearman": spearman, "mse": mse},
     "tokens": {"entity_f1": entity_f1, "word_accuracy": word_accuracy, "word_f1": word_f1},
 }
@@ -126,9 +135,9 @@ METRICS: dict[str, dict[str, Callable[..., float]]] = {
 def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
     """Return the scores of the task's metrics, by name; all but `mse` are in points.
 
-    predictions, labels: (N,) class indices or numbers; for tags a sequence of indices per example, -1 for a word that
-    was cut off, which counts as wrong. Raises ValueError if their lengths differ, if they are empty, or if a number is
-    not finite.
+    predictions, labels: (N,) class indices or numbers; for multi_label (N,C), 0 or 1 for each label; for tags a
+    sequence of indices per example, -1 for a word that was cut off, which counts as wrong. Raises ValueError if their
+    lengths differ, if they are empty, or if a number is not finite.
     """
     return scores_of(task.kind, task.metrics, task.labels, predictions, labels)
 

@@ -5,12 +5,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from bertzoo.core.errors import UserError
 from bertzoo.tasks.answers import Answered
 from bertzoo.tasks.task import Example
 
 NO_VALUE = "-"  # in a TSV, for the tag of a word that was cut off and for an unknown start or end
-_COLUMNS = ("index", "label", "answer", "start", "end", "probability", "null_odds", "number", "tags")
+_COLUMNS = ("index", "label", "labels", "answer", "start", "end", "probability", "null_odds", "number", "tags")
 _SPACE = re.compile(r"\s")
 Records = Iterable[dict[str, Any]]
 
@@ -23,11 +25,12 @@ def label_records(
     A record has the example's key as `index`, the prediction and, if the text was cut, `cut`. The prediction is one of
     these:
     a class: `label`, `probability` and, for all labels, `probabilities`.
+    any number of labels: `labels`, those whose probability is above 0.5, and `probabilities` for all labels.
     a number: `number`.
     tags of words: `words`, `tags` and `probabilities`; a word that was cut off has None as tag and as probability.
 
-    values: for each example, the index of the predicted label, the number, or the indices of the tags, -1 for a word
-    that was cut off.
+    values: for each example, the index of the predicted label, 1 or 0 for each of several labels, the number, or the
+    indices of the tags, -1 for a word that was cut off.
     chances: for each example, the probability of every label, or of each word's tag, negative for a word that was cut
     off.
     cut: for each example, whether its text was cut.
@@ -39,8 +42,11 @@ def label_records(
             record["tags"] = [labels[tag] if tag >= 0 else None for tag in values[nth].tolist()]
             record["probabilities"] = [round(p, 6) if p >= 0 else None for p in chances[nth].tolist()]
         elif labels:
-            place = int(values[nth])
-            record |= {"label": labels[place], "probability": float(chances[nth][place])}
+            if np.ndim(values[nth]):
+                record["labels"] = [label for label, chosen in zip(labels, values[nth], strict=True) if chosen]
+            else:
+                place = int(values[nth])
+                record |= {"label": labels[place], "probability": float(chances[nth][place])}
             record["probabilities"] = dict(zip(labels, map(float, chances[nth]), strict=True))
         else:
             record["number"] = float(values[nth])
@@ -81,12 +87,18 @@ def jsonl(records: Records) -> Iterator[str]:
 
 
 def tsv(records: Records) -> Iterator[str]:
-    """Yield a header with the names of columns, and a line per record; tabs and line breaks in cells become spaces."""
+    """Yield a header with the names of columns, and a line per record; tabs and line breaks in cells become spaces.
+
+    With any number of labels, a `;` separates them, and a column for each label of the model has its probability.
+    """
     for nth, record in enumerate(records):
-        columns = [name for name in _COLUMNS if name in record]
+        cells = [(name, record[name]) for name in _COLUMNS if name in record]
+        if "labels" in record:
+            cells = [(name, ";".join(value) if name == "labels" else value) for name, value in cells]
+            cells += record["probabilities"].items()
         if not nth:
-            yield "\t".join(columns)
-        yield "\t".join(_cell(record[name]) for name in columns)
+            yield "\t".join(_cell(name) for name, _ in cells)
+        yield "\t".join(_cell(value) for _, value in cells)
 
 
 FORMATS: dict[str, Callable[[Records], Iterator[str]]] = {".jsonl": jsonl, ".tsv": tsv, ".json": squad_json}

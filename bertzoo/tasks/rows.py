@@ -32,7 +32,8 @@ class Rows:
     lengths: (N,), number of tokens of each row.
     middle: (N,), number of tokens before the second text; without one, the length of the row.
     cut: (N,) bool, whether texts were cut.
-    label: (N,) int32 or float32, one per example; for words (T,) int32, one per token; or None.
+    label: (N,) int32 or float32, one per example; for multi_label (N,C) int32, 1 or 0 for each of C labels; for words
+    (T,) int32, one per token; or None.
     first: (T,) bool, whether the token is the first of a word; None without words.
     words: (N,), number of words of each example; None without words.
     padding: least number of padding tokens after a row, as far as max_length allows. With enough of them, a model whose

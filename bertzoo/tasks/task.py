@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from bertzoo.core.errors import UserError
 
-Kind = Literal["classification", "regression", "tokens", "span"]
+Kind = Literal["classification", "multi_label", "regression", "tokens", "span"]
 Label = int | float | tuple[int, ...] | None
 
 
@@ -15,7 +15,8 @@ class Example(NamedTuple):
     """One or two texts, or the words of a text, and their label.
 
     key: index of the row, as in submissions.
-    label: index in the task's labels (for words, a tuple of indices), a number for a regression, or None if unknown.
+    label: index in the task's labels (for words, a tuple of indices); for multi_label, a tuple with 1 or 0 for each of
+    the task's labels; a number for a regression; or None if unknown.
     """
 
     key: str

@@ -24,6 +24,10 @@ from bertzoo.tasks.squad_tasks import SquadOptions
 JOINT = SquadOptions(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
 HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "rte": (SequenceClassification(labels=("not_entailment", "entailment")), {"task": "rte", "max_length": 24}),
+    "several": (
+        SequenceClassification(labels=("good", "bad", "long"), problem_type="multi_label_classification"),
+        {"task": "own", "max_length": 24, "own": {"kind": "multi_label", "labels": ["bad", "long", "good"]}},
+    ),
     "stsb": (
         SequenceClassification(labels=("number",), problem_type="regression"),
         {"task": "stsb", "scale": "5", "max_length": 16},

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import planted
 import pytest
 from messages import mentions
 from planted import said
 
 import bertzoo
+from bertzoo.export.check.task_score import label_logits
 
 
 def predicted(capsys: pytest.CaptureFixture, *words: object) -> list[dict[str, Any]]:
@@ -32,15 +34,16 @@ def close(value: Any) -> Any:
 TEXTS = [f"{planted.WORDS[i]} " * (1 + 3 * i) for i in range(6)]
 
 
-@pytest.mark.parametrize("name", ["rte", "stsb", "tags"])
+@pytest.mark.parametrize("name", ["rte", "several", "stsb", "tags"])
 def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     file = export(models / name, "--lengths=8,24")
     expected = predicted(capsys, models / name, *TEXTS)
-    assert len(expected) == (6 if name == "tags" else 3)
+    pairs = name in ("rte", "stsb")
+    assert len(expected) == (3 if pairs else 6)
     assert predicted(capsys, file, *TEXTS) == close(expected)
     (runtime,) = export.loaded
     assert len(runtime.lengths) == len(expected) and set(runtime.lengths) <= {8, 24} and 24 in runtime.lengths
-    texts = TEXTS if name == "tags" else list(zip(TEXTS[::2], TEXTS[1::2], strict=True))
+    texts = list(zip(TEXTS[::2], TEXTS[1::2], strict=True)) if pairs else TEXTS
     assert bertzoo.predict(file, texts) == close(expected)
 
 
@@ -62,6 +65,24 @@ def test_a_file_is_scored_as_its_model(models: Path, export: Any, capsys: pytest
     split = predicted(capsys, file, "--split=dev", data)
     right = sum(row["label"] == label for row, label in zip(split, labels, strict=True))
     assert document["scores"]["dev"]["accuracy"] == pytest.approx(100 * right / 24)
+
+
+def test_a_file_of_several_labels_is_scored_as_its_model(
+    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """The file's labels are in another order than the task's; MediaPipe's files give sigmoids instead of logits."""
+    lines = [f"{text.strip()},{i % 2},{i // 3},{i % 3 // 2}" for i, text in enumerate(TEXTS)]
+    (tmp_path / "later.csv").write_text("\n".join(["text,good,bad,long", *lines]) + "\n")
+    words = ("evaluate", models / "several", f"--input={tmp_path / 'later.csv'}", "--json")
+    expected = json.loads(said(capsys, *words)[0])
+    file = export(models / "several", "--lengths=24")
+    assert json.loads(said(capsys, "evaluate", file, *words[2:])[0]) == {
+        k: v for k, v in expected.items() if k != "loss"
+    }
+    logits = np.float32([[-200, -3, 0, 0.5, 12]])
+    found = label_logits({"probabilities": (0.5 + 0.5 * np.tanh(logits / 2)).astype(np.float32)}, several=True)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found[0, 1:], logits[0, 1:], rtol=0.02, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["span", "joint"])

@@ -34,6 +34,11 @@ def test_a_file_that_scores_less_is_rejected(precision: verify.Precision, room: 
     verify.check_scores(smaller, precision)  # of a squared error less is better
     odds = {"file": {"best_f1_thresh": -90.0}, "model": {"best_f1_thresh": 2.0}}
     verify.check_scores(smaller | odds, precision)  # which are no score
+    macro = [smaller | {side: {"f1_macro": points} for side, points in (("file", 60.0), ("model", 80.0))}]
+    macro += [macro[0] | {side: {"f1_micro": 90.0} | macro[0][side] for side in ("file", "model")}]
+    verify.check_scores(macro[1], precision)  # few examples decide the F1 of a rare label
+    with pytest.raises(ExportFailed, match="f1_macro"):
+        verify.check_scores(macro[0], precision)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_alpha_weighs_the_truth_and_the_rest_the_teacher(params) -> None:
 
 
 def test_regression_trains_on_squared_error() -> None:
-    made = objective(classes=1, numbers=True, alpha=0.7)
+    made = objective(classes=1, problem="regression", alpha=0.7)
     label, teacher = np.float32([0.1, 4.2, 3, 5, 1]), np.float32([[1.0], [4.0], [2.0], [5.5], [0]])
     rows = batch(label=label, teacher=teacher)
     values = unboxed(made.init(jax.random.key(2)))
@@ -78,6 +78,25 @@ def test_regression_trains_on_squared_error() -> None:
     expected = (np.square(numbers - 0.7 * label - 0.3 * teacher[:, 0]))[:4].sum()
     assert made(values, None, rows, None)[0]["task"] == pytest.approx(expected, rel=1e-5)
     assert "task_accuracy" not in made(values, None, rows, None)[1]
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.7])
+def test_several_labels_train_on_the_mean_of_their_sigmoid_cross_entropies(params, alpha: float) -> None:
+    draw = np.random.default_rng(8)
+    label = draw.integers(0, 2, (ROWS, CLASSES)).astype(np.int32)
+    teacher = draw.normal(0, 2, (ROWS, CLASSES)).astype(np.float32)
+    rows = batch(label=label, **({} if alpha == 1 else {"teacher": teacher}))
+    made, values = objective(alpha=alpha, problem="multi_label_classification"), unboxed(params)
+    logits = np.asarray(made.logits(values, rows, None), np.float64)
+    chances, target = 1 / (1 + np.exp(-logits)), alpha * label + (1 - alpha) / (1 + np.exp(-teacher.astype(np.float64)))
+    each = -(target * np.log(chances) + (1 - target) * np.log(1 - chances)).mean(-1)
+    sums, metrics = made(values, None, rows, None)
+    gradients = jax.grad(lambda values: made(values, None, rows, None)[0]["task"])(values)
+    assert sums["task"] == pytest.approx(each[:4].sum(), rel=1e-5) and made.weights(rows)["task"] == 4
+    bias = ((chances - target) / CLASSES)[:4].sum(0)
+    np.testing.assert_allclose(gradients["classifier"]["output"]["bias"], bias, rtol=1e-4)
+    right = ((logits > 0) == label).all(-1)[:4].sum()
+    assert tuple(map(float, metrics["task_accuracy"])) == (right, 4)
 
 
 def test_tokens_have_weights_of_their_own() -> None:

@@ -11,6 +11,7 @@ from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.task import Example, Task
 
 CLASSES = CustomFiles(train="none.csv", labels=("x", "y")).task("")
+SEVERAL = CustomFiles(kind="multi_label", train="none.csv", labels=("x", "y")).task("")
 TAGS = CustomFiles(kind="tokens", train="none.csv", labels=("O", "B-X")).task("")
 NUMBERS = CustomFiles(kind="regression", train="none.csv").task("")
 
@@ -22,6 +23,8 @@ NUMBERS = CustomFiles(kind="regression", train="none.csv").task("")
         (CLASSES, (0, 1), [1, 0], False),
         (TAGS, ((0, 1), (0, 0, 1)), [[0, 0], [0, 0, -1]], True),  # the last word is cut off
         (TAGS, ((0, 1), (0, 0, 1)), [[0, 0], [0, 1, -1]], False),
+        (SEVERAL, ((0, 1), (1, 1)), [[1, 0], [1, 0]], True),
+        (SEVERAL, ((0, 1), (1, 1)), [[1, 0], [0, 0]], False),
         (NUMBERS, (0.5, 1.5), [1.0, 1.0], True),
         (NUMBERS, (0.5, 1.5), [1.0, 1.0 + 1e-4], False),
     ],

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 from labelled import write
@@ -165,9 +166,57 @@ def test_words_and_tags_must_be_as_many(tmp_path):
         )
 
 
+LISTED = CustomFiles(kind="multi_label", train="a.csv", test="a.csv", separator=";")
+FLAGS = CustomFiles(kind="multi_label", train="a.csv", test="a.csv", labels=("rude", "threat"))
+
+
+def test_any_number_of_labels_in_one_column(tmp_path):
+    write(tmp_path / "a.csv", "text,label", "a,y; x", "b,", "c,x;x;", "d,z")
+    task = LISTED.task(tmp_path)
+    assert (task.labels, task.metrics) == (("x", "y", "z"), ("f1_micro", "f1_macro", "exact_match"))
+    expected = [(1, 1, 0), (0, 0, 0), (1, 0, 0), (0, 0, 1)]
+    assert [e.label for e in task.read("train", tmp_path).examples] == expected
+    assert [e.label for e in task.read("test", tmp_path).examples] == expected
+    lines = [{"text": "a", "label": ["y", "x"]}, {"text": "b", "label": []}, {"text": "c", "label": None}]
+    write(tmp_path / "b.jsonl", *map(json.dumps, lines))
+    later = replace(LISTED, test="b.jsonl", labels=("x", "y")).task(tmp_path)
+    assert [e.label for e in later.read("test", tmp_path).examples] == [(1, 1), (0, 0), None]
+
+
+def test_columns_of_0_and_1(tmp_path):
+    write(tmp_path / "a.csv", "id,threat,text,rude", "1,0,a,1", "2,0.0,b,False", "3,1.0,c,true", "4,,d,")
+    examples = FLAGS.task(tmp_path).read("test", tmp_path).examples
+    assert [e.label for e in examples] == [(1, 0), (0, 0), (1, 1), None]
+    write(tmp_path / "a.csv", "text", "a")
+    assert FLAGS.task(tmp_path).read("test", tmp_path).examples[0].label is None
+
+
+@pytest.mark.parametrize(
+    ("own", "lines", "parts"),
+    [
+        (FLAGS, ["text,rude,threat", "a,1,2"], ("line 2", "'2'", "'threat'", "0 or 1")),
+        (FLAGS, ["text,rude,threat", "a,1,"], ("line 2", "'threat'")),
+        (FLAGS, ["text,rude", "a,1"], ("'threat'", "text, rude")),
+        (FLAGS, ["text,rude,threat", "a,1,0"], ("a.csv", "'threat'", "own.labels")),
+        (LISTED, ["text,label", "a,", "b,"], ("a.csv", "'label'")),
+        (LISTED, ["text,label", "a,x;x"], ("a.csv", "'x'", "'label'")),
+        (replace(LISTED, labels=("x", "y")), ["text,label", "a,x;z"], ("line 2", "'z'", "x, y")),
+        (replace(LISTED, train="a.jsonl"), ['{"text": "a", "label": 5}'], ("line 1", "5", "'label'")),
+    ],
+)
+def test_wrong_tables_of_several_labels_raise(tmp_path, own, lines, parts):
+    write(tmp_path / own.train, *lines)
+    with pytest.raises(UserError, match=mentioning(*parts)):
+        own.task(tmp_path).read("train", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
+        ({"kind": "multi_label"}, ("'multi_label'", "labels", "separator", "'label'")),
+        ({"separator": ";"}, ("separator", "';'", "'classification'")),
+        ({"kind": "multi_label", "labels": ("x", "y"), "label": "z"}, ("label", "'z'", "separator")),
+        ({"kind": "multi_label", "labels": ("x", "text")}, ("'text'",)),
         ({"kind": "tokens", "text_b": "b"}, ("text_b", "'b'", "'tokens'")),
         ({"kind": "regression", "labels": ("x", "y")}, ("labels", "['x', 'y']", "'regression'")),
         ({"labels": ("x", "x")}, ("labels", "['x', 'x']")),

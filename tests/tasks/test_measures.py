@@ -56,6 +56,20 @@ def test_three_classes(both):
     assert found["matthews"] == pytest.approx(100 * (x * y).sum() / below if below else 0.0, abs=1e-9)
 
 
+@settings(deadline=None, max_examples=60)
+@given(lists(st.tuples(*[st.integers(0, 1)] * 3)))
+def test_several_labels(both):
+    given, true = map(np.array, both)
+    found = score(task("multi_label", "f1_micro", "f1_macro", "exact_match"), given, true)
+    hits, asserted = (given & true).sum(0), given.sum(0) + true.sum(0)
+    assert found["f1_micro"] == pytest.approx(200 * hits.sum() / asserted.sum() if asserted.sum() else 0.0)
+    each = [200 * hit / count if count else 0.0 for hit, count in zip(hits, asserted, strict=True)]
+    assert found["f1_macro"] == pytest.approx(sum(each) / 3)
+    assert found["exact_match"] == pytest.approx(
+        100 * np.mean([(g == t).all() for g, t in zip(given, true, strict=True)])
+    )
+
+
 def correlation(a, b):
     """Pearson's, in fractions but for the root."""
     a, b = ([Fraction(v) - sum(map(Fraction, values)) / len(values) for v in values] for values in (a, b))

@@ -282,7 +282,12 @@ def _shown(text: Any, record: dict[str, Any]) -> str:
         share = "" if record["probability"] is None else f" {record['probability']:.0%}"
         prediction, shown = f"{' '.join(record['answer'].split()) or '-'}{share}", " ".join(text.text.split())
     else:
-        number = f"{record['number']:.3f}" if "number" in record else ""
-        prediction = number or f"{record['label']} {record['probability']:.0%}"
+        if "number" in record:
+            prediction = f"{record['number']:.3f}"
+        elif "labels" in record:
+            shares = record["probabilities"]
+            prediction = ", ".join(f"{label} {shares[label]:.0%}" for label in record["labels"]) or "-"
+        else:
+            prediction = f"{record['label']} {record['probability']:.0%}"
         shown = " | ".join(filter(None, (text.text_a, text.text_b)))
     return f"{prediction}\t{shown if len(shown) <= _SHOWN else f'{shown[: _SHOWN - 2]} …'}"

@@ -64,7 +64,7 @@ _WITHOUT_EXAM = ("token_classification", "span", "joint_span")
 class FileCompanions:
     """Contents of the JSON files that belong to a LiteRT file: its metadata (`description`), golden.json and exam.json.
 
-    exam: None if the file was not scored on a classification or regression task, so that it has no exam.json.
+    exam: None if the file was not scored on a task with one label or number per text, so that it has no exam.json.
     """
 
     description: dict[str, Any]
@@ -101,14 +101,20 @@ def read_companions(file: Path) -> FileCompanions:
         raise UserError(f"{path} has no rows: the file is too short for any text. Convert again with longer --lengths.")
     _check_rows(path, golden, ports)
     exam = None
-    has_exam = description["format"] == "litert" and description.get("head", {}).get("kind") not in _WITHOUT_EXAM
-    if description.get("scores") and has_exam:
+    if description.get("scores") and _has_exam(description):
         path = folder / "exam.json"
         exam = _read_json(path, _EXAM)
         _check_rows(path, exam["rows"], ports)
         if not exam["rows"] or not {*exam["metrics"]} <= metrics.METRICS[exam["kind"]].keys():
             raise UserError(f"{path} is damaged, or from another version. Convert the model again.")
     return FileCompanions(description, golden, exam)
+
+
+def _has_exam(description: dict[str, Any]) -> bool:
+    """Return whether a scored file has exam.json: not with tags, answers or any number of labels for a text."""
+    head = description.get("head", {})
+    several = head.get("problem_type") == "multi_label_classification"
+    return description["format"] == "litert" and head.get("kind") not in _WITHOUT_EXAM and not several
 
 
 def _read_json(path: Path, pattern: Any) -> Any:

@@ -42,8 +42,9 @@ class Quiz(Protocol):
 def score_file(
     run: FileRuntime, reference: TrainingGraph, quiz: Quiz, lengths: Sequence[int]
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the scores of file and model, and the content of exam.json (None for tagging and question answering).
+    """Return the scores of file and model, and the content of exam.json.
 
+    That is None for tags, answers, and any number of labels.
     run: the file. reference: the model. Every row runs at the shortest of `lengths` (in tokens) that holds it.
     """
     model = jax.jit(
@@ -60,14 +61,14 @@ def score_file(
         "file": quiz.scores(predictions),
         "model": quiz.scores(quiz.predict(slots, [jax.device_get(model(reference, row)) for row in inputs])),
     }
-    if not isinstance(quiz, Labels) or quiz.task.kind == "tokens":
+    if not isinstance(quiz, Labels) or quiz.task.kind in ("tokens", "multi_label"):
         return task | scores, None
     return task | scores, task | quiz.exam(slots, inputs, predictions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """A Quiz (labelled examples to score a file on) with classes, word tags or numbers as labels.
+    """A Quiz (labelled examples to score a file on) with classes, sets of classes, word tags or numbers as labels.
 
     whole: number of examples in the whole split. scale: factor from a regression's output to the predicted number.
     """
@@ -92,7 +93,7 @@ class Labels:
 
         slots: which example each output belongs to.
         """
-        logits = [label_logits(output) for output in outputs]
+        logits = [label_logits(output, self.task.kind == "multi_label") for output in outputs]
         if self.task.kind == "tokens":
             return self.rows.restore_words(slots, [array.argmax(-1) for array in logits])
         return self.rows.restore(slots, logits)
@@ -101,6 +102,8 @@ class Labels:
         """Return the task's metrics by name."""
         if self.task.kind == "regression":
             predictions = predictions[:, 0] * self.scale
+        elif self.task.kind == "multi_label":
+            predictions = predictions > 0
         elif self.task.kind != "tokens":
             predictions = predictions.argmax(-1)
         return metrics.score(self.task, predictions, [example.label for example in self.examples])

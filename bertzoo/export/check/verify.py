@@ -85,10 +85,13 @@ def verify_outputs(
 def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
     """Raise ExportFailed if a file scores lower than its model by more points than allowed.
 
-    Allowed are the points of LOST, plus the points that EXAMPLES examples count.
+    Allowed are the points of LOST, plus the points that EXAMPLES examples count. f1_macro counts only if it is the one
+    metric, because a single example moves the F1 of a rare label by many points.
     """
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():
+        if metric == "f1_macro" and len(scores["file"]) > 1:
+            continue
         if in_points(metric) and not points >= scores["model"][metric] - room:  # NaN fails, too
             raise ExportFailed(
                 f"the file scores lower than the model: on {scores['examples']:,} examples of {scores['task']}, "
