@@ -32,7 +32,10 @@ pytestmark = pytest.mark.usefixtures("one_device")
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "tutorials"
 FENCED = re.compile(r"^```(bash|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-INSTALLED = {name: importlib.util.find_spec(name) is not None for name in ("ai_edge_litert", "transformers", "torch")}
+INSTALLED = {
+    name: importlib.util.find_spec(name) is not None
+    for name in ("ai_edge_litert", "mediapipe", "transformers", "torch")
+}
 # Options that shorten a command, by verb.
 SHORT = {
     "pretrain": "--stages.*.steps=3 --run.evaluate_rows=64 --workers=1",
@@ -58,7 +61,8 @@ def run_bertzoo(block: str) -> None:
     """Run a block's commands in this process."""
     for line in block.replace("\\\n", "").splitlines():
         assert line.startswith("bertzoo "), f"{line!r} is in a block of bertzoo's commands. Give it a block of its own."
-        if INSTALLED["ai_edge_litert"] or not line.startswith("bertzoo benchmark "):
+        needed = {"ai_edge_litert": line.startswith("bertzoo benchmark "), "mediapipe": "--to=mediapipe" in line}
+        if all(INSTALLED[package] for package, needs in needed.items() if needs):
             assert cli.main(shortened(line)) == 0, line
 
 
@@ -131,6 +135,10 @@ def own_csv() -> None:
     table = [line.split("\t")[1] for line in Path("runs/predictions.tsv").read_text().splitlines()[1:]]
     assert np.mean([label == row["label"] for label, row in zip(table, rows, strict=True)]) > 0.4  # chance is 0.33
     assert np.mean(np.array(table) == np.array(model)) > 0.95
+    several = json.loads(Path("runs/several/results.json").read_text())["median"]["dev"]
+    assert several.keys() == {"f1_micro", "f1_macro", "exact_match"} and several["f1_micro"] > 50
+    if INSTALLED["mediapipe"]:
+        assert description("runs/topics-mediapipe.tflite")["mediapipe"]["task"] == "classifier"
 
 
 def hugging_face() -> None:
