@@ -79,7 +79,8 @@ def write(out: Path, context: Sequence[str], measured: Mapping[str, Sequence[tab
     as `tables.table` reads them.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    machine = f"{processor()}, {len(os.sched_getaffinity(0))} cores"
+    cores = len(os.sched_getaffinity(0))
+    machine = f"{processor()}, {cores} core{'s' * (cores != 1)}"
     record = {"command": command(), "context": [*context, machine], "tables": measured}
     atomic.write_json(out, record)
     for rows in measured.values():
