@@ -9,6 +9,7 @@ from comparing import needs
 from messages import mentioning
 
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
+from litert_converter.schema_py_generated import Model, ModelT
 from zoo import CASES, pretrained
 
 from bertzoo.data.tokenizers import tokenizer as tokenizers
@@ -105,6 +106,18 @@ def test_shared_tables_change_no_output(
     )
     found, expected = (run("length_64", row)["logits"] for run in both)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_metadata_moves_weights_into_the_flatbuffer() -> None:
+    """MediaPipe's tasks for the web find no weights behind it."""
+    plain, graph = graphs(Bert(vocab_size=4000, layers=1, hidden_size=64, heads=2), SequenceClassification())
+    behind = quantise.quantised(write.convert(graph, (32,)), "int8-dynamic")
+    inside = flatbuffer.with_metadata(behind, "NAME", b"data")
+    outside = [flatbuffer._outside(ModelT.InitFromObj(Model.GetRootAs(content))) for content in (behind, inside)]
+    assert outside[0] and not outside[1]
+    (row, *_), files = verify.sample_rows(plain, None, 32), map(write.Interpreter, (behind, inside))
+    before, after = (file("length_32", row)["logits"] for file in files)
+    np.testing.assert_array_equal(after, before)
 
 
 def test_another_model_is_not_proved() -> None:

@@ -38,14 +38,20 @@ def share_scales(content: bytes) -> bytes:
 
 
 def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
-    """Return a file with the entry `name` in its metadata."""
+    """Return a file with the entry `name` in its metadata and all weights inside the flatbuffer.
+
+    MediaPipe's tasks for the web do not find weights behind it.
+    """
     from litert_converter import schema_py_generated as schema
 
     model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    for buffer in _outside(model):
+        buffer.data = np.frombuffer(content, np.uint8, buffer.size, buffer.offset)
+        buffer.offset = buffer.size = 0
     model.buffers.append(schema.BufferT(data=np.frombuffer(data, np.uint8)))
     entry = schema.MetadataT(name=name, buffer=len(model.buffers) - 1)
     model.metadata = [*(model.metadata or []), entry]
-    return _with_weights(model, content, lambda: _packed(model))
+    return _packed(model)
 
 
 def _outside(model: Any) -> list[Any]:
