@@ -52,7 +52,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> None:
     """Raise UserError if a sweep's run lacks its unpruned model, its text or evaluations.
 
-    seen: models and texts that are checked already; collects those of `recipe`.
+    seen: models and texts that earlier calls have checked; this call adds those of `recipe`.
     """
     from bertzoo.data import pipeline
     from bertzoo.data.sources import pieces

@@ -65,11 +65,14 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
     try:
         return loader.from_dict(family.config, fields | family.read_more(attributes))
     except ConfigError as error:
-        raise _in_their_words(origin, error, ((a.ours, a.theirs) for a in family.attributes)) from error
+        raise _with_their_names(origin, error, ((a.ours, a.theirs) for a in family.attributes)) from error
 
 
-def _in_their_words(origin: str, error: ConfigError, names: Iterable[tuple[str, str]]) -> UserError:
-    """Return a UserError with `error`'s message and config.json's names for its fields. names: (our, their) name."""
+def _with_their_names(origin: str, error: ConfigError, names: Iterable[tuple[str, str]]) -> UserError:
+    """Return a UserError with the message of `error`, followed by the names in config.json of the fields it mentions.
+
+    names: (field of our model config, name in config.json).
+    """
     words = {word.split(".")[0] for word in str(error).split()}
     translations = ", ".join(f"{ours} is called {theirs}" for ours, theirs in names if ours in words and ours != theirs)
     return UserError(f"{origin}: {error}" + (f" In this file {translations}." if translations else ""))
@@ -139,7 +142,7 @@ def read_head_config(
         return loader.from_dict(_HEADS[key], fields)
     except ConfigError as error:
         names = [("labels", "id2label"), *((ours, name) for ours in ("dropout", "input_dropout") if name)]
-        raise _in_their_words(origin, error, names) from error
+        raise _with_their_names(origin, error, names) from error
 
 
 def _dropout(family: Family, name: str | None, model: Any, attributes: Mapping[str, Any]) -> Any:

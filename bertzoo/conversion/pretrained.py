@@ -29,9 +29,10 @@ class Pretrained:
 
     params: float32 arrays by path, such as `encoder/layers_0/attention/query/kernel`.
     origin: the directory's name in messages.
-    source: texts and numbers that record where the model came from. For the task "own", also the columns of the table.
-    others: other models in the same directory, by kind of head. A discriminator's generator is under "masked".
-    generator: if the model is a run's discriminator, the parameters that only the generator has, by path in the run.
+    source: texts and numbers that record where the model came from; for the task "own", also `CustomFiles.columns`.
+    others: other models in the same directory, by kind of head: a discriminator's generator is others["masked"].
+    generator: only for a run's discriminator: the generator's parameters that the discriminator does not use, by path
+    in the run. A new run that trains both starts from them.
     """
 
     model: Any

@@ -36,8 +36,10 @@ def load(
     overrides: options as (key, value), such as `("stages.*.steps", "10")`; they win over files.
     missing: {name of a top-level table: function}; if no file has the table, the function returns its config.
 
-    `cls.EXTRACTS`, if it exists, names the tables of a saved model's config. If a file has exactly these tables, those
-    that `cls` lacks are ignored. Raises ConfigError naming the file or the option, and the key.
+    A file may also be a saved model's config, whose tables `cls.EXTRACTS` (if `cls` has it) names. Such a file sets
+    only the tables that are fields of `cls`, such as `model`, so another file must set the rest.
+
+    Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
     extracts: list[Path] = []

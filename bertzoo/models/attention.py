@@ -76,8 +76,9 @@ class GroupedHeads:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedHeads:
-    """ConvBERT's heads (Jiang et al. 2020 §3): 1 / head_ratio of a layer's heads attend, and as many convolve.
+    """ConvBERT's heads (Jiang et al. 2020 §3): heads / head_ratio heads attend, and as many convolve.
 
+    Each head is width / heads wide. A head_ratio above 2 therefore removes heads: with 4, 6 of 12 heads remain.
     With convolution = "none", kernel_size and mask_padding must keep their defaults.
     """
 

@@ -21,7 +21,8 @@ NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 class Bundle(NamedTuple):
     """Elements that are cut together.
 
-    score: mean score of the elements, or the previous bundle's score if that is larger.
+    score: mean score of the elements, but never below that of the bundle cut before it in the same dimensions. (The
+    elements have larger scores, but rounding could make their mean smaller.)
     elements: (name of the dimension, index in it) of each element.
     """
 

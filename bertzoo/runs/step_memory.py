@@ -115,10 +115,11 @@ def check_memory(
 def advice(
     recipe: Recipe, mesh: jax.sharding.Mesh, where: Callable[[int], str] | None = None
 ) -> Callable[[int, float], str]:
-    """Return a function that advises how to reduce the memory of a step.
+    """Return a function (stage's index, share) -> sentence that advises how to cut the memory of the stage's step.
 
-    The function takes a stage's index and a share. It returns a sentence with options that reduce the memory of the
-    stage's step to this share of the estimate. They leave room for a compiler that needs more than the estimate.
+    With the options in the sentence, the step needs at most `share` (a fraction) of its present estimate, even if the
+    compiler needs _MOST times the new estimate. If no option is enough, the sentence advises a smaller model or more
+    devices.
 
     where: as in `check_memory`.
     """

@@ -183,8 +183,8 @@ def token_differences(
     plain, theirs: texts in plain English, and the runtime's ids of `tokenizer_texts`, special tokens included. length:
     most tokens in a row.
 
-    Raises ExportFailed if `plain` becomes other tokens. "differences" has those of TRICKY, and "prepared_differences"
-    those that stay if the texts are `prepared`.
+    The entry "differences" lists the texts of TRICKY that the runtime tokenises differently, "prepared_differences"
+    those that it tokenises differently even if `prepared`. Raises ExportFailed if a text of `plain` differs.
     """
     tricky = [(text,) for text in TRICKY]
     differences = []

@@ -40,7 +40,7 @@ def share_scales(content: bytes) -> bytes:
 def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
     """Return a file with the entry `name` in its metadata and all weights inside the flatbuffer.
 
-    MediaPipe's tasks for the web do not find weights behind it.
+    MediaPipe's tasks for the web do not find weights behind the flatbuffer.
     """
     from litert_converter import schema_py_generated as schema
 
@@ -55,7 +55,7 @@ def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
 
 
 def _outside(model: Any) -> list[Any]:
-    """Return the buffers that lie behind the flatbuffer; those of a small file are inside."""
+    """Return the buffers whose data lies behind the flatbuffer, not inside; a small file has none."""
     return [buffer for buffer in model.buffers if buffer.offset > 1]
 
 

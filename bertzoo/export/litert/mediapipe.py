@@ -54,7 +54,9 @@ def task_name(pretrained: Pretrained) -> str:
             f"--to=mediapipe: MediaPipe has no task for the head {head.kind}; it classifies and embeds texts. {other}"
         )
     if isinstance(head, SequenceClassification) and (len(head.labels) < 2 or head.problem_type == "regression"):
-        raise UserError(f"--to=mediapipe: this model predicts a number, but MediaPipe's classifier labels. {other}")
+        raise UserError(
+            f"--to=mediapipe: this model predicts a number, but MediaPipe's classifier predicts labels. {other}"
+        )
     task, custom = source.get("task"), source.get("own", {})
     if (task in GLUE and GLUE[task].pair) or custom.get("text_b"):
         raise UserError(f"--to=mediapipe: the task {task} has pairs of texts, but MediaPipe takes one text. {other}")
@@ -99,7 +101,7 @@ class TaskGraph(struct.PyTreeNode):
 
 
 def task_graph(pretrained: Pretrained, graph: Any) -> TaskGraph:
-    """Return the graph that MediaPipe runs for a model, with `graph` inside."""
+    """Wrap a model's graph for MediaPipe: three inputs; probabilities as output, or an embedding without a head."""
     several = getattr(pretrained.head, "problem_type", None) == "multi_label_classification"
     function = "none" if isinstance(pretrained.head, NoHead) else "sigmoid" if several else "softmax"
     return TaskGraph(graph=graph, function=function)
@@ -154,12 +156,12 @@ def _metadata(order: Sequence[str], labelled: bool) -> bytes:
 
 
 def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int) -> dict[str, Any]:
-    """Compare a file in its task with the file on ids; return what its metadata JSON says of that.
+    """Compare MediaPipe's results for texts with the file's outputs for MediaPipe's ids of these texts.
 
-    run: the file in LiteRT's interpreter. length: tokens of its row. MediaPipe tokenises the texts of
-    `golden.tokenizer_texts`; the task's results must be those of `run` on MediaPipe's ids.
+    Returns entries of the file's metadata JSON. The texts are `golden.tokenizer_texts`. run: the file in LiteRT's
+    interpreter. length: tokens of its row.
 
-    Raises ExportFailed if a result differs, or if MediaPipe tokenises plain English differently.
+    Raises ExportFailed if a result differs, or if MediaPipe tokenises plain English differently from bertzoo.
     """
     assert pretrained.tokenizer is not None
     tokenizer, name = pretrained.tokenizer, task_name(pretrained)

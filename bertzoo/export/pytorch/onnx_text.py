@@ -64,8 +64,8 @@ def check_model(pretrained: Pretrained) -> None:
     other = "Use --to=onnx, and tokenise in the app."
     if not isinstance(head, SequenceClassification | NoHead):
         raise UserError(
-            f"--to=onnx-text: results of the head {head.kind} are places in a row of tokens, which an app that gives a "
-            f"text does not see. {other}"
+            f"--to=onnx-text: the results of the head {head.kind} refer to positions in a row of tokens, but an app "
+            f"that passes a text does not see the tokens. {other}"
         )
     if not isinstance(tokenizer, WordPieceTokenizer):
         kind = "none" if tokenizer is None else tokenizer.config.kind
@@ -93,7 +93,7 @@ def onnx_text(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequenc
 
 
 def _tokenizer_graph(tokenizer: Tokenizer, shortest: int, longest: int, model: Any) -> Any:
-    """Return the ONNX model that makes a row of `shortest` to `longest` tokens; `model` gives its version of ONNX."""
+    """Return an ONNX model that turns texts into a row of `shortest` to `longest` tokens, in `model`'s ONNX version."""
     import onnx
 
     (opset,) = (one.version for one in model.opset_import if one.domain == "")
@@ -143,12 +143,15 @@ def load_ids(file: Path, threads: int = 1) -> Onnx:
 def check_texts(
     file: Path, run: FileRuntime, pretrained: Pretrained, lengths: Sequence[int], longest: int
 ) -> dict[str, Any]:
-    """Compare a file's outputs for texts with its model's for bertzoo's ids; return what its JSON says of that.
+    """Compare a file's outputs for texts with the outputs of the model inside it for bertzoo's ids of these texts.
 
-    run: the model in the file. lengths: row lengths to which golden.json pads, shortest first. longest: most tokens in
-    a row of the file. A text that the operator tokenises differently is compared on the operator's ids.
+    A text that the operator tokenises differently is compared on the operator's ids. Returns entries of the file's
+    metadata JSON.
 
-    Raises ExportFailed if an output differs, or if the operator tokenises plain English differently.
+    run: the model inside the file. lengths: row lengths to which golden.json pads, shortest first. longest: most tokens
+    in a row of the file.
+
+    Raises ExportFailed if an output differs, or if the operator tokenises plain English differently from bertzoo.
     """
     tokenizer, runtime = pretrained.tokenizer, "onnxruntime-extensions"
     assert tokenizer is not None

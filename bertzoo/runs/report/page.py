@@ -196,10 +196,10 @@ def title(key: str, among: Iterable[str] = ()) -> str:
 
 
 def why_absent(key: str, line: Line) -> str | None:
-    """Return the reason why a metric is missing from a line of metrics, or None.
+    """Return the reason in ABSENT why a line of metrics lacks the metric `key`, or None if ABSENT has no reason.
 
-    The reason is None if the line has the metric, or if it also lacks the loss of the same term (`rtd_loss` for
-    `rtd_auc`).
+    Returns None too if the line has the metric, or if it has no loss of the metric's term (`rtd_loss` for `rtd_auc`),
+    because the run then did not measure the term.
     """
     return ABSENT.get(key) if key not in line and f"{key.split('_')[0]}_loss" in line else None
 
