@@ -48,7 +48,7 @@ class BenchmarkResult:
     """A benchmark's measurements.
 
     runs: timed runs of each case.
-    rounds: turns into which the runs are divided.
+    rounds: number of rounds, each with a share of every case's runs.
     base: name of the model to which speeds are relative.
     parts: each model's FLOPs by part; empty unless requested.
     """

@@ -52,7 +52,13 @@ def arguments(parser: Parser) -> None:
         help="precisions of the weights, as in `bertzoo convert` (default: fp32)",
     )
     runs.add_argument("--runs", type=int, default=40, metavar="N", help="timed runs of each model")
-    runs.add_argument("--rounds", type=int, default=8, metavar="N", help="turns into which the timed runs are divided")
+    runs.add_argument(
+        "--rounds",
+        type=int,
+        default=8,
+        metavar="N",
+        help="rounds to spread the timed runs over; in each round, the models take turns",
+    )
     runs.add_argument("--profile", action="store_true", help="print each part's share of a model's operations")
     runs.add_argument(
         "--python",

@@ -41,8 +41,8 @@ def arguments(parser: Parser) -> None:
     model.add_argument(
         "--head",
         choices=HEADS,
-        help="keep only this head; of a model of replaced token detection, masked converts the generator and replaced "
-        "the discriminator (default: all heads, but no generator)",
+        help="keep only this head; in replaced token detection, masked is the generator and replaced the "
+        "discriminator (default: all heads, but no generator)",
     )
     model.add_argument(
         "--leak_padding",

@@ -50,7 +50,7 @@ def arguments(parser: Parser) -> None:
         "--input", metavar="FILE", help="a file of rows to score, for a model of the task `own` (default: --split)"
     )
     group.add_argument(
-        "--output", metavar="DIR", help="a folder for the answers, in the form of SQuAD's scripts (default: none)"
+        "--output", metavar="DIR", help="a folder for the answers, as JSON that SQuAD's scripts read (default: none)"
     )
     json_option(parser)
 

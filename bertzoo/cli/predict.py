@@ -43,9 +43,15 @@ def arguments(parser: Parser) -> None:
         metavar="FILE",
         help="texts in a TSV, CSV, JSONL, Parquet or CoNLL file, or SQuAD's JSON (default: the TEXTs)",
     )
-    group.add_argument("--text_a", metavar="COLUMN", help="the column of the text (default: the run's own.text_a)")
     group.add_argument(
-        "--text_b", metavar="COLUMN", help="the column of the second text (default: the run's own.text_b)"
+        "--text_a",
+        metavar="COLUMN",
+        help="the column of the text or question (default: own.text_a or own.question in the run's config)",
+    )
+    group.add_argument(
+        "--text_b",
+        metavar="COLUMN",
+        help="the column of the second text or paragraph (default: own.text_b or own.context in the run's config)",
     )
     group.add_argument("--split", metavar="SPLIT", help="predict the task's train, dev or test set (default: none)")
     group.add_argument("--question", metavar="TEXT", help="a question on --context (default: none)")

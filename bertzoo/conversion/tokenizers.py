@@ -171,8 +171,8 @@ def _read_sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
     """Write the files that `AutoTokenizer.from_pretrained` reads.
 
-    If the vocabulary's size does not fit the model's word table, entries [unused0] and so on are added, as in BERT's
-    own vocabulary. No text is tokenised to these entries.
+    If the model's word table is larger than the vocabulary by more than rounding (see `pretrained.fits`), entries
+    [unused0] and so on are added, as in BERT's own vocabulary. No text is tokenised to these entries.
     """
     inputs = ["input_ids", "token_type_ids", "attention_mask"] if model.token_types else ["input_ids", "attention_mask"]
     options: dict[str, Any] = {"model_max_length": model.max_positions, "model_input_names": inputs}
@@ -210,7 +210,10 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
 
 
 def _filled_up(tokenizer: WordPieceTokenizer, rows: int) -> WordPieceTokenizer:
-    """Return the tokenizer, with entries [unused…] added if its size does not fit a table of `rows` rows."""
+    """Return the tokenizer, filled up with entries [unused…] to the `rows` rows of the model's word table.
+
+    Returns it without new entries if `fits` is true: `rows` is then its size, or its size rounded up.
+    """
     entries = [tokenizer.token(index) for index in range(tokenizer.vocab_size)]
     if not fits(len(entries), rows):
         unused = (f"[unused{number}]" for number in range(rows + len(entries)))

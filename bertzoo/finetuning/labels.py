@@ -79,7 +79,7 @@ def teacher_logits(
 
     A regression's logits are rescaled to the `scale` of `recipe`, the student's config. The teacher uses its own
     tokenizer. Raises ConfigError if the teacher lacks a tokenizer or the task's labels, or if only one of teacher and
-    task has any number of labels for a text.
+    task allows several labels of a text.
     """
     model = any_model.read_model(path, tell)
     tokenizer = model.tokenizer
@@ -90,8 +90,8 @@ def teacher_logits(
     if several != (task.kind == "multi_label"):
         number = ("one label", "any number of labels")
         raise ConfigError(
-            f"--teacher={path} gives a text {number[several]}, but {task.name} has {number[not several]}. Use a model "
-            f"fine-tuned on {task.name}."
+            f"--teacher={path} gives each text {number[several]}, but {task.name} gives it {number[not several]}. "
+            f"Use a model fine-tuned on {task.name}."
         )
     record = {"path": resolve_name(path), "parameters_sha256": tensors.digest(model.params)}
     model = relabel(model, task, f"--teacher={path}", tell)

@@ -51,7 +51,7 @@ class QuestionModel(SavedModel):
         return SQUAD[name]
 
     def for_task(self, task: SpanTask) -> "QuestionModel":
-        """Return a copy of the model that can predict "no answer" exactly if the task has unanswerable questions."""
+        """Return a copy that can predict "no answer" if the task has unanswerable questions, and cannot otherwise."""
         return replace(self, nulls=task.nulls)
 
     def read_questions(self, task: SpanTask, split: SplitName, directory: str) -> QuestionSet:

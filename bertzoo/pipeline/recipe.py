@@ -167,11 +167,11 @@ class Pipeline:
         return [*words, *step.form.fixed, *(f"--{key}={filled(text)}" for key, text in step.options.items())]
 
     def only(self, tasks: Sequence[str]) -> "Pipeline":
-        """Return the pipeline with the steps of `tasks`, the steps without a task, and the steps that both read.
+        """Return the pipeline with the steps of `tasks`, the steps without a task, and every step that these read.
 
-        Steps of other tasks also leave the key `models`. A step whose `models` would be empty is left out, and so is a
-        submission that would lack a task. Without `tasks`, return the whole pipeline. Raises ConfigError for an unknown
-        task.
+        The names of removed steps are also removed from the remaining steps' `models`. A step whose `models` would be
+        empty is removed, and so is a submission that would lack a task. Without `tasks`, return the whole pipeline.
+        Raises ConfigError for an unknown task.
         """
         known = {step.task for step in self.steps if step.task}
         for task in tasks:

@@ -43,8 +43,8 @@ _SHARE = 20  # uploads take at most 1/20 of the time
 class Bucket:
     """A run's folder in a bucket, and local copies of its small files in `directory`.
 
-    Before `take`, `directory` is a temporary folder; after it, `directory` is `local`, which remains on this machine
-    when the process ends.
+    Until `take` is called, `directory` is a temporary folder. Then it is `local`, a folder of this machine that
+    outlives the process.
     """
 
     def __init__(self, url: str):

@@ -102,7 +102,7 @@ def flag(cell: Any, place: str, column: str) -> bool:
 
 
 def separated(cell: Any, separator: str, place: str, column: str) -> list[Any]:
-    """Return the items of a cell: a list, or the texts between separators, of which an empty cell has none.
+    """Return the items of a cell that is a list, or a text with separators between items. An empty cell has no items.
 
     Raises UserError if the cell is neither a list nor text.
     """

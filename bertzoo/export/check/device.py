@@ -98,7 +98,10 @@ def read_companions(file: Path) -> FileCompanions:
         raise UserError(f"{path} is damaged: it has no {missing.pop()}. Convert the model again.")
     path, ports = folder / "golden.json", description["ports"]
     if not (golden := _read_json(path, _GOLDEN)):
-        raise UserError(f"{path} has no rows: the file is too short for any text. Convert again with longer --lengths.")
+        raise UserError(
+            f"{path} has no texts, because the rows of {file} are too short for even one word. Convert the model again "
+            "with longer --lengths."
+        )
     _check_rows(path, golden, ports)
     exam = None
     if description.get("scores") and _has_exam(description):
@@ -111,7 +114,10 @@ def read_companions(file: Path) -> FileCompanions:
 
 
 def _has_exam(description: dict[str, Any]) -> bool:
-    """Return whether a scored file has exam.json: not with tags, answers or any number of labels for a text."""
+    """Return whether a scored file has exam.json.
+
+    A LiteRT file has it, unless the model predicts word tags, answers to questions or several labels of a text.
+    """
     head = description.get("head", {})
     several = head.get("problem_type") == "multi_label_classification"
     return description["format"] == "litert" and head.get("kind") not in _WITHOUT_EXAM and not several
@@ -289,9 +295,9 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
 
 
 def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return `outputs` and `expected`, with the rows of a joint span head's end logits in the same order.
+    """Return a joint span head's `outputs` and `expected`, with end logits for the same starts in the same order.
 
-    See `verify.align_starts`.
+    A start is a position where an answer may begin; see `verify.align_starts`.
     """
     if np.array_equal(outputs["starts"], expected["starts"]):
         return outputs, expected

@@ -44,7 +44,7 @@ def score_file(
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the scores of file and model, and the content of exam.json.
 
-    That is None for tags, answers, and any number of labels.
+    The content is None if the model predicts word tags, answers to questions or several labels of a text.
     run: the file. reference: the model. Every row runs at the shortest of `lengths` (in tokens) that holds it.
     """
     model = jax.jit(
@@ -147,7 +147,7 @@ class Questions:
 
 
 def label_logits(output: Mapping[str, np.ndarray], several: bool = False) -> np.ndarray:
-    """Return a file's logits; of a file that gives probabilities, logits with these probabilities.
+    """Return a file's logits. If the file returns probabilities instead, compute logits from them.
 
     several: whether the probabilities are sigmoids, one for each of several labels, instead of a softmax.
     """

@@ -141,7 +141,7 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
 
 
 def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Return the outputs of file and model, with the rows of a joint span head's end logits in the same order.
+    """Return the outputs of file and model, with a joint span head's end logits for the same starts in the same order.
 
     theirs: the file's outputs. ours: the model's. The head computes a row of end logits for each of the likeliest start
     positions, `starts`, which file and model may order differently. Only rows of common start positions stay, in the

@@ -78,7 +78,7 @@ class Record:
     def best(self, task: str) -> SweepPoint | None:
         """Return the finished run of a task with the best score, the first on a tie; None if no run is finished.
 
-        The best score is the highest; of a pruning, the best loss is the lowest.
+        The best score is the highest. For prunings, the score is a loss, and the best is the lowest.
         """
         finished = [point for point in self.points if point.task == task and point.name in self.finished]
         sign = -1 if task == PRUNE else 1
