@@ -60,8 +60,8 @@ def arguments(parser: Parser) -> None:
     files.add_argument(
         "--precision",
         metavar="NAME",
-        help=f"precision of the weights: {', '.join(PRECISIONS)}; executorch has only fp32 and int8-dynamic, other formats "
-        "of PyTorch only fp32 (default: fp32)",
+        help=f"precision of the weights: {', '.join(PRECISIONS)}; .pte: fp32, int8-dynamic; .onnx, .pt, .pt2: "
+        "fp32 (default: fp32)",
     )
     files.add_argument(
         "--calibration",

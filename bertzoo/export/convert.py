@@ -115,8 +115,8 @@ def _convert_to_file(
         raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")
     if options.precision is not None and options.precision not in target.precisions:
         raise UserError(
-            f"--precision={options.precision}: --to={options.to} writes only {', '.join(target.precisions)}. Use one of "
-            "these, or --to=litert."
+            f"--precision={options.precision}: --to={options.to} writes only {', '.join(target.precisions)}. "
+            "Use such a precision, or --to=litert."
         )
     target.check()
     names = companions(destination)

@@ -19,7 +19,14 @@ def scores(file: float, examples: int = 1000) -> dict:
 
 @pytest.mark.parametrize(
     ("precision", "room"),
-    [("fp32", 0.8), ("fp16", 0.8), ("int8-dynamic", 2.3), ("int8-static", 5.3), ("int8-weight", 2.3), ("int4-dynamic", 5.3)],
+    [
+        ("fp32", 0.8),
+        ("fp16", 0.8),
+        ("int8-dynamic", 2.3),
+        ("int8-static", 5.3),
+        ("int8-weight", 2.3),
+        ("int4-dynamic", 5.3),
+    ],
 )
 def test_a_file_that_scores_less_is_rejected(precision: verify.Precision, room: float) -> None:
     """By more than its precision allows and three examples of a thousand are worth."""

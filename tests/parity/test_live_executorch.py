@@ -42,7 +42,10 @@ def test_models_and_heads(name: str, tmp_path: Path) -> None:
 def test_int8(name: str, tmp_path: Path) -> None:
     """A large vocabulary has a byte per weight, and a second one if the masked head shares the table."""
     model, head = CASES[name]
-    source, file = pretrained(dataclasses.replace(model, layers=1, vocab_size=4000), head), tmp_path / "model.pte"
+    source, file = (
+        pretrained(dataclasses.replace(model, layers=1, vocab_size=8000, embedding_size=32), head),
+        tmp_path / "model.pte",
+    )
     plain = exported.graph(source)
     (example, *_) = verify.sample_rows(plain, None, 8)
     said = executorch.write_pte(PYTHON, source, example, "mean", file, "int8-dynamic")

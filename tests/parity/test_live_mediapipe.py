@@ -27,7 +27,7 @@ from bertzoo.models.tasks import NoHead, SequenceClassification
 from bertzoo.runs import any_model
 
 LENGTH = 48
-SIZES = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 64}
+SIZES = {"hidden_size": 32, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 64}
 SENTENCES = [*verify.TEXT[:4], "Good.", "a dull film", "Who wrote the letter?", ""]
 
 
@@ -85,12 +85,12 @@ def test_the_file_holds_its_vocabulary_and_labels(classifier: tuple[Path, Path])
 SEVERAL = SequenceClassification(labels=("a", "b"), problem_type="multi_label_classification")
 
 
-@pytest.mark.parametrize("head", [NoHead(), SEVERAL])
-def test_an_embedder_without_token_types_and_independent_labels(head: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("head", "precision"), [(NoHead(), "int8-dynamic"), (SEVERAL, "int4-dynamic")])
+def test_an_embedder_without_token_types_and_independent_labels(head: Any, precision: str, tmp_path: Path) -> None:
     """DistilBERT has no token types, and MediaPipe always gives them."""
     model, file = source(tmp_path / "model", DistilBert, head), tmp_path / "model.tflite"
-    precision = "--precision=int8-dynamic"
-    assert main(["convert", str(model), str(file), "--to=mediapipe", f"--lengths={LENGTH}", precision]) == 0
+    options = ["--to=mediapipe", f"--lengths={LENGTH}", f"--precision={precision}"]
+    assert main(["convert", str(model), str(file), *options]) == 0
     task = "embedder" if isinstance(head, NoHead) else "classifier"
     results = run_task(file, task, SENTENCES)
     tokenizer, run = any_model.read_model(model).tokenizer, LiteRT(file)
