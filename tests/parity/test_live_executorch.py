@@ -43,14 +43,14 @@ def test_int8(name: str, tmp_path: Path) -> None:
     """A large vocabulary has a byte per weight, and a second one if the masked head shares the table."""
     model, head = CASES[name]
     source, file = (
-        pretrained(dataclasses.replace(model, layers=1, vocab_size=8000, embedding_size=32), head),
+        pretrained(dataclasses.replace(model, layers=1, vocab_size=8000, embedding_size=24), head),
         tmp_path / "model.pte",
     )
     plain = exported.graph(source)
     (example, *_) = verify.sample_rows(plain, None, 8)
     said = executorch.write_pte(PYTHON, source, example, "mean", file, "int8-dynamic")
     assert said["delegated"] >= 0.5 * said["nodes"]
-    assert file.stat().st_size < 0.7 * 4 * source.parameter_count
+    assert file.stat().st_size < 0.8 * 4 * source.parameter_count
     with runtimes.ExecuTorch(PYTHON, file) as run:
         measured = verify.verify_outputs(run, plain, None, (8,), "int8-dynamic")
     for output in measured["length_8"]["outputs"].values():
