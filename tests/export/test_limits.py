@@ -25,7 +25,7 @@ def scores(file: float, examples: int = 1000) -> dict:
         ("int8-dynamic", 2.3),
         ("int8-static", 5.3),
         ("int8-weight", 2.3),
-        ("int4-dynamic", 5.3),
+        ("int4-dynamic", 3.3),
     ],
 )
 def test_a_file_that_scores_less_is_rejected(precision: verify.Precision, room: float) -> None:

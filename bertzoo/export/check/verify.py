@@ -56,7 +56,7 @@ LOST: dict[Precision, float] = {
     "int8-dynamic": 2.0,
     "int8-static": 5.0,
     "int8-weight": 2.0,
-    "int4-dynamic": 5.0,
+    "int4-dynamic": 3.0,
 }
 EXAMPLES = 3
 _ADVICE = "Convert with another --precision or --to."
