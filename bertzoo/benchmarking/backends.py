@@ -94,7 +94,8 @@ def _format(name: str, pretrained: Pretrained, place: Path, request: WriteReques
     """Write a model in the format `name` of `bertzoo convert --to`, to the path `place` plus the format's suffix."""
     target, graph = formats.targets(request.python)[name], training_graph(pretrained)
     file = place.with_suffix(target.suffix)
-    target.make(pretrained, graph, formats.FileSettings(lengths=tuple(request.lengths)), file)
+    settings = formats.FileSettings(lengths=tuple(request.lengths), precision=request.precision)
+    target.make(pretrained, graph, settings, file)
     return WrittenModel(path=file, size=file.stat().st_size, graph=graph)
 
 
@@ -130,7 +131,13 @@ BACKENDS: dict[str, Backend] = {
     ),
     "jax": Backend(runs=("jax",), write=partial(_directory, any_model.write_model, any_model.PARAMETERS)),
     # Its packages may be in another Python.
-    "executorch": Backend(runs=(), write=partial(_format, "executorch"), suffixes=(".pte",), single=True),
+    "executorch": Backend(
+        runs=(),
+        precisions=executorch.PRECISIONS,
+        write=partial(_format, "executorch"),
+        suffixes=(".pte",),
+        single=True,
+    ),
 }
 SUFFIXES = {suffix: name for name, backend in BACKENDS.items() for suffix in backend.suffixes}
 

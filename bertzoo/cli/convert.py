@@ -59,8 +59,9 @@ def arguments(parser: Parser) -> None:
     )
     files.add_argument(
         "--precision",
-        choices=PRECISIONS,
-        help="precision of the weights; only .tflite files have others than fp32 (default: fp32)",
+        metavar="NAME",
+        help=f"precision of the weights: {', '.join(PRECISIONS)}; .pte: fp32, int8-dynamic; .onnx, .pt, .pt2: "
+        "fp32 (default: fp32)",
     )
     files.add_argument(
         "--calibration",

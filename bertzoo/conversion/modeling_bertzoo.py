@@ -266,7 +266,7 @@ class MaskedHead(Part):
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         z = self.norm(self.activation(self.dense(x)))
-        logits = z[..., : table.shape[1]] @ table.mT + self.bias
+        logits = functional.linear(z[..., : table.shape[1]], table, self.bias)
         return logits if self.extra is None else logits + self.extra(z[..., table.shape[1] :])
 
 

@@ -115,8 +115,8 @@ def _convert_to_file(
         raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")
     if options.precision is not None and options.precision not in target.precisions:
         raise UserError(
-            f"--precision={options.precision} applies only to --to=litert, but --to={options.to} writes fp32. Leave "
-            "it out."
+            f"--precision={options.precision}: --to={options.to} writes only {', '.join(target.precisions)}. "
+            "Use such a precision, or --to=litert."
         )
     target.check()
     names = companions(destination)

@@ -135,6 +135,7 @@ def targets(python: Path) -> dict[str, Target]:
         ),
         Target(
             name="executorch",
+            precisions=executorch.PRECISIONS,
             check=partial(executorch.check_python, python),
             check_runtime=partial(executorch.check_python, python, "a .pte file"),
             lengths=partial(lengths.single_length, "ExecuTorch"),
@@ -229,7 +230,8 @@ def _executorch(
     python: Path, pretrained: Pretrained, reference: TrainingGraph, settings: FileSettings, file: Path
 ) -> dict[str, Any]:
     row = _example(reference, settings)
-    return _span(settings.lengths) | executorch.write_pte(python, pretrained, row, settings.pooling, file)
+    facts = executorch.write_pte(python, pretrained, row, settings.pooling, file, settings.precision)
+    return _span(settings.lengths) | facts
 
 
 def _example(reference: TrainingGraph, settings: FileSettings) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest
 
-Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight"]
+Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight", "int4-dynamic"]
 DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
 # Formats of files, and their suffixes.
 SUFFIXES = {

@@ -67,7 +67,7 @@ def test_judge_rejects_outputs_of_other_inputs(tmp_path: Path, precision: str, f
 def test_judge_accepts_rounding(tmp_path: Path, precision: str) -> None:
     """A millionth for float32, and for int8 the steps measured in docs/phone.md."""
     file, noise = classifier(tmp_path, precision), np.random.default_rng(1).uniform(-1, 1, GOLDEN.shape)
-    share = {"int8-dynamic": 0.05, "int8-static": 0.4}.get(precision, 4e-6)
+    share = {"int8-dynamic": 0.05, "int8-static": 0.4, "int4-dynamic": 0.05}.get(precision, 4e-6)
     found = judge(file, computed(tmp_path, GOLDEN + noise * share * np.abs(GOLDEN).max(), EXAM), EXAMPLES)
     assert found["right"] and not found["wrong"], found
 

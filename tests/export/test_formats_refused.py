@@ -76,7 +76,9 @@ def test_wrong_options_and_destinations_are_rejected(
         "--lengths=17": ("--lengths=17 ", 16),
         "--lengths=3": ("--lengths=3 ", 4),
         "--precision=fp16": ("--precision=fp16", "--to=litert", f"--to={to} ", "fp32"),
-        "--precision=int8-dynamic": ("--precision=int8-dynamic", "--to=litert", f"--to={to} ", "fp32"),
+        "--precision=int4-dynamic": ("--precision=int4-dynamic", "--to=litert", f"--to={to} ", "fp32"),
+        "--precision=int8": ("--precision=int8 ", "int8-dynamic?"),
+        "--precision=int4": ("--precision=int4 ", "int4-dynamic?"),
         "--pooling=first": ("sequence_classification", "--head=none"),
         "--no-optimize": ("--no-optimize", "--to=litert", f"--to={to}"),
     }.items():

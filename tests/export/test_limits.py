@@ -19,7 +19,14 @@ def scores(file: float, examples: int = 1000) -> dict:
 
 @pytest.mark.parametrize(
     ("precision", "room"),
-    [("fp32", 0.8), ("fp16", 0.8), ("int8-dynamic", 2.3), ("int8-static", 5.3), ("int8-weight", 2.3)],
+    [
+        ("fp32", 0.8),
+        ("fp16", 0.8),
+        ("int8-dynamic", 2.3),
+        ("int8-static", 5.3),
+        ("int8-weight", 2.3),
+        ("int4-dynamic", 3.3),
+    ],
 )
 def test_a_file_that_scores_less_is_rejected(precision: verify.Precision, room: float) -> None:
     """By more than its precision allows and three examples of a thousand are worth."""
@@ -67,7 +74,7 @@ def test_a_small_error_does_not_excuse_a_low_cosine() -> None:
         verify._check_errors("logits", measured, verify.Limit(error=10.0, cosine=0.9))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8-dynamic", "int8-static"])
+@pytest.mark.parametrize("precision", ["fp32", "int8-dynamic", "int8-static", "int4-dynamic"])
 def test_a_joint_head_with_random_answers_is_rejected(precision: verify.Precision) -> None:
     """Although the logits of most positions, which are excluded, are a thousand lower."""
     draw = np.random.default_rng(0)

@@ -86,7 +86,7 @@ def test_tflite_is_another_name_of_litert_alone(tmp_path: Path, capsys: pytest.C
         (["--precision=int8-static", "--calibration=no.txt"], ("--calibration=no.txt", "No such file")),
         (["--precision=int8-static", "--calibration=/"], ("--calibration=/ ", "Is a directory")),
         (["--calibration=texts"], ("--calibration ", "--precision=int8-static", "fp32")),
-        (["--precision=int4"], ("--precision", "'int4'")),
+        (["--precision=int4"], ("--precision=int4 ", "int4-dynamic")),
         (["--examples=-1"], ("--examples=-1", "--examples=500")),
     ],
 )

@@ -1,5 +1,6 @@
 """Exports for ExecuTorch with XNNPACK, run in its runtime: one layer mostly, as the partitioner takes long."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from messages import mentioning, mentions
 
 needs("torch", "executorch")
 import exported
+from zoo import CASES, pretrained
 
 import bertzoo
 from bertzoo.benchmarking import backends, interleave
@@ -34,6 +36,25 @@ def test_models_and_heads(name: str, tmp_path: Path) -> None:
     assert said["delegated"] >= 0.5 * said["nodes"] and said["delegates"] > 0
     assert sum(said["not_delegated"].values()) == said["nodes"] - said["delegated"]
     exported.same(runtimes.ExecuTorch(PYTHON, file), plain, (8,))
+
+
+@pytest.mark.parametrize("name", ["albert", "mobilebert"])
+def test_int8(name: str, tmp_path: Path) -> None:
+    """A large vocabulary has a byte per weight, and a second one if the masked head shares the table."""
+    model, head = CASES[name]
+    source, file = (
+        pretrained(dataclasses.replace(model, layers=1, vocab_size=8000, embedding_size=24), head),
+        tmp_path / "model.pte",
+    )
+    plain = exported.graph(source)
+    (example, *_) = verify.sample_rows(plain, None, 8)
+    said = executorch.write_pte(PYTHON, source, example, "mean", file, "int8-dynamic")
+    assert said["delegated"] >= 0.5 * said["nodes"]
+    assert file.stat().st_size < 0.8 * 4 * source.parameter_count
+    with runtimes.ExecuTorch(PYTHON, file) as run:
+        measured = verify.verify_outputs(run, plain, None, (8,), "int8-dynamic")
+    for output in measured["length_8"]["outputs"].values():
+        assert output["cosine"] > 0.99 and output["max_error"] > 1e-5 * output["largest"]
 
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

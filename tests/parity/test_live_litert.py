@@ -91,6 +91,50 @@ def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[TrainingGraph
     verify.verify_outputs(LiteRT(quantise.quantised(five, "fp16")), plain, None, (32, 384), "fp16")
 
 
+def test_int4_halves_int8(larger: tuple[TrainingGraph, bytes, bytes]) -> None:
+    """With a scale per 32 weights, shared by five lengths."""
+    plain, one, five = larger
+    assert all(width % quantise.BLOCK == 0 for width in flatbuffer.row_widths(one))
+    small, smalls = quantise.quantised(one, "int4-dynamic"), quantise.quantised(five, "int4-dynamic")
+    assert len(small) <= 0.18 * len(one) and len(smalls) <= 0.22 * len(five)
+    measured = verify.verify_outputs(LiteRT(smalls), plain, None, (32, 384), "int4-dynamic")
+    assert all(signature["outputs"]["logits"]["cosine"] > 0.95 for signature in measured.values())
+
+
+@pytest.mark.parametrize("name", ["schubert", "mobilebert"])
+def test_int4_of_rows_that_no_block_divides(name: str) -> None:
+    """A scale per row; a file with wrong scales or swapped halves of its bytes is rejected."""
+    plain, graph = graphs(*CASES[name])
+    content = write.convert(graph, (8,))
+    assert any(width % quantise.BLOCK for width in flatbuffer.row_widths(content))
+    int4 = quantise.quantised(content, "int4-dynamic")
+    verify.verify_outputs(LiteRT(int4), plain, None, (8,), "int4-dynamic")
+    for damage in (swap_halves, reverse_scales):
+        with pytest.raises(write.ExportFailed, match=mentioning("at length 8", 0.9)):
+            verify.verify_outputs(LiteRT(damaged(int4, damage)), plain, None, (8,), "int4-dynamic")
+
+
+def swap_halves(data: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return data >> 4 | data << 4, scales
+
+
+def reverse_scales(data: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return data, scales[::-1].copy()
+
+
+def damaged(content: bytes, damage: Any) -> bytes:
+    """A small file whose int4 tensors have other bytes or scales."""
+    from litert_converter import schema_py_generated as schema
+
+    model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    tensors = [one for graph in model.subgraphs for one in graph.tensors if one.type == schema.TensorType.INT4]
+    assert tensors
+    for tensor in tensors:
+        buffer, table = model.buffers[tensor.buffer], tensor.quantization
+        buffer.data, table.scale = damage(np.asarray(buffer.data, np.uint8), np.asarray(table.scale))
+    return flatbuffer._packed(model)
+
+
 def test_shared_tables_change_no_output(
     larger: tuple[TrainingGraph, bytes, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

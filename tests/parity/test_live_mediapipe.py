@@ -85,12 +85,15 @@ def test_the_file_holds_its_vocabulary_and_labels(classifier: tuple[Path, Path])
 SEVERAL = SequenceClassification(labels=("a", "b"), problem_type="multi_label_classification")
 
 
-@pytest.mark.parametrize("head", [NoHead(), SEVERAL])
-def test_an_embedder_without_token_types_and_independent_labels(head: Any, tmp_path: Path) -> None:
-    """DistilBERT has no token types, and MediaPipe always gives them."""
+@pytest.mark.parametrize(("head", "precision"), [(NoHead(), "int8-dynamic"), (SEVERAL, "int4-dynamic")])
+def test_an_embedder_without_token_types_and_independent_labels(
+    head: Any, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DistilBERT has no token types, and MediaPipe always gives them. The int4 file has a scale per 32 weights."""
+    monkeypatch.setitem(SIZES, "hidden_size", 32)
     model, file = source(tmp_path / "model", DistilBert, head), tmp_path / "model.tflite"
-    precision = "--precision=int8-dynamic"
-    assert main(["convert", str(model), str(file), "--to=mediapipe", f"--lengths={LENGTH}", precision]) == 0
+    options = ["--to=mediapipe", f"--lengths={LENGTH}", f"--precision={precision}"]
+    assert main(["convert", str(model), str(file), *options]) == 0
     task = "embedder" if isinstance(head, NoHead) else "classifier"
     results = run_task(file, task, SENTENCES)
     tokenizer, run = any_model.read_model(model).tokenizer, LiteRT(file)

@@ -44,6 +44,7 @@ LIMITS = {
     "int8-weight": DeviceLimits(1e-4, 0.99999, 0.5),
     "int8-dynamic": DeviceLimits(0.2, 0.99, 2.5),
     "int8-static": DeviceLimits(0.6, 0.9, 5.0),
+    "int4-dynamic": DeviceLimits(0.2, 0.99, 2.5),  # activations as in int8-dynamic
 }
 FLOAT16 = DeviceLimits(2e-2, 0.9995, 1.0)  # for delegates in float16, unless LIMITS are looser
 _CHANCE = 2  # in addition, a score may be lower by what this many examples count

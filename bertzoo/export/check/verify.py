@@ -47,9 +47,17 @@ LIMITS: dict[Precision, Limit] = {
     "int8-dynamic": Limit(0.5, 0.97),
     "int8-static": Limit(1.0, 0.9),
     "int8-weight": Limit(0.5, 0.98),
+    "int4-dynamic": Limit(1.0, 0.9),
 }
 # A file's score may be lower than its model's by these points plus what EXAMPLES examples count.
-LOST: dict[Precision, float] = {"fp32": 0.5, "fp16": 0.5, "int8-dynamic": 2.0, "int8-static": 5.0, "int8-weight": 2.0}
+LOST: dict[Precision, float] = {
+    "fp32": 0.5,
+    "fp16": 0.5,
+    "int8-dynamic": 2.0,
+    "int8-static": 5.0,
+    "int8-weight": 2.0,
+    "int4-dynamic": 3.0,
+}
 EXAMPLES = 3
 _ADVICE = "Convert with another --precision or --to."
 SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a row that tokens fill; the rest is padding

@@ -123,6 +123,20 @@ def operators(content: bytes) -> dict[str, int]:
     return dict(counts.most_common())
 
 
+def row_widths(content: bytes) -> set[int]:
+    """Return the widths of the rows of a file's dense kernels and embedding tables."""
+    from litert_converter import schema_py_generated as schema
+
+    model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    readers = (schema.BuiltinOperator.FULLY_CONNECTED, schema.BuiltinOperator.EMBEDDING_LOOKUP)
+    return {
+        int(graph.tensors[operator.inputs[1]].shape[-1])
+        for graph in model.subgraphs
+        for operator in graph.operators
+        if model.operatorCodes[operator.opcodeIndex].builtinCode in readers
+    }
+
+
 def ports(content: bytes) -> dict[str, dict[str, list[tuple[str, str, list[int]]]]]:
     """Return the "inputs" and "outputs" of each signature, in the graph's order, as (name, type, shape)."""
     from litert_converter import schema_py_generated as schema

@@ -11,15 +11,17 @@ from bertzoo.export.litert import flatbuffer
 from bertzoo.export.litert.write import announce_delegate
 from bertzoo.export.options import Precision
 
+BLOCK = 32  # weights that share a scale in int4-dynamic
 Calibration = Mapping[str, Sequence[Mapping[str, np.ndarray]]]  # rows of inputs, by signature
 
 
 def quantised(content: bytes, precision: Precision, calibration: Calibration | None = None) -> bytes:
-    """Quantise a float32 file: weights become float16, or int8 with a scale per channel; "fp32" changes nothing.
+    """Quantise a float32 file: weights become float16, int8 with a scale per channel, or int4; "fp32" changes nothing.
 
     int8-dynamic scales activations at run time; int8-static takes their scales from the rows of `calibration`;
     int8-weight dequantises weights before use. int8-static quantises only dense layers and embedding tables: attention
-    scores and a mask of -30,000 do not fit on one scale of 255 steps.
+    scores and a mask of -30,000 do not fit on one scale of 255 steps. int4-dynamic is int8-dynamic with dense kernels
+    and embedding tables in int4: a scale per BLOCK weights of a row, or one per row if BLOCK does not divide all rows.
 
     Raises ExportFailed if the quantiser rejects the file.
     """
@@ -29,14 +31,14 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
 
     announce_delegate()  # calibration runs the file
     with tool_errors("the LiteRT quantiser", f"this model at {precision}"):
-        quantizer = Quantizer(content, _recipe(precision))
+        quantizer = Quantizer(content, _recipe(precision, content))
         rows: Any = dict(calibration or {})
         statistics = quantizer.calibrate(rows) if rows else None
         result = quantizer.quantize(statistics, enable_progress_bar=False, enable_progress_report=False)
     return flatbuffer.share_scales(bytes(result.quantized_model or b""))
 
 
-def _recipe(precision: Precision) -> Any:
+def _recipe(precision: Precision, content: bytes) -> Any:
     from litert_quantizer import qtyping, recipe, recipe_manager
     from litert_quantizer.algorithm_manager import AlgorithmName
 
@@ -44,9 +46,13 @@ def _recipe(precision: Precision) -> Any:
         return recipe.dynamic_wi8_afp32()
     if precision == "int8-weight":
         return recipe.weight_only_wi8_afp32()
+    dense, table = qtyping.TFLOperationName.FULLY_CONNECTED, qtyping.TFLOperationName.EMBEDDING_LOOKUP
+    if precision == "int4-dynamic":
+        blocks = all(width % BLOCK == 0 for width in flatbuffer.row_widths(content))
+        int4 = recipe.dynamic_wi4b32_afp32 if blocks else recipe.dynamic_wi4c_afp32
+        return [*recipe.dynamic_wi8_afp32(), *(entry for name in (dense, table) for entry in int4(operation_name=name))]
     manager = recipe_manager.RecipeManager()
     if precision == "int8-static":
-        dense, table = qtyping.TFLOperationName.FULLY_CONNECTED, qtyping.TFLOperationName.EMBEDDING_LOOKUP
         manager.add_static_config(".*", dense, activation_num_bits=8, weight_num_bits=8)
         manager.add_dynamic_config(".*", table, num_bits=8)
         return manager.get_quantization_recipe()

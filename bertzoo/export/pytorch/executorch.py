@@ -14,9 +14,11 @@ from bertzoo.conversion import pytorch
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.child import start_python
 from bertzoo.core.errors import UserError
+from bertzoo.export.options import Precision
 from bertzoo.export.runtimes import parse_answer, start_process
 
 PACKAGES = ("torch", "executorch", "safetensors")
+PRECISIONS: tuple[Precision, ...] = ("fp32", "int8-dynamic")
 GROUPED = "apart"  # the fastest entry of phone_module.GROUPED (benchmarks/phone/grouped_maps.py)
 ADVICE = "`make .venv-executorch/stamp` in the checkout builds one: --python=.venv-executorch/bin/python."
 _MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if u.find_spec(p) is None))"
@@ -41,9 +43,17 @@ def check_python(python: Path, subject: str = "--to=executorch") -> None:
 
 
 def write_pte(
-    python: Path, pretrained: Pretrained, rows: Mapping[str, np.ndarray], pooling: str, file: Path
+    python: Path,
+    pretrained: Pretrained,
+    rows: Mapping[str, np.ndarray],
+    pooling: str,
+    file: Path,
+    precision: Precision = "fp32",
 ) -> dict[str, Any]:
     """Write a .pte file for inputs shaped like `rows`; return counts of the nodes that XNNPACK does and does not run.
+
+    precision: one of PRECISIONS. int8-dynamic has dense kernels and the word embeddings in int8, with a scale per
+    output channel or word; XNNPACK scales activations at run time.
 
     Raises ExportFailed if ExecuTorch rejects the model.
     """
@@ -52,5 +62,6 @@ def write_pte(
         shutil.copy(Path(__file__).with_name("phone_module.py"), name)
         example = {name: row.tolist() for name, row in rows.items()}
         request = {"directory": name, "file": str(file), "pooling": pooling, "grouped": GROUPED, "rows": example}
+        request["int8"] = precision == "int8-dynamic"
         line, _ = start_process(python, "make").communicate(json.dumps(request) + "\n")
     return parse_answer(line, "ExecuTorch does not take this model")

@@ -22,7 +22,7 @@ def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
     """Write the .pte file request["file"] and return how many of its nodes XNNPACK runs and does not run.
 
     Other keys of `request`: "directory", written by `bertzoo convert --to=pytorch`; "rows", example inputs by name;
-    "pooling" and "grouped", as in phone_module.Phone.
+    "pooling" and "grouped", as in phone_module.Phone; "int8", whether weights become int8.
     """
     sys.path.insert(0, request["directory"])
     import modeling_bertzoo
@@ -30,7 +30,7 @@ def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.devtools.backend_debug import get_delegation_info
     from executorch.exir import to_edge_transform_and_lower
-    from phone_module import phone, spell_out
+    from phone_module import phone, round_words, spell_out
 
     rows = {name: torch.tensor(row, dtype=torch.int32) for name, row in request["rows"].items()}
     model = modeling_bertzoo.load(request["directory"])
@@ -38,7 +38,11 @@ def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
     spell_out(model, modeling_bertzoo.FUNCTIONS["gelu_tanh"])
     module = phone(model, tuple(rows), request["pooling"], request["grouped"])
     names = list(module(*rows.values()))
+    if request["int8"]:
+        round_words(module)
     exported = torch.export.export(module, tuple(rows.values()))
+    if request["int8"]:
+        exported = int8_dense(exported, tuple(rows.values()))
     methods = {INPUTS: ",".join(rows), OUTPUTS: ",".join(names)}
     lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()], constant_methods=methods)
     counted = get_delegation_info(lowered.exported_program().graph_module)
@@ -50,6 +54,22 @@ def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
         "delegates": counted.num_delegated_subgraphs,
         "not_delegated": dict(sorted(left.items(), key=lambda pair: -pair[1])),
     }
+
+
+def int8_dense(exported: Any, example: tuple[Any, ...]) -> Any:
+    """Return an exported program with dense kernels in int8, a scale per channel; activations are scaled as they come.
+
+    Convolutions, norms and products of activations stay in float32.
+    """
+    import torch
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer
+    from torchao.quantization.pt2e import quantize_pt2e
+
+    int8 = xnnpack_quantizer.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+    quantizer = xnnpack_quantizer.XNNPACKQuantizer().set_operator_type(torch.ops.aten.linear.default, int8)
+    prepared = quantize_pt2e.prepare_pt2e(exported.module(), quantizer)
+    prepared(*example)  # observes the kernels
+    return torch.export.export(quantize_pt2e.convert_pt2e(prepared), example)
 
 
 class OpenProgram(NamedTuple):

@@ -129,6 +129,20 @@ def spell_out(module: nn.Module, activation: Callable) -> None:
                 setattr(part, name, gelu_tanh)
 
 
+class Int8Table(nn.Module):
+    """A Table of modeling_bertzoo.py in int8, with a scale per row; `embedding` stays for heads that share it."""
+
+    def __init__(self, table: Any) -> None:
+        super().__init__()
+        self.embedding = table.embedding
+        scale = table.embedding.detach().abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
+        self.register_buffer("scale", scale)
+        self.register_buffer("rows", (table.embedding.detach() / scale).round().to(torch.int8))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return functional.embedding(ids, self.rows).float() * functional.embedding(ids, self.scale)
+
+
 class Phone(nn.Module):
     """A PyTorch model for export; `run` maps inputs to the head's outputs or, without a head, to a pooled embedding.
 
@@ -176,6 +190,11 @@ class PhoneTypedBlanks(Phone):
     ) -> Outputs:
         inputs = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask}
         return self.run({**inputs, "masked_positions": masked_positions})
+
+
+def round_words(phone: Phone) -> None:
+    """Replace a model's word embeddings, in place, by an Int8Table."""
+    phone.model.embedding.word = Int8Table(phone.model.embedding.word)
 
 
 # Exporters name a file's inputs after the arguments of `forward`.
