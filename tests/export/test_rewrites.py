@@ -11,7 +11,7 @@ import pytest
 from tiers import quick
 from zoo import CASES, inputs, pretrained
 
-from bertzoo.export.graph import heads, rewrites
+from bertzoo.export.graph import heads, layers, rewrites
 from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.models import Bert, ConvBert, MobileBert, SqueezeBert
@@ -214,3 +214,9 @@ def test_shared_layers_stay_shared() -> None:
     _, graph = graphs("albert")
     layers = rewrites.optimised(graph).layers
     assert len(layers) == 3 and len({id(layer) for layer in layers}) == 1
+
+
+def test_ids_outside_a_table_read_its_first_or_last_row() -> None:
+    table = np.arange(6, dtype=np.float32).reshape(3, 2)
+    rows = layers.lookup(np.array([-128, -1, 0, 2, 3, 127]), table)
+    np.testing.assert_array_equal(rows, table[[0, 0, 0, 2, 2, 2]])

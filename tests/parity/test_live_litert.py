@@ -188,3 +188,17 @@ def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest() -> None:
     found, expected = row["outputs"]["masked_logits"], row["expected"]["masked_logits"]
     assert found["shape"] == [1, 5000] and found["likeliest"] == expected["likeliest"]
     assert found["values"] == sorted(found["values"], reverse=True) and len(found["values"]) == 5
+
+
+def test_ids_outside_the_tables_read_the_nearest_row() -> None:
+    """`litert-benchmark` fills int32 inputs with -128 to 127."""
+    _, graph = graphs(*CASES["bert"])
+    run, size = write.Interpreter(write.convert(graph, (8,))), len(graph.embedding.word)
+    outside = {name: np.array([[-128, -1, 0, 1, 2, size - 1, size, 127]], np.int32) for name in graph.inputs}
+    inside = outside | {
+        name: outside[name].clip(0, len(table) - 1)
+        for name, table in (("input_ids", graph.embedding.word), ("token_type_ids", graph.embedding.token_type))
+    }
+    expected = run("length_8", inside)
+    assert np.isfinite(expected["embedding"]).all()
+    np.testing.assert_array_equal(run("length_8", outside)["embedding"], expected["embedding"])

@@ -29,7 +29,15 @@ def _composite(function: Callable, name: str, **attributes: Any) -> Callable:
 # Without composites, one erf gelu becomes about 40 LiteRT operators, and the quantiser skips embedding look-ups.
 gelu = _composite(lambda x: 0.5 * x * (1 + jax.lax.erf(x * 0.5**0.5)), "aten.gelu.default", approximate="none")
 gelu_tanh = _composite(lambda x: jax.nn.gelu(x, approximate=True), "aten.gelu.default", approximate="tanh")
-lookup = _composite(lambda ids_L, table_VE: table_VE[ids_L], "odml.embedding_lookup")
+_lookup = _composite(lambda ids_L, table_VE: table_VE[ids_L], "odml.embedding_lookup")
+
+
+def lookup(ids_L: jax.Array, table_VE: Array) -> jax.Array:
+    """Return the table's rows for the ids, (L,E); an id outside 0…V-1 reads the first or last row.
+
+    LiteRT's look-up fails on such an id, and `litert-benchmark` fills ids with -128 to 127.
+    """
+    return _lookup(jnp.clip(ids_L, 0, len(table_VE) - 1), table_VE)
 
 
 class Affine(struct.PyTreeNode):
@@ -63,7 +71,7 @@ class GroupedAffine(struct.PyTreeNode):
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
             feature_group_count=self.groups,
         )
-        return y.reshape(y.shape[2:]) + self.bias
+        return (y + self.bias).reshape(y.shape[2:])  # the converter fuses a sum right after a convolution
 
 
 class SideBySide(struct.PyTreeNode):
