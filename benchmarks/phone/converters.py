@@ -28,7 +28,6 @@ from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.graph import rewrites
-from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.litert import write
 from bertzoo.export.options import Precision
@@ -73,40 +72,43 @@ class Files:
         for norm, activation in CORNERS if "mobilebert" in self.names else ():
             if (norm, activation) != RELEASED:
                 options = [("model.norm", norm), ("model.activation", activation)]
-                self._make_file(f"corner {norm} {activation}", [LENGTH], "fp32", lambda given=options: corner(given))
+                self.make_file(f"corner {norm} {activation}", [LENGTH], "fp32", lambda given=options: corner(given))
 
     def _make_model(self, name: str) -> None:
-        peer = self.folder / name / "peer.tflite"
-        self.paths[f"{name} peer"] = peer
-        if not peer.exists():
-            print(f"{peer}: litert-torch converts", flush=True)
-            peer.parent.mkdir(parents=True, exist_ok=True)
+        self.paths[f"{name} peer"] = self.peer_files(name, "tflite")[0]
+        for kind, lengths in (("one", [LENGTH]), ("five", FIVE)):
+            for precision in ("fp32", "int8-dynamic"):
+                self.make_file(f"{name} {kind} {precision}", lengths, precision, lambda: self.graph(name))
+        static = "int8-static"
+        self.make_file(f"{name} one {static}", [LENGTH], static, lambda: self.graph(name), calibrated=name)
+
+    def peer_files(self, name: str, *suffixes: str) -> list[Path]:
+        """Other converters' files of a model, written if missing; a name in MODELS has random weights."""
+        files = [self.folder / name / f"peer.{suffix}" for suffix in suffixes]
+        missing = [str(file) for file in files if not file.exists()]
+        if missing:
+            print(f"{', '.join(missing)}: convert_peer.py converts", flush=True)
+            files[0].parent.mkdir(parents=True, exist_ok=True)
             script = str(Path(__file__).with_name("convert_peer.py"))
-            command = [self.peer, script, name, str(self.hub(name)), str(peer)]
+            weights = [f"--random={name}"] if name in MODELS else []
+            command = [self.peer, script, str(self.hub(name)), *missing, *weights]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 sys.exit(f"{' '.join(command)} fails: {done.stderr[-2000:]}")
-        optimised = (rewrites.optimised,)
-        for kind, lengths in (("one", [LENGTH]), ("five", FIVE)):
-            for precision in ("fp32", "int8-dynamic"):
-                self._make_file(f"{name} {kind} {precision}", lengths, precision, lambda: self._graph(name, optimised))
-        static = "int8-static"
-        self._make_file(f"{name} one {static}", [LENGTH], static, lambda: self._graph(name, optimised), calibrated=name)
+        return files
 
     def hub(self, name: str) -> Path:
         """The directory of a Hugging Face model."""
         return self.folder / name / "huggingface"
 
-    def _graph(self, name: str, changes: Sequence[Callable]) -> Any:
-        plain = training_graph(any_model.read_model(self.hub(name)))
-        graph = build_graph(plain.model, plain.params, plain.pooling)
-        for change in changes:
-            graph = change(graph)
-        return graph
+    def graph(self, name: str) -> Any:
+        """The graph that bertzoo writes of a Hugging Face model."""
+        return rewrites.phone_graph(training_graph(any_model.read_model(self.hub(name))))
 
-    def _make_file(
+    def make_file(
         self, key: str, lengths: list[int], precision: Precision, graph: Callable[[], Any], calibrated: str = ""
     ) -> None:
+        """Write our file of a graph, if it is missing; `key` is its name in `paths`."""
         path = self.folder / f"{key.replace(' ', '_')}.tflite"
         self.paths[key] = path
         if not path.exists():
@@ -141,7 +143,7 @@ def measure(files: Files, read: Sequence[int], rounds: int, runs: int) -> list[d
     done = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     if len(done) >= rounds:
         return done[:rounds]
-    loads = [(key, LoadRequest("litert", str(files.paths[key]), 1, VOCABULARY)) for key in keys]
+    loads = [(key, load_request(files.paths[key])) for key in keys]
     with interleave.start_workers(loads) as workers, file.open("a") as stream:
         for index in range(len(done), rounds):
             row: dict[str, Any] = {"fixed": {}, "sentences": {}}
@@ -160,11 +162,14 @@ def measure(files: Files, read: Sequence[int], rounds: int, runs: int) -> list[d
     return done
 
 
-def logit_difference(files: Files, name: str) -> float:
-    """The largest difference of logits between a model's two files, as a share of the largest of the peer's."""
-    keys = [f"{name} peer", f"{name} one fp32"]
-    loads = [(key, LoadRequest("litert", str(files.paths[key]), 1, VOCABULARY)) for key in keys]
-    with interleave.start_workers(loads) as workers:
+def load_request(file: Path) -> LoadRequest:
+    """A request to load a file in the runtime of its suffix, on one thread."""
+    return LoadRequest(backends.SUFFIXES[file.suffix], str(file), 1, VOCABULARY)
+
+
+def logit_difference(reference: Path, file: Path) -> float:
+    """The largest difference of logits between two files of a model, as a share of the largest of the reference's."""
+    with interleave.start_workers([(str(path), load_request(path)) for path in (reference, file)]) as workers:
         theirs, ours = (next(iter(worker.outputs(LENGTH).values())) for worker in workers)
     return max(abs(a - b) for a, b in zip(theirs, ours, strict=True)) / max(map(abs, theirs))
 
@@ -257,12 +262,10 @@ def _latency(paper: str, table: str, model: str) -> float:
     return float(rows[0].values["latency_ms"].value)
 
 
-def versions(peer: str) -> str:
-    """Packages of either side."""
-    names = ("litert-torch", "torch", "transformers")
+def versions(python: str, *names: str) -> str:
+    """Names and versions of packages that another Python has."""
     program = f"from importlib.metadata import version as v; print(', '.join(f'{{p}} {{v(p)}}' for p in {names}))"
-    theirs = subprocess.run([peer, "-c", program], check=True, capture_output=True, text=True).stdout.strip()
-    return f"{theirs}, {results.packages('litert-converter', 'ai-edge-litert', 'litert-quantizer')}"
+    return subprocess.run([python, "-c", program], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def arguments() -> argparse.Namespace:
@@ -293,8 +296,12 @@ def main() -> None:
     files.make()
     times = Times(measure(files, read, args.rounds, args.each))
     sizes = {key: path.stat().st_size for key, path in files.paths.items()}
+
+    def difference(name: str) -> float:
+        return logit_difference(files.paths[f"{name} peer"], files.paths[f"{name} one fp32"])
+
     tables: dict[str, Any] = {
-        "peer": [peer_row(name, times, logit_difference(files, name)) for name in args.models],
+        "peer": [peer_row(name, times, difference(name)) for name in args.models],
         "quantised": [quantised_row(name, times, sizes) for name in args.models],
     }
     if read:
@@ -307,4 +314,6 @@ def main() -> None:
         tables["conversions"] = conversion_costs.rows(hub, file, args.executorch)
     if {"bert_base", "mobilebert", "squeezebert"} <= set(args.models):
         tables["papers"] = list(paper_rows(times))
-    results.write(args.out, [versions(args.peer)], tables)
+    theirs = versions(args.peer, "litert-torch", "torch", "transformers")
+    ours = results.packages("litert-converter", "ai-edge-litert", "litert-quantizer")
+    results.write(args.out, [f"{theirs}, {ours}"], tables)
