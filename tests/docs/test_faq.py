@@ -28,7 +28,10 @@ VALUES = set(
 )
 # Names that fill a line of output: figures, splits, tasks, events and labels.
 NAMES = set(
-    re.findall(r"\w+", "mlm sop nsp MLM SOP dev test own heldout logits parameters resumed stopped finished signal")
+    re.findall(
+        r"\w+",
+        "probabilities mlm sop nsp MLM SOP dev test own heldout logits parameters resumed stopped finished signal",
+    )
 )
 NAMES |= set(re.findall(r"\w+", "distillation shards minutes texts arrays files ABSENT MASK hf first"))
 # Commands that a launcher prints, another program's line, a row of the data, tokens and their probabilities.

@@ -117,7 +117,7 @@ def test_a_step_whose_source_is_made_anew_and_fails_does_not_run_on_the_old_one(
 def test_an_input_that_changes_while_its_step_runs_is_reported(place: Place) -> None:
     place.behave({"pretrain": {"append": "text.txt"}})
     _, err = place.run(code=1)
-    assert mentions(err, "base", "inputs") and "base" not in recorded()
+    assert mentions(err, "base", "input changed") and "base" not in recorded()
 
 
 def test_a_changed_point_of_a_sweep_is_reported(place: Place) -> None:
