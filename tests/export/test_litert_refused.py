@@ -183,6 +183,14 @@ def test_mediapipe_rejects_what_its_tasks_cannot_run() -> None:
     assert mediapipe.task_name(dataclasses.replace(model, source={"task": "sst2"})) == "classifier"
 
 
+@pytest.mark.parametrize("labels", [("a\nb", "c"), ("a", "b\r"), ("a", " "), ("a", "c", "a")])
+def test_mediapipe_rejects_labels_that_are_not_one_line_each(labels: tuple[str, ...]) -> None:
+    model = dataclasses.replace(tokenized("mobilebert"), head=SequenceClassification(labels=labels))
+    with pytest.raises(UserError, match=mentioning("--to=mediapipe", "label")) as error:
+        mediapipe.task_name(model)
+    assert error.value.exit_code == 2
+
+
 def test_lengths_are_sorted_and_have_defaults() -> None:
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20)
     made, short = (pretrained(each, NoHead()) for each in (model, dataclasses.replace(model, max_positions=48)))

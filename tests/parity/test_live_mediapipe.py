@@ -112,6 +112,9 @@ def test_a_file_of_another_model_or_vocabulary_fails_the_proof(classifier: tuple
     model, file = classifier
     right = any_model.read_model(model)
     mediapipe.check_task(file, LiteRT(file), right, LENGTH)
+    labels = dataclasses.replace(right, head=SequenceClassification(labels=("yes", "no", "maybe")))
+    with pytest.raises(ExportFailed, match=mentioning("'yes', 'no'", "'no', 'yes'")):
+        mediapipe.check_task(file, LiteRT(file), labels, LENGTH)
     other = source(tmp_path / "other", SqueezeBert)
     assert main(["convert", str(other), str(tmp_path / "other.tflite"), "--to=mediapipe", f"--lengths={LENGTH}"]) == 0
     with pytest.raises(ExportFailed, match=mentioning("differs", mediapipe.TOLERANCE)):

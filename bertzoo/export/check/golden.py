@@ -169,6 +169,11 @@ def prepared(text: str, rules: Mapping[str, bool]) -> str:
     return "".join(c.lower() for c in clean) if rules["lowercase"] else clean
 
 
+def long_text(length: int) -> str:
+    """Return plain English of more than `length` tokens."""
+    return " ".join(TEXT * (1 + length // len(" ".join(TEXT).split())))
+
+
 def tokenizer_texts(tokenizer: Tokenizer, plain: Sequence[Sequence[str]]) -> list[Sequence[str]]:
     """Return texts on which to compare a file's tokenizer: `plain`, TRICKY, and TRICKY as `prepared`."""
     rules = tokenizer.config.normalization

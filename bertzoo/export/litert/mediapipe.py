@@ -53,10 +53,13 @@ def task_name(pretrained: Pretrained) -> str:
         raise UserError(
             f"--to=mediapipe: MediaPipe has no task for the head {head.kind}; it classifies and embeds texts. {other}"
         )
-    if isinstance(head, SequenceClassification) and (len(head.labels) < 2 or head.problem_type == "regression"):
-        raise UserError(
-            f"--to=mediapipe: this model predicts a number, but MediaPipe's classifier predicts labels. {other}"
-        )
+    if isinstance(head, SequenceClassification):
+        several = head.problem_type == "multi_label_classification"
+        if head.problem_type == "regression" or (len(head.labels) < 2 and not several):
+            raise UserError(
+                f"--to=mediapipe: this model predicts a number, but MediaPipe's classifier predicts labels. {other}"
+            )
+        _check_labels(head.labels)
     task, custom = source.get("task"), source.get("own", {})
     if (task in GLUE and GLUE[task].pair) or custom.get("text_b"):
         raise UserError(f"--to=mediapipe: the task {task} has pairs of texts, but MediaPipe takes one text. {other}")
@@ -68,6 +71,16 @@ def task_name(pretrained: Pretrained) -> str:
             f"--to=mediapipe: MediaPipe lower-cases every text, but this tokenizer keeps upper case. {other}"
         )
     return "classifier" if isinstance(head, SequenceClassification) else "embedder"
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    """Raise UserError for labels that labels.txt cannot hold as one line each, or that are equal."""
+    for place, label in enumerate(labels):
+        if not label.strip() or not {*"\0\r\n"}.isdisjoint(label) or label in labels[:place]:
+            raise UserError(
+                f"--to=mediapipe: the label {label!r} (number {place} of the model's) is empty, has a line break or "
+                "NUL byte, or occurs twice, but MediaPipe needs a line for each label. Rename it in the model's config."
+            )
 
 
 class TaskGraph(struct.PyTreeNode):
@@ -158,24 +171,30 @@ def _metadata(order: Sequence[str], labelled: bool) -> bytes:
 def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int) -> dict[str, Any]:
     """Compare MediaPipe's results for texts with the file's outputs for MediaPipe's ids of these texts.
 
-    Returns entries of the file's metadata JSON. The texts are `golden.tokenizer_texts`. run: the file in LiteRT's
-    interpreter. length: tokens of its row.
+    Returns entries of the file's metadata JSON. The texts are `golden.tokenizer_texts`, with an empty text and one
+    longer than the row. run: the file in LiteRT's interpreter. length: tokens of its row.
 
-    Raises ExportFailed if a result differs, or if MediaPipe tokenises plain English differently from bertzoo.
+    Raises ExportFailed if a result or a label's name differs, or if MediaPipe tokenises plain English differently from
+    bertzoo.
     """
     assert pretrained.tokenizer is not None
     tokenizer, name = pretrained.tokenizer, task_name(pretrained)
-    plain = [texts for texts in golden.TEXTS if len(texts) == 1]
+    plain = [*(texts for texts in golden.TEXTS if len(texts) == 1), ("",), (golden.long_text(length),)]
     texts = [text for (text,) in golden.tokenizer_texts(tokenizer, plain)]
     with tempfile.TemporaryDirectory() as folder:
         echo = Path(folder) / "echo.tflite"
         echo.write_bytes(packed(write.convert(_Echo(), (length,)), tokenizer, ()))
         answer = _run_tasks([("embedder", echo, texts), (name, file, texts)])
+    labels = [*getattr(pretrained.head, "labels", ())]
+    if answer["labels"][1] != labels:
+        raise ExportFailed(
+            f"MediaPipe's {name} names the labels {answer['labels'][1]}, but the model's are {labels}. Use --to=litert."
+        )
     errors, theirs = [], []
     for echoed, result in zip(*answer["results"], strict=True):
         ids = np.array([round(value) - 1 for value in echoed if value], np.int32)
-        row = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": ids**0}
-        (expected,) = run({key: np.pad(array, (0, length - len(ids)))[None] for key, array in row.items()}).values()
+        row = golden.pad_row(NAMES, tokenizer, ids, 0 * ids, length)
+        (expected,) = run({key: array[None] for key, array in row.items()}).values()
         errors.append(np.abs(np.array(result) - expected[0]).max() / max(1.0, np.abs(expected).max()))
         theirs.append(ids)
     if not (worst := float(np.max(errors))) <= TOLERANCE:

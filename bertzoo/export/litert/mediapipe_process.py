@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Run MediaPipe's text tasks: reads jobs as JSON from stdin, and prints {"version", "results"} or {"error"}."""
+"""Run MediaPipe's text tasks: reads jobs as JSON from stdin, prints {"version", "labels", "results"} or {"error"}."""
 
 import json
 import os
@@ -10,23 +10,24 @@ from typing import Any
 from bertzoo.core.documents import parse_json
 
 
-def classify(file: str, texts: list[str]) -> list[list[float]]:
-    """Return the scores of every text, in the order of the labels."""
+def classify(file: str, texts: list[str]) -> tuple[list[str], list[list[float]]]:
+    """Return the names of the labels, and the scores of every text in their order."""
     from mediapipe.tasks.python import BaseOptions, text
 
     options = text.TextClassifierOptions(base_options=BaseOptions(model_asset_path=file))
     with text.TextClassifier.create_from_options(options) as task:
         results = [task.classify(one).classifications[0].categories for one in texts]
-    return [[one.score for one in sorted(categories, key=lambda one: one.index)] for categories in results]
+    ordered = [sorted(categories, key=lambda one: one.index) for categories in results]
+    return [one.category_name for one in ordered[0]], [[one.score for one in categories] for categories in ordered]
 
 
-def embed(file: str, texts: list[str]) -> list[list[float]]:
-    """Return the embedding of every text."""
+def embed(file: str, texts: list[str]) -> tuple[list[str], list[list[float]]]:
+    """Return no labels, and the embedding of every text."""
     from mediapipe.tasks.python import BaseOptions, text
 
     options = text.TextEmbedderOptions(base_options=BaseOptions(model_asset_path=file))
     with text.TextEmbedder.create_from_options(options) as task:
-        return [[float(value) for value in task.embed(one).embeddings[0].embedding] for one in texts]
+        return [], [[float(value) for value in task.embed(one).embeddings[0].embedding] for one in texts]
 
 
 def main() -> None:
@@ -37,7 +38,8 @@ def main() -> None:
     try:
         run = {"classifier": classify, "embedder": embed}
         results = [run[task](file, texts) for task, file, texts in parse_json(sys.stdin.read(), [(str, str, [str])])]
-        answer: dict[str, Any] = {"version": version("mediapipe"), "results": results}
+        labels, results = zip(*results, strict=True)
+        answer: dict[str, Any] = {"version": version("mediapipe"), "labels": labels, "results": results}
     except Exception as error:  # MediaPipe raises any type
         answer = {"error": f"{type(error).__name__}: {error}"}
     with answers:

@@ -16,7 +16,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPieceTokenizer
-from bertzoo.export.check import golden, verify
+from bertzoo.export.check import golden
 from bertzoo.export.failure import ExportFailed, tool_errors
 from bertzoo.export.pytorch import torch_files
 from bertzoo.export.pytorch.torch_files import Operators, Rows
@@ -155,7 +155,7 @@ def check_texts(
     """
     tokenizer, runtime = pretrained.tokenizer, "onnxruntime-extensions"
     assert tokenizer is not None
-    full = " ".join(verify.TEXT * (1 + longest // len(" ".join(verify.TEXT).split())))
+    full = golden.long_text(longest)
     plain = [*golden.TEXTS, ("",), (full,), (full, golden.QUESTION), (golden.QUESTION, full)]
     inputs = golden.tokenizer_texts(tokenizer, plain)
     tokens, model, errors, theirs = OnnxText(split(file)[0]), OnnxText(file), [], []
