@@ -219,7 +219,7 @@ def write_file(
         tokenizers.write_tokenizer(tokenizer, folder, pretrained.model)
         (folder / "README.md").write_text(card.card(file.name, description), encoding="utf-8")
         (folder / "golden.json").write_text(json.dumps(examples) + "\n", encoding="utf-8")
-        if exam is not None and target.name == "litert":  # the only format of `bertzoo phone`
+        if exam is not None and target.name == "litert":  # a task's rows for `bertzoo phone`
             (folder / "exam.json").write_text(json.dumps(exam) + "\n", encoding="utf-8")
     return description
 

@@ -43,6 +43,7 @@ class GraphEmbedding(struct.PyTreeNode):
             x_LE = self.transformation(x_LE, mask_L)
         x_LE = x_LE + self.position[: len(ids_L)]
         if self.token_type is not None:
+            assert types_L is not None
             x_LE = x_LE + lookup(types_L, self.token_type)
         return x_LE if self.norm is None else self.norm(x_LE)
 
