@@ -327,7 +327,7 @@ class Strange:
         ("int8-dynamic", 0.99),
         ("int8-static", 0.93),
         ("int8-weight", 0.999),
-        ("int4-dynamic", 0.95),
+        ("int4-dynamic", 0.94),
     ],
 )
 def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> None:

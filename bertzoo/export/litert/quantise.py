@@ -22,6 +22,7 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
     int8-weight dequantises weights before use. int8-static quantises only dense layers and embedding tables: attention
     scores and a mask of -30,000 do not fit on one scale of 255 steps. int4-dynamic is int8-dynamic with dense kernels
     and embedding tables in int4: a scale per BLOCK weights of a row, or one per row if BLOCK does not divide all rows.
+    OCTAV (Sakr et al. 2022, https://arxiv.org/abs/2206.06501) clips the weights beyond the scale that errs least.
 
     Raises ExportFailed if the quantiser rejects the file.
     """
@@ -50,7 +51,8 @@ def _recipe(precision: Precision, content: bytes) -> Any:
     if precision == "int4-dynamic":
         blocks = all(width % BLOCK == 0 for width in flatbuffer.row_widths(content))
         int4 = recipe.dynamic_wi4b32_afp32 if blocks else recipe.dynamic_wi4c_afp32
-        return [*recipe.dynamic_wi8_afp32(), *(entry for name in (dense, table) for entry in int4(operation_name=name))]
+        octav = {"algorithm_key": AlgorithmName.OCTAV}
+        return [*recipe.dynamic_wi8_afp32(), *int4(operation_name=dense, **octav), *int4(operation_name=table, **octav)]
     manager = recipe_manager.RecipeManager()
     if precision == "int8-static":
         manager.add_static_config(".*", dense, activation_num_bits=8, weight_num_bits=8)
