@@ -33,7 +33,9 @@ NAMES = set(
         "probabilities mlm sop nsp MLM SOP dev test own heldout logits parameters resumed stopped finished signal",
     )
 )
-NAMES |= set(re.findall(r"\w+", "distillation shards minutes texts arrays files ABSENT MASK hf first"))
+NAMES |= set(
+    re.findall(r"\w+", "MediaPipe s classifier distillation shards minutes texts arrays files ABSENT MASK hf first")
+)
 # Commands that a launcher prints, another program's line, a row of the data, tokens and their probabilities.
 NOT_OURS = re.compile(r"\+ |\[Gloo\]|[^:]*,(label|arrays)$|    \S+ \d+%,|\S+ \d+\.\d%$")
 
@@ -99,10 +101,10 @@ def texts_of_commands(page: Path) -> str:
 
 def reworded(line: str, page: Path) -> set[str]:
     """The plain words of a line of output that neither the package nor the page's commands hold."""
-    line = re.sub(r"^\[\d\] |^== |^\w+ \d+%\t", "", line)
+    line = re.sub(r"^\[\d\] |^== |^(\w+ \d+%(, )?)+\t", "", line)
     if re.fullmatch(r"\W*[A-Z_]{2,}\W*", line):  # a placeholder that nobody has filled
         return {line}
-    if NOT_OURS.match(line) or line.strip() in texts_of_commands(page):
+    if NOT_OURS.match(line) or line.strip().removesuffix(" …") in texts_of_commands(page):
         return set()
     rest = "  ".join(cell for cell in re.split(" {2,}", line.strip()) if cell not in CELLS)
     words = uncovered(line) & set(WORD.findall(rest)) - NAMES
