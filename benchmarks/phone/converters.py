@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ class Files:
         for norm, activation in CORNERS if "mobilebert" in self.names else ():
             if (norm, activation) != RELEASED:
                 options = [("model.norm", norm), ("model.activation", activation)]
-                self.make_file(f"corner {norm} {activation}", [LENGTH], "fp32", lambda given=options: corner(given))
+                self.make_file(f"corner {norm} {activation}", [LENGTH], "fp32", partial(corner, options))
 
     def _make_model(self, name: str) -> None:
         self.paths[f"{name} peer"] = self.peer_files(name, "tflite")[0]

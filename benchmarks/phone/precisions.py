@@ -24,7 +24,7 @@ FILES = (("litert", "fp32"), ("litert", "int8-dynamic"), ("litert", "int4-dynami
 
 def rows(task: str, args: Any, more: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each file of a task: its size in MB, its mean score and the points that it loses."""
-    run, found = args.runs / task, []
+    run, scored = args.runs / task, []
     common, _ = options_of(task, args.data, 1, more)
     finetune([*common, f"--from={args.model}"], run)
     for form, precision in FILES:
@@ -38,8 +38,8 @@ def rows(task: str, args: Any, more: Sequence[str]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"task": task, "--to": form, "--precision": precision}
         row |= {"MB": round(document["bytes"] / 1e6, 1), "points": round(points["file"], 2)}
         cosine = min(one["outputs"]["logits"]["cosine"] for one in document["signatures"].values())
-        found.append(row | {"lost": round(points["model"] - points["file"], 2), "cosine of logits": round(cosine, 4)})
-    return found
+        scored.append(row | {"lost": round(points["model"] - points["file"], 2), "cosine of logits": round(cosine, 4)})
+    return scored
 
 
 def main() -> None:
@@ -52,6 +52,6 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/precisions"), help="where the runs are kept")
     args, more = parser.parse_known_args()
     args.runs.mkdir(parents=True, exist_ok=True)
-    found = [row for task in args.tasks.split(",") for row in rows(task, args, more)]
+    scores = [row for task in args.tasks.split(",") for row in rows(task, args, more)]
     packages = results.packages("litert-converter", "ai-edge-litert", "litert-quantizer")
-    results.write(args.out, ["one seed", packages], {"scores": found})
+    results.write(args.out, ["one seed", packages], {"scores": scores})

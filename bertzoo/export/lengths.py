@@ -28,14 +28,10 @@ def check_lengths(lengths: Iterable[int], longest: int) -> None:
             raise UserError(f"--lengths={length} is more than the model's {longest} positions. Use at most {longest}.")
 
 
-def single_length(runtime: str, pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
-    """Return the length of a file for a runtime that takes one; raises UserError if several are requested."""
-    first, *more = resolve_lengths(pretrained, lengths)
-    if more:
-        raise UserError(
-            f"--lengths: a file for {runtime} has one length, not {len(more) + 1}. Write a file for each length."
-        )
-    return (first,)
+def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
+    """Return the length of a file that has one; `lengths` has at most one, as ExportOptions checks."""
+    (length,) = resolve_lengths(pretrained, lengths)
+    return (length,)
 
 
 def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ SUFFIXES = {
 }
 FILES = tuple(SUFFIXES)
 LITERT = ("litert", "mediapipe")
+SINGLE = {"mediapipe": "MediaPipe", "executorch": "ExecuTorch"}  # runtimes whose files have one length, by format
 HEADS = ("none", "masked", "replaced")
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 POOLINGS = ("mean", "first")
@@ -83,5 +84,9 @@ class ExportOptions:
                 raise UserError(
                     f"--{name.replace('no_', 'no-')} applies only to {where}, not to --to={self.to}. Leave it out."
                 )
+        if self.to in SINGLE and (count := len(set(self.lengths or ()))) > 1:
+            raise UserError(
+                f"--lengths: a file for {SINGLE[self.to]} has one length, not {count}. Write a file for each length."
+            )
         if self.examples is not None and self.examples < 0:
             raise UserError(f"--examples={self.examples} is less than 0. Use 0 for all, or a number of examples.")

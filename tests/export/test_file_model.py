@@ -80,9 +80,9 @@ def test_a_file_of_several_labels_is_scored_as_its_model(
         k: v for k, v in expected.items() if k != "loss"
     }
     logits = np.float32([[-200, -3, 0, 0.5, 12]])
-    found = label_logits({"probabilities": (0.5 + 0.5 * np.tanh(logits / 2)).astype(np.float32)}, several=True)
-    assert np.isfinite(found).all()
-    np.testing.assert_allclose(found[0, 1:], logits[0, 1:], rtol=0.02, atol=1e-6)
+    computed = label_logits({"probabilities": (0.5 + 0.5 * np.tanh(logits / 2)).astype(np.float32)}, several=True)
+    assert np.isfinite(computed).all()
+    np.testing.assert_allclose(computed[0, 1:], logits[0, 1:], rtol=0.02, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["span", "joint"])

@@ -200,7 +200,7 @@ def test_lengths_are_sorted_and_have_defaults() -> None:
     assert (
         lengths.variable_lengths(made, [64])
         == lengths.fixed_or_variable_lengths(made, [64])
-        == lengths.single_length("ExecuTorch", made, [64])
+        == lengths.single_length(made, [64])
         == (64,)
     )
     joint = pretrained(model, JointSpanExtraction(beam=20))
@@ -210,8 +210,10 @@ def test_lengths_are_sorted_and_have_defaults() -> None:
     for function in (lengths.variable_lengths, lengths.fixed_or_variable_lengths):
         with pytest.raises(UserError, match=mentioning("--lengths=8", 20)):
             function(joint, [8, 32])
-    with pytest.raises(UserError, match=mentioning("ExecuTorch", "one length", " 2")):
-        lengths.single_length("ExecuTorch", made, [8, 32])
+    for to, runtime in (("executorch", "ExecuTorch"), ("mediapipe", "MediaPipe")):
+        with pytest.raises(UserError, match=mentioning(runtime, " 2")):
+            ExportOptions(to=to, lengths=(8, 32))
+        assert ExportOptions(to=to, lengths=(8, 8)).lengths == (8, 8)
 
 
 def test_options_and_implementations_agree() -> None:

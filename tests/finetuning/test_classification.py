@@ -70,14 +70,14 @@ def test_alpha_weighs_the_truth_and_the_rest_the_teacher(params) -> None:
 
 
 def test_regression_trains_on_squared_error() -> None:
-    made = objective(classes=1, problem="regression", alpha=0.7)
+    mixed = objective(classes=1, problem="regression", alpha=0.7)
     label, teacher = np.float32([0.1, 4.2, 3, 5, 1]), np.float32([[1.0], [4.0], [2.0], [5.5], [0]])
     rows = batch(label=label, teacher=teacher)
-    values = unboxed(made.init(jax.random.key(2)))
-    numbers = np.asarray(made.logits(values, rows, None), np.float64)[:, 0]
+    values = unboxed(mixed.init(jax.random.key(2)))
+    numbers = np.asarray(mixed.logits(values, rows, None), np.float64)[:, 0]
     expected = (np.square(numbers - 0.7 * label - 0.3 * teacher[:, 0]))[:4].sum()
-    assert made(values, None, rows, None)[0]["task"] == pytest.approx(expected, rel=1e-5)
-    assert "task_accuracy" not in made(values, None, rows, None)[1]
+    assert mixed(values, None, rows, None)[0]["task"] == pytest.approx(expected, rel=1e-5)
+    assert "task_accuracy" not in mixed(values, None, rows, None)[1]
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.7])

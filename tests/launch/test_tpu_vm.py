@@ -49,7 +49,7 @@ def wait(condition: Callable[[], bool]) -> None:
 
 
 def ended(cloud: Cloud, runs: int = 2) -> None:
-    """Wait until so many runs have left their exit codes."""
+    """Wait until the exit codes of `runs` runs exist."""
     wait(lambda: len(list(cloud.folder.glob("worker?/bertzoo-run/exit"))) == runs)
 
 

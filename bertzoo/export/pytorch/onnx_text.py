@@ -25,8 +25,8 @@ from bertzoo.models.tasks import NoHead, SequenceClassification
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", EXTENSIONS)
 TOLERANCE = 1e-5  # largest difference between the outputs for a text and for its ids, as a share of the largest value
-# The graph in front of the model's. It cuts a row to `longest` tokens, of which the last stays [SEP], and pads it to
-# `shortest` tokens. Names that start with text_ are no names of the model's graph.
+# The tokenizer's graph, which comes before the model's. It cuts a row to `longest` tokens, keeping [SEP] at its end,
+# and pads it to `shortest` tokens. Names that start with text_ are no names of the model's graph.
 _TOKENIZER = Template("""
 <ir_version: $ir_version, opset_import: ["": $opset, "ai.onnx.contrib": 1]>
 tokenizer (string[texts] text)
