@@ -13,7 +13,9 @@ import pytest
 from bertzoo.cli import main as cli
 from bertzoo.data.sources import embedded
 from bertzoo.pipeline import recipe
+from tests.parity import comparing
 
+comparing.needs("litert_converter", "ai_edge_litert")
 SHORT = [
     *("--pretrain.stages.*.steps=2", "--transfer.transfer.steps=1", "--transfer.distillation.0.steps=2"),
     *("--sweep.epochs=1", "--sweep.train_rows=40", "--convert.examples=20", "--benchmark.runs=8"),
