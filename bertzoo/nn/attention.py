@@ -8,6 +8,7 @@ from bertzoo.nn.positions import take_tokens
 
 # Score of masked keys: low enough to vanish in the softmax, and finite in bfloat16 and float16.
 MASKED_SCORE = -3e4
+CUDNN_SIZES = range(8, 129, 8)  # of a head, in cuDNN's fused attention
 
 
 def attend(
@@ -21,14 +22,34 @@ def attend(
     """Return softmax(q·kᵀ/√K)·v (B,L,H,J) and the attention probabilities (B,H,L,M), for M keys.
 
     Keys where `mask_BM` is 0 are masked out. K and J are the sizes of a head's keys and values. The softmax is in
-    float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities.
+    float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities. Without dropout,
+    cuDNN computes the result on GPUs that it supports, and jit drops probabilities that nothing uses.
     """
-    query_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
-    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", query_BLHK, key_BMHK, preferred_element_type=jnp.float32)
+    scaled_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
+    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", scaled_BLHK, key_BMHK, preferred_element_type=jnp.float32)
     scores_BHLM = jnp.where(mask_BM[:, None, None, :] > 0, scores_BHLM, MASKED_SCORE)
     probabilities_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
+    if not dropout.acts(train) and cudnn_supports(query_BLHK, key_BMHK, value_BMHJ):
+        mask_BHLM = jnp.broadcast_to(mask_BM[:, None, None, :] > 0, (*scores_BHLM.shape[:1], 1, *scores_BHLM.shape[2:]))
+        context_BLHJ = jax.nn.dot_product_attention(
+            query_BLHK, key_BMHK, value_BMHJ, mask=mask_BHLM, implementation="cudnn"
+        )
+        return context_BLHJ, probabilities_BHLM
     dropped_BHLM = dropout(probabilities_BHLM.astype(value_BMHJ.dtype), train)
     return jnp.einsum("bhlm,bmhj->blhj", dropped_BHLM, value_BMHJ), probabilities_BHLM
+
+
+def cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array) -> bool:
+    """Tell whether JAX's default device is a GPU whose cuDNN has fused attention for arrays of these sizes and formats.
+
+    Its own dropout is not used: its seed is part of the compiled program, so every step would drop the same elements.
+    """
+    if jax.default_backend() != "gpu" or query.dtype != jnp.bfloat16 or key.shape != value.shape:
+        return False
+    gpu = jax.devices()[0]
+    if "cuda" not in gpu.client.platform_version.lower():
+        return False
+    return query.shape[-1] in CUDNN_SIZES and float(gpu.compute_capability) >= 8.0
 
 
 class SelfAttention(nn.Module):

@@ -12,9 +12,13 @@ class Dropout(nn.Module):
 
     rate: float
 
+    def acts(self, train: bool) -> bool:
+        """Tell whether a call changes anything."""
+        return train and self.rate > 0.0
+
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        if not train or self.rate == 0.0:
+        if not self.acts(train):
             return x
         keep = random_bits(self.make_rng("dropout"), x.shape) >= jnp.uint32(round(self.rate * 2**32))
         return jnp.where(keep, x * (1.0 / (1.0 - self.rate)), jnp.zeros((), x.dtype))
