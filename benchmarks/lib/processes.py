@@ -22,14 +22,11 @@ class ProcessEnded(RuntimeError):
 
 
 class Setting(NamedTuple):
-    """Where both sides compute: some threads of the processor in float32, or the GPU in bfloat16."""
+    """Where both sides compute, on some threads of the processor or on the GPU, and the number format of products."""
 
     threads: int
     gpu: bool = False
-
-    @property
-    def dtype(self) -> Literal["float32", "bfloat16"]:
-        return "bfloat16" if self.gpu else "float32"
+    dtype: Literal["float32", "bfloat16"] = "float32"
 
     @property
     def place(self) -> str:
@@ -54,11 +51,24 @@ class StepProcess:
         self.rounds: list[tuple[float, float, float, float]] = []
 
     def step(self, batch: Any) -> None:
+        self.start(batch)
+        self.finish()
+
+    def start(self, batch: Any) -> None:
+        """Start a step; `finish` waits for it."""
         try:
             self.pipe.send(batch)
+        except OSError:
+            raise self._ended() from None
+
+    def finish(self) -> None:
+        try:
             self.rounds.append(self.pipe.recv())
         except (EOFError, OSError):
-            raise ProcessEnded(f"the process of {self.name} ended; its own messages are above") from None
+            raise self._ended() from None
+
+    def _ended(self) -> ProcessEnded:
+        return ProcessEnded(f"the process of {self.name} ended; its own messages are above")
 
     def close(self) -> None:
         self.pipe.send(None)
@@ -96,9 +106,16 @@ def torch_peak() -> float:
     return torch.cuda.max_memory_allocated() / 2**20
 
 
-def take_turns(sides: Sequence[StepProcess], batches: Sequence[Any]) -> None:
-    """Run every batch on every side, in an order that reverses each round, then end the processes."""
+def take_turns(sides: Sequence[StepProcess], batches: Sequence[Any], *, started: bool = False) -> None:
+    """Run every batch on every side, in an order that reverses each round, then end the processes.
+
+    started: the sides were started on the first batch before, to compile at the same time.
+    """
     try:
+        if started:
+            for side in sides:
+                side.finish()
+            batches = batches[1:]
         for index, batch in enumerate(batches):
             for side in sides if index % 2 == 0 else sides[::-1]:
                 side.step(batch)
@@ -154,7 +171,7 @@ def our_step(objective: Any, settings: Any, *, trained: Any = None, rates: Any =
 def torch_step(network: Any, clip: float, setting: Setting, rates: RateOf = None, *, lr: float, **adamw: float) -> Step:
     """A training step of a module that returns a "loss", with clipping and torch's fused AdamW.
 
-    The batch holds the module's named arguments. On a GPU the module is compiled and runs under autocast to bfloat16.
+    The batch holds the module's named arguments. On a GPU the module is compiled. In bfloat16 it runs under autocast.
     rates: parameter name -> factor of its learning rate.
     """
     import torch
@@ -174,7 +191,7 @@ def torch_step(network: Any, clip: float, setting: Setting, rates: RateOf = None
     def run(batch: Any) -> float:
         optimizer.zero_grad()
         inputs = {name: torch.from_numpy(array).to(place).long() for name, array in batch.items()}
-        with torch.autocast(place.type, torch.bfloat16, enabled=setting.gpu):
+        with torch.autocast(place.type, torch.bfloat16, enabled=setting.dtype == "bfloat16"):
             loss = module(**inputs)["loss"]
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, clip)

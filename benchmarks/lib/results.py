@@ -11,10 +11,11 @@ from typing import Any
 
 from benchmarks.lib import tables
 from bertzoo.core import atomic
+from bertzoo.core.processor import processor
 from bertzoo.runs.provenance import git_revision
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
-VECTORS = ("avx512_vnni", "avx_vnni", "avx512f", "avx2")
+EXTENSIONS = ("amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2")
 
 
 def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -35,12 +36,11 @@ def picture(out: Path) -> Path:
     return (DATA.parent / out.name if out.parent == DATA else out).with_suffix(".png")
 
 
-def processor() -> str:
-    """This machine's processor, and which of the vector extensions that decide int8 and float32 speed it has."""
-    text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].replace("\t", "")
-    facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    vectors = [name for name in VECTORS if name in facts.get("flags", "").split()]
-    return f"{facts.get('model name', 'unknown').strip()} ({', '.join(vectors) or 'no known vector extensions'})"
+def machine() -> str:
+    """This machine's processor, and which of the extensions that decide its speed in each format it has."""
+    name, extensions = processor()
+    fast = ", ".join(each for each in EXTENSIONS if each in extensions)
+    return f"{name or 'unknown processor'} ({fast or 'no known vector extensions'})"
 
 
 def revision(facts: Mapping[str, Any]) -> str:
@@ -80,8 +80,8 @@ def write(out: Path, context: Sequence[str], measured: Mapping[str, Sequence[tab
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     cores = len(os.sched_getaffinity(0))
-    machine = f"{processor()}, {cores} core{'s' * (cores != 1)}"
-    record = {"command": command(), "context": [*context, machine], "tables": measured}
+    here = f"{machine()}, {cores} core{'s' * (cores != 1)}"
+    record = {"command": command(), "context": [*context, here], "tables": measured}
     atomic.write_json(out, record)
     for rows in measured.values():
         print(f"\n{tables.table(rows)}")

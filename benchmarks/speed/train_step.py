@@ -1,26 +1,31 @@
 # pyright: reportMissingImports=false
 """Training steps beside Hugging Face's models in PyTorch: rows a second, memory and utilisation.
 
-    python -m benchmarks speed.train_step [--models=bert_base,squeezebert] [--gpu]
+    python -m benchmarks speed.train_step [--models=bert_base,squeezebert] [--dtype=float32,bfloat16] [--gpu]
 
 Both sides have the same sizes, batch (every token real, `--predictions` masked in a row), dropout 0.1, clipping by the
 global norm, AdamW and number of threads. Ours is the compiled step of `bertzoo.train`; theirs is Hugging Face's masked
 language model with its own choice of attention, `loss.backward()` and torch's fused AdamW. `electra_small` is a whole
 step of replaced token detection: theirs is two of its classes on one embedding and the sampling between them.
-`mobilebert_transfer` is a stage of its transfer (transfer_stage.py). Each side has a process of its own; they take
-turns, step by step, and a ratio is the median of the rounds'. On a busy machine compare the CPU times of --threads=1.
+`mobilebert_transfer` is a stage of its transfer (transfer_stage.py). In bfloat16 theirs runs under autocast. Each side
+in each format has a process of its own; they take turns, step by step, and a ratio is the median of the rounds'. On a
+busy machine compare the CPU times of --threads=1.
 
---gpu is for an NVIDIA GPU: bfloat16 on both sides, theirs under autocast and torch.compile, 256 rows of 128 tokens and
-64 of 512. It needs builds of jax and torch for CUDA; those of `make test-all` are for processors.
+--gpu is for an NVIDIA GPU: bfloat16 on both sides, theirs under torch.compile, 256 rows of 128 tokens and 64 of 512. It
+needs builds of jax and torch for CUDA; those of `make test-all` are for processors.
 
-Fails if a model is less than 1.2 times as fast. Needs torch and transformers: `make .venv-parity/stamp` installs them.
+Fails if a model is less than 1.2 times as fast in float32 or on a GPU, or 1.5 times in bfloat16 on a CPU; if BERT-base
+in bfloat16 is less than 2.5 times as fast as in float32 on a CPU with AMX; or if it uses less than 45 % of a GPU.
+Needs torch and transformers: `make .venv-parity/stamp` installs them.
 """
 
+import argparse
 import dataclasses
 import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,11 +34,14 @@ from benchmarks.lib import processes, results
 from benchmarks.lib.processes import CPU, PEAK, WALL, Setting, Step, StepProcess, take_turns
 from benchmarks.speed import huggingface, transfer_stage
 from benchmarks.speed.huggingface import DROPOUT, REPLACED, TRANSFER, VOCABULARY, their_step
+from bertzoo.core.processor import processor
 
 MODELS = ("bert_base", "squeezebert", "mobilebert", TRANSFER, "convbert_base", "convbert_small", "electra_small")
 ON_CPU = (8, 128, 20)  # rows, tokens of a row, masked tokens of a row
 ON_GPU = ((256, 128, 20), (64, 512, 77))
-FASTER = 1.2  # target: their time divided by ours
+FASTER = {"float32": 1.2, "bfloat16": 1.5}  # targets on a CPU: their time divided by ours
+FASTER_ON_GPU = 1.2
+GAIN = {"bert_base": 2.5}  # target with AMX: our time in float32 divided by that in bfloat16
 UTILISATION = {"bert_base": 0.45}  # target on a GPU, of its data sheet
 SIDES = ("ours", "theirs")
 Shape = tuple[int, int, int]
@@ -110,25 +118,45 @@ def their_row_flops(model: str, shape: Shape) -> float:
     return ours + (length - predictions) * (row_flops(model, (rows, length, predictions + 1)) - ours)
 
 
-def compare(model: str, setting: Setting, shape: Shape, rounds: int, warmup: int, peak: float) -> dict[str, Any]:
-    """Time a model on both sides; peak: the operations a second that utilisation is a share of."""
-    peaks = (processes.jax_peak, processes.torch_peak) if setting.gpu else (None, None)
-    sides = [
-        StepProcess(make, model, setting, shape, peak=of)
-        for make, of in zip((our_step, their_step), peaks, strict=True)
-    ]
-    take_turns(sides, [random_batch(*shape, seed=index) for index in range(warmup + rounds)])
-    row: dict[str, Any] = {"model": model, "batch": f"{shape[0]}x{shape[1]}"}
-    row |= {"times as fast": processes.ratio(*sides, warmup), "by CPU time": processes.ratio(*sides, warmup, CPU)}
-    speeds = [shape[0] / side.median(WALL, warmup) for side in sides]
-    flops = [row_flops(model, shape), their_row_flops(model, shape)]
-    used = [speed * each / peak for speed, each in zip(speeds, flops, strict=True)]
-    row |= {"rows/s, ours": round(speeds[0], 2), "rows/s, theirs": round(speeds[1], 2)}
-    row |= {"GFLOPs a row, ours": round(flops[0] / 1e9, 1), "GFLOPs a row, theirs": round(flops[1] / 1e9, 1)}
-    row |= {"utilisation, ours": round(used[0], 2), "utilisation, theirs": round(used[1], 2)}
-    row |= {f"peak MiB, {name}": round(side.rounds[-1][PEAK]) for name, side in zip(SIDES, sides, strict=True)}
-    busy = not setting.gpu or used[0] >= UTILISATION.get(model, 0)
-    return row | {"met": row["times as fast"]["median"] >= FASTER and busy}
+class Comparison:
+    """A model in some formats on both sides, as processes that take turns."""
+
+    def __init__(self, model: str, shape: Shape, settings: Sequence[Setting], rounds: int, warmup: int) -> None:
+        """Start the processes on the first of their `warmup` batches, so that they compile."""
+        self.model, self.shape, self.settings, self.warmup = model, shape, settings, warmup
+        self.batches = [random_batch(*shape, seed=index) for index in range(warmup + rounds)]
+        self.sides = {(setting.dtype, side): self._start(side, setting) for setting in settings for side in SIDES}
+
+    def _start(self, side: str, setting: Setting) -> StepProcess:
+        make, peak = (our_step, processes.jax_peak) if side == "ours" else (their_step, processes.torch_peak)
+        process = StepProcess(make, self.model, setting, self.shape, peak=peak if setting.gpu else None)
+        process.start(self.batches[0])
+        return process
+
+    def rows(self, peaks: Mapping[str, float]) -> list[dict[str, Any]]:
+        """Time the model; one row for each format. peaks: by format the operations a second that utilisation is of."""
+        take_turns(list(self.sides.values()), self.batches, started=True)
+        return [self._row(setting, peaks[setting.dtype]) for setting in self.settings]
+
+    def _row(self, setting: Setting, peak: float) -> dict[str, Any]:
+        shape, dtype = self.shape, setting.dtype
+        sides = [self.sides[dtype, side] for side in SIDES]
+        row: dict[str, Any] = {"model": self.model, "batch": f"{shape[0]}x{shape[1]}", "format": dtype}
+        row |= {"times as fast": processes.ratio(*sides, self.warmup)}
+        row |= {"by CPU time": processes.ratio(*sides, self.warmup, CPU)}
+        met = row["times as fast"]["median"] >= (FASTER_ON_GPU if setting.gpu else FASTER[dtype])
+        if dtype == "bfloat16" and (exact := self.sides.get(("float32", "ours"))):
+            row |= {"of our float32": processes.ratio(sides[0], exact, self.warmup)}
+            if "amx_bf16" in processor().extensions:
+                met &= row["of our float32"]["median"] >= GAIN.get(self.model, 0)
+        speeds = [shape[0] / side.median(WALL, self.warmup) for side in sides]
+        flops = [row_flops(self.model, shape), their_row_flops(self.model, shape)]
+        used = [speed * each / peak for speed, each in zip(speeds, flops, strict=True)]
+        row |= {"rows/s, ours": round(speeds[0], 2), "rows/s, theirs": round(speeds[1], 2)}
+        row |= {"GFLOPs a row, ours": round(flops[0] / 1e9, 1), "GFLOPs a row, theirs": round(flops[1] / 1e9, 1)}
+        row |= {"utilisation, ours": round(used[0], 2), "utilisation, theirs": round(used[1], 2)}
+        row |= {f"peak MiB, {name}": round(side.rounds[-1][PEAK]) for name, side in zip(SIDES, sides, strict=True)}
+        return row | {"met": met and (not setting.gpu or used[0] >= UTILISATION.get(self.model, 0))}
 
 
 def our_product(setting: Setting, rows: int, width: int) -> Step:
@@ -178,34 +206,58 @@ def main() -> None:
     parser = results.parser("train_step_gpu" if gpu else "train_step", __doc__)
     parser.add_argument("--models", default=",".join(MODELS), help="(default: %(default)s)")
     parser.add_argument("--gpu", action="store_true", help="bfloat16, torch.compile, and the shapes for a GPU")
-    results.add_numbers(parser, rounds=5, warmup=2, threads=2)
-    results.add_numbers(parser, **dict(zip(("batch", "length", "predictions"), ON_CPU, strict=True)))
+    formats = "bfloat16" if gpu else "float32"
+    parser.add_argument("--dtype", default=formats, help="number formats of products (default: %(default)s)")
+    parser.add_argument("--batch", default=str(ON_CPU[0]), help="rows of a batch; several: 8,32 (default: %(default)s)")
+    results.add_numbers(parser, rounds=5, warmup=2, threads=2, together=1)
+    results.add_numbers(parser, **dict(zip(("length", "predictions"), ON_CPU[1:], strict=True)))
     args = parser.parse_args()
-    models, shape = args.models.split(","), (args.batch, args.length, args.predictions)
-    if unknown := set(models) - set(MODELS):
-        parser.error(f"--models: {', '.join(sorted(unknown))} is unknown; choose from {', '.join(MODELS)}")
-    if gpu and shape != ON_CPU:
-        parser.error(f"--gpu has the shapes {ON_GPU}: leave --batch, --length and --predictions out")
+    models, formats = _names(parser, "models", args.models, MODELS), _names(parser, "dtype", args.dtype, FASTER)
+    shapes = [(int(rows), args.length, args.predictions) for rows in args.batch.split(",")]
+    if min(args.warmup, args.together) < 1:
+        parser.error("--warmup and --together must be at least 1")
+    if gpu and (shapes != [ON_CPU] or formats != ["bfloat16"]):
+        parser.error(f"--gpu has the shapes {ON_GPU} and bfloat16: leave --batch, --length, --predictions, --dtype out")
     os.environ["JAX_PLATFORMS"] = "cpu"  # of this process, which only counts operations
     if gpu and (reason := missing_gpu()):
         parser.error(f"--gpu: {reason}")
-    setting = Setting(args.threads, gpu)
+    settings = [Setting(args.threads, gpu, dtype) for dtype in formats]
     # Read now, as the checkout may change while it is measured.
     context = [results.packages("jax", "jaxlib", "torch", "transformers"), f"commit {results.commit()}"]
-    products, sheet = fastest_product(setting), None
+    reached, peaks = [], {}
+    for setting in settings:
+        ours, theirs = fastest_product(setting)
+        reached.append({"format": setting.dtype} | _gflops({"XLA": ours, "PyTorch": theirs}))
+        peaks[setting.dtype] = max(ours, theirs)
     if gpu:
         import torch
 
         from bertzoo.train import metrics
 
         context.append(torch.cuda.get_device_name())
-        sheet = metrics.peak_flops(torch.cuda.get_device_name())
+        if sheet := metrics.peak_flops(torch.cuda.get_device_name()):
+            reached[0] |= _gflops({"data sheet": sheet})
+            peaks["bfloat16"] = sheet
     else:
         context.append(f"{args.threads} threads")
-    rows = []
-    for model, size in itertools.product(models, ON_GPU if gpu else (shape,)):
-        rows.append(compare(model, setting, size, args.rounds, args.warmup, sheet or max(products)))
-        print(f"{model}, {size[0]}x{size[1]}: {rows[-1]['times as fast']['median']} times as fast", flush=True)
-    speeds = {"XLA": products[0], "PyTorch": products[1], "data sheet": sheet}
-    reached = {f"{name}, GFLOP/s": round(speed / 1e9) for name, speed in speeds.items() if speed}
-    results.write(args.out, context, {"steps": rows, "products": [reached]})
+    rows, waiting = [], list(itertools.product(models, ON_GPU if gpu else shapes))
+    while waiting:
+        wave, waiting = waiting[: args.together], waiting[args.together :]
+        for comparison in [Comparison(*each, settings, args.rounds, args.warmup) for each in wave]:
+            rows += comparison.rows(peaks)
+            print(
+                f"{rows[-1]['model']}, {rows[-1]['batch']}: {rows[-1]['times as fast']['median']} times as fast",
+                flush=True,
+            )
+    results.write(args.out, context, {"steps": rows, "products": reached})
+
+
+def _names(parser: argparse.ArgumentParser, option: str, value: str, known: Collection[str]) -> list[str]:
+    """The comma-separated names in an option's value, all of which must be known."""
+    if unknown := set(value.split(",")) - set(known):
+        parser.error(f"--{option}: {', '.join(sorted(unknown))} is unknown; choose from {', '.join(known)}")
+    return value.split(",")
+
+
+def _gflops(speeds: Mapping[str, float]) -> dict[str, int]:
+    return {f"{name}, GFLOP/s": round(speed / 1e9) for name, speed in speeds.items()}

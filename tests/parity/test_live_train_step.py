@@ -109,7 +109,10 @@ def _cut(recipe: Any) -> Any:
 
 
 @pytest.mark.parametrize("gpu", [False, True])
-def test_a_step_for_a_gpu_is_compiled_and_in_bfloat16(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_their_step_has_the_format_and_is_compiled_for_a_gpu(
+    gpu: bool, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a processor in the GPU's place."""
     import torch
 
@@ -128,10 +131,10 @@ def test_a_step_for_a_gpu_is_compiled_and_in_bfloat16(gpu: bool, monkeypatch: py
             return {"loss": made.float().mean()}
 
     network = Network()
-    step = processes.torch_step(network, 1.0, processes.Setting(1, gpu), lr=1.0)
+    step = processes.torch_step(network, 1.0, processes.Setting(1, gpu, dtype), lr=1.0)
     losses = [step({"ids": np.ones((2, 4), np.int32)}) for _ in range(2)]
     assert losses[1] < losses[0] and network.map.weight.dtype == torch.float32
-    assert seen == [torch.bfloat16 if gpu else torch.float32] * 2 and compiled == [network] * gpu
+    assert seen == [getattr(torch, dtype)] * 2 and compiled == [network] * gpu
 
 
 @pytest.mark.parametrize("model", ["electra_small", "mobilebert_transfer"])
