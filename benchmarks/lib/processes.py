@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.lib import tables
 from bertzoo.benchmarking import worker
 
+Format = Literal["float32", "bfloat16"]
 Step = Callable[[Any], float]  # batch -> loss
 RateOf = Callable[[str], float] | None
 WALL, CPU, LOSS, PEAK = range(4)  # columns of StepProcess.rounds
@@ -26,7 +27,7 @@ class Setting(NamedTuple):
 
     threads: int
     gpu: bool = False
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Format = "float32"
 
     @property
     def place(self) -> str:

@@ -14,6 +14,8 @@ busy machine compare the CPU times of --threads=1.
 --gpu is for an NVIDIA GPU: bfloat16 on both sides, theirs under torch.compile, 256 rows of 128 tokens and 64 of 512. It
 needs builds of jax and torch for CUDA; those of `make test-all` are for processors.
 
+--together compiles so many models at the same time, before each has its turns alone; it takes their memory together.
+
 Fails if a model is less than 1.2 times as fast in float32 or on a GPU, or 1.5 times in bfloat16 on a CPU; if BERT-base
 in bfloat16 is less than 2.5 times as fast as in float32 on a CPU with AMX; or if it uses less than 45 % of a GPU.
 Needs torch and transformers: `make .venv-parity/stamp` installs them.
@@ -26,19 +28,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 
 from benchmarks.lib import processes, results
-from benchmarks.lib.processes import CPU, PEAK, WALL, Setting, Step, StepProcess, take_turns
+from benchmarks.lib.processes import CPU, PEAK, WALL, Format, Setting, Step, StepProcess, take_turns
 from benchmarks.speed import huggingface, transfer_stage
 from benchmarks.speed.huggingface import DROPOUT, REPLACED, TRANSFER, VOCABULARY, their_step
 from bertzoo.core.processor import processor
 
 MODELS = ("bert_base", "squeezebert", "mobilebert", TRANSFER, "convbert_base", "convbert_small", "electra_small")
-ON_CPU = (8, 128, 20)  # rows, tokens of a row, masked tokens of a row
-ON_GPU = ((256, 128, 20), (64, 512, 77))
+ON_CPU, ON_GPU = "8x128x20", "256x128x20,64x512x77"  # rows, tokens of a row, masked tokens of a row
 FASTER = {"float32": 1.2, "bfloat16": 1.5}  # targets on a CPU: their time divided by ours
 FASTER_ON_GPU = 1.2
 GAIN = {"bert_base": 2.5}  # target with AMX: our time in float32 divided by that in bfloat16
@@ -140,13 +141,13 @@ class Comparison:
 
     def _row(self, setting: Setting, peak: float) -> dict[str, Any]:
         shape, dtype = self.shape, setting.dtype
-        sides = [self.sides[dtype, side] for side in SIDES]
+        ours, theirs = sides = [self.sides[dtype, side] for side in SIDES]
         row: dict[str, Any] = {"model": self.model, "batch": f"{shape[0]}x{shape[1]}", "format": dtype}
-        row |= {"times as fast": processes.ratio(*sides, self.warmup)}
-        row |= {"by CPU time": processes.ratio(*sides, self.warmup, CPU)}
+        row |= {"times as fast": processes.ratio(ours, theirs, self.warmup)}
+        row |= {"by CPU time": processes.ratio(ours, theirs, self.warmup, CPU)}
         met = row["times as fast"]["median"] >= (FASTER_ON_GPU if setting.gpu else FASTER[dtype])
         if dtype == "bfloat16" and (exact := self.sides.get(("float32", "ours"))):
-            row |= {"of our float32": processes.ratio(sides[0], exact, self.warmup)}
+            row |= {"of our float32": processes.ratio(ours, exact, self.warmup)}
             if "amx_bf16" in processor().extensions:
                 met &= row["of our float32"]["median"] >= GAIN.get(self.model, 0)
         speeds = [shape[0] / side.median(WALL, self.warmup) for side in sides]
@@ -206,22 +207,26 @@ def main() -> None:
     parser = results.parser("train_step_gpu" if gpu else "train_step", __doc__)
     parser.add_argument("--models", default=",".join(MODELS), help="(default: %(default)s)")
     parser.add_argument("--gpu", action="store_true", help="bfloat16, torch.compile, and the shapes for a GPU")
-    formats = "bfloat16" if gpu else "float32"
-    parser.add_argument("--dtype", default=formats, help="number formats of products (default: %(default)s)")
-    parser.add_argument("--batch", default=str(ON_CPU[0]), help="rows of a batch; several: 8,32 (default: %(default)s)")
+    dtype, batch = ("bfloat16", ON_GPU) if gpu else ("float32", ON_CPU)
+    parser.add_argument("--dtype", default=dtype, help="number formats of products (default: %(default)s)")
+    parser.add_argument(
+        "--shapes", default=batch, help="rows, tokens and masked tokens of the batches (default: %(default)s)"
+    )
     results.add_numbers(parser, rounds=5, warmup=2, threads=2, together=1)
-    results.add_numbers(parser, **dict(zip(("length", "predictions"), ON_CPU[1:], strict=True)))
     args = parser.parse_args()
-    models, formats = _names(parser, "models", args.models, MODELS), _names(parser, "dtype", args.dtype, FASTER)
-    shapes = [(int(rows), args.length, args.predictions) for rows in args.batch.split(",")]
+    models, formats = (
+        _names(parser, "models", args.models, MODELS),
+        _names(parser, "dtype", args.dtype, get_args(Format)),
+    )
+    shapes = [_shape(parser, text) for text in args.shapes.split(",")]
     if min(args.warmup, args.together) < 1:
         parser.error("--warmup and --together must be at least 1")
-    if gpu and (shapes != [ON_CPU] or formats != ["bfloat16"]):
-        parser.error(f"--gpu has the shapes {ON_GPU} and bfloat16: leave --batch, --length, --predictions, --dtype out")
+    if gpu and formats != ["bfloat16"]:
+        parser.error(f"--gpu computes in bfloat16, not in {args.dtype}: leave --dtype out")
     os.environ["JAX_PLATFORMS"] = "cpu"  # of this process, which only counts operations
     if gpu and (reason := missing_gpu()):
         parser.error(f"--gpu: {reason}")
-    settings = [Setting(args.threads, gpu, dtype) for dtype in formats]
+    settings = [Setting(args.threads, gpu, cast(Format, dtype)) for dtype in formats]
     # Read now, as the checkout may change while it is measured.
     context = [results.packages("jax", "jaxlib", "torch", "transformers"), f"commit {results.commit()}"]
     reached, peaks = [], {}
@@ -240,7 +245,7 @@ def main() -> None:
             peaks["bfloat16"] = sheet
     else:
         context.append(f"{args.threads} threads")
-    rows, waiting = [], list(itertools.product(models, ON_GPU if gpu else shapes))
+    rows, waiting = [], list(itertools.product(models, shapes))
     while waiting:
         wave, waiting = waiting[: args.together], waiting[args.together :]
         for comparison in [Comparison(*each, settings, args.rounds, args.warmup) for each in wave]:
@@ -257,6 +262,15 @@ def _names(parser: argparse.ArgumentParser, option: str, value: str, known: Coll
     if unknown := set(value.split(",")) - set(known):
         parser.error(f"--{option}: {', '.join(sorted(unknown))} is unknown; choose from {', '.join(known)}")
     return value.split(",")
+
+
+def _shape(parser: argparse.ArgumentParser, text: str) -> Shape:
+    """Rows, tokens of a row and masked tokens of a row in a text such as 8x128x20."""
+    numbers = [int(number) for number in text.split("x") if number.isdecimal()]
+    if len(numbers) != 3:
+        parser.error(f"--shapes: {text} is not rows, tokens and masked tokens; write them as {ON_CPU}")
+    rows, tokens, masked = numbers
+    return rows, tokens, masked
 
 
 def _gflops(speeds: Mapping[str, float]) -> dict[str, int]:

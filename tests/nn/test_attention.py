@@ -35,7 +35,8 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, capability: str = "9.0", platform: s
     return calls
 
 
-def context(query: jax.Array, key: jax.Array, value: jax.Array, rate: float = 0.1, train: bool = False) -> jax.Array:
+def context(*inputs: jax.Array, rate: float = 0.1, train: bool = False) -> jax.Array:
+    query, key, value = inputs
     dropout = Dropout(rate).bind({}, rngs={"dropout": jax.random.key(1)})
     return attention.attend(query, key, value, MASK, dropout, train)[0]
 
