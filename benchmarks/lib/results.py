@@ -11,10 +11,11 @@ from typing import Any
 
 from benchmarks.lib import tables
 from bertzoo.core import atomic
+from bertzoo.core import processor as system
 from bertzoo.runs.provenance import git_revision
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
-VECTORS = ("avx512_vnni", "avx_vnni", "avx512f", "avx2")
+VECTORS = ("amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2")
 
 
 def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -36,11 +37,10 @@ def picture(out: Path) -> Path:
 
 
 def processor() -> str:
-    """This machine's processor, and which of the vector extensions that decide int8 and float32 speed it has."""
-    text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].replace("\t", "")
-    facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    vectors = [name for name in VECTORS if name in facts.get("flags", "").split()]
-    return f"{facts.get('model name', 'unknown').strip()} ({', '.join(vectors) or 'no known vector extensions'})"
+    """This machine's processor, and which of the vector extensions that decide its speed it has."""
+    name, extensions = system.processor()
+    vectors = [vector for vector in VECTORS if vector in extensions]
+    return f"{name or 'unknown'} ({', '.join(vectors) or 'no known vector extensions'})"
 
 
 def revision(facts: Mapping[str, Any]) -> str:
