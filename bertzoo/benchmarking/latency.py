@@ -19,6 +19,7 @@ from bertzoo.benchmarking.interleave import ratio, start_workers, take_turns
 from bertzoo.benchmarking.models import check_overrides, read_model, untrained
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core.errors import UserError
+from bertzoo.core.processor import processor
 from bertzoo.export.lengths import resolve_lengths
 from bertzoo.export.options import Precision
 from bertzoo.models import Model
@@ -158,7 +159,4 @@ def _request(model: Model, place: Path, settings: LatencySettings) -> LoadReques
 
 
 def _machine() -> str:
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor() or 'unknown'} ({platform.machine()})"
+    return f"{processor().name or platform.processor() or 'unknown'} ({platform.machine()})"

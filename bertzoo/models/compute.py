@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.nn import products
 
 
 def gelu(x: jax.Array) -> jax.Array:
@@ -45,6 +46,11 @@ class Compute:
     @property
     def jax_dtype(self) -> jnp.dtype:
         return jnp.dtype(self.dtype)
+
+    def tell_format(self, tell: Callable[[str], None]) -> None:
+        """Pass a line about bfloat16 products to `tell` if a CPU computes them; raises the error of `cpu_results`."""
+        if self.dtype == "bfloat16" and jax.default_backend() == "cpu":
+            tell(products.describe_cpu())
 
     def vocab_rows(self, vocab_size: int) -> int:
         """Return `vocab_size` rounded up to a multiple of vocab_multiple: the number of rows of the word table."""

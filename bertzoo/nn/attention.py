@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.positions import take_tokens
+from bertzoo.nn.products import batched_product
 
 # Score of masked keys: low enough to vanish in the softmax, and finite in bfloat16 and float16.
 MASKED_SCORE = -3e4
@@ -26,7 +27,7 @@ def attend(
     cuDNN computes the result on GPUs that it supports, and jit drops probabilities that nothing uses.
     """
     scaled_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
-    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", scaled_BLHK, key_BMHK, preferred_element_type=jnp.float32)
+    scores_BHLM = batched_product("blhk,bmhk->bhlm", scaled_BLHK, key_BMHK, jnp.float32)
     scores_BHLM = jnp.where(mask_BM[:, None, None, :] > 0, scores_BHLM, MASKED_SCORE)
     probabilities_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
     if not dropout.acts(train) and cudnn_supports(query_BLHK, key_BMHK, value_BMHJ):
@@ -36,7 +37,7 @@ def attend(
         )
         return context_BLHJ, probabilities_BHLM
     dropped_BHLM = dropout(probabilities_BHLM.astype(value_BMHJ.dtype), train)
-    return jnp.einsum("bhlm,bmhj->blhj", dropped_BHLM, value_BMHJ), probabilities_BHLM
+    return batched_product("bhlm,bmhj->blhj", dropped_BHLM, value_BMHJ), probabilities_BHLM
 
 
 def cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array) -> bool:

@@ -6,8 +6,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bertzoo.nn.dense import product
 from bertzoo.nn.parameter import parameter
+from bertzoo.nn.products import product
 
 
 class Table(nn.Module):
@@ -62,8 +62,7 @@ class Trigram(nn.Module):
         next_BLE = jnp.pad(x_BLE[:, 1:], ((0, 0), (0, 1), (0, 0)))
         previous_BLE = jnp.pad(x_BLE[:, :-1], ((0, 0), (1, 0), (0, 0)))
         x_BLX = jnp.concatenate([next_BLE, x_BLE, previous_BLE], axis=-1)
-        matrix_XD = kernel.astype(self.dtype).reshape(x_BLX.shape[-1], self.features)
-        return product(x_BLX, matrix_XD) + bias.astype(self.dtype)
+        return product(x_BLX, kernel) + bias.astype(self.dtype)
 
 
 class Embedding(nn.Module):

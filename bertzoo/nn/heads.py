@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from bertzoo.nn.parameter import parameter
 from bertzoo.nn.positions import take_tokens
+from bertzoo.nn.products import batched_product
 
 EXCLUDED = -1000.0  # added to the logits of positions that cannot hold an answer
 SPARE = -1e9  # logit of a padding row of the word table (MaskedHead): finite, and its exp is 0
@@ -29,7 +30,7 @@ class Untied(nn.Module):
     def __call__(self, z_BPI: jax.Array) -> jax.Array:
         shape = z_BPI.shape[-1], self.features
         kernel_IV = parameter(self, "kernel", self.kernel_init, ("embed", "vocab"), shape)
-        return jnp.einsum("bpi,iv->bpv", z_BPI, kernel_IV.astype(z_BPI.dtype), preferred_element_type=jnp.float32)
+        return batched_product("bpi,iv->bpv", z_BPI, kernel_IV, jnp.float32)
 
 
 class MaskedHead(nn.Module):
@@ -56,7 +57,7 @@ class MaskedHead(nn.Module):
         if self.extra is not None:
             z_BPE, beyond_BPI = jnp.split(z_BPE, [table_VE.shape[1]], axis=-1)
             rest = rest + self.extra(beyond_BPI)
-        logits_BPV = jnp.einsum("bpe,ve->bpv", z_BPE, table_VE.astype(z_BPE.dtype), preferred_element_type=jnp.float32)
+        logits_BPV = batched_product("bpe,ve->bpv", z_BPE, table_VE, jnp.float32)
         logits_BPV = logits_BPV + rest
         if self.rows > self.vocab_size:
             logits_BPV = jnp.where(jnp.arange(self.rows) < self.vocab_size, logits_BPV, SPARE)

@@ -75,6 +75,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         mesh = devices(recipe)
         tuned = recipe.distillation_recipe(recipe.model)
         check_memory(tuned, mesh, options.tell_once, lambda stage: f"tuning.{stage}")
+        tuned.compute.tell_format(options.tell_once)
         keep_programs()
         pruning = Pruning(recipe, run, path, digest, mesh, options)
         vocabulary = pruning.tokenizer()

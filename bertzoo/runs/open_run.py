@@ -216,6 +216,7 @@ def _checked_devices(
     mesh = job.make_mesh(recipe)
     hosts.share("the newest checkpoint's model", lambda: job.check_checkpoint(recipe, run, mesh))
     step_memory.check_memory(recipe, mesh, tell)
+    recipe.compute.tell_format(tell)
     compilation.keep_programs()
     return mesh
 

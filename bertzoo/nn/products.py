@@ -1,0 +1,229 @@
+"""Products of matrices, in the form that is fastest on the platform that computes them.
+
+XLA's CPU backend uses a processor's bfloat16 instructions in one form of product only: its result is float32, and its
+left matrix is row-major in memory. It converts the matrices of every other form to float32 first. On a CPU with such
+instructions, the functions here therefore compute this form and round its result. Elsewhere, and in float32, they
+compute the plain product.
+"""
+
+import functools
+import math
+import os
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
+
+from bertzoo.core.errors import ConfigError
+from bertzoo.core.processor import processor
+
+RESULTS_VARIABLE = "BERTZOO_BFLOAT16_RESULTS"
+FAST_EXTENSIONS = ("amx_bf16", "avx512_bf16")
+Results = Literal["float32", "bfloat16"]
+
+
+def cpu_results() -> Results:
+    """Return the format of a bfloat16 product's result on this machine's CPU, before it is rounded to bfloat16.
+
+    "float32" if the processor has one of FAST_EXTENSIONS, else "bfloat16"; the environment variable RESULTS_VARIABLE
+    overrides it. Raises ConfigError if the variable has another value.
+    """
+    value = os.environ.get(RESULTS_VARIABLE)
+    if not value:
+        return "bfloat16" if processor().extensions.isdisjoint(FAST_EXTENSIONS) else "float32"
+    if value not in get_args(Results):
+        raise ConfigError(f"{RESULTS_VARIABLE} = {value!r} in the environment. Use float32 or bfloat16, or unset it.")
+    return cast(Results, value)
+
+
+def describe_cpu() -> str:
+    """Return a line for the user about bfloat16 products on this machine's CPU: their form, or a warning."""
+    chosen, fast = cpu_results(), sorted(processor().extensions.intersection(FAST_EXTENSIONS))
+    origin = f" ({RESULTS_VARIABLE})" if os.environ.get(RESULTS_VARIABLE) else ""
+    if chosen == "float32":
+        return f"bfloat16 products on this CPU{origin}: float32 results, {' and '.join(fast) or 'no'} instructions"
+    return (
+        f"warning: bfloat16 products on this CPU{origin} are computed in float32 and then rounded, which takes about "
+        "1.05 times as long as float32. Use --compute.dtype=float32, or a processor with "
+        f"{' or '.join(FAST_EXTENSIONS)}."
+    )
+
+
+def _is_fast(x: jax.Array) -> bool:
+    """Return whether CPUs compute products with x in the fast form."""
+    return x.dtype == jnp.bfloat16 and cpu_results() == "float32"
+
+
+def _by_platform(fast: bool, on_cpu: Callable[..., Any], plain: Callable[..., Any], *operands: jax.Array) -> Any:
+    return jax.lax.platform_dependent(*operands, cpu=on_cpu, default=plain) if fast else plain(*operands)
+
+
+def _row_major(x: jax.Array) -> jax.Array:
+    """Return a transposed x as a copy in row-major order, which XLA does not fold into the product that reads it.
+
+    Return x itself if there are several devices, because XLA's partitioner gathers the whole array for such a copy.
+    """
+    if jax.device_count() > 1:
+        return x
+    return with_layout_constraint(x, Layout(major_to_minor=tuple(range(x.ndim))))
+
+
+def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """Return x (..., I) @ kernel (*I, *O), shape (..., O), with a gradient that is fast on CPUs.
+
+    The axes *I and *O are flattened to I and O. The result has the format of x, to which the kernel is rounded; the
+    kernel's gradient has the kernel's format.
+    """
+    return _product(_is_fast(x), kernel.shape, kernel.dtype.name, x, kernel)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _product(fast: bool, shape: tuple[int, ...], dtype: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return _product_forward(fast, shape, dtype, x, kernel)[0]
+
+
+def _product_forward(
+    fast: bool, shape: tuple[int, ...], dtype: str, x: jax.Array, kernel: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    matrix_IO = kernel.astype(x.dtype).reshape(x.shape[-1], -1)
+    return _by_platform(fast, _fast_rows, jnp.matmul, x, matrix_IO), (x, matrix_IO)
+
+
+def _product_backward(
+    fast: bool, shape: tuple[int, ...], dtype: str, residuals: tuple[jax.Array, jax.Array], change: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    x, matrix_IO = residuals
+
+    def over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
+        """Return the gradient as one product of two matrices."""
+        x_NI, change_NO = (array.reshape(-1, array.shape[-1]) for array in (x, change))
+        if not fast:
+            return over_axes(x_NI, change_NO)
+        product_IO = jnp.matmul(_row_major(x_NI.T), change_NO, preferred_element_type=jnp.float32)
+        return product_IO.reshape(shape).astype(dtype)
+
+    def over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
+        """Return the gradient as the sum of xᵀ·change over all leading axes."""
+        axes = tuple(range(x.ndim - 1))
+        return jax.lax.dot_general(x, change, ((axes, axes), ((), ()))).reshape(shape).astype(dtype)
+
+    # With more than two axes, XLA's CPU backend copies and transposes both operands, then multiplies slower. With two,
+    # libtpu needs a fifth more memory beside the parameters if the mesh splits parameters along its tensor axis.
+    change_kernel = jax.lax.platform_dependent(x, change, cpu=over_rows, default=over_axes)
+    by_columns = functools.partial(_fast_rows, axis=1)
+    return _by_platform(
+        fast, by_columns, lambda change, matrix_IO: change @ matrix_IO.T, change, matrix_IO
+    ), change_kernel
+
+
+_product.defvjp(_product_forward, _product_backward)
+
+
+def _fast_rows(x: jax.Array, matrix: jax.Array, axis: int = 0) -> jax.Array:
+    """Return the products of x's last axis and the matrix's `axis`: (..., I) and (I, O) -> (..., O) for axis 0."""
+    rows = x.reshape(-1, x.shape[-1])
+    result = jax.lax.dot_general(rows, matrix, (((1,), (axis,)), ((), ())), preferred_element_type=jnp.float32)
+    return result.astype(x.dtype).reshape(*x.shape[:-1], -1)
+
+
+def batched_product(axes: str, left: jax.Array, right: jax.Array, result: Any = None) -> jax.Array:
+    """Return `jnp.einsum(axes, left, right)`, with gradients that are fast on CPUs.
+
+    axes: a letter for each axis of the arrays and of the result, such as "blhk,bmhk->bhlm".
+    result: format of the result, by default that of `left`, to which `right` is rounded.
+
+    In bfloat16, both gradients are products of bfloat16 matrices, even if the result is float32: its gradient is
+    rounded first.
+    """
+    static = axes, jnp.dtype(result or left.dtype).name
+    if left.dtype == jnp.bfloat16:
+        return _batched(_is_fast(left), *static, left, right)
+    return _plain_einsum(*static, left, right)
+
+
+def _plain_einsum(axes: str, result: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    return jnp.einsum(axes, left, right.astype(left.dtype), preferred_element_type=jnp.dtype(result))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _batched(fast: bool, axes: str, result: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    return _batched_forward(fast, axes, result, left, right)[0]
+
+
+def _batched_forward(
+    fast: bool, axes: str, result: str, left: jax.Array, right: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    on_cpu, plain = (functools.partial(form, axes, result) for form in (_fast_einsum, _plain_einsum))
+    return _by_platform(fast, on_cpu, plain, left, right), (left, right)
+
+
+def _batched_backward(
+    fast: bool, axes: str, result: str, residuals: tuple[jax.Array, jax.Array], change: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    left_axes, right_axes, result_axes = _split(axes)
+
+    def on_cpu(left: jax.Array, right: jax.Array, change: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return (
+            _fast_einsum(f"{result_axes},{right_axes}->{left_axes}", left.dtype.name, change, right),
+            _fast_einsum(f"{result_axes},{left_axes}->{right_axes}", right.dtype.name, change, left),
+        )
+
+    def plain(left: jax.Array, right: jax.Array, change: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.vjp(functools.partial(_plain_einsum, axes, left.dtype.name), left, right)[1](change)
+
+    return _by_platform(fast, on_cpu, plain, *residuals, change.astype(residuals[0].dtype))
+
+
+_batched.defvjp(_batched_forward, _batched_backward)
+
+
+class _Axes(NamedTuple):
+    """The axes of a batched product: those of the batch, of the rows, of the columns, and those summed over."""
+
+    batch: str
+    rows: str
+    columns: str
+    summed: str
+
+
+def _split(axes: str) -> list[str]:
+    return axes.replace("->", ",").split(",")
+
+
+def _sorted_axes(left_axes: str, right_axes: str, result_axes: str) -> _Axes:
+    batch = "".join(axis for axis in result_axes if axis in left_axes and axis in right_axes)
+    rows, columns = (
+        "".join(axis for axis in axes if axis in result_axes and axis not in batch) for axes in (left_axes, right_axes)
+    )
+    return _Axes(batch, rows, columns, "".join(axis for axis in left_axes if axis not in result_axes))
+
+
+def _fast_einsum(axes: str, result: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    """Return an einsum as one batched product in the fast form, rounded from float32 to the format `result`."""
+    left_axes, right_axes, result_axes = _split(axes)
+    if _moved(left_axes, right_axes, result_axes, left, right) > _moved(
+        right_axes, left_axes, result_axes, right, left
+    ):
+        left_axes, right_axes, left, right = right_axes, left_axes, right, left
+    batch, rows, columns, summed = _sorted_axes(left_axes, right_axes, result_axes)
+    ordered = jnp.einsum(f"{left_axes}->{batch}{rows}{summed}", left.astype(jnp.bfloat16))
+    if not left_axes.endswith(summed):
+        ordered = _row_major(ordered)
+    product = jnp.einsum(
+        f"{batch}{rows}{summed},{right_axes}->{batch}{rows}{columns}",
+        ordered,
+        right.astype(jnp.bfloat16),
+        preferred_element_type=jnp.float32,
+    )
+    return jnp.einsum(f"{batch}{rows}{columns}->{result_axes}", product.astype(jnp.dtype(result)))
+
+
+def _moved(left_axes: str, right_axes: str, result_axes: str, left: jax.Array, right: jax.Array) -> int:
+    """Return how many elements a product's transposes move: those of the left matrices and those of the result."""
+    batch, rows, columns, summed = _sorted_axes(left_axes, right_axes, result_axes)
+    sizes = dict(zip(left_axes + right_axes, left.shape + right.shape, strict=True))
+    is_swapped = "".join(axis for axis in result_axes if axis not in batch) != rows + columns
+    moved = 0 if left_axes.endswith(summed) else left.size
+    return moved + is_swapped * math.prod(sizes[axis] for axis in result_axes)

@@ -1,0 +1,112 @@
+"""Products in bfloat16 against numpy, and the form in which a CPU computes them."""
+
+import re
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertzoo.core.errors import ConfigError
+from bertzoo.core.processor import Processor
+from bertzoo.models import Compute
+from bertzoo.nn import products
+
+SHAPES = {
+    "blhk,bmhk->bhlm": ((2, 5, 3, 4), (2, 7, 3, 4)),
+    "bhlm,bmhj->blhj": ((2, 3, 5, 7), (2, 7, 3, 4)),
+    "gni,gio->gno": ((2, 5, 3), (2, 3, 4)),
+    "bpe,ve->bpv": ((2, 3, 4), (9, 4)),
+    "bli,io->blo": ((2, 5, 6), (6, 8)),
+}
+DOT = re.compile(r"dot_general .*: \(tensor<[\dx]*x(\w+)>, tensor<[\dx]*x(\w+)>\) -> tensor<[\dx]*x(\w+)>")
+HALF = 2.0**-8  # relative error of rounding to bfloat16
+
+
+def multiply(axes: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    return products.product(left, right) if axes == "bli,io->blo" else products.batched_product(axes, left, right)
+
+
+def rounded(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(jnp.asarray(random.normal(size=shape), jnp.bfloat16).astype(jnp.float32))
+
+
+@pytest.mark.parametrize("results", get_args(products.Results))
+@pytest.mark.parametrize("axes", SHAPES)
+def test_a_bfloat16_product_and_its_gradients_are_rounded_once(
+    axes: str, results: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(products.RESULTS_VARIABLE, results)
+    random = np.random.default_rng(0)
+    left, right = (rounded(random, shape) for shape in SHAPES[axes])
+    left_axes, right_axes, result_axes = re.findall(r"\w+", axes)
+    expected = np.einsum(axes, left, right)
+    change = rounded(random, expected.shape)
+    half = jnp.asarray(left, jnp.bfloat16)
+    result, gradient = jax.vjp(lambda x, y: multiply(axes, x, y), half, jnp.asarray(right))
+    by_left, by_right = gradient(jnp.asarray(change, jnp.bfloat16))
+    assert (result.dtype, by_left.dtype, by_right.dtype) == (jnp.bfloat16, jnp.bfloat16, jnp.float32)
+    for ours, exact in (
+        (result, expected),
+        (by_left, np.einsum(f"{result_axes},{right_axes}->{left_axes}", change, right)),
+        (by_right, np.einsum(f"{result_axes},{left_axes}->{right_axes}", change, left)),
+    ):
+        np.testing.assert_allclose(np.asarray(ours, np.float32), exact, rtol=HALF, atol=HALF * np.abs(exact).max() / 8)
+
+
+@pytest.mark.parametrize("axes", SHAPES)
+def test_float32_results_are_products_of_bfloat16_matrices(axes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right = (jnp.ones(shape, jnp.bfloat16) for shape in SHAPES[axes])
+
+    def loss(x: jax.Array, y: jax.Array) -> jax.Array:
+        return multiply(axes, x, y).astype(jnp.float32).sum()
+
+    formats = {}
+    for results in get_args(products.Results):
+        monkeypatch.setenv(products.RESULTS_VARIABLE, results)
+        traced = jax.jit(jax.grad(lambda x, y: loss(x, y), argnums=(0, 1))).trace(left, right)
+        for platform in ("cpu", "tpu"):
+            text = traced.lower(lowering_platforms=(platform,)).as_text()
+            formats[results, platform] = DOT.findall(text)
+    assert formats["float32", "cpu"] == [("bf16", "bf16", "f32")] * 2
+    assert formats["float32", "tpu"] == formats["bfloat16", "cpu"] == formats["bfloat16", "tpu"] == [("bf16",) * 3] * 2
+
+
+def test_a_float32_result_has_gradients_of_bfloat16_matrices() -> None:
+    left, right = (jnp.ones(shape, jnp.bfloat16) for shape in SHAPES["blhk,bmhk->bhlm"])
+
+    def loss(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.square(products.batched_product("blhk,bmhk->bhlm", x, y, jnp.float32)).sum()
+
+    traced = jax.jit(jax.grad(loss, argnums=(0, 1))).trace(left, right)
+    dots = DOT.findall(traced.lower(lowering_platforms=("tpu",)).as_text())
+    assert sorted(dots) == [("bf16", "bf16", "bf16")] * 2 + [("bf16", "bf16", "f32")]
+
+
+@pytest.mark.parametrize(
+    ("extensions", "variable", "expected"),
+    [
+        ({"avx2", "avx512_bf16"}, "", "float32"),
+        ({"amx_bf16"}, "", "float32"),
+        ({"avx2", "bf16"}, "", "bfloat16"),
+        (set(), "float32", "float32"),
+        ({"amx_bf16"}, "bfloat16", "bfloat16"),
+    ],
+)
+def test_the_processor_or_the_variable_chooses_the_form(
+    extensions: set[str], variable: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "processor", lambda: Processor("any", frozenset(extensions)))
+    monkeypatch.setenv(products.RESULTS_VARIABLE, variable)
+    lines: list[str] = []
+    Compute(dtype="bfloat16").tell_format(lines.append)
+    Compute(dtype="float32").tell_format(lines.append)
+    assert products.cpu_results() == expected
+    assert [line.startswith("warning: ") for line in lines] == [expected == "bfloat16"]
+
+
+def test_an_unknown_form_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(products.RESULTS_VARIABLE, "float16")
+    with pytest.raises(ConfigError, match=products.RESULTS_VARIABLE):
+        products.cpu_results()
