@@ -27,7 +27,8 @@ from bertzoo.export.companions import companions, file_hash, read_metadata
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
 from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.graph.reference import training_graph
-from bertzoo.export.options import FILES, ExportOptions
+from bertzoo.export.options import FILES, TEXT_FORMATS, ExportOptions
+from bertzoo.export.text_input import check_text_model, text_model
 from bertzoo.finetuning.question_answering import noted_options
 from bertzoo.finetuning.saved_model import SPANS
 from bertzoo.runs import any_model
@@ -113,11 +114,6 @@ def _convert_to_file(
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
         raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")
-    if options.precision is not None and options.precision not in target.precisions:
-        raise UserError(
-            f"--precision={options.precision}: --to={options.to} writes only {', '.join(target.precisions)}. "
-            "Use such a precision, or --to=litert."
-        )
     target.check()
     names = companions(destination)
     atomic.remove_leftovers(destination)
@@ -131,7 +127,8 @@ def _convert_to_file(
             f"--calibration={options.calibration} needs a tokenizer to read its texts with, but {source} has none. "
             "Convert a model with its tokenizer."
         )
-    target.check_model(pretrained)
+    if options.to in TEXT_FORMATS:
+        check_text_model(options.to, text_model(pretrained))
     if options.pooling is not None and pretrained.head.kind != "none":
         raise UserError(
             f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
@@ -257,20 +254,9 @@ def _decoding(pretrained: Pretrained) -> dict[str, Any]:
 
 
 def _calibration_texts(options: ExportOptions, tell: Tell) -> tuple[str, ...]:
-    """Return the lines of --calibration; raises UserError if int8-static lacks it or another precision has it."""
-    file = options.calibration
-    if options.precision != "int8-static":
-        if file is not None:
-            raise UserError(
-                f"--calibration applies only to --precision=int8-static, not to {options.precision or 'fp32'}. Leave "
-                "one of them out."
-            )
+    """Return the lines of --calibration, or none without it; raises UserError if the file has no usable texts."""
+    if (file := options.calibration) is None:
         return ()
-    if file is None:
-        raise UserError(
-            "--precision=int8-static needs texts on which to measure the scales of activations. Name a file with "
-            "--calibration=FILE. A line of it holds one text, or two texts with a tab between them."
-        )
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:

@@ -18,7 +18,6 @@ from bertzoo.export.options import Precision
 from bertzoo.export.runtimes import parse_answer, start_process
 
 PACKAGES = ("torch", "executorch", "safetensors")
-PRECISIONS: tuple[Precision, ...] = ("fp32", "int8-dynamic")
 GROUPED = "apart"  # the fastest entry of phone_module.GROUPED (benchmarks/phone/grouped_maps.py)
 ADVICE = "`make .venv-executorch/stamp` in the checkout builds one: --python=.venv-executorch/bin/python."
 _MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if u.find_spec(p) is None))"
@@ -52,7 +51,7 @@ def write_pte(
 ) -> dict[str, Any]:
     """Write a .pte file for inputs shaped like `rows`; return counts of the nodes that XNNPACK does and does not run.
 
-    precision: one of PRECISIONS. int8-dynamic has dense kernels and the word embeddings in int8, with a scale per
+    precision: fp32 or int8-dynamic. int8-dynamic has dense kernels and the word embeddings in int8, with a scale per
     output channel or word; XNNPACK scales activations at run time.
 
     Raises ExportFailed if ExecuTorch rejects the model.
