@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -114,10 +114,11 @@ def _convert_to_file(
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
         raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")
-    target.check()
+    packages = target.check()
     names = companions(destination)
     atomic.remove_leftovers(destination)
     existing = (read_metadata(destination) or {}) if os.path.isfile(destination) else {}
+    changed = _changed_packages(existing, packages)
     if "request" not in existing:
         atomic.check_new_file(destination, *names)
     texts = _calibration_texts(options, tell)
@@ -137,10 +138,12 @@ def _convert_to_file(
     request = _request(options, pretrained, texts)
     if existing:
         complete = pretrained.tokenizer is None or destination.with_name(names[1]).is_dir()
-        if existing["request"] != request or not complete:
+        if existing["request"] != request or not (complete or changed):
             atomic.check_new_file(destination, *names)
-        tell(f"{destination} was complete already: the same command wrote it")
-        return Converted(pretrained, existing, written=False)
+        if not changed:
+            tell(f"{destination} was complete already: the same command wrote it")
+            return Converted(pretrained, existing, written=False)
+        tell(f"{destination} is written anew, because packages have changed: {', '.join(changed)}")
     settings = FileSettings(
         lengths=target.lengths(pretrained, options.lengths or ()),
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)
@@ -150,9 +153,11 @@ def _convert_to_file(
     )
     with any_model.local_model(source) as (local, rename):
         quiz = build_quiz(local, pretrained, max(settings.lengths), options.examples, lambda line: tell(rename(line)))
-    with atomic.new_files(destination, *names) as temporary:
+    with atomic.new_files(destination, *names, replace=bool(changed)) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)
-        description = write_file(target, pretrained, temporary / destination.name, settings, quiz, measure, request)
+        description = write_file(
+            target, pretrained, temporary / destination.name, settings, quiz, measure, request, packages
+        )
     if pretrained.tokenizer is None:
         tell(f"{source} has no tokenizer, so the file was verified on random ids")
     return Converted(pretrained, description)
@@ -166,11 +171,13 @@ def write_file(
     quiz: Quiz | None = None,
     memory: Callable[[Path, int, tuple[str, ...]], int] | None = None,
     request: str | None = None,
+    packages: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Write a file, its metadata JSON and, if the model has a tokenizer, its companion folder; return the JSON.
 
     quiz: examples to score the file and the model on. memory: (file, length, names of the inputs) -> peak
-    bytes of running the file. request: a hash of all that the file depends on, to be stored in the JSON.
+    bytes of running the file. request: a hash of all that the file depends on. packages: versions of the packages that
+    write and verify the file. The JSON holds both.
 
     Raises ExportFailed if the file's outputs differ from the model's, or its scores are lower.
     """
@@ -195,6 +202,7 @@ def write_file(
         **({} if memory is None else {"memory": memory(file, lengths[-1], reference.inputs)}),
         "sha256": file_hash(file),
         **({} if request is None else {"request": request}),
+        **({} if packages is None else {"packages": packages}),
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),
         **({"pooling": settings.pooling} if pretrained.head.kind == "none" else {}),
@@ -219,6 +227,16 @@ def write_file(
         if exam is not None and target.name == "litert":  # a task's rows for `bertzoo phone`
             (folder / "exam.json").write_text(json.dumps(exam) + "\n", encoding="utf-8")
     return description
+
+
+def _changed_packages(existing: Mapping[str, Any], packages: Mapping[str, str]) -> list[str]:
+    """Return a phrase for each package whose version differs from that in a file's metadata JSON, if it names any."""
+    before = existing.get("packages", packages)
+    return [
+        f"{name} was {before.get(name) or 'absent'} and is {packages.get(name) or 'absent'}"
+        for name in sorted(before.keys() | packages.keys())
+        if before.get(name) != packages.get(name)
+    ]
 
 
 def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str]) -> str:

@@ -43,7 +43,7 @@ class FileSettings:
 class Target:
     """A file format of `bertzoo convert --to`.
 
-    check: raises UserError if a package to write files is missing.
+    check: returns the versions of the packages that write and verify files; raises UserError if one is missing.
     check_runtime: raises UserError if a package to run files is missing.
     lengths: (model, requested lengths or none) -> the row lengths for which the file is written and verified.
     make: writes a file and returns entries of its metadata JSON.
@@ -55,8 +55,8 @@ class Target:
     """
 
     name: str
-    check: Callable[[], None]
-    check_runtime: Callable[[], None]
+    check: Callable[[], dict[str, str]]
+    check_runtime: Callable[[], object]
     lengths: Callable[[Pretrained, Sequence[int]], tuple[int, ...]]
     make: Callable[[Pretrained, Any, FileSettings, Path], dict[str, Any]]
     load: Callable[[Path, int], FileRuntime]

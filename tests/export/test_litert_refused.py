@@ -41,7 +41,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "check_packages", lambda: None)
+    monkeypatch.setattr(write, "check_packages", dict)
     monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
 
 

@@ -37,9 +37,9 @@ PARSER = "1.1.0"  # version of the metadata schema that first had BertTokenizerO
 TOLERANCE = 1e-3  # largest error of a task's results, as `golden.check_same` measures it
 
 
-def check_packages() -> None:
-    """Raise UserError if the packages that write and run these files are not installed."""
-    check_installed("--to=mediapipe", (*PACKAGES, "mediapipe"), "mediapipe")
+def check_packages() -> dict[str, str]:
+    """Return the versions of the packages that write and run these files; raises UserError if one is not installed."""
+    return check_installed("--to=mediapipe", (*PACKAGES, "mediapipe"), "mediapipe")
 
 
 def task_name(pretrained: Pretrained) -> str:
