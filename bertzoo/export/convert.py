@@ -29,6 +29,7 @@ from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.options import FILES, TEXT_FORMATS, ExportOptions
 from bertzoo.export.text_input import check_text_model, text_model
+from bertzoo.finetuning.labels import name_classes
 from bertzoo.finetuning.question_answering import noted_options
 from bertzoo.finetuning.saved_model import SPANS
 from bertzoo.runs import any_model
@@ -122,7 +123,7 @@ def _convert_to_file(
     if "request" not in existing:
         atomic.check_new_file(destination, *names)
     texts = _calibration_texts(options, tell)
-    pretrained = _read_model(source, options, tell)
+    pretrained = name_classes(read := _read_model(source, options, tell))
     if texts and pretrained.tokenizer is None:
         raise UserError(
             f"--calibration={options.calibration} needs a tokenizer to read its texts with, but {source} has none. "
@@ -135,7 +136,7 @@ def _convert_to_file(
             f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
             "Add --head=none."
         )
-    request = _request(options, pretrained, texts)
+    request = _request(options, pretrained, texts, named=pretrained.head != read.head)
     if existing:
         complete = pretrained.tokenizer is None or destination.with_name(names[1]).is_dir()
         if existing["request"] != request or not (complete or changed):
@@ -239,11 +240,14 @@ def _changed_packages(existing: Mapping[str, Any], packages: Mapping[str, str]) 
     ]
 
 
-def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str]) -> str:
-    """Return the SHA-256 of all that a file depends on: version, options, calibration texts, model, tokenizer."""
+def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str], named: bool) -> str:
+    """Return the SHA-256 of all that a file depends on: version, options, calibration texts, model, tokenizer.
+
+    named: whether the labels are class names that the model itself lacks.
+    """
     tokenizer = None if pretrained.tokenizer is None else _describe_tokenizer(pretrained.tokenizer)
     choices = asdict(replace(options, calibration=None, python=None))
-    parts = [__version__, choices, texts, _origin(pretrained), tokenizer]
+    parts = [__version__, choices, texts, _origin(pretrained), tokenizer, *([pretrained.head.labels] if named else [])]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
