@@ -246,7 +246,7 @@ def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str
     named: whether the labels are class names that the model itself lacks.
     """
     tokenizer = None if pretrained.tokenizer is None else _describe_tokenizer(pretrained.tokenizer)
-    choices = asdict(replace(options, calibration=None, python=None))
+    choices = asdict(options) | {"calibration": None, "python": None}
     parts = [__version__, choices, texts, _origin(pretrained), tokenizer, *([pretrained.head.labels] if named else [])]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -49,8 +49,11 @@ def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, caps
     assert bertzoo.predict(file, texts) == close(expected)
 
 
-def test_a_file_of_shorter_rows_cuts_its_texts(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
-    file = export(models / "tags", "--lengths=8")
+def test_a_file_of_shorter_rows_cuts_its_texts(
+    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "texts").write_text("bara doti\n")
+    file = export(models / "tags", "--lengths=8", "--precision=int8-static", f"--calibration={tmp_path / 'texts'}")
     (record,) = predicted(capsys, file, "bara " * 20)
     assert record["cut"] and record["tags"][6:] == [None] * 14 and None not in record["tags"][:6]
 
