@@ -120,7 +120,7 @@ def targets(python: Path) -> dict[str, Target]:
             name="onnx-text",
             check=partial(check_installed, "--to=onnx-text", onnx_text.PACKAGES, "onnx"),
             check_runtime=partial(check_installed, "a .onnx file that takes texts", ("onnx", "onnxruntime"), "onnx"),
-            lengths=lengths.fixed_or_variable_lengths,
+            lengths=lengths.text_lengths,
             make=partial(_torch_file, onnx_text.onnx_text),
             load=onnx_text.load_ids,
             prove=_onnx_text,

@@ -26,7 +26,7 @@ from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.litert import mediapipe, write
 from bertzoo.export.options import FILES, ExportOptions
 from bertzoo.export.text_input import check_text_model, text_model
-from bertzoo.models import Bert
+from bertzoo.models import Bert, ConvBert
 from bertzoo.models.tasks import JointSpanExtraction, NoHead, SequenceClassification
 from bertzoo.runs import any_model
 
@@ -217,6 +217,11 @@ def test_lengths_are_sorted_and_have_defaults() -> None:
     for function in (lengths.variable_lengths, lengths.fixed_or_variable_lengths):
         with pytest.raises(UserError, match=mentioning("--lengths=8", 20)):
             function(joint, [8, 32])
+    reader = pretrained(ConvBert(vocab_size=61, hidden_size=24, layers=1, heads=4, mask_padding=False), NoHead())
+    assert lengths.text_lengths(reader, [32, 32]) == (32,) and lengths.text_lengths(made, []) == (4, 128, 512)
+    for several in ([], [8, 32]):
+        with pytest.raises(UserError, match=mentioning("--to=onnx-text", "convbert", "--lengths=128")):
+            lengths.text_lengths(reader, several)
     for to, runtime in (("executorch", "ExecuTorch"), ("mediapipe", "MediaPipe")):
         with pytest.raises(UserError, match=mentioning(runtime, " 2")):
             ExportOptions(to=to, lengths=(8, 32))
