@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from bertzoo.conversion.tokenizers import read_tokenizer
-from bertzoo.export.litert.mediapipe import TRICKY
+from bertzoo.export.check.golden import TRICKY
 
 TEXTS = (
     *TRICKY,

@@ -17,7 +17,7 @@ from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.graph.rewrites import phone_graph
 from bertzoo.export.litert import quantise, write
 from bertzoo.export.litert.quantise import Calibration
-from bertzoo.export.options import PRECISIONS, Precision
+from bertzoo.export.options import FORMAT_PRECISIONS, PRECISIONS, Precision
 from bertzoo.export.pytorch import executorch
 from bertzoo.runs import any_model
 
@@ -133,7 +133,7 @@ BACKENDS: dict[str, Backend] = {
     # Its packages may be in another Python.
     "executorch": Backend(
         runs=(),
-        precisions=executorch.PRECISIONS,
+        precisions=FORMAT_PRECISIONS["executorch"],
         write=partial(_format, "executorch"),
         suffixes=(".pte",),
         single=True,

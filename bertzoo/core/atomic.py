@@ -16,7 +16,8 @@ from bertzoo.core.documents import DocumentError, read_json
 from bertzoo.core.errors import UserError
 
 _PREFIX = ".bertzoo."  # name prefix of temporary directories
-_MOVING = ".moving"  # file in a temporary directory: names of the files being moved out of it, in order
+# Files in a temporary directory: names of the files being moved out of it, in order, to new places or over old files.
+_MOVING, _REPLACING = ".moving", ".replacing"
 
 
 class WriteError(UserError):
@@ -75,28 +76,32 @@ def check_new_file(destination: Path, *companions: str) -> None:
 
 
 @contextmanager
-def new_files(destination: Path, *companions: str) -> Iterator[Path]:
+def new_files(destination: Path, *companions: str, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary directory; its files move beside `destination` at the end, or are deleted after an error.
 
     The caller writes a file with the name of `destination` into it, and optionally the files or directories named in
     `companions`. The companions move first: once `destination` exists, the output is complete. If the process is killed
     between two moves, the next call for the same parent directory deletes the moved companions.
 
-    Raises UserError if a name is taken or the directory cannot be created, WriteError if writing fails.
+    replace: move the files over existing ones. After a kill between two moves, the next call makes the other moves.
+
+    Raises UserError if a name is taken, unless `replace`, or the directory cannot be created; WriteError if writing
+    fails.
     """
-    place = _begin(destination, lambda path: _new_file(path, companions))
+    place = _begin(destination, _resolved if replace else lambda path: _new_file(path, companions))
     temporary, resolved = place.temporary, place.resolved
     try:
         yield temporary
         _finish(temporary)
         written = [name for name in companions if (temporary / name).exists()]
         (temporary / resolved.name).stat()  # raises if it is missing, before anything moves
-        write_json(temporary / _MOVING, [*written, resolved.name])
-        for name in (*written, resolved.name):
+        write_json(temporary / (_REPLACING if replace else _MOVING), [*written, resolved.name])
+        for name in () if replace else (*written, resolved.name):
             (temporary / name).replace(resolved.parent / name)
         _undo(place, done=True)
     except BaseException as error:
-        _undo(place)
+        with suppress(OSError):  # files that cannot replace others now stay for the next call
+            _undo(place)
         if isinstance(error, OSError):
             raise WriteError(f"{destination} was not written: {error.strerror or error}") from error
         raise
@@ -261,17 +266,31 @@ def _lock(directory: Path) -> int | None:
 
 
 def _clear(temporary: Path, folder: Path) -> None:
-    """Remove a temporary directory; if only some of its files have moved to `folder`, remove the moved files, too."""
-    names = []
-    with suppress(FileNotFoundError, DocumentError):
-        names = read_json(temporary / _MOVING, [str])
-    if names and all(Path(name).name == name for name in names):
+    """Remove a temporary directory; if only some of its files have moved to `folder`, remove the moved files, too.
+
+    If its files replace those in `folder`, move the rest of them instead.
+    """
+    for name in _listed(temporary / _REPLACING):
+        path = folder / name
+        if os.path.lexists(temporary / name):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            (temporary / name).replace(path)
+    if names := _listed(temporary / _MOVING):
         *companions, last = names
         for name in companions if (temporary / last).exists() else ():
             if name.startswith(last) and not (temporary / name).exists():
                 path = folder / name
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _listed(path: Path) -> list[str]:
+    """Return the names in a list of files being moved; empty if there is no list, or a damaged one."""
+    with suppress(FileNotFoundError, DocumentError):
+        names = read_json(path, [str])
+        return names if all(Path(name).name == name for name in names) else []
+    return []
 
 
 def _undo(place: _Place, done: bool = False) -> None:

@@ -25,6 +25,7 @@ _METADATA = {
     "sentences": str | list,
     "scores": dict | None,
     "request": str,
+    "packages": {str: str},
 }
 
 

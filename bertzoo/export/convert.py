@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,9 @@ from bertzoo.export.companions import companions, file_hash, read_metadata
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
 from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.graph.reference import training_graph
-from bertzoo.export.options import FILES, ExportOptions
+from bertzoo.export.options import FILES, TEXT_FORMATS, ExportOptions
+from bertzoo.export.text_input import check_text_model, text_model
+from bertzoo.finetuning.labels import name_classes
 from bertzoo.finetuning.question_answering import noted_options
 from bertzoo.finetuning.saved_model import SPANS
 from bertzoo.runs import any_model
@@ -113,37 +115,36 @@ def _convert_to_file(
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
         raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")
-    if options.precision is not None and options.precision not in target.precisions:
-        raise UserError(
-            f"--precision={options.precision}: --to={options.to} writes only {', '.join(target.precisions)}. "
-            "Use such a precision, or --to=litert."
-        )
-    target.check()
+    packages = target.check()
     names = companions(destination)
     atomic.remove_leftovers(destination)
     existing = (read_metadata(destination) or {}) if os.path.isfile(destination) else {}
+    changed = _changed_packages(existing, packages)
     if "request" not in existing:
         atomic.check_new_file(destination, *names)
     texts = _calibration_texts(options, tell)
-    pretrained = _read_model(source, options, tell)
+    pretrained = name_classes(read := _read_model(source, options, tell))
     if texts and pretrained.tokenizer is None:
         raise UserError(
             f"--calibration={options.calibration} needs a tokenizer to read its texts with, but {source} has none. "
             "Convert a model with its tokenizer."
         )
-    target.check_model(pretrained)
+    if options.to in TEXT_FORMATS:
+        check_text_model(options.to, text_model(pretrained))
     if options.pooling is not None and pretrained.head.kind != "none":
         raise UserError(
             f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
             "Add --head=none."
         )
-    request = _request(options, pretrained, texts)
+    request = _request(options, pretrained, texts, named=pretrained.head != read.head)
     if existing:
         complete = pretrained.tokenizer is None or destination.with_name(names[1]).is_dir()
-        if existing["request"] != request or not complete:
+        if existing["request"] != request or not (complete or changed):
             atomic.check_new_file(destination, *names)
-        tell(f"{destination} was complete already: the same command wrote it")
-        return Converted(pretrained, existing, written=False)
+        if not changed:
+            tell(f"{destination} was complete already: the same command wrote it")
+            return Converted(pretrained, existing, written=False)
+        tell(f"{destination} is written anew, because packages have changed: {', '.join(changed)}")
     settings = FileSettings(
         lengths=target.lengths(pretrained, options.lengths or ()),
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)
@@ -153,9 +154,11 @@ def _convert_to_file(
     )
     with any_model.local_model(source) as (local, rename):
         quiz = build_quiz(local, pretrained, max(settings.lengths), options.examples, lambda line: tell(rename(line)))
-    with atomic.new_files(destination, *names) as temporary:
+    with atomic.new_files(destination, *names, replace=bool(changed)) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)
-        description = write_file(target, pretrained, temporary / destination.name, settings, quiz, measure, request)
+        description = write_file(
+            target, pretrained, temporary / destination.name, settings, quiz, measure, request, packages
+        )
     if pretrained.tokenizer is None:
         tell(f"{source} has no tokenizer, so the file was verified on random ids")
     return Converted(pretrained, description)
@@ -169,11 +172,13 @@ def write_file(
     quiz: Quiz | None = None,
     memory: Callable[[Path, int, tuple[str, ...]], int] | None = None,
     request: str | None = None,
+    packages: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Write a file, its metadata JSON and, if the model has a tokenizer, its companion folder; return the JSON.
 
     quiz: examples to score the file and the model on. memory: (file, length, names of the inputs) -> peak
-    bytes of running the file. request: a hash of all that the file depends on, to be stored in the JSON.
+    bytes of running the file. request: a hash of all that the file depends on. packages: versions of the packages that
+    write and verify the file. The JSON holds both.
 
     Raises ExportFailed if the file's outputs differ from the model's, or its scores are lower.
     """
@@ -198,6 +203,7 @@ def write_file(
         **({} if memory is None else {"memory": memory(file, lengths[-1], reference.inputs)}),
         "sha256": file_hash(file),
         **({} if request is None else {"request": request}),
+        **({} if packages is None else {"packages": packages}),
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),
         **({"pooling": settings.pooling} if pretrained.head.kind == "none" else {}),
@@ -224,11 +230,24 @@ def write_file(
     return description
 
 
-def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str]) -> str:
-    """Return the SHA-256 of all that a file depends on: version, options, calibration texts, model, tokenizer."""
+def _changed_packages(existing: Mapping[str, Any], packages: Mapping[str, str]) -> list[str]:
+    """Return a phrase for each package whose version differs from that in a file's metadata JSON, if it names any."""
+    before = existing.get("packages", packages)
+    return [
+        f"{name} was {before.get(name) or 'absent'} and is {packages.get(name) or 'absent'}"
+        for name in sorted(before.keys() | packages.keys())
+        if before.get(name) != packages.get(name)
+    ]
+
+
+def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str], named: bool) -> str:
+    """Return the SHA-256 of all that a file depends on: version, options, calibration texts, model, tokenizer.
+
+    named: whether the labels are class names that the model itself lacks.
+    """
     tokenizer = None if pretrained.tokenizer is None else _describe_tokenizer(pretrained.tokenizer)
-    choices = asdict(replace(options, calibration=None, python=None))
-    parts = [__version__, choices, texts, _origin(pretrained), tokenizer]
+    choices = asdict(options) | {"calibration": None, "python": None}
+    parts = [__version__, choices, texts, _origin(pretrained), tokenizer, *([pretrained.head.labels] if named else [])]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -257,20 +276,9 @@ def _decoding(pretrained: Pretrained) -> dict[str, Any]:
 
 
 def _calibration_texts(options: ExportOptions, tell: Tell) -> tuple[str, ...]:
-    """Return the lines of --calibration; raises UserError if int8-static lacks it or another precision has it."""
-    file = options.calibration
-    if options.precision != "int8-static":
-        if file is not None:
-            raise UserError(
-                f"--calibration applies only to --precision=int8-static, not to {options.precision or 'fp32'}. Leave "
-                "one of them out."
-            )
+    """Return the lines of --calibration, or none without it; raises UserError if the file has no usable texts."""
+    if (file := options.calibration) is None:
         return ()
-    if file is None:
-        raise UserError(
-            "--precision=int8-static needs texts on which to measure the scales of activations. Name a file with "
-            "--calibration=FILE. A line of it holds one text, or two texts with a tab between them."
-        )
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:

@@ -1,13 +1,13 @@
 """Errors of exports, and context managers that silence converters."""
 
 import contextlib
-import importlib.util
 import io
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
 
 from bertzoo.core.errors import UserError
+from bertzoo.export.packages import versions
 
 
 class ExportFailed(UserError):
@@ -16,12 +16,17 @@ class ExportFailed(UserError):
     exit_code = 1
 
 
-def check_installed(subject: str, packages: Sequence[str], extra: str) -> None:
-    """Raise UserError if a package that `subject` needs is missing; extra: the extra of bertzoo that installs it."""
+def check_installed(subject: str, packages: Sequence[str], extra: str) -> dict[str, str]:
+    """Return the versions of the packages that `subject` needs; raises UserError if one is missing.
+
+    extra: the extra of bertzoo that installs them.
+    """
+    installed = versions(packages)
     for package in packages:
-        if importlib.util.find_spec(package) is None:
+        if package not in installed:
             how = f"Run `pip install -c constraints.txt -e '.[{extra}]'` in the checkout."
             raise UserError(f"{subject} needs {package}, which is not installed. {how}")
+    return installed
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.runs import any_model, blanks
 from bertzoo.runs.blanks import BlankFiller
 from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.rows import MULTIPLE, Rows, Slot
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.squad_tasks import SpanTask
@@ -120,7 +121,10 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
     if isinstance(model, QuestionModel):
         return FileQuestionModel(**vars(fit_windows(model, lengths[-1])), file=file)
     model = replace(model, max_length=min(model.max_length, lengths[-1]))
-    return FileLabelModel(**vars(model), file=file, order=tuple(range(len(pretrained.head.labels))))
+    model = FileLabelModel(**vars(model), file=file, order=tuple(range(len(pretrained.head.labels))))
+    task = GLUE.get(model.task_name)
+    # A file has class names for GLUE's labels, and predictions have these labels, as those of the model.
+    return model if task is None or task.class_names != model.labels else model.for_task(task)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import flatbuffer, mediapipe, quantise, write
 from bertzoo.export.litert.mediapipe import TaskGraph
-from bertzoo.export.options import PRECISIONS, SUFFIXES, Precision
+from bertzoo.export.options import SUFFIXES, Precision
 from bertzoo.export.pytorch import executorch, onnx_text, torch_files
 from bertzoo.export.runtimes import FileRuntime
 from bertzoo.nn.flops import matmul_flops
@@ -43,28 +43,24 @@ class FileSettings:
 class Target:
     """A file format of `bertzoo convert --to`.
 
-    precisions: precisions of the weights that the format supports.
-    check: raises UserError if a package to write files is missing.
+    check: returns the versions of the packages that write and verify files; raises UserError if one is missing.
     check_runtime: raises UserError if a package to run files is missing.
     lengths: (model, requested lengths or none) -> the row lengths for which the file is written and verified.
     make: writes a file and returns entries of its metadata JSON.
     load: (file, number of threads) -> the file, opened in its runtime.
     pairs: whether an app can give the file two texts in a row.
-    check_model: raises UserError if the format cannot hold the model.
     reference: (model, training graph) -> the graph whose outputs the file must have.
     prove: (file, the file in its runtime, model, lengths) -> entries of its metadata JSON, from a test of its own;
     raises ExportFailed if the file fails it.
     """
 
     name: str
-    precisions: tuple[Precision, ...] = ("fp32",)
-    check: Callable[[], None]
-    check_runtime: Callable[[], None]
+    check: Callable[[], dict[str, str]]
+    check_runtime: Callable[[], object]
     lengths: Callable[[Pretrained, Sequence[int]], tuple[int, ...]]
     make: Callable[[Pretrained, Any, FileSettings, Path], dict[str, Any]]
     load: Callable[[Path, int], FileRuntime]
     pairs: bool = True
-    check_model: Callable[[Pretrained], object] = lambda pretrained: None
     reference: Callable[[Pretrained, TrainingGraph], Any] = lambda pretrained, graph: graph
     prove: Callable[[Path, FileRuntime, Pretrained, Sequence[int]], dict[str, Any]] = lambda *_: {}
 
@@ -79,7 +75,6 @@ def targets(python: Path) -> dict[str, Target]:
     formats = (
         Target(
             name="litert",
-            precisions=PRECISIONS,
             check=write.check_packages,
             check_runtime=partial(check_installed, "a .tflite file", ("ai_edge_litert",), "litert"),
             lengths=lengths.resolve_lengths,
@@ -88,14 +83,12 @@ def targets(python: Path) -> dict[str, Target]:
         ),
         Target(
             name="mediapipe",
-            precisions=PRECISIONS,
             check=mediapipe.check_packages,
             check_runtime=partial(check_installed, "a .tflite file", ("ai_edge_litert",), "litert"),
             lengths=lengths.single_length,
             make=_mediapipe,
             load=runtimes.LiteRT,
             pairs=False,
-            check_model=mediapipe.task_name,
             reference=mediapipe.task_graph,
             prove=_mediapipe_task,
         ),
@@ -127,15 +120,13 @@ def targets(python: Path) -> dict[str, Target]:
             name="onnx-text",
             check=partial(check_installed, "--to=onnx-text", onnx_text.PACKAGES, "onnx"),
             check_runtime=partial(check_installed, "a .onnx file that takes texts", ("onnx", "onnxruntime"), "onnx"),
-            lengths=lengths.fixed_or_variable_lengths,
+            lengths=lengths.text_lengths,
             make=partial(_torch_file, onnx_text.onnx_text),
             load=onnx_text.load_ids,
-            check_model=onnx_text.check_model,
             prove=_onnx_text,
         ),
         Target(
             name="executorch",
-            precisions=executorch.PRECISIONS,
             check=partial(executorch.check_python, python),
             check_runtime=partial(executorch.check_python, python, "a .pte file"),
             lengths=lengths.single_length,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
+from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import JointSpanExtraction
 
 SHORTEST = 4  # tokens: [CLS], one of the text, [SEP], one of padding
@@ -56,6 +57,19 @@ def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) ->
     """
     resolve = resolve_lengths if len(set(lengths)) == 1 else variable_lengths
     return resolve(pretrained, lengths)
+
+
+def text_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
+    """Return the lengths at which to verify a file that takes texts, as `fixed_or_variable_lengths` does.
+
+    A model whose outputs depend on padding needs one length, because the file pads its rows to the shortest length.
+    """
+    if padding_seen(pretrained.model) and len(set(lengths)) != 1:
+        raise UserError(
+            f"--to=onnx-text: this {pretrained.model.kind} model reads padding (mask_padding = false), so all rows "
+            f"need one length, not {len(set(lengths)) or 'any'}. Name it, such as --lengths={USUAL}."
+        )
+    return fixed_or_variable_lengths(pretrained, lengths)
 
 
 def length_bounds(pretrained: Pretrained) -> tuple[int, int]:

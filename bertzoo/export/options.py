@@ -21,9 +21,16 @@ SUFFIXES = {
 }
 FILES = tuple(SUFFIXES)
 LITERT = ("litert", "mediapipe")
+TEXT_FORMATS = {"mediapipe": "litert", "onnx-text": "onnx"}  # whose files take texts: the format that takes ids
 SINGLE = {"mediapipe": "MediaPipe", "executorch": "ExecuTorch"}  # runtimes whose files have one length, by format
 HEADS = ("none", "masked", "replaced")
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+# Precisions of the weights by format.
+FORMAT_PRECISIONS: dict[str, tuple[Precision, ...]] = {
+    **dict.fromkeys(FILES, ("fp32",)),
+    **dict.fromkeys(LITERT, PRECISIONS),
+    "executorch": ("fp32", "int8-dynamic"),
+}
 POOLINGS = ("mean", "first")
 EXAMPLES = 1500  # examples to score on by default; GLUE's smaller development sets have no more
 # The formats that an option applies to; unlisted options apply to all formats.
@@ -84,9 +91,27 @@ class ExportOptions:
                 raise UserError(
                     f"--{name.replace('no_', 'no-')} applies only to {where}, not to --to={self.to}. Leave it out."
                 )
+        if self.precision is not None and self.precision not in (known := FORMAT_PRECISIONS[self.to]):
+            raise UserError(
+                f"--precision={self.precision}: --to={self.to} writes only {', '.join(known)}. Use such a precision, "
+                "or --to=litert."
+            )
+        if (self.precision == "int8-static") != (self.calibration is not None):
+            self._reject_calibration()
         if self.to in SINGLE and (count := len(set(self.lengths or ()))) > 1:
             raise UserError(
                 f"--lengths: a file for {SINGLE[self.to]} has one length, not {count}. Write a file for each length."
             )
         if self.examples is not None and self.examples < 0:
             raise UserError(f"--examples={self.examples} is less than 0. Use 0 for all, or a number of examples.")
+
+    def _reject_calibration(self) -> None:
+        if self.calibration is not None:
+            raise UserError(
+                f"--calibration applies only to --precision=int8-static, not to {self.precision or 'fp32'}. Leave one "
+                "of them out."
+            )
+        raise UserError(
+            "--precision=int8-static needs texts on which to measure the scales of activations. Name a file with "
+            "--calibration=FILE. A line of it holds one text, or two texts with a tab between them."
+        )

@@ -18,6 +18,7 @@ from bertzoo.models.tasks import Problem, SequenceClassification
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.runs import any_model
 from bertzoo.tasks.encode import encode
+from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.tasks.task import Example, Kind, Task
 
@@ -41,6 +42,17 @@ def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained
         return model
     moved = {name: array[..., order] for name, array in model.params.items() if name in _OUTPUTS}
     return replace(model, params=model.params | moved, head=replace(model.head, labels=task.labels))
+
+
+def name_classes(model: Pretrained) -> Pretrained:
+    """Return the model with class names for GLUE's labels, such as "positive" for SST-2's 1.
+
+    A model that does not record a task of GLUE, or has other labels, stays as it is.
+    """
+    task = GLUE.get(model.source.get("task", ""))
+    if task is None or getattr(model.head, "labels", ()) != task.labels:
+        return model
+    return replace(model, head=replace(model.head, labels=task.class_names))
 
 
 def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> list[int] | None:

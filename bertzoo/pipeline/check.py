@@ -13,6 +13,8 @@ from bertzoo.core.paths import is_url
 from bertzoo.data import pipeline as corpora
 from bertzoo.data.sources import pieces
 from bertzoo.export.lengths import check_lengths
+from bertzoo.export.options import TEXT_FORMATS
+from bertzoo.export.text_input import TextModel, check_text_model, text_model
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models.tasks import NoHead, parameter_shapes
@@ -50,6 +52,7 @@ def check_steps(record: PipelineRecord, steps: Sequence[Step], parse: Parse) -> 
             recipes[step.name] = parse(record.words(step))
             record.configs[step.name] = [config.dump(recipe) for recipe in recipes[step.name]]
     shapes: dict[str, Any] = {}  # by step: config of the model in its output, or None
+    texts: dict[str, TextModel] = {}  # by step or input: facts of its model
     costs = {}
     read: set[Any] = set()
     for step in record.pipeline.steps:
@@ -58,6 +61,8 @@ def check_steps(record: PipelineRecord, steps: Sequence[Step], parse: Parse) -> 
             costs[step.name] = _cost(shapes[step.name], recipes[step.name])
             _check_fit(record, step, recipes[step.name], shapes)
             _check_lengths(step, shapes[step.name])
+            if step in steps and step.verb == "convert" and (to := step.options.get("to", "")) in TEXT_FORMATS:
+                check_text_model(to, _text_model(record, step.name, recipes, texts))
             _check_examples(record, step, recipes)
             if step in steps:
                 _check_data(record, step, recipes[step.name], read)
@@ -88,6 +93,40 @@ def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: M
     if step.verb == "prune" or "from" not in step.links:
         return None
     return _linked(record, step, "from", shapes)
+
+
+def _text_model(
+    record: PipelineRecord, name: str, recipes: Mapping[str, Sequence[Any]], known: dict[str, TextModel]
+) -> TextModel:
+    """Return what is known, before any step runs, of the model that a step makes or an input names.
+
+    name: the step or input. known: results of earlier calls by name; the function adds its own. A model at a URL is
+    unknown.
+    """
+    if name not in known:
+        known[name] = (
+            _input_model(record.pipeline.inputs[name])
+            if name in record.pipeline.inputs
+            else _output_model(record, record.pipeline.step(name), recipes, known)
+        )
+    return known[name]
+
+
+def _input_model(place: str) -> TextModel:
+    return TextModel() if is_url(place) else text_model(any_model.read_model(Path(place)))
+
+
+def _output_model(
+    record: PipelineRecord, step: Step, recipes: Mapping[str, Sequence[Any]], known: dict[str, TextModel]
+) -> TextModel:
+    recipe = next(iter(recipes[step.name]), None)
+    if is_training(step) and recipe is not None:
+        return TextModel(any_model.head_of(recipe), recipe.data.tokenizer)
+    source = _text_model(record, step.links["from"], recipes, known)
+    if recipe is not None:
+        task = resolve_task(recipe)
+        return TextModel(task.head, source.tokenizer, getattr(task.task, "pair", False))
+    return source._replace(head=NoHead()) if step.options.get("head") == "none" else source
 
 
 def _linked(record: PipelineRecord, step: Step, key: str, shapes: Mapping[str, Any]) -> Any:

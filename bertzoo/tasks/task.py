@@ -46,7 +46,7 @@ class Task:
     naming the place for a missing one.
     metrics: names in `METRICS` (metrics.py).
     labels: in the order of the logits, as the leaderboard spells them.
-    aliases: {another name of a label: label}.
+    aliases: {name of a label on the hub (Hugging Face and TFDS): label}, such as {"positive": "1"}.
     pair: whether examples have two texts.
     symmetric: whether the order of the two texts is irrelevant.
     range: limits of a regression's labels, to which predictions are clipped.
@@ -66,6 +66,12 @@ class Task:
     train: tuple[str, ...] = ("train",)
     dev: tuple[str, ...] = ("dev",)
     test: tuple[str, ...] = ("test",)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The labels as people read them: by their names in `aliases` or, without one, as they are."""
+        names = {label: name for name, label in self.aliases.items()}
+        return tuple(names.get(label, label) for label in self.labels)
 
     def parts(self, split: str) -> tuple[str, ...]:
         """Return the names of the data sets that form train, dev or test.

@@ -6,7 +6,7 @@ import { expect, test } from "@playwright/test";
 const json = (file) => JSON.parse(readFileSync(new URL(file, import.meta.url)));
 const { precision, head: { labels }, tokenizer } = json("model.tflite.json");
 // Largest difference of a score from golden.json; a browser's int8 kernels round differently.
-const TOLERANCE = ["int8-dynamic", "int8-static"].includes(precision) ? 0.02 : 1e-3;
+const TOLERANCE = ["int8-dynamic", "int8-static", "int4-dynamic"].includes(precision) ? 0.02 : 1e-3;
 const rows = json("model.tflite.files/golden.json").filter(({ texts }) => texts.length === 1);
 
 async function scores(page) {

@@ -135,17 +135,25 @@ def test_a_repeated_command_keeps_its_file(
 ) -> None:
     calls = []
 
-    def write_file(target, pretrained, file, settings, quiz, memory, request):
+    def write_file(target, pretrained, file, settings, quiz, memory, request, packages):
         calls.append(request)
         file.write_bytes(b"model")
-        one = {"bytes": 5, "memory": 5, "precision": "fp32", "signatures": {}, "scores": None, "request": request}
+        one = {
+            "bytes": 5,
+            "memory": 5,
+            "precision": "fp32",
+            "signatures": {},
+            "scores": None,
+            "request": request,
+            "packages": packages,
+        }
         atomic.write_json(file.with_name(f"{file.name}.json"), {**one, "sha256": file_hash(file)})
         file.with_name(f"{file.name}.files").mkdir()
         return one
 
     source, file = tiny_bert.write(tmp_path / "source"), tmp_path / "x.tflite"
     monkeypatch.setattr(conversion, "write_file", write_file)
-    monkeypatch.setattr(write, "check_packages", lambda: None)
+    monkeypatch.setattr(write, "check_packages", lambda: {"tool": "1"})
     command = ["convert", str(source), str(file), "--to=litert"]
     assert main(command) == 0
     (tmp_path / ".bertzoo.left").mkdir()  # by a kill before the first call's last step
@@ -158,5 +166,17 @@ def test_a_repeated_command_keeps_its_file(
     assert main(command) == 2 and len(calls) == 1
     (tmp_path / "x.tflite.files").mkdir()
     assert main(command) == 0
+    monkeypatch.setattr(write, "check_packages", lambda: {"tool": "2", "new": "1"})
+    capsys.readouterr()
+    assert main([*command, "--lengths=8"]) == 2
+    refused(capsys, file, "exists")
+    (tmp_path / "x.tflite.files" / "old").touch()
+    assert main(command) == 0 and len(calls) == 2 and not (tmp_path / "x.tflite.files" / "old").exists()
+    assert mentions(capsys.readouterr().err, file, "tool was 1 and is 2", "new was absent and is 1")
+    assert main(command) == 0 and len(calls) == 2
+    document = json.loads((tmp_path / "x.tflite.json").read_text())
+    del document["packages"]  # as in files of earlier versions
+    atomic.write_json(tmp_path / "x.tflite.json", document)
+    assert main(command) == 0 and len(calls) == 2
     file.write_bytes(b"another")
-    assert main(command) == 2 and len(calls) == 1
+    assert main(command) == 2 and len(calls) == 2

@@ -65,6 +65,7 @@ with atomic.new_files(Path(sys.argv[2]), "x.json", "x.files") as temporary:
     (temporary / "x.json").write_text("{}")
     (temporary / "x.files").mkdir()
 """
+REPLACED = FILES.replace('x.files") as', 'x.files", replace=True) as') + '    (temporary / "x.files" / "new").touch()\n'
 DIRECTORY = """
 from pathlib import Path
 with atomic.new_directory(Path(sys.argv[2])) as temporary:
@@ -81,6 +82,20 @@ def test_a_killed_writer_leaves_nothing_to_the_next(program: str, renames: int, 
     exec(program, {"atomic": atomic, "sys": type("", (), {"argv": ["", "", str(tmp_path / "x")]})})
     written = {"x", "x.json", "x.files"} if program == FILES else {"x"}
     assert {path.name for path in tmp_path.iterdir()} == written | {"mine"}
+
+
+@pytest.mark.parametrize("renames", range(4))
+def test_a_killed_writer_replaces_all_files_or_none(renames: int, tmp_path: Path) -> None:
+    old, files = tmp_path / "x.files" / "old", ("x", "x.json")
+    old.parent.mkdir()
+    for path in (old, *(tmp_path / name for name in files)):
+        path.write_text("old")
+    command = [sys.executable, "-c", KILLED, REPLACED, str(tmp_path / "x"), str(renames)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL and list(tmp_path.glob(".bertzoo.*"))
+    atomic.remove_leftovers(tmp_path / "x")
+    assert {path.name for path in tmp_path.iterdir()} == {"x.files", *files}
+    assert {(tmp_path / name).read_text() == "old" for name in files} == {old.exists()} == {renames == 0}
+    assert (old.parent / "new").exists() == (renames > 0)
 
 
 def test_files_that_were_placed_stay_if_the_writer_is_killed_after_them(tmp_path: Path) -> None:

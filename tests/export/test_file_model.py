@@ -16,6 +16,8 @@ from planted import said
 
 import bertzoo
 from bertzoo.export.check.task_score import label_logits
+from bertzoo.models.tasks import SequenceClassification
+from bertzoo.runs import any_model
 
 
 def predicted(capsys: pytest.CaptureFixture, *words: object) -> list[dict[str, Any]]:
@@ -47,8 +49,11 @@ def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, caps
     assert bertzoo.predict(file, texts) == close(expected)
 
 
-def test_a_file_of_shorter_rows_cuts_its_texts(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
-    file = export(models / "tags", "--lengths=8")
+def test_a_file_of_shorter_rows_cuts_its_texts(
+    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "texts").write_text("bara doti\n")
+    file = export(models / "tags", "--lengths=8", "--precision=int8-static", f"--calibration={tmp_path / 'texts'}")
     (record,) = predicted(capsys, file, "bara " * 20)
     assert record["cut"] and record["tags"][6:] == [None] * 14 and None not in record["tags"][:6]
 
@@ -65,6 +70,29 @@ def test_a_file_is_scored_as_its_model(models: Path, export: Any, capsys: pytest
     split = predicted(capsys, file, "--split=dev", data)
     right = sum(row["label"] == label for row, label in zip(split, labels, strict=True))
     assert document["scores"]["dev"]["accuracy"] == pytest.approx(100 * right / 24)
+
+
+def test_a_file_names_the_classes_of_glue(
+    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Tables and JSON keep GLUE's labels, as those of the model; an app and the printed lines have names."""
+    base, source = any_model.read_model(models / "rte"), tmp_path / "sst2"
+    head = SequenceClassification(labels=("0", "1"))
+    planted.write(source, base.model, head, base.tokenizer, task="sst2", max_length=24)
+    rows = [f"{text.strip()}\t{i % 2}" for i, text in enumerate(TEXTS)]
+    (tmp_path / "dev.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    file = export(source, "--lengths=24")
+    description = json.loads(file.with_name("sst2.tflite.json").read_text())
+    assert description["head"]["labels"] == ["negative", "positive"]
+    expected = predicted(capsys, source, *TEXTS)
+    assert {record["label"] for record in expected} <= {"0", "1"} and predicted(capsys, file, *TEXTS) == close(expected)
+    lines = said(capsys, "predict", file, *TEXTS)[0].splitlines()
+    names = {"0": "negative", "1": "positive"}
+    assert [line.split()[0] for line in lines] == [names[record["label"]] for record in expected]
+    assert said(capsys, "predict", source, *TEXTS)[0].splitlines() == lines
+    words = ("--json", f"--data_dir={tmp_path}")
+    scores = [json.loads(said(capsys, "evaluate", path, *words)[0])["scores"] for path in (source, file)]
+    assert scores[0] == scores[1]
 
 
 def test_a_file_of_several_labels_is_scored_as_its_model(

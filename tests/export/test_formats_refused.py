@@ -32,7 +32,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(executorch, "check_python", lambda python: None)
+    monkeypatch.setattr(executorch, "check_python", lambda python: {})
 
 
 def failed(capsys: pytest.CaptureFixture, code: int, message: tuple[object, ...], *words: object) -> None:

@@ -1,8 +1,15 @@
 """Golden rows: every length has some, and each text has the shortest length that holds it."""
 
+import json
+import runpy
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+from zoo import CASES
 
+from bertzoo.conversion.tokenizers import write_tokenizer
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece
@@ -74,3 +81,18 @@ def test_a_text_prepared_for_a_tokenizer_in_a_file(text: str, expected: str) -> 
     assert golden.prepared(text, {"lowercase": True, "strip_accents": True}) == expected
     assert golden.prepared("Café\xad", {"lowercase": True, "strip_accents": False}) == "café"
     assert golden.prepared("CAFÉ\u200b", {"lowercase": False, "strip_accents": False}) == "CAFÉ"
+
+
+def test_sample_apps_get_the_ids_of_unusual_texts(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """examples/tokens.py writes tokens.json, which the apps' own tests compare with their tokenizers."""
+    folder = tmp_path / "model.tflite.files"
+    folder.mkdir()
+    write_tokenizer(tokenizer, folder, CASES["bert"][0])
+    monkeypatch.setattr(sys, "argv", ["tokens.py", str(tmp_path / "model.tflite")])
+    runpy.run_path(str(Path(__file__).parents[2] / "examples/tokens.py"), run_name="__main__")
+    rows = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
+    texts = [row["text"] for row in rows]
+    assert {*golden.TRICKY} < {*texts} and len({*texts}) == len(texts)
+    assert [row["ids"] for row in rows] == [ids.tolist() for ids in tokenizer.encode_batch(texts)]

@@ -25,7 +25,8 @@ from bertzoo.export.check.quiz import draw_evenly
 from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.litert import mediapipe, write
 from bertzoo.export.options import FILES, ExportOptions
-from bertzoo.models import Bert
+from bertzoo.export.text_input import check_text_model, text_model
+from bertzoo.models import Bert, ConvBert
 from bertzoo.models.tasks import JointSpanExtraction, NoHead, SequenceClassification
 from bertzoo.runs import any_model
 
@@ -40,7 +41,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "check_packages", lambda: None)
+    monkeypatch.setattr(write, "check_packages", dict)
     monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
 
 
@@ -163,31 +164,37 @@ def tokenized(case: str, **options: Any) -> Pretrained:
     return dataclasses.replace(pretrained(*CASES[case]), tokenizer=tokenizer)
 
 
+def check_mediapipe(model: Pretrained) -> None:
+    check_text_model("mediapipe", text_model(model))
+
+
 def test_mediapipe_rejects_what_its_tasks_cannot_run() -> None:
     """Heads without a task, numbers, pairs, no tokenizer, and tokenizers that keep upper case."""
     model = tokenized("mobilebert")
+    check_mediapipe(model)
+    check_mediapipe(tokenized("bert"))
     assert mediapipe.task_name(model) == "classifier" and mediapipe.task_name(tokenized("bert")) == "embedder"
     number = dataclasses.replace(model, head=SequenceClassification(labels=("x",)))
     cases: list[tuple[Pretrained, object]] = [
         (tokenized("bert-one-segment"), "masked"),
         (tokenized("convbert-dynamic"), "span"),
         (number, "number"),
-        (dataclasses.replace(model, source={"task": "mrpc"}), "mrpc"),
+        (dataclasses.replace(model, source={"task": "mrpc"}), "pairs"),
         (dataclasses.replace(model, source={"task": "own", "own": {"text_b": "answer"}}), "pairs"),
         (dataclasses.replace(model, tokenizer=None), "WordPiece"),
         (tokenized("mobilebert", lowercase=False), "upper case"),
     ]
     for wrong, part in cases:
         with pytest.raises(UserError, match=mentioning("--to=mediapipe", part, "--to=litert")):
-            mediapipe.task_name(wrong)
-    assert mediapipe.task_name(dataclasses.replace(model, source={"task": "sst2"})) == "classifier"
+            check_mediapipe(wrong)
+    check_mediapipe(dataclasses.replace(model, source={"task": "sst2"}))
 
 
 @pytest.mark.parametrize("labels", [("a\nb", "c"), ("a", "b\r"), ("a", " "), ("a", "c", "a")])
 def test_mediapipe_rejects_labels_that_are_not_one_line_each(labels: tuple[str, ...]) -> None:
     model = dataclasses.replace(tokenized("mobilebert"), head=SequenceClassification(labels=labels))
     with pytest.raises(UserError, match=mentioning("--to=mediapipe", "label")) as error:
-        mediapipe.task_name(model)
+        check_mediapipe(model)
     assert error.value.exit_code == 2
 
 
@@ -210,6 +217,11 @@ def test_lengths_are_sorted_and_have_defaults() -> None:
     for function in (lengths.variable_lengths, lengths.fixed_or_variable_lengths):
         with pytest.raises(UserError, match=mentioning("--lengths=8", 20)):
             function(joint, [8, 32])
+    reader = pretrained(ConvBert(vocab_size=61, hidden_size=24, layers=1, heads=4, mask_padding=False), NoHead())
+    assert lengths.text_lengths(reader, [32, 32]) == (32,) and lengths.text_lengths(made, []) == (4, 128, 512)
+    for several in ([], [8, 32]):
+        with pytest.raises(UserError, match=mentioning("--to=onnx-text", "convbert", "--lengths=128")):
+            lengths.text_lengths(reader, several)
     for to, runtime in (("executorch", "ExecuTorch"), ("mediapipe", "MediaPipe")):
         with pytest.raises(UserError, match=mentioning(runtime, " 2")):
             ExportOptions(to=to, lengths=(8, 32))

@@ -40,6 +40,9 @@ def test_a_damaged_record_is_an_error(place: Place, text: str, parts: tuple[str,
         (["--finetune.max_length=999"], ("tuned/own", "999", "positions")),
         (["--stages.file.precision=int3"], ("file/own", "int3")),
         (["--stages.file.lengths=16,999"], ("file/own", "999", "positions")),
+        (["--stages.file.to=onnx", "--stages.file.precision=fp16"], ("file/own", "fp16", "fp32")),
+        (["--stages.file.precision=int8-static"], ("file/own", "--calibration=FILE")),
+        (["--stages.file.to=mediapipe", "--pretrain.data.tokenizer.lowercase=false"], ("file/own", "upper case")),
         (["--stages.base.modle.layers=3"], ("base", "modle")),
         (["--stages.bsae.seed=3"], ("bsae",)),
         (["--seed=3"], ("--seed=3",)),
@@ -56,6 +59,25 @@ def test_a_damaged_record_is_an_error(place: Place, text: str, parts: tuple[str,
 def test_everything_is_checked_before_the_first_step(place: Place, options: list[str], parts: tuple[str, ...]) -> None:
     _, err = place.run(*options, code=2)
     assert mentions(err, *parts) and place.calls() == [] and not Path("run").exists()
+
+
+@pytest.mark.parametrize("to", ["mediapipe", "onnx-text"])
+def test_a_file_that_takes_texts_needs_a_fitting_head(place: Place, to: str) -> None:
+    """The head of an input or a pretraining run is masked; --head=none leaves an embedder."""
+    file = f'[stages.file]\nverb = "convert"\noptions.to = "{to}"\nfrom = '
+    for head, name in ((PIPELINE.partition("[stages.tuned]")[0], "base"), ('[inputs]\nlabels = ""\n', "labels")):
+        Path("pipeline.toml").write_text(f'{head}{file}"{name}"\n')
+        _, err = place.run("--plan", "--inputs.labels=model", code=2)
+        assert mentions(err, "file", f"--to={to}", "masked")
+        place.run("--plan", "--inputs.labels=model", "--stages.file.head=none")
+
+
+@pytest.mark.parametrize(("option", "part"), [("text_b=other", "pairs"), ("kind=regression", "number")])
+def test_mediapipe_takes_no_task_of_pairs_or_numbers(place: Place, option: str, part: str) -> None:
+    for name in ("train", "dev"):
+        Path(f"labels/{name}.csv").write_text("text,other,label\none,two,0\nthree,four,1\n")
+    _, err = place.run(f"--finetune.own.{option}", "--stages.file.to=mediapipe", code=2)
+    assert mentions(err, "file/own", "--to=mediapipe", part) and place.calls() == [] and not Path("run").exists()
 
 
 def test_a_converted_model_is_scored_on_examples_that_the_step_names(place: Place) -> None:

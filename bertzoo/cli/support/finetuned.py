@@ -102,6 +102,7 @@ def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffi
     from bertzoo.finetuning.predict_answers import QuestionModel
     from bertzoo.finetuning.task_kind import warn_unknown
     from bertzoo.tasks import predictions
+    from bertzoo.tasks.glue import GLUE
 
     questions = isinstance(model, QuestionModel)
     _check_apart(args, model)
@@ -120,7 +121,10 @@ def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffi
     for count, state in counts:
         if count:
             say(f"{count:,} of {len(texts):,} {unit} {'is' if count == 1 else 'are'} {state}")
-    lines = predictions.FORMATS[suffix](records) if suffix else map(_shown, texts, records)
+    task = GLUE.get(args.task or model.task_name)
+    names = dict(zip(task.labels, task.class_names, strict=True)) if task else {}
+    shown = (_shown(text, record, names) for text, record in zip(texts, records, strict=True))
+    lines = predictions.FORMATS[suffix](records) if suffix else shown
     with written(args.output) as file:
         file.writelines(f"{line}\n" for line in lines)
     return 0
@@ -275,7 +279,8 @@ def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequenc
     return to_questions(inputs.from_stdin(sys.stdin, form), "standard input")
 
 
-def _shown(text: Any, record: dict[str, Any]) -> str:
+def _shown(text: Any, record: dict[str, Any], names: dict[str, str]) -> str:
+    """Return a prediction and its text as a line. names: class names to show instead of labels."""
     if "tags" in record:
         return " ".join(f"{word}/{tag or '-'}" for word, tag in zip(record["words"], record["tags"], strict=True))
     if "answer" in record:
@@ -288,6 +293,6 @@ def _shown(text: Any, record: dict[str, Any]) -> str:
             shares = record["probabilities"]
             prediction = ", ".join(f"{label} {shares[label]:.0%}" for label in record["labels"]) or "-"
         else:
-            prediction = f"{record['label']} {record['probability']:.0%}"
+            prediction = f"{names.get(record['label'], record['label'])} {record['probability']:.0%}"
         shown = " | ".join(filter(None, (text.text_a, text.text_b)))
     return f"{prediction}\t{shown if len(shown) <= _SHOWN else f'{shown[: _SHOWN - 2]} …'}"

@@ -211,6 +211,23 @@ def token_differences(
     }
 
 
+def check_same(pairs: Iterable[tuple[np.ndarray, np.ndarray]], limit: float, runtime: str, other: str) -> float:
+    """Return the largest error of a runtime's outputs for texts, compared with those for the same ids.
+
+    The error is a share of the largest value of the output for ids, if that is above 1. pairs: outputs for a text, and
+    for its ids. runtime, other: for the message, what ran the texts, and a format whose files take ids.
+
+    Raises ExportFailed if the error exceeds `limit`.
+    """
+    worst = float(np.max([np.abs(ours - ids).max() / max(1.0, np.abs(ids).max()) for ours, ids in pairs]))
+    if not worst <= limit:
+        raise ExportFailed(
+            f"the outputs of {runtime} for texts differ by {worst:.2g} from those for the same ids, but may differ by "
+            f"at most {limit:g}. Use --to={other}, and tokenise in the app."
+        )
+    return worst
+
+
 def _as_json(output: np.ndarray) -> Any:
     """Return all values of an output or, if it has more than _LARGEST, the five largest and their flat indices."""
     if output.size <= _LARGEST:

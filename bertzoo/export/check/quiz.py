@@ -11,6 +11,7 @@ from bertzoo.export.check.task_score import Labels, Questions, Quiz
 from bertzoo.export.options import EXAMPLES
 from bertzoo.finetuning import predict_answers, predict_labels, saved_model
 from bertzoo.finetuning.evaluate import read_split
+from bertzoo.finetuning.labels import label_order
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
 
@@ -65,7 +66,8 @@ def build_quiz(
 def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]) -> Quiz:
     task = model.task()
     model = replace(model.for_task(task, tell), max_length=min(model.max_length, longest))
-    if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:
+    count = len(pretrained.head.labels)
+    if label_order(pretrained.head.labels, task, str(model.path), lambda line: None) not in (None, [*range(count)]):
         raise UserError(
             f"the labels of {task.name} and of the model have different orders. Fine-tune the model again on this task."
         )

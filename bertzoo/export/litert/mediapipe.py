@@ -21,66 +21,30 @@ from flax import struct
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.child import start_python
 from bertzoo.core.documents import parse_json
-from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.data.tokenizers.wordpiece import WordPieceTokenizer
 from bertzoo.export.check import golden
 from bertzoo.export.failure import ExportFailed, check_installed
 from bertzoo.export.litert import flatbuffer, write
 from bertzoo.export.litert.write import PACKAGES
 from bertzoo.export.runtimes import FileRuntime
-from bertzoo.models.tasks import NoHead, SequenceClassification
-from bertzoo.tasks.glue import GLUE
+from bertzoo.models.tasks import NoHead
 
 PROCESS = Path(__file__).with_name("mediapipe_process.py")
 # Names by which MediaPipe finds a model's inputs, by ours in the order of its default.
 NAMES = {"input_ids": "ids", "token_type_ids": "segment_ids", "attention_mask": "mask"}
 VOCABULARY, LABELS = "vocab.txt", "labels.txt"
 PARSER = "1.1.0"  # version of the metadata schema that first had BertTokenizerOptions
-TOLERANCE = 1e-3  # largest difference between the scores of a task and of its file on the same ids
+TOLERANCE = 1e-3  # largest error of a task's results, as `golden.check_same` measures it
 
 
-def check_packages() -> None:
-    """Raise UserError if the packages that write and run these files are not installed."""
-    check_installed("--to=mediapipe", (*PACKAGES, "mediapipe"), "mediapipe")
+def check_packages() -> dict[str, str]:
+    """Return the versions of the packages that write and run these files; raises UserError if one is not installed."""
+    return check_installed("--to=mediapipe", (*PACKAGES, "mediapipe"), "mediapipe")
 
 
 def task_name(pretrained: Pretrained) -> str:
-    """Return the task that takes a model, "classifier" or "embedder"; raises UserError if MediaPipe cannot run it."""
-    head, source = pretrained.head, pretrained.source
-    other = "Use --to=litert, and tokenise in the app."
-    if not isinstance(head, SequenceClassification | NoHead):
-        raise UserError(
-            f"--to=mediapipe: MediaPipe has no task for the head {head.kind}; it classifies and embeds texts. {other}"
-        )
-    if isinstance(head, SequenceClassification):
-        several = head.problem_type == "multi_label_classification"
-        if head.problem_type == "regression" or (len(head.labels) < 2 and not several):
-            raise UserError(
-                f"--to=mediapipe: this model predicts a number, but MediaPipe's classifier predicts labels. {other}"
-            )
-        _check_labels(head.labels)
-    task, custom = source.get("task"), source.get("own", {})
-    if (task in GLUE and GLUE[task].pair) or custom.get("text_b"):
-        raise UserError(f"--to=mediapipe: the task {task} has pairs of texts, but MediaPipe takes one text. {other}")
-    if not isinstance(pretrained.tokenizer, WordPieceTokenizer):
-        kind = "none" if pretrained.tokenizer is None else pretrained.tokenizer.config.kind
-        raise UserError(f"--to=mediapipe needs a WordPiece tokenizer; the model's is {kind}. {other}")
-    if not pretrained.tokenizer.config.lowercase:
-        raise UserError(
-            f"--to=mediapipe: MediaPipe lower-cases every text, but this tokenizer keeps upper case. {other}"
-        )
-    return "classifier" if isinstance(head, SequenceClassification) else "embedder"
-
-
-def _check_labels(labels: Sequence[str]) -> None:
-    """Raise UserError for labels that labels.txt cannot hold as one line each, or that are equal."""
-    for place, label in enumerate(labels):
-        if not label.strip() or not {*"\0\r\n"}.isdisjoint(label) or label in labels[:place]:
-            raise UserError(
-                f"--to=mediapipe: the label {label!r} (number {place} of the model's) is empty, has a line break or "
-                "NUL byte, or occurs twice, but MediaPipe needs a line for each label. Rename it in the model's config."
-            )
+    """Return the name of the task that runs a model: "classifier", or "embedder" without a head."""
+    return "embedder" if isinstance(pretrained.head, NoHead) else "classifier"
 
 
 class TaskGraph(struct.PyTreeNode):
@@ -190,18 +154,14 @@ def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int
         raise ExportFailed(
             f"MediaPipe's {name} names the labels {answer['labels'][1]}, but the model's are {labels}. Use --to=litert."
         )
-    errors, theirs = [], []
+    pairs, theirs = [], []
     for echoed, result in zip(*answer["results"], strict=True):
         ids = np.array([round(value) - 1 for value in echoed if value], np.int32)
         row = golden.pad_row(NAMES, tokenizer, ids, 0 * ids, length)
         (expected,) = run({key: array[None] for key, array in row.items()}).values()
-        errors.append(np.abs(np.array(result) - expected[0]).max() / max(1.0, np.abs(expected).max()))
+        pairs.append((np.array(result), expected[0]))
         theirs.append(ids)
-    if not (worst := float(np.max(errors))) <= TOLERANCE:
-        raise ExportFailed(
-            f"MediaPipe's {name} differs from the file by {worst:.2g} on the same tokens, but may differ by at most "
-            f"{TOLERANCE:g}. Use --to=litert."
-        )
+    worst = golden.check_same(pairs, TOLERANCE, f"MediaPipe's {name}", "litert")
     return {
         "task": name,
         "version": answer["version"],

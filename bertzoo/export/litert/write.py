@@ -36,9 +36,9 @@ ANNOUNCEMENT = b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU."
 POSITIONS = 1  # length of masked_positions: a file predicts one blank at a time
 
 
-def check_packages() -> None:
-    """Raise UserError if LiteRT's packages are not installed."""
-    check_installed("--to=litert", PACKAGES, "litert")
+def check_packages() -> dict[str, str]:
+    """Return the versions of LiteRT's packages; raises UserError if one is not installed."""
+    return check_installed("--to=litert", PACKAGES, "litert")
 
 
 def signature(length: int) -> str:

@@ -13,33 +13,39 @@ import numpy as np
 from bertzoo.conversion import pytorch
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.child import start_python
+from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
+from bertzoo.export import packages
 from bertzoo.export.options import Precision
 from bertzoo.export.runtimes import parse_answer, start_process
 
 PACKAGES = ("torch", "executorch", "safetensors")
-PRECISIONS: tuple[Precision, ...] = ("fp32", "int8-dynamic")
 GROUPED = "apart"  # the fastest entry of phone_module.GROUPED (benchmarks/phone/grouped_maps.py)
 ADVICE = "`make .venv-executorch/stamp` in the checkout builds one: --python=.venv-executorch/bin/python."
-_MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if u.find_spec(p) is None))"
 
 
-def check_python(python: Path, subject: str = "--to=executorch") -> None:
-    """Raise UserError unless `python` runs and has PACKAGES. subject: feature that needs them, for the message."""
+def check_python(python: Path, subject: str = "--to=executorch") -> dict[str, str]:
+    """Return the versions of PACKAGES in `python`; raises UserError if it does not run or lacks one.
+
+    subject: feature that needs them, for the message.
+    """
     try:
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with start_python(["-c", _MISSING, *PACKAGES], python, text=True, **pipes) as process:
-            missing = process.communicate()[0].split()
+        with start_python([packages.__file__, *PACKAGES], python, text=True, **pipes) as process:
+            answer = process.communicate()[0]
     except OSError as error:
         raise UserError(
             f"--python={python} cannot be run ({error.strerror}). Name a Python that has executorch. {ADVICE}"
         ) from None
     if process.returncode:
         raise UserError(f"--python={python} is not a Python from 3.11 on. Name a Python that has executorch. {ADVICE}")
-    if missing:
-        raise UserError(
-            f"{subject} needs {missing[0]}, which {python} does not have. Name a Python that has it. {ADVICE}"
-        )
+    installed = parse_json(answer, {str: str})
+    for package in PACKAGES:
+        if package not in installed:
+            raise UserError(
+                f"{subject} needs {package}, which {python} does not have. Name a Python that has it. {ADVICE}"
+            )
+    return installed
 
 
 def write_pte(
@@ -52,7 +58,7 @@ def write_pte(
 ) -> dict[str, Any]:
     """Write a .pte file for inputs shaped like `rows`; return counts of the nodes that XNNPACK does and does not run.
 
-    precision: one of PRECISIONS. int8-dynamic has dense kernels and the word embeddings in int8, with a scale per
+    precision: fp32 or int8-dynamic. int8-dynamic has dense kernels and the word embeddings in int8, with a scale per
     output channel or word; XNNPACK scales activations at run time.
 
     Raises ExportFailed if ExecuTorch rejects the model.

@@ -13,18 +13,15 @@ from typing import Any
 import numpy as np
 
 from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.data.tokenizers.wordpiece import WordPieceTokenizer
 from bertzoo.export.check import golden
-from bertzoo.export.failure import ExportFailed, tool_errors
+from bertzoo.export.failure import tool_errors
 from bertzoo.export.pytorch import torch_files
 from bertzoo.export.pytorch.torch_files import Operators, Rows
 from bertzoo.export.runtimes import EXTENSIONS, FileRuntime, Onnx, OnnxText
-from bertzoo.models.tasks import NoHead, SequenceClassification
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", EXTENSIONS)
-TOLERANCE = 1e-5  # largest difference between the outputs for a text and for its ids, as a share of the largest value
+TOLERANCE = 1e-5  # largest error of a file's outputs for texts, as `golden.check_same` measures it
 # The tokenizer's graph, which comes before the model's. It cuts a row to `longest` tokens, keeping [SEP] at its end,
 # and pads it to `shortest` tokens. Names that start with text_ are no names of the model's graph.
 _TOKENIZER = Template("""
@@ -56,20 +53,6 @@ tokenizer (string[texts] text)
     attention_mask = Cast <to = 6> (text_batch_mask)
 }
 """)
-
-
-def check_model(pretrained: Pretrained) -> None:
-    """Raise UserError if a model's head needs more than the text, or the operator cannot be the model's tokenizer."""
-    head, tokenizer = pretrained.head, pretrained.tokenizer
-    other = "Use --to=onnx, and tokenise in the app."
-    if not isinstance(head, SequenceClassification | NoHead):
-        raise UserError(
-            f"--to=onnx-text: the results of the head {head.kind} refer to positions in a row of tokens, but an app "
-            f"that passes a text does not see the tokens. {other}"
-        )
-    if not isinstance(tokenizer, WordPieceTokenizer):
-        kind = "none" if tokenizer is None else tokenizer.config.kind
-        raise UserError(f"--to=onnx-text needs a WordPiece tokenizer; the model's is {kind}. {other}")
 
 
 def onnx_text(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
@@ -158,7 +141,7 @@ def check_texts(
     full = golden.long_text(longest)
     plain = [*golden.TEXTS, ("",), (full,), (full, golden.QUESTION), (golden.QUESTION, full)]
     inputs = golden.tokenizer_texts(tokenizer, plain)
-    tokens, model, errors, theirs = OnnxText(split(file)[0]), OnnxText(file), [], []
+    tokens, model, pairs, theirs = OnnxText(split(file)[0]), OnnxText(file), [], []
     for texts in inputs:
         row, (ids, types) = tokens.run(texts), golden.cut_texts(tokenizer, texts, longest)
         theirs.append(row["input_ids"][0, : row["attention_mask"].sum()])
@@ -167,12 +150,7 @@ def check_texts(
         length = next((length for length in lengths if length >= len(ids)), longest)
         padded = golden.pad_row(row, tokenizer, ids, types, length)
         expected, outputs = run({name: array[None] for name, array in padded.items()}), model.run(texts)
-        for name, array in expected.items():
-            errors.append(np.abs(outputs[name] - array).max() / max(1.0, np.abs(array).max()))
+        pairs += [(outputs[name], array) for name, array in expected.items()]
     differences = golden.token_differences(runtime, tokenizer, plain, theirs, longest)
-    if not (worst := float(np.max(errors))) <= TOLERANCE:
-        raise ExportFailed(
-            f"the file's outputs for a text differ by {worst:.2g} of their largest value from those for its ids, but "
-            f"may differ by at most {TOLERANCE:g}. Use --to=onnx, and tokenise in the app."
-        )
+    worst = golden.check_same(pairs, TOLERANCE, "the file", "onnx")
     return {"version": version(runtime), "texts": len(inputs), "largest_difference": worst, **differences}

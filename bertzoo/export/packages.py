@@ -1,0 +1,26 @@
+"""Find packages and their versions in this Python; as a program, in the Python that runs it."""
+
+import importlib.metadata
+import importlib.util
+import json
+import sys
+from collections.abc import Iterable
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the version of each installed package, or "" if the package does not state it.
+
+    packages: names by which Python imports them.
+    """
+    return {name: _version(name) for name in packages if importlib.util.find_spec(name) is not None}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # a folder without metadata, or of a distribution of another name
+        return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps(versions(sys.argv[1:])))

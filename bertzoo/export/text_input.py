@@ -1,0 +1,71 @@
+"""Rules for formats whose files take texts: the heads, labels, tasks and tokenizers that such a file can have."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.tokenizer import TokenizerConfig
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.export.options import TEXT_FORMATS
+from bertzoo.models.tasks import NoHead, SequenceClassification
+from bertzoo.tasks.glue import GLUE
+
+
+class TextModel(NamedTuple):
+    """Facts that decide whether a file of a model can take texts; the defaults fit every format.
+
+    head: the head's config. tokenizer: the tokenizer's config; None without one. pair: whether the task has pairs of
+    texts.
+    """
+
+    head: Any = NoHead()
+    tokenizer: TokenizerConfig | None = WordPiece()
+    pair: bool = False
+
+
+def text_model(pretrained: Pretrained) -> TextModel:
+    """Return the facts of a model that was read."""
+    task, custom = pretrained.source.get("task"), pretrained.source.get("own", {})
+    pair = (task in GLUE and GLUE[task].pair) or bool(custom.get("text_b"))
+    return TextModel(pretrained.head, None if pretrained.tokenizer is None else pretrained.tokenizer.config, pair)
+
+
+def check_text_model(to: str, model: TextModel) -> None:
+    """Raise UserError if the format `to`, one of TEXT_FORMATS, cannot hold a model."""
+    problem = _problem(to, model)
+    if problem:
+        raise UserError(f"--to={to}: {problem}. Use --to={TEXT_FORMATS[to]}, and tokenise in the app.")
+    if to == "mediapipe":
+        _check_labels(getattr(model.head, "labels", ()))
+
+
+def _problem(to: str, model: TextModel) -> str:
+    """Return why a format cannot hold a model, as a clause; empty if it can."""
+    head, tokenizer = model.head, model.tokenizer
+    if not isinstance(head, SequenceClassification | NoHead):
+        return (
+            f"the results of the head {head.kind} refer to tokens, which an app that passes a text does not see; only "
+            "classifiers and embeddings take texts"
+        )
+    if not isinstance(tokenizer, WordPiece):
+        return f"the tokenizer must be WordPiece, but the model's is {tokenizer.kind if tokenizer else 'none'}"
+    if to != "mediapipe":
+        return ""
+    if isinstance(head, SequenceClassification):
+        several = head.problem_type == "multi_label_classification"
+        if head.problem_type == "regression" or (len(head.labels) < 2 and not several):
+            return "this model predicts a number, but MediaPipe's classifier predicts labels"
+    if model.pair:
+        return "the model's task has pairs of texts, but MediaPipe takes one text"
+    return "" if tokenizer.lowercase else "MediaPipe lower-cases every text, but this tokenizer keeps upper case"
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    """Raise UserError for labels that labels.txt cannot hold as one line each, or that are equal."""
+    for place, label in enumerate(labels):
+        if not label.strip() or not {*"\0\r\n"}.isdisjoint(label) or label in labels[:place]:
+            raise UserError(
+                f"--to=mediapipe: the label {label!r} (number {place} of the model's) is empty, has a line break or "
+                "NUL byte, or occurs twice, but MediaPipe needs a line for each label. Rename it in the model's config."
+            )
