@@ -23,6 +23,7 @@ Needs torch and transformers: `make .venv-parity/stamp` installs them.
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import os
 import subprocess
@@ -170,7 +171,7 @@ def our_product(setting: Setting, rows: int, width: int) -> Step:
     import jax.numpy as jnp
 
     left, right = (jax.random.normal(jax.random.key(0), (size, width), setting.dtype) for size in (rows, width))
-    product = jax.jit(jnp.dot)
+    product = jax.jit(functools.partial(jnp.dot, preferred_element_type=jnp.float32))
     return lambda _: float(product(left, right)[0, 0])
 
 
@@ -217,10 +218,8 @@ def main() -> None:
     )
     results.add_numbers(parser, rounds=5, warmup=2, threads=2, together=1)
     args = parser.parse_args()
-    models, formats = (
-        _names(parser, "models", args.models, MODELS),
-        _names(parser, "dtype", args.dtype, get_args(Format)),
-    )
+    models = _names(parser, "models", args.models, MODELS)
+    formats = _names(parser, "dtype", args.dtype, get_args(Format))
     shapes = [_shape(parser, text) for text in args.shapes.split(",")]
     if min(args.warmup, args.together) < 1:
         parser.error("--warmup and --together must be at least 1")
@@ -252,13 +251,13 @@ def main() -> None:
     while waiting:
         wave, waiting = waiting[: args.together], waiting[args.together :]
         for comparison in [Comparison(*each, settings, args.rounds, args.warmup) for each in wave]:
-            rows += comparison.rows(peaks)
+            for row in comparison.rows(peaks):
+                print(
+                    f"{row['model']}, {row['batch']}, {row['format']}: {row['times as fast']} times as fast", flush=True
+                )
+                rows.append(row)
             if set(formats) == {"float32", "bfloat16"}:
                 gains.append(comparison.gain())
-            print(
-                f"{rows[-1]['model']}, {rows[-1]['batch']}: {rows[-1]['times as fast']['median']} times as fast",
-                flush=True,
-            )
     tables = {"steps": rows} | ({"formats": gains} if gains else {}) | {"products": reached}
     results.write(args.out, context, tables)
 
