@@ -1,9 +1,9 @@
 """Products of matrices, in the form that is fastest on the platform that computes them.
 
 XLA's CPU backend uses a processor's bfloat16 instructions in one form of product only: its result is float32, and its
-left matrix is row-major in memory. It converts the matrices of every other form to float32 first. On a CPU with such
-instructions, the functions here therefore compute this form and round its result. Elsewhere, and in float32, they
-compute the plain product.
+matrices are row-major in memory, the right one perhaps transposed. It converts the matrices of every other form to
+float32 first. On a CPU with such instructions, the functions here therefore compute this form and round its result.
+Elsewhere, and in float32, they compute the plain product.
 """
 
 import functools
@@ -27,12 +27,13 @@ Results = Literal["float32", "bfloat16"]
 def cpu_results() -> Results:
     """Return the format of a bfloat16 product's result on this machine's CPU, before it is rounded to bfloat16.
 
-    "float32" if the processor has one of FAST_EXTENSIONS, else "bfloat16"; the environment variable RESULTS_VARIABLE
+    "float32" if the processor has one of FAST_EXTENSIONS and there is one device, because XLA's partitioner gathers
+    whole arrays for the row-major copies of this form; else "bfloat16". The environment variable RESULTS_VARIABLE
     overrides it. Raises ConfigError if the variable has another value.
     """
     value = os.environ.get(RESULTS_VARIABLE)
     if not value:
-        return "bfloat16" if processor().extensions.isdisjoint(FAST_EXTENSIONS) else "float32"
+        return "float32" if _fast_extensions() and jax.device_count() == 1 else "bfloat16"
     if value not in get_args(Results):
         raise ConfigError(f"{RESULTS_VARIABLE} = {value!r} in the environment. Use float32 or bfloat16, or unset it.")
     return cast(Results, value)
@@ -40,15 +41,19 @@ def cpu_results() -> Results:
 
 def describe_cpu() -> str:
     """Return a line for the user about bfloat16 products on this machine's CPU: their form, or a warning."""
-    chosen, fast = cpu_results(), sorted(processor().extensions.intersection(FAST_EXTENSIONS))
     origin = f" ({RESULTS_VARIABLE})" if os.environ.get(RESULTS_VARIABLE) else ""
-    if chosen == "float32":
-        return f"bfloat16 products on this CPU{origin}: float32 results, {' and '.join(fast) or 'no'} instructions"
+    if cpu_results() == "float32":
+        instructions = " and ".join(_fast_extensions()) or "no bfloat16 instructions"
+        return f"bfloat16 products on this CPU have float32 results{origin}: {instructions}"
     return (
-        f"warning: bfloat16 products on this CPU{origin} are computed in float32 and then rounded, which takes about "
-        "1.05 times as long as float32. Use --compute.dtype=float32, or a processor with "
+        f"warning: bfloat16 products are computed in float32 on this CPU and then rounded{origin}, which takes about "
+        "1.05 times as long as float32. Use --compute.dtype=float32, or one device and a processor with "
         f"{' or '.join(FAST_EXTENSIONS)}."
     )
+
+
+def _fast_extensions() -> list[str]:
+    return [name for name in FAST_EXTENSIONS if name in processor().extensions]
 
 
 def _is_fast(x: jax.Array) -> bool:
@@ -61,12 +66,7 @@ def _by_platform(fast: bool, on_cpu: Callable[..., Any], plain: Callable[..., An
 
 
 def _row_major(x: jax.Array) -> jax.Array:
-    """Return a transposed x as a copy in row-major order, which XLA does not fold into the product that reads it.
-
-    Return x itself if there are several devices, because XLA's partitioner gathers the whole array for such a copy.
-    """
-    if jax.device_count() > 1:
-        return x
+    """Return x in row-major order; XLA does not fold the copy of a transposed x into the product that reads it."""
     return with_layout_constraint(x, Layout(major_to_minor=tuple(range(x.ndim))))
 
 
@@ -202,28 +202,32 @@ def _sorted_axes(left_axes: str, right_axes: str, result_axes: str) -> _Axes:
 
 def _fast_einsum(axes: str, result: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """Return an einsum as one batched product in the fast form, rounded from float32 to the format `result`."""
+    left, right = left.astype(jnp.bfloat16), right.astype(jnp.bfloat16)
     left_axes, right_axes, result_axes = _split(axes)
-    if _moved(left_axes, right_axes, result_axes, left, right) > _moved(
-        right_axes, left_axes, result_axes, right, left
-    ):
-        left_axes, right_axes, left, right = right_axes, left_axes, right, left
+    sides = (left_axes, right_axes, result_axes, left, right), (right_axes, left_axes, result_axes, right, left)
+    # XLA folds the transpose of a float32 result into the product, which is then in no form that it can compute.
+    left_axes, right_axes, _, left, right = min(sides, key=lambda side: _moved(*side, may_swap=result == "bfloat16"))
     batch, rows, columns, summed = _sorted_axes(left_axes, right_axes, result_axes)
-    ordered = jnp.einsum(f"{left_axes}->{batch}{rows}{summed}", left.astype(jnp.bfloat16))
-    if not left_axes.endswith(summed):
-        ordered = _row_major(ordered)
+    inner = f"{summed}{columns}" if right_axes.endswith(columns) else f"{columns}{summed}"
     product = jnp.einsum(
-        f"{batch}{rows}{summed},{right_axes}->{batch}{rows}{columns}",
-        ordered,
-        right.astype(jnp.bfloat16),
+        f"{batch}{rows}{summed},{batch}{inner}->{batch}{rows}{columns}",
+        _row_major(jnp.einsum(f"{left_axes}->{batch}{rows}{summed}", left)),
+        _row_major(jnp.einsum(f"{right_axes}->{batch}{inner}", right)),
         preferred_element_type=jnp.float32,
     )
     return jnp.einsum(f"{batch}{rows}{columns}->{result_axes}", product.astype(jnp.dtype(result)))
 
 
-def _moved(left_axes: str, right_axes: str, result_axes: str, left: jax.Array, right: jax.Array) -> int:
-    """Return how many elements a product's transposes move: those of the left matrices and those of the result."""
+def _moved(
+    left_axes: str, right_axes: str, result_axes: str, left: jax.Array, right: jax.Array, may_swap: bool
+) -> float:
+    """Return how many elements a product's transposes move: those of the left matrices and those of the result.
+
+    may_swap: whether the result's rows and columns may be transposed; infinity if they must be, but may not.
+    """
     batch, rows, columns, summed = _sorted_axes(left_axes, right_axes, result_axes)
     sizes = dict(zip(left_axes + right_axes, left.shape + right.shape, strict=True))
-    is_swapped = "".join(axis for axis in result_axes if axis not in batch) != rows + columns
     moved = 0 if left_axes.endswith(summed) else left.size
-    return moved + is_swapped * math.prod(sizes[axis] for axis in result_axes)
+    if "".join(axis for axis in result_axes if axis not in batch) == rows + columns:
+        return moved
+    return moved + math.prod(sizes[axis] for axis in result_axes) if may_swap else math.inf
