@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from typing import get_args
 
 import chex
@@ -26,6 +27,7 @@ from bertzoo.models import (
     SchuBert,
     SqueezeBert,
 )
+from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.objectives import Masked
 from bertzoo.objectives.masked import hidden_slots, masked_metrics
 
@@ -129,6 +131,27 @@ def test_bfloat16_computes_near_float32(config):
     (objective, params), (half, _) = build(config), build(config, dtype="bfloat16")
     expected, found = float(loss(objective, params, batch_of())), float(loss(half, params, batch_of()))
     assert found == pytest.approx(expected, rel=0.05) and found != expected
+
+
+@pytest.mark.parametrize("config", quick(MODELS, MODELS[1], MODELS[2]), ids=lambda config: config.kind)
+def test_training_and_evaluation_in_bfloat16_use_the_fast_form_of_products(config, monkeypatch):
+    """All products of a CPU's program have bfloat16 matrices and a float32 result."""
+    monkeypatch.setenv(RESULTS_VARIABLE, "float32")
+    objective, params = build(config, "none", dtype="bfloat16")
+    batch = batch_of()
+
+    def summed(params, key):
+        return sum(jax.tree.leaves(objective(params, None, batch, key)[0]))
+
+    programs = {
+        "training": jax.jit(jax.grad(summed)).trace(params, jax.random.key(0)),
+        "evaluation": jax.jit(lambda params: summed(params, None)).trace(params),
+        "logits": jax.jit(lambda params: objective.masked_logits(params, batch)).trace(params),
+    }
+    formats = r"dot_general .*: \(tensor<[\dx]*x(\w+)>, tensor<[\dx]*x(\w+)>\) -> tensor<[\dx]*x(\w+)>"
+    for name, traced in programs.items():
+        dots = re.findall(formats, traced.lower(lowering_platforms=("cpu",)).as_text())
+        assert len(dots) > 5 and set(dots) == {("bf16", "bf16", "f32")}, name
 
 
 def test_the_config_chooses_the_grouped_lowering():

@@ -20,6 +20,7 @@ from messages import mentions
 
 from bertzoo.cli.main import main
 from bertzoo.data.pipeline import parallel_batches
+from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.runs import batches
 from bertzoo.runs.load_run import load_run
 from bertzoo.train import optim, sharding, state
@@ -28,11 +29,6 @@ from bertzoo.train.checkpoint import Checkpoints
 pytestmark = pytest.mark.usefixtures("one_device")
 
 COMMAND = [sys.executable, "-m", "bertzoo", "pretrain"]
-
-
-@pytest.fixture
-def corpus(tiny_corpus):
-    return tiny_corpus
 
 
 @pytest.fixture
@@ -108,11 +104,16 @@ def test_running_a_finished_run_again_trains_nothing(finished, config, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop_after", [3, 8])
-def test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters(finished, config, tmp_path, stop_after):
-    run = tmp_path / "run"
+@pytest.mark.parametrize(("stop_after", "dtype"), [(3, "float32"), (8, "float32"), (8, "bfloat16")])
+def test_a_stopped_run_resumes_to_the_same_parameters(finished, config, tmp_path, stop_after, dtype, monkeypatch):
+    run, options = tmp_path / "run", [f"--compute.dtype={dtype}"]
+    if dtype == "bfloat16":
+        monkeypatch.setenv(RESULTS_VARIABLE, "float32")  # also for this process, which has several devices
+        finished = tmp_path / "finished"
+        assert main(["pretrain", config, f"--run_dir={finished}", *options]) == 0
     alone = os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")}
-    process = subprocess.Popen([*COMMAND, config, f"--run_dir={run}"], stderr=subprocess.PIPE, text=True, env=alone)
+    words = [*COMMAND, config, f"--run_dir={run}", *options]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=alone)
     deadline = time.monotonic() + 300
     while f'"step": {stop_after},' not in (
         read := (run / "metrics.jsonl").read_text() if run.is_dir() and (run / "metrics.jsonl").is_file() else ""
@@ -125,7 +126,7 @@ def test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters(finished, conf
     if process.returncode == 0:
         pytest.fail(f"the run finished before it noticed the signal: {stderr}")
     assert process.returncode == 3 and mentions(stderr, "command")
-    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
+    assert main(["pretrain", config, f"--run_dir={run}", *options]) == 0
     resumed = [row for row in records(run) if row.get("event") == "resumed"]
     assert [row["step"] for row in resumed] == [stopped[0]["step"]]
     assert_same_state(finished, run)
@@ -237,7 +238,7 @@ def test_a_mistyped_source_leaves_no_files(config, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_rejected_start_leaves_the_directory_free(config, corpus, tmp_path, capsys):
+def test_a_rejected_start_leaves_the_directory_free(config, tiny_corpus, tmp_path, capsys):
     run = tmp_path / "run"
     text = tiny.write_text(tmp_path / "one.txt", documents=1)
     said = error(capsys, "pretrain", config, f"--run_dir={run}", f"--data.source={text}")
@@ -277,16 +278,16 @@ def test_run_dir_must_be_a_directory(config, tmp_path, capsys):
     assert mentions(error(capsys, "pretrain", config, "--run_dir="), "--run_dir")
 
 
-def test_an_unfinished_corpus_is_not_read_as_text(config, corpus, tmp_path, capsys):
+def test_an_unfinished_corpus_is_not_read_as_text(config, tiny_corpus, tmp_path, capsys):
     unfinished = tmp_path / "corpus"
-    shutil.copytree(corpus, unfinished)
+    shutil.copytree(tiny_corpus, unfinished)
     (unfinished / "manifest.json").unlink()
     message = error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'run'}", f"--data.source={unfinished}")
     assert mentions(message, "manifest.json")
 
 
-def test_a_run_is_read_from_anywhere_without_its_source(config, corpus, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(corpus.parent)
+def test_a_run_is_read_from_anywhere_without_its_source(config, tiny_corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tiny_corpus.parent)
     steps = ("--stages.0.steps=1", "--stages.1.steps=1")
     assert main(["pretrain", config, f"--run_dir={tmp_path / 'run'}", "--data.source=corpus", *steps]) == 0
     monkeypatch.chdir(tmp_path)
@@ -297,9 +298,9 @@ def test_a_run_is_read_from_anywhere_without_its_source(config, corpus, tmp_path
 
 
 @pytest.mark.slow
-def test_a_corpus_in_a_bucket_is_trained_on_and_evaluated(finished, config, corpus, tmp_path, monkeypatch):
+def test_a_corpus_in_a_bucket_is_trained_on_and_evaluated(finished, config, tiny_corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    fsspec.filesystem("memory").put(str(corpus), "/bucket/corpus", recursive=True)
+    fsspec.filesystem("memory").put(str(tiny_corpus), "/bucket/corpus", recursive=True)
     steps = ("--stages.0.steps=1", "--stages.1.steps=1")
     run = tmp_path / "run"
     assert main(["pretrain", config, f"--run_dir={run}", "--data.source=memory://bucket/corpus", *steps]) == 0
