@@ -9,6 +9,7 @@ from bertzoo.core.documents import fitting, read_json
 
 _SIZES = ("needed", "arguments", "temporaries", "code")
 _COLLECTIVE = {"kind": str, "group": int, "count": int, "size": int, "sent": int}
+_TRAFFIC = {"hbm": {str: int}, "vmem": int, "accessed": int}
 _RESULT = {"seconds": float, **{f"{size}?": int for size in _SIZES}, "collectives?": list | None}
 
 
@@ -30,6 +31,8 @@ def read_result(folder: Path, name: str) -> dict[str, Any] | None:
     try:
         result = read_json(folder / f"{name}.json", _RESULT)
         fitting(result.get("collectives") or [], [_COLLECTIVE])
+        if result.get("traffic") is not None:  # results of earlier versions have none
+            fitting(result["traffic"], _TRAFFIC)
         return result
     except (FileNotFoundError, ValueError):
         return None

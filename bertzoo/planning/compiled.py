@@ -1,9 +1,11 @@
-"""Compile a run's training steps for a TPU slice without TPUs; return the compiler's memory sizes and collectives.
+"""Compile a run's training steps for a TPU slice without TPUs; return the compiler's account.
 
 The compiler, libtpu, runs in a child process, which keeps its environment and its lock away from the caller.
-`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER` prints progress and results as JSON objects, one per line.
+`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER [MODE [STAGE]]` prints progress and results as JSON objects,
+one per line.
 """
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -23,6 +25,7 @@ from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
 from bertzoo.planning import cache, chips
 from bertzoo.planning.hlo import Collective, find_collectives
+from bertzoo.planning.traffic import Traffic, measure_traffic
 from bertzoo.runs.kind import recipe_class
 from bertzoo.runs.transfer_config import Recipe
 
@@ -51,6 +54,7 @@ class CompiledStep:
     temporaries: peak size of all other values.
     code: size of the program.
     collectives: the program's collective operations, or None if the compiler could not print the program.
+    traffic: bytes that the program reads and writes, or None if the compiler could not print it.
     """
 
     seconds: float
@@ -59,6 +63,7 @@ class CompiledStep:
     temporaries: int | None = None
     code: int | None = None
     collectives: tuple[Collective, ...] | None = None
+    traffic: Traffic | None = None
 
     @property
     def fits(self) -> bool:
@@ -83,13 +88,20 @@ def available() -> bool:
 
 
 def compile_stages(
-    recipe: Recipe, topology: chips.Topology, folder: Path, tell: Callable[[str], None], *, cached_only: bool = False
+    recipe: Recipe,
+    topology: chips.Topology,
+    folder: Path,
+    tell: Callable[[str], None],
+    *,
+    cached_only: bool = False,
+    stage: int | None = None,
 ) -> dict[int, CompiledStep]:
     """Compile the training steps of the stages in `step.planned_stages`; return a CompiledStep by stage index.
 
     folder: stores results, which later calls read.
     tell: receives lines of progress.
     cached_only: compile nothing and leave out stages without a stored result.
+    stage: index of the only stage to compile, or None for all.
     Raises UserError if there is no compiler, or if it fails for a reason other than memory.
     """
     if not available():
@@ -98,7 +110,8 @@ def compile_stages(
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "config.toml")
         file.write_text(loader.dump(recipe), encoding="utf-8")
-        words = ["-m", "bertzoo.planning.compiled", str(file), topology.name, str(folder), *["cached"] * cached_only]
+        words = ["-m", "bertzoo.planning.compiled", str(file), topology.name, str(folder)]
+        words += ["cached" if cached_only else "compile", *([] if stage is None else [str(stage)])]
         with (
             open(Path(scratch, "errors"), "w+", encoding="utf-8") as errors,
             start_python(words, environment=ENVIRONMENT, stdout=PIPE, stderr=errors, text=True) as process,
@@ -128,7 +141,8 @@ def _parse_result(result: dict[str, Any]) -> CompiledStep:
     collectives = result.pop("collectives", None)
     if collectives is not None:
         collectives = tuple(Collective(**fields) for fields in collectives)
-    return CompiledStep(**result, collectives=collectives)
+    traffic = result.pop("traffic", None)
+    return CompiledStep(**result, collectives=collectives, traffic=None if traffic is None else Traffic(**traffic))
 
 
 def needed_bytes(message: str) -> int | None:
@@ -158,10 +172,11 @@ def _compile(lowered: Any, device_count: int) -> dict[str, Any]:
             raise
         return {"seconds": time.monotonic() - start, "needed": needed}
     memory = program.memory_analysis()
-    try:
-        collectives = [dataclasses.asdict(one) for one in find_collectives(program.as_text(), device_count)]
-    except jax.errors.JaxRuntimeError:  # libtpu 0.0.51 could not read back some of its own programs for a v6e
-        collectives = None
+    collectives = traffic = None
+    with contextlib.suppress(jax.errors.JaxRuntimeError):  # libtpu 0.0.51 could not print some programs for a v6e
+        text = program.as_text()
+        collectives = [dataclasses.asdict(one) for one in find_collectives(text, device_count)]
+        traffic = dataclasses.asdict(measure_traffic(text, int(program.cost_analysis()["bytes accessed"])))
     return {
         "seconds": time.monotonic() - start,
         # Outputs that replace donated inputs take no memory of their own.
@@ -169,6 +184,7 @@ def _compile(lowered: Any, device_count: int) -> dict[str, Any]:
         "temporaries": memory.temp_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,
         "collectives": collectives,
+        "traffic": traffic,
     }
 
 
@@ -183,8 +199,11 @@ def slice_devices(topology: chips.Topology) -> list[Any]:
     ).devices
 
 
-def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
-    """Compile the training steps of a config file or, in mode "cached", read stored results; print JSON lines."""
+def main(file: str, slice_name: str, folder: str, mode: str = "compile", *stages: str) -> None:
+    """Compile the training steps of a config file or, in mode "cached", read stored results; print JSON lines.
+
+    stages: indices of the stages, by default those in `step.planned_stages`.
+    """
     import jax
 
     from bertzoo.planning import step
@@ -193,7 +212,7 @@ def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None
     recipe, topology = loader.load(recipe_class(file), [file], []), chips.parse_topology(slice_name)
     mesh = step.check_mesh(recipe, sharding.make_mesh(recipe.mesh, slice_devices(topology)))
     versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name)
-    for index in step.planned_stages(recipe):
+    for index in map(int, stages) if stages else step.planned_stages(recipe):
         lowered = step.lower(recipe, index, mesh)
         name = cache.result_key(lowered.as_text(), *versions)
         result = cache.read_result(Path(folder), name)

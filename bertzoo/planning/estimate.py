@@ -175,7 +175,7 @@ def make_plan(
     """
     mesh = step.abstract_mesh(recipe, topology)
     planned = step.planned_stages(recipe)
-    stages = tuple(_plan_stage(recipe, index, topology, mesh, (compiled_steps or {}).get(index)) for index in planned)
+    stages = tuple(plan_stage(recipe, index, topology, (compiled_steps or {}).get(index)) for index in planned)
 
     def total(value: Callable[[StagePlan], float]) -> float:
         """Sum a value per step over all steps of the run, interpolated linearly for stages that are not planned."""
@@ -230,9 +230,9 @@ def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
     )
 
 
-def _plan_stage(
-    recipe: Recipe, index: int, topology: Topology, mesh: jax.sharding.Mesh, compiled_step: CompiledStep | None
-) -> StagePlan:
+def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: CompiledStep | None) -> StagePlan:
+    """Plan one stage; arguments as in `make_plan`."""
+    mesh = step.abstract_mesh(recipe, topology)
     stage, chip = recipe.stages[index], topology.chip
     shards = sharding.row_shards(mesh)
     rows = stage.batch_size // stage.accumulate // shards

@@ -14,8 +14,8 @@ _SENT = {
     "all-to-all": lambda n: (n - 1) / n,
     "collective-permute": lambda n: 1.0,
 }
-_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f32": 4, "s32": 4, "u32": 4}
-_BYTES |= {"f64": 8, "s64": 8, "u64": 8}
+ELEMENT_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f32": 4, "s32": 4, "u32": 4}
+ELEMENT_BYTES |= {"f64": 8, "s64": 8, "u64": 8}
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 _COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(_SENT)})(-start)?\(")
@@ -46,8 +46,8 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
 
     A collective in a loop counts once per iteration.
     """
-    bodies = dict(_computations(text))
-    runs, seen = _count_runs(text, bodies), set()
+    bodies = dict(computations(text))
+    runs, seen = count_runs(text, bodies), set()
     totals = defaultdict(lambda: [0, 0, 0.0])
     for name, lines in bodies.items():
         for line in lines:
@@ -71,7 +71,7 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
     return sorted(collectives, key=lambda one: (-one.sent, one.kind, one.group))
 
 
-def _computations(text: str) -> Iterator[tuple[str, list[str]]]:
+def computations(text: str) -> Iterator[tuple[str, list[str]]]:
     name, lines = "", []
     for line in text.splitlines():
         if match := _COMPUTATION.match(line):
@@ -82,7 +82,7 @@ def _computations(text: str) -> Iterator[tuple[str, list[str]]]:
             lines.append(line)
 
 
-def _count_runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
+def count_runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
     """Return how often a program runs each computation in `bodies`, counting the iterations of all loops around it."""
     entry = re.search(r"^ENTRY %?([\w.\-]+)", text, re.MULTILINE)
     runs: dict[str, int] = {}
@@ -118,7 +118,7 @@ def _result_bytes(shape: str, kind: str, start: bool) -> int:
     start: whether the collective is asynchronous. If so, `shape` has operands, results and counters, in this order; but
     an asynchronous all-reduce has only results.
     """
-    shapes = [(_BYTES.get(name, 0), sizes) for name, sizes in _ARRAY.findall(shape)]
+    shapes = [(ELEMENT_BYTES.get(name, 0), sizes) for name, sizes in _ARRAY.findall(shape)]
     arrays = [width * math.prod(int(n) for n in sizes.split(",") if n) for width, sizes in shapes]
     if start and kind != "all-reduce":
         arrays = [size for size in arrays if size > 4]

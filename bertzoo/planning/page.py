@@ -66,6 +66,9 @@ def _stage_lines(stage: StagePlan) -> Iterable[str]:
             f"{one.kind} over {one.group} devices: {one.count} a step, {one.size / 1e6:,.1f} MB, "
             f"a device sends {one.sent / 1e6:,.1f} MB"
         )
+    if compiled is not None and compiled.traffic is not None:
+        parts = ", ".join(f"{part} {size / 1e9:,.2f}" for part, size in compiled.traffic.hbm.items())
+        yield f"memory traffic of a step: {compiled.traffic.total / 1e9:,.2f} GB ({parts})"
     yield (
         f"operations of a step: {stage.model_flops:.3g} of the model, {stage.computed_flops:.3g} computed, "
         f"{stage.padded_flops:.3g} with padding"

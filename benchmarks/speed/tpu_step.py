@@ -1,0 +1,105 @@
+"""A training step on a TPU, by its compiler's account: bytes moved by part of the step, memory, padding, collectives.
+
+    .venv-tpu/bin/python -m benchmarks speed.tpu_step
+
+libtpu compiles each step for slices of four chips that are absent, 32 rows a device; nothing runs. A step takes minutes
+to compile the first time (--cache keeps the results).
+"""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+from benchmarks.lib import results
+from bertzoo.core import config as loader
+from bertzoo.planning import cache, chips, compiled, estimate
+from bertzoo.planning.compiled import CompiledStep
+from bertzoo.runs.kind import recipe_class
+
+SLICES = ("v5e:2x2", "v6e:2x2")
+BATCH = 128  # rows of a step, 32 on each device
+
+
+class Case(NamedTuple):
+    """A stage of a config, at its own length or, for a config of one length, at the length in `options`."""
+
+    config: str
+    stage: int
+    length: int
+    options: tuple[tuple[str, str], ...] = (("stages.*.batch_size", str(BATCH)),)
+
+    @property
+    def name(self) -> str:
+        return self.config + (f", layer {self.stage + 1}" if self.config.endswith("_transfer") else "")
+
+
+_MOBILE = (("stages.*.batch_size", str(BATCH)), ("stages.*.max_length", "128"))
+_TRANSFER = (("transfer.batch_size", str(BATCH)), ("transfer.max_length", "128"))
+CASES = (
+    Case("squeezebert", 0, 128),
+    Case("squeezebert", 1, 512),
+    Case("bert_base", 0, 128),
+    Case("bert_base", 1, 512),
+    Case("convbert_base", 0, 128),
+    Case("mobilebert", 0, 128, _MOBILE),
+    Case("mobilebert_transfer", 11, 128, _TRANSFER),
+)
+
+
+def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[CompiledStep, int, int] | None:
+    """Return a step's figures, its operations, and those with padding; None without a result if `cached_only`."""
+    recipe = loader.load(recipe_class(case.config), [case.config], case.options)
+    topology = chips.parse_topology(slice_)
+    name = f"{case.name} at {case.length}"
+    steps = compiled.compile_stages(
+        recipe,
+        topology,
+        folder,
+        lambda line: print(f"{name}: {line}", flush=True),
+        cached_only=cached_only,
+        stage=case.stage,
+    )
+    if case.stage not in steps or steps[case.stage].traffic is None:
+        return None
+    plan = estimate.plan_stage(recipe, case.stage, topology, steps[case.stage])
+    return steps[case.stage], plan.computed_flops // topology.devices, plan.padded_flops // topology.devices
+
+
+def row(step: CompiledStep, flops: int, padded: int) -> dict[str, Any]:
+    """The figures of a device in one step."""
+    assert step.traffic is not None
+    return {
+        "HBM, GB": round(step.traffic.total / 1e9, 2),
+        "counted by the compiler, GB": round(step.traffic.accessed / 1e9, 1),
+        "peak memory, MiB": round(step.wanted / 2**20),
+        "TFLOPs": round(flops / 1e12, 2),
+        "with padding": round(padded / 1e12, 2),
+        "collectives, MB": round(sum(one.size for one in step.collectives or ()) / 1e6),
+    }
+
+
+def main() -> None:
+    """Compile every step and write the tables."""
+    parser = results.parser("tpu_step", __doc__)
+    parser.add_argument("--cache", help="the folder of compiled steps (default: ~/.cache/bertzoo)")
+    parser.add_argument("--cached", action="store_true", help="compile nothing; leave out steps without a result")
+    parser.add_argument("--slices", default=",".join(SLICES), help="(default: %(default)s)")
+    parser.add_argument("--cases", default=",".join(map(str, range(len(CASES)))), help="(default: %(default)s)")
+    args: argparse.Namespace = parser.parse_args()
+    steps, parts = [], []
+    for slice_ in args.slices.split(","):
+        for case in (CASES[int(number)] for number in args.cases.split(",")):
+            figures = account(case, slice_, cache.result_folder(args.cache), args.cached)
+            if figures is None:
+                continue
+            key = {"step": case.name, "tokens": case.length, "chip": slice_.partition(":")[0]}
+            steps.append(key | row(*figures))
+            traffic = figures[0].traffic
+            assert traffic is not None
+            hbm = {f"{part}, GB": round(size / 1e9, 2) for part, size in traffic.hbm.items()}
+            parts.append(key | hbm | {"on the chip, GB": round(traffic.vmem / 1e9, 1)})
+    context = [results.packages("jax", "libtpu"), f"commit {results.commit()}"]
+    results.write(args.out, context, {"steps": steps, "parts": parts})

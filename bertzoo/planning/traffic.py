@@ -1,0 +1,176 @@
+"""Sum the bytes that a compiled TPU program moves, from its text (XLA's HLO), by part of the training step."""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bertzoo.planning.hlo import ELEMENT_BYTES, computations, count_runs
+
+_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][a-z0-9\-]*)\((.*)$")
+_ARRAY = re.compile(r"(\w+)\[([\d,]*)\](?:\{([^{}]*)\})?")
+_NAME = re.compile(r"%([\w.\-]+)")
+_PATH = re.compile(r'op_name="([^"]*)"')
+_CALLED = re.compile(r"calls=%?([\w.\-]+)")
+# Instructions that move nothing, or whose bytes count where a transfer starts or in the computations that they call.
+_FREE = ("parameter", "constant", "get-tuple-element", "bitcast", "tuple", "after-all", "partition-id", "while", "call",
+         "conditional", "copy-done", "slice-done", "async-start", "async-update", "async-done", "all-reduce-done",
+         "all-gather-done", "collective-permute-done")  # fmt: skip
+_SLICES = ("slice", "dynamic-slice", "gather")  # they read only as much as they return
+_UPDATES = {"dynamic-update-slice": 1, "scatter": 2}  # they write in place; the operand that holds the update
+
+# Parts of a step, by the path that JAX gives an operation or a parameter; the first pattern that matches counts.
+_PARTS = {
+    "attention": r"/attention/(dropout/|shard_map/|[a-z]{4},[a-z]{4}->|jit\(|[^/]*$)",
+    "projections": r"/attention/",
+    "feed-forward": r"/feed_forwards?(_\d+)?/",
+    "norms, residuals, dropout": r"/layers_\d+/",
+    "embedding and heads": r"embedding/|head/|pooler/|jvp\(",
+}
+_OPTIMIZER = "optimizer"
+PARTS = (*_PARTS, _OPTIMIZER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Bytes that a training step reads and writes on one device, with the padding of arrays to tiles.
+
+    hbm: bytes of the device's memory, by the parts in PARTS. "attention" is scores, probabilities and their dropout;
+    "projections" is all other maps of an attention block. A part includes its gradients, forward and backward.
+    vmem: bytes of the memory on the chip, where the compiler keeps what fits.
+    accessed: the compiler's count, of operands and results of all operations in both memories, without padding.
+    """
+
+    hbm: Mapping[str, int]
+    vmem: int
+    accessed: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of the device's memory that the step reads and writes."""
+        return sum(self.hbm.values())
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """An array that an operation reads or writes; on_chip: whether it is in VMEM instead of HBM."""
+
+    size: int
+    on_chip: bool
+
+
+def find_arrays(shape: str) -> list[_Moved]:
+    """Return the arrays of an instruction's shape in a program's text, such as `(f32[8,100]{1,0:T(8,128)S(1)}, s32[])`.
+
+    A layout lists axes from the minor to the major, then tiles, whose multiples pad the minor axes.
+    """
+    arrays = []
+    for name, sizes, layout in _ARRAY.findall(shape):
+        if name not in ELEMENT_BYTES:
+            continue
+        order, _, tiles = layout.partition(":")
+        dimensions = [int(size) for size in sizes.split(",") if size]
+        minor_first = [dimensions[int(axis)] for axis in order.split(",") if axis] or dimensions[::-1]
+        tile = re.match(r"T\(([\d,]+)\)", tiles)
+        for place, edge in enumerate(reversed(tile[1].split(",")) if tile else ()):
+            if place < len(minor_first):
+                minor_first[place] = -(-minor_first[place] // int(edge)) * int(edge)
+        arrays.append(_Moved(ELEMENT_BYTES[name] * math.prod(minor_first), "S(" in tiles))
+    return arrays
+
+
+def measure_traffic(text: str, accessed: int) -> Traffic:
+    """Return the traffic of a program; text: its HLO; accessed: the compiler's own count.
+
+    An operation reads its operands and writes its results once; one in a loop counts once per iteration. Slices and
+    gathers read what they return, also inside fusions, and an update in place writes only the update.
+    """
+    bodies = dict(computations(text))
+    runs, fused = count_runs(text, bodies), set(_CALLED.findall(text))
+    hbm, vmem = defaultdict(int), 0
+    for name in bodies.keys() & runs.keys() - fused:
+        for part, arrays in _operations(bodies[name], bodies):
+            hbm[part] += runs[name] * sum(array.size for array in arrays if not array.on_chip)
+            vmem += runs[name] * sum(array.size for array in arrays if array.on_chip)
+    return Traffic(hbm={part: hbm[part] for part in PARTS}, vmem=vmem, accessed=accessed)
+
+
+def _operations(lines: Sequence[str], bodies: Mapping[str, list[str]]) -> Iterator[tuple[str, list[_Moved]]]:
+    """Yield (part of the step, arrays moved) for each operation of a computation."""
+    shapes: dict[str, list[_Moved]] = {}
+    paths: dict[str, str] = {}
+    for match in filter(None, map(_INSTRUCTION.match, lines)):
+        name, shape, kind, rest = match.groups()
+        shapes[name] = results = find_arrays(shape)
+        operands = _NAME.findall(rest.partition("), ")[0])
+        path = _PATH.search(rest)
+        # A transfer between the memories has no path; it belongs to the operation that made the array.
+        paths[name] = path[1] if path else next((paths[one] for one in operands if paths.get(one)), "")
+        if kind in _FREE or "ConcatBitcast" in rest:
+            continue
+        if kind in ("copy-start", "slice-start"):
+            size = min(array.size for array in results[:2])
+            yield _part(paths[name]), [_Moved(size, array.on_chip) for array in results[:2]]
+        else:
+            called = _CALLED.search(rest)
+            uses = _uses_in_fusion(bodies[called[1]]) if called else {}
+            sources = [shapes.get(one, []) for one in operands]
+            if not called:
+                uses = {place: [_use(kind, place, results, sources)] for place in range(len(sources))}
+            yield _part(paths[name]), _moved(results, sources, uses)
+
+
+# How an operation uses an operand: None if it reads all of it, else (whether it updates it in place, bytes moved).
+_Use = tuple[bool, int] | None
+
+
+def _use(kind: str, place: int, results: list[_Moved], operands: list[list[_Moved]]) -> _Use:
+    if place == 0 and kind in _SLICES:
+        return False, sum(array.size for array in results)
+    if place == 0 and kind in _UPDATES:
+        update = sum(array.size for array in operands[_UPDATES[kind]])
+        return True, update * (2 if kind == "scatter" else 1)  # a scatter adds, so it reads what it writes
+    return None
+
+
+def _uses_in_fusion(lines: Sequence[str]) -> dict[int, list[_Use]]:
+    """Return how the computation of a fusion uses each of its parameters, by index."""
+    shapes, parameters = {}, {}
+    uses: dict[int, list[_Use]] = defaultdict(list)
+    for match in filter(None, map(_INSTRUCTION.match, lines)):
+        name, shape, kind, rest = match.groups()
+        shapes[name] = find_arrays(shape)
+        operands = _NAME.findall(rest.partition("), ")[0])
+        if kind == "parameter":
+            parameters[name] = int(rest.partition(")")[0])
+        elif kind == "bitcast" and operands[0] in parameters:
+            parameters[name] = parameters[operands[0]]
+        else:
+            sources = [shapes.get(one, []) for one in operands]
+            for place, operand in enumerate(operands):
+                if operand in parameters:
+                    uses[parameters[operand]].append(_use(kind, place, shapes[name], sources))
+    return uses
+
+
+def _moved(results: list[_Moved], operands: list[list[_Moved]], uses: Mapping[int, list[_Use]]) -> list[_Moved]:
+    """Return the arrays, or parts of arrays, that an operation reads and writes."""
+    moved, updated = [], 0
+    for place, arrays in enumerate(operands):
+        ways = uses.get(place, [])
+        partial = [way for way in ways if way is not None]
+        if not ways or len(partial) < len(ways):
+            moved += arrays
+            continue
+        size = sum(size for _, size in partial)
+        moved += [_Moved(min(size, 2 * array.size), array.on_chip) for array in arrays]
+        updated += any(in_place for in_place, _ in partial)
+    return moved + results[updated:]
+
+
+def _part(path: str) -> str:
+    if "opt_state" in path:
+        return _OPTIMIZER
+    path = path.replace(r"\'][\'", "/").replace("state.params[", "/")
+    return next((name for name, pattern in _PARTS.items() if re.search(pattern, path)), _OPTIMIZER)
