@@ -4,6 +4,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bertzoo.nn.attention_kernel import current_kernel
+from bertzoo.nn.dropout import Dropout
 from bertzoo.nn.positions import take_tokens
 from bertzoo.nn.products import batched_product
 
@@ -17,19 +19,25 @@ def attend(
     key_BMHK: jax.Array,
     value_BMHJ: jax.Array,
     mask_BM: jax.Array,
-    dropout: nn.Module,
+    dropout: Dropout,
     train: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """Return softmax(q·kᵀ/√K)·v (B,L,H,J) and the attention probabilities (B,H,L,M), for M keys.
 
     Keys where `mask_BM` is 0 are masked out. K and J are the sizes of a head's keys and values. The softmax is in
-    float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities. Without dropout,
-    cuDNN computes the result on GPUs that it supports, and jit drops probabilities that nothing uses.
+    float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities. A kernel of the
+    program (`attention_kernel`) or, on GPUs that it supports, cuDNN without dropout computes the result. Then jit drops
+    probabilities that nothing uses.
     """
+    kernel, context_BLHJ = current_kernel(), None
+    if kernel is not None:
+        context_BLHJ = kernel(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train)
     scaled_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
     scores_BHLM = batched_product("blhk,bmhk->bhlm", scaled_BLHK, key_BMHK, jnp.float32)
     scores_BHLM = jnp.where(mask_BM[:, None, None, :] > 0, scores_BHLM, MASKED_SCORE)
     probabilities_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
+    if context_BLHJ is not None:
+        return context_BLHJ, probabilities_BHLM
     if not dropout.acts(train) and cudnn_supports(query_BLHK, key_BMHK, value_BMHJ):
         mask_BHLM = jnp.broadcast_to(mask_BM[:, None, None, :] > 0, (*scores_BHLM.shape[:1], 1, *scores_BHLM.shape[2:]))
         context_BLHJ = jax.nn.dot_product_attention(
@@ -65,7 +73,7 @@ class SelfAttention(nn.Module):
     key: nn.Module
     value: nn.Module
     output: nn.Module
-    dropout: nn.Module
+    dropout: Dropout
 
     def __call__(
         self,

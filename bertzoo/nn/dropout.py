@@ -18,7 +18,12 @@ class Dropout(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        if not self.acts(train):
+        key = self.random_key(train)
+        if key is None:
             return x
-        keep = random_bits(self.make_rng("dropout"), x.shape) >= jnp.uint32(round(self.rate * 2**32))
+        keep = random_bits(key, x.shape) >= jnp.uint32(round(self.rate * 2**32))
         return jnp.where(keep, x * (1.0 / (1.0 - self.rate)), jnp.zeros((), x.dtype))
+
+    def random_key(self, train: bool) -> jax.Array | None:
+        """Return the key of the elements that are dropped, or None if none is; a module draws its key once."""
+        return self.make_rng("dropout") if self.acts(train) else None

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.attention import attend
+from bertzoo.nn.dropout import Dropout
 from bertzoo.nn.positions import take_tokens
 
 
@@ -21,7 +22,7 @@ class MixedAttention(nn.Module):
     value: nn.Module
     convolution: nn.Module
     output: nn.Module
-    dropout: nn.Module
+    dropout: Dropout
 
     def __call__(
         self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, positions_BR: jax.Array | None = None

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 
-def _mix(x: jax.Array) -> jax.Array:
+def mix(x: jax.Array) -> jax.Array:
     """Return one-to-one hashes of uint32 numbers (C. Wellons' lowbias32, Hash Prospector, 2018)."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
@@ -19,20 +19,20 @@ def _mix(x: jax.Array) -> jax.Array:
 
 def row_seeds(key: jax.Array, rows: int) -> jax.Array:
     """Return a uint32 seed for each row (B,), from the key and the row's index, independent of sharding."""
-    first, second = _words(key)
-    return _mix(_mix(jax.lax.iota(jnp.uint32, rows) ^ first) + second)
+    first, second = words_of(key)
+    return mix(mix(jax.lax.iota(jnp.uint32, rows) ^ first) + second)
 
 
 def content_seeds(ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
     """Return a uint32 seed for each row (B,) that depends only on the row's ids where the mask is not 0."""
-    place_L = _mix(jax.lax.iota(jnp.uint32, ids_BL.shape[1]))
-    hashed_BL = _mix(ids_BL.astype(jnp.uint32) + place_L)
-    return _mix(jnp.sum(jnp.where(mask_BL > 0, hashed_BL, 0), axis=1, dtype=jnp.uint32))
+    place_L = mix(jax.lax.iota(jnp.uint32, ids_BL.shape[1]))
+    hashed_BL = mix(ids_BL.astype(jnp.uint32) + place_L)
+    return mix(jnp.sum(jnp.where(mask_BL > 0, hashed_BL, 0), axis=1, dtype=jnp.uint32))
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return random uint32 (B, ...) from the key, the row's index and the position in it, independent of sharding."""
-    return _bits(row_seeds(key, shape[0]), _words(key)[1], shape)
+    return _bits(row_seeds(key, shape[0]), words_of(key)[1], shape)
 
 
 def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None) -> jax.Array:
@@ -47,7 +47,8 @@ def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None
     return jnp.argmax(logits_BPV - jnp.log(-jnp.log1p(-v_BPV)), axis=-1).astype(jnp.int32)
 
 
-def _words(key: jax.Array) -> jax.Array:
+def words_of(key: jax.Array) -> jax.Array:
+    """Return the two uint32 words (2,) of a random key."""
     return jax.random.key_data(key).astype(jnp.uint32)[:2]
 
 
@@ -60,4 +61,4 @@ def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...], entries: 
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
     if entries is not None and (spare := shape[-1] - entries):
         place -= place // shape[-1] * spare
-    return _mix(_mix(place ^ seeds_B[:, None]) + salt).reshape(shape)
+    return mix(mix(place ^ seeds_B[:, None]) + salt).reshape(shape)

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.nn.attention_kernel import AttentionKernel
+from bertzoo.nn.random import row_seeds, words_of
 
+LONGEST = 512  # keys of a row in the attention kernel, whose blocks hold them all in VMEM
+_NO_KERNELS = ("TPU v2", "TPU v3")  # their matrix units take no bfloat16 operands from Pallas kernels
 ROWS = ("data", "fsdp")  # the mesh axes over which a batch's rows are split
 
 # Logical axis name that a module declares -> mesh axis, or None for an axis that is never split.
@@ -281,3 +286,39 @@ def check_rows(batch_size: int, accumulate: int, mesh: jax.sharding.Mesh) -> Non
             f"batch_size={batch_size} is not divisible by accumulate={accumulate} microbatches times {shards} devices "
             f"(data={mesh.shape['data']}, fsdp={mesh.shape['fsdp']}). Use a multiple of {accumulate * shards}."
         )
+
+
+def attention_kernel(mesh: jax.sharding.Mesh, interpret: bool = False) -> AttentionKernel | None:
+    """Return the kernel that computes attention in programs for a mesh, or None if its devices lack it.
+
+    Each device computes its own rows (data, fsdp) and heads (tensor). interpret: run it without TPUs, for tests.
+    """
+    device = mesh.devices.flat[0]
+    if not interpret and (device.platform != "tpu" or device.device_kind in _NO_KERNELS):
+        return None
+    from bertzoo.nn.fused_attention import Drop, fused_attention
+
+    def attention(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train):
+        rows, heads = query_BLHK.shape[0], query_BLHK.shape[2]
+        if rows % row_shards(mesh) or heads % mesh.shape["tensor"] or key_BMHK.shape[1] > LONGEST:
+            return None
+        key = dropout.random_key(train)
+
+        def on_device(query_BLHK, key_BMHK, value_BMHJ, mask_BM, seeds_B, salt):
+            first_head = jax.lax.axis_index("tensor") * query_BLHK.shape[2]
+            drop = None if key is None else Drop(dropout.rate, seeds_B, salt, first_head)
+            return fused_attention(query_BLHK, key_BMHK, value_BMHJ, mask_BM, drop, interpret)
+
+        seeds_B = jnp.zeros(rows, jnp.uint32) if key is None else row_seeds(key, rows)
+        salt = jnp.uint32(0) if key is None else words_of(key)[1]
+        vectors, row = PartitionSpec(ROWS, None, "tensor"), PartitionSpec(ROWS)
+        split = jax.shard_map(
+            on_device,
+            mesh=mesh,
+            in_specs=(vectors, vectors, vectors, row, row, PartitionSpec()),
+            out_specs=vectors,
+            check_vma=False,
+        )
+        return split(query_BLHK, key_BMHK, value_BMHJ, mask_BM, seeds_B, salt)
+
+    return attention

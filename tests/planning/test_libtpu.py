@@ -51,7 +51,8 @@ def test_the_state_is_exact_and_the_bound_holds_beside_the_compiler(folder, name
     assert exact <= step.arguments <= 1.05 * exact, (exact, step.arguments)
     # The program, which grows with the layers and not with the rows, is outside the bound.
     assert step.wanted - (step.code or 0) <= memory.total <= 5 * step.wanted, (step.wanted, memory.total)
-    assert step.collectives is not None
+    assert step.collectives is not None and step.traffic is not None
+    assert step.traffic.total > memory.parameters  # a step reads and writes every parameter
     sent = sum(one.sent for one in step.collectives)
     assert stage.roofline.interconnect == pytest.approx(sent / topology.chip.ici_bandwidth)
     if not any(option.startswith("mesh.") for option in options):
@@ -72,6 +73,46 @@ def test_a_step_that_does_not_fit_is_a_result(folder):
         assert not step.fits and step.needed is not None and step.needed > topology.chip.capacity
     stages = estimate.make_plan(recipe, topology, results).stages
     assert all(stage.estimated.total > stage.capacity and stage.fits is False for stage in stages)
+
+
+ATTENTION = """
+import sys
+
+import jax
+
+from bertzoo.nn import Dropout
+from bertzoo.nn.attention import attend
+from bertzoo.nn.attention_kernel import traced_with
+from bertzoo.planning import chips, compiled
+from bertzoo.train import sharding
+
+mesh = sharding.make_mesh(sharding.Mesh(tensor=2), compiled.slice_devices(chips.parse_topology(sys.argv[1])))
+for rows, queries, keys, heads, key_size, value_size in ((4, 21, 128, 4, 64, 64), (2, 512, 512, 6, 57, 33)):
+
+    def both(query, key, value, mask, change):
+        def attended(*arrays):
+            with traced_with(sharding.attention_kernel(mesh)):
+                return Dropout(0.1).apply(
+                    {}, rngs={"dropout": jax.random.key(0)}, method=lambda one: attend(*arrays, mask, one, True)[0]
+                )
+
+        context, pull = jax.vjp(attended, query, key, value)
+        return context, pull(change)
+
+    shapes = [(queries, heads, key_size), (keys, heads, key_size), (keys, heads, value_size), (keys,)]
+    shapes.append((queries, heads, value_size))
+    arrays = [jax.ShapeDtypeStruct((rows, *one), "bfloat16", sharding=sharding.batch_sharding(mesh)) for one in shapes]
+    print("kernels:", jax.jit(both).lower(*arrays).compile().as_text().count('custom_call_target="tpu_custom_call"'))
+"""
+
+
+@pytest.mark.parametrize("slice_", ["v5e:2x2", "v6e:2x2"])
+def test_the_attention_kernels_compile(slice_):
+    """Forward and backward, over a mesh; the second sizes fill no tile."""
+    command = [sys.executable, "-c", ATTENTION, slice_]
+    environment = {**os.environ, **compiled.ENVIRONMENT}
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert [line for line in out.splitlines() if line.startswith("kernels:")] == ["kernels: 2"] * 2
 
 
 def test_every_listed_slice_is_known_to_the_compiler():

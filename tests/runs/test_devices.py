@@ -126,6 +126,17 @@ def test_a_seed_gives_the_same_bits_twice_and_equal_losses_on_more_devices(dtype
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("model", "sizes"), [("squeezebert", (2, 2, 2)), ("convbert", (1, 1, 1))])
+def test_the_attention_kernel_trains_like_the_plain_path(model, sizes, monkeypatch):
+    """It drops the same elements."""
+    expected, parameters = train(model, sizes, 0.1)
+    monkeypatch.setattr(sharding, "attention_kernel", functools.partial(sharding.attention_kernel, interpret=True))
+    losses, params = train.__wrapped__(model, sizes, 0.1)
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+    assert params.keys() == parameters.keys()
+
+
+@pytest.mark.slow
 def test_few_tokens_have_the_same_gradients_on_any_mesh():
     """XLA has gradients of other rows there, unless parameters are gathered first (sharding.as_used)."""
     compare("squeezebert", (2, 2, 2), 0.0, FEW)

@@ -1,0 +1,202 @@
+"""Attention for TPUs as one Pallas kernel, which writes neither scores nor probabilities to memory.
+
+A row has at most 512 tokens, so that a block holds all queries and keys of a few heads. The backward kernel computes
+the probabilities again, and dropout drops the same elements as `Dropout` does.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from bertzoo.nn.attention import MASKED_SCORE
+from bertzoo.nn.random import mix
+
+LANES = 128
+TOKENS = 512  # tokens in a block, if it holds several rows
+
+
+class Drop(NamedTuple):
+    """Dropout of probabilities by `nn.random`: rate, a seed (B,) per row, a salt () and the first head's number."""
+
+    rate: float
+    seeds_B: jax.Array
+    salt: jax.Array
+    first_head: jax.Array | int = 0
+
+
+def heads_per_block(heads: int, *sizes: int) -> int:
+    """Return the fewest heads whose vectors fill whole lanes, or all heads. sizes: lengths of the heads' vectors."""
+    for count in range(1, heads):
+        if heads % count == 0 and all(count * size % LANES == 0 for size in sizes):
+            return count
+    return heads
+
+
+def rows_per_block(rows: int, length: int) -> int:
+    """Return how many rows of `length` tokens a block holds: a divisor of `rows` with at most TOKENS tokens, or 1."""
+    return next((count for count in range(min(rows, TOKENS // length), 1, -1) if rows % count == 0), 1)
+
+
+def _product(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Array:
+    """Return the float32 product of two matrices that sums over one axis of each."""
+    numbers = ((axes[:1], axes[1:]), ((), ()))
+    precision = jax.lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
+    return jax.lax.dot_general(left, right, numbers, precision=precision, preferred_element_type=jnp.float32)
+
+
+class _Head(NamedTuple):
+    """Arrays of one head of one row: queries (L,K), keys (M,K), values (M,J), their lanes, and which pairs count."""
+
+    row: Any
+    query_lanes: slice
+    value_lanes: slice
+    query_LK: jax.Array
+    key_MK: jax.Array
+    value_MJ: jax.Array
+    probabilities_LM: jax.Array
+    valid_1M: jax.Array
+    keep_LM: jax.Array | None
+
+
+def _softmax(scores_LM: jax.Array) -> jax.Array:
+    exponentials_LM = jnp.exp(scores_LM - jnp.max(scores_LM, axis=-1, keepdims=True))
+    return exponentials_LM / jnp.sum(exponentials_LM, axis=-1, keepdims=True)
+
+
+def _kept(seed: jax.Array, salt: jax.Array, head: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
+    """Return which pairs (L,M) of a head dropout keeps: those whose bits `random_bits` draws above the rate."""
+    rows, columns = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in (0, 1))
+    place = (head * jnp.uint32(shape[0]) + rows) * jnp.uint32(shape[1]) + columns
+    return mix(mix(place ^ seed) + salt) >= jnp.uint32(round(rate * 2**32))
+
+
+def _each_head(heads: int, rate: float, words: Any, seeds: Any, query: Any, key: Any, value: Any, mask: Any, use: Any):
+    """Call `use` with every head of every row of a block."""
+    rows = query.shape[0]
+    key_size, value_size = query.shape[2] // heads, value.shape[2] // heads
+    block, part = pl.program_id(0), pl.program_id(1)
+
+    def one_row(row: Any, _: Any) -> None:
+        valid_1M = mask[row] > 0
+        for head in range(heads):
+            query_lanes = slice(head * key_size, (head + 1) * key_size)
+            value_lanes = slice(head * value_size, (head + 1) * value_size)
+            query_LK, key_MK = query[row, :, query_lanes], key[row, :, query_lanes]
+            query_LK = query_LK * jnp.asarray(key_size**-0.5, query_LK.dtype)
+            scores_LM = jnp.where(valid_1M, _product(query_LK, key_MK, (1, 1)), MASKED_SCORE)
+            keep_LM = None
+            if rate:
+                number = words[1] + (part * heads + head).astype(jnp.uint32)
+                keep_LM = _kept(seeds[block * rows + row], words[0], number, scores_LM.shape, rate)
+            probabilities_LM = _softmax(scores_LM)
+            args = (query_LK, key_MK, value[row, :, value_lanes], probabilities_LM, valid_1M, keep_LM)
+            use(_Head(row, query_lanes, value_lanes, *args))
+
+    jax.lax.fori_loop(0, rows, one_row, None)
+
+
+def _dropped(x_LM: jax.Array, keep_LM: jax.Array | None, rate: float) -> jax.Array:
+    if keep_LM is None:
+        return x_LM
+    return jnp.where(keep_LM, x_LM * jnp.asarray(1.0 / (1.0 - rate), x_LM.dtype), jnp.zeros((), x_LM.dtype))
+
+
+def _forward_kernel(heads: int, rate: float, words, seeds, query, key, value, mask, context):
+    def use(head: _Head) -> None:
+        dropped_LM = _dropped(head.probabilities_LM.astype(head.value_MJ.dtype), head.keep_LM, rate)
+        context[head.row, :, head.value_lanes] = _product(dropped_LM, head.value_MJ, (1, 0)).astype(context.dtype)
+
+    _each_head(heads, rate, words, seeds, query, key, value, mask, use)
+
+
+def _backward_kernel(
+    heads: int, rate: float, words, seeds, query, key, value, mask, change, query_change, key_change, value_change
+):
+    def use(head: _Head) -> None:
+        dtype = head.value_MJ.dtype
+        change_LJ = change[head.row, :, head.value_lanes]
+        dropped_LM = _dropped(head.probabilities_LM.astype(dtype), head.keep_LM, rate)
+        value_change[head.row, :, head.value_lanes] = _product(dropped_LM, change_LJ, (0, 0)).astype(dtype)
+        change_LM = _dropped(_product(change_LJ, head.value_MJ, (1, 1)), head.keep_LM, rate)
+        mean_L1 = jnp.sum(change_LM * head.probabilities_LM, axis=-1, keepdims=True)
+        scores_LM = head.probabilities_LM * (change_LM - mean_L1)
+        scores_LM = jnp.where(head.valid_1M, scores_LM, 0.0).astype(dtype)
+        scale = head.query_LK.shape[1] ** -0.5
+        query_change[head.row, :, head.query_lanes] = (_product(scores_LM, head.key_MK, (1, 0)) * scale).astype(dtype)
+        key_change[head.row, :, head.query_lanes] = _product(scores_LM, head.query_LK, (0, 0)).astype(dtype)
+
+    _each_head(heads, rate, words, seeds, query, key, value, mask, use)
+
+
+def _call(kernel: Callable, heads: int, rate: float, drop: Any, arrays: Any, mask_BM: Any, outs: Any, interpret: bool):
+    """Run a kernel over blocks of rows and heads; arrays (B,N,H·K), in and out, are split the same way."""
+    rows, length = arrays[0].shape[0], max(array.shape[1] for array in arrays)
+    together = rows_per_block(rows, length)
+    in_block = heads_per_block(heads, *(array.shape[2] // heads for array in arrays))
+
+    def split(array: Any) -> pl.BlockSpec:
+        shape = together, array.shape[1], array.shape[2] // heads * in_block
+        return pl.BlockSpec(shape, lambda row, part: (row, 0, part))
+
+    words_2, seeds_B = drop
+    scalars = pl.BlockSpec(memory_space=pltpu.SMEM)
+    mask = pl.BlockSpec((together, 1, mask_BM.shape[1]), lambda row, part: (row, 0, 0))
+    more = list(arrays[3:])
+    return pl.pallas_call(
+        functools.partial(kernel, in_block, rate),
+        grid=(rows // together, heads // in_block),
+        in_specs=[scalars, scalars, *map(split, arrays[:3]), mask, *map(split, more)],
+        out_specs=jax.tree.map(split, outs),
+        out_shape=outs,
+        interpret=interpret,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
+    )(words_2, seeds_B, *arrays[:3], mask_BM[:, None, :].astype(jnp.int32), *more)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _attend(heads: int, rate: float, interpret: bool, query, key, value, mask_BM, drop):
+    out = jax.ShapeDtypeStruct((*query.shape[:2], value.shape[2]), value.dtype)
+    return _call(_forward_kernel, heads, rate, drop, (query, key, value), mask_BM, out, interpret)
+
+
+def _attend_forward(heads: int, rate: float, interpret: bool, *arguments):
+    return _attend(heads, rate, interpret, *arguments), arguments
+
+
+def _attend_backward(heads: int, rate: float, interpret: bool, arguments, change):
+    query, key, value, mask_BM, drop = arguments
+    outs = tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in (query, key, value))
+    arrays = (query, key, value, change)
+    changes = _call(_backward_kernel, heads, rate, drop, arrays, mask_BM, outs, interpret)
+    return *changes, None, None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def fused_attention(
+    query_BLHK: jax.Array,
+    key_BMHK: jax.Array,
+    value_BMHJ: jax.Array,
+    mask_BM: jax.Array,
+    drop: Drop | None,
+    interpret: bool = False,
+) -> jax.Array:
+    """Return the result (B,L,H,J) of `attend` without the probabilities.
+
+    drop: None for no dropout. interpret: run the kernel without a TPU, for tests.
+    """
+    heads = query_BLHK.shape[2]
+    flat = [array.reshape(*array.shape[:2], -1) for array in (query_BLHK, key_BMHK, value_BMHJ)]
+    if drop is None:
+        rate, words_2, seeds_B = 0.0, jnp.zeros(2, jnp.uint32), jnp.zeros(len(mask_BM), jnp.uint32)
+    else:
+        rate, seeds_B = drop.rate, drop.seeds_B
+        words_2 = jnp.stack([drop.salt, jnp.asarray(drop.first_head, jnp.uint32)])
+    context: Any = _attend(heads, rate, interpret, *flat, mask_BM, (words_2, seeds_B))
+    return context.reshape(*context.shape[:2], heads, -1)

@@ -1,0 +1,74 @@
+"""The attention kernel for TPUs, interpreted on the CPU, beside the plain path: results, gradients, meshes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertzoo.nn import Dropout
+from bertzoo.nn.attention import attend
+from bertzoo.nn.attention_kernel import traced_with
+from bertzoo.nn.fused_attention import heads_per_block, rows_per_block
+from bertzoo.nn.products import RESULTS_VARIABLE
+from bertzoo.train import sharding
+
+# rows, queries, keys, heads, key size, value size
+PLAIN = 2, 16, 16, 4, 32, 32
+ODD = 3, 7, 13, 3, 5, 9
+SPLIT = 8, 16, 16, 4, 64, 32
+
+
+def inputs(shape, dtype):
+    rows, queries, keys, heads, key_size, value_size = shape
+    random = np.random.default_rng(0)
+    sizes = ((queries, key_size), (keys, key_size), (keys, value_size), (queries, value_size))
+    arrays = [jnp.asarray(random.normal(size=(rows, length, heads, size)), dtype) for length, size in sizes]
+    mask_BM = jnp.asarray(np.arange(keys) < random.integers(1, keys + 1, size=(rows, 1)), jnp.int32)
+    return arrays, mask_BM
+
+
+def result_and_gradients(kernel, shape, dtype, rate):
+    (query, key, value, change), mask_BM = inputs(shape, dtype)
+
+    def result(query, key, value):
+        def one(dropout):
+            with traced_with(kernel):
+                return attend(query, key, value, mask_BM, dropout, True)[0]
+
+        return Dropout(rate).apply({}, rngs={"dropout": jax.random.key(3)}, method=one)
+
+    out, pull = jax.vjp(jax.jit(result), query, key, value)
+    return [np.asarray(array, np.float64) for array in (out, *pull(change))]
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "dtype", "rate"),
+    [
+        (PLAIN, (1, 1, 1), "float32", 0.0),
+        (ODD, (1, 1, 1), "float32", 0.1),
+        (ODD, (1, 1, 1), "bfloat16", 0.1),
+        (SPLIT, (2, 2, 2), "float32", 0.1),  # each device drops its own rows' and heads' elements
+        (PLAIN, (8, 1, 1), "float32", 0.1),  # the plain path, as two rows do not divide over eight devices
+    ],
+    ids=str,
+)
+def test_the_kernel_agrees_with_the_plain_path(shape, sizes, dtype, rate, monkeypatch):
+    monkeypatch.setenv(RESULTS_VARIABLE, "bfloat16")  # the plain products of TPUs, on any CPU
+    config = sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True)))
+    mesh = sharding.make_mesh(config, jax.devices()[: np.prod(sizes)])
+    fused = result_and_gradients(sharding.attention_kernel(mesh, interpret=True), shape, dtype, rate)
+    plain = result_and_gradients(None, shape, dtype, rate)
+    tolerance = {"float32": 1e-5, "bfloat16": 2e-2}[dtype]
+    for one, other in zip(fused, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+
+
+def test_a_mesh_without_tpus_has_no_kernel():
+    assert sharding.attention_kernel(sharding.make_mesh(sharding.Mesh())) is None
+
+
+def test_blocks_fill_lanes_and_divide_the_rows():
+    assert heads_per_block(12, 64, 64) == 2 and heads_per_block(4, 32, 32) == 4
+    assert heads_per_block(12, 128, 64) == 2 and heads_per_block(3, 5, 9) == 3
+    assert rows_per_block(32, 128) == 4 and rows_per_block(32, 512) == 1
+    assert rows_per_block(7, 128) == 1 and rows_per_block(6, 128) == 3 and rows_per_block(2, 1024) == 1
