@@ -7,7 +7,9 @@ to compile the first time (--cache keeps the results).
 """
 
 import argparse
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,8 @@ from bertzoo.planning.compiled import CompiledStep
 from bertzoo.runs.kind import recipe_class
 
 SLICES = ("v5e:2x2", "v6e:2x2")
+KEY = ("step", "tokens", "chip")
+COMPARED = ("HBM, GB", "counted by the compiler, GB", "peak memory, MiB")
 BATCH = 128  # rows of a step, 32 on each device
 
 
@@ -81,6 +85,18 @@ def row(step: CompiledStep, flops: int, padded: int) -> dict[str, Any]:
     }
 
 
+def comparison(earlier: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the earlier program's figures beside today's, which are None for steps that are not in `steps`."""
+    today = {tuple(one[name] for name in KEY): one for one in steps}
+    rows = []
+    for one in earlier:
+        key = {name: one[name] for name in KEY}
+        now = today.get(tuple(key.values()), {})
+        pairs = [{f"{name}, before": one[name], f"{name}, now": now.get(name)} for name in COMPARED]
+        rows.append(key | pairs[0] | pairs[1] | pairs[2])
+    return rows
+
+
 def main() -> None:
     """Compile every step and write the tables."""
     parser = results.parser("tpu_step", __doc__)
@@ -88,6 +104,7 @@ def main() -> None:
     parser.add_argument("--cached", action="store_true", help="compile nothing; leave out steps without a result")
     parser.add_argument("--slices", default=",".join(SLICES), help="(default: %(default)s)")
     parser.add_argument("--cases", default=",".join(map(str, range(len(CASES)))), help="(default: %(default)s)")
+    parser.add_argument("--before", type=Path, help="an earlier program's result, to compare with")
     args: argparse.Namespace = parser.parse_args()
     steps, parts = [], []
     for slice_ in args.slices.split(","):
@@ -102,4 +119,8 @@ def main() -> None:
             hbm = {f"{part}, GB": round(size / 1e9, 2) for part, size in traffic.hbm.items()}
             parts.append(key | hbm | {"on the chip, GB": round(traffic.vmem / 1e9, 1)})
     context = [results.packages("jax", "libtpu"), f"commit {results.commit()}"]
-    results.write(args.out, context, {"steps": steps, "parts": parts})
+    measured = {"steps": steps, "parts": parts}
+    if args.before:
+        earlier = json.loads(args.before.read_text(encoding="utf-8"))["tables"]
+        measured |= {"cuts": comparison(earlier["steps"], steps), "parts_before": earlier["parts"]}
+    results.write(args.out, context, measured)
