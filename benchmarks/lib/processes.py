@@ -107,16 +107,9 @@ def torch_peak() -> float:
     return torch.cuda.max_memory_allocated() / 2**20
 
 
-def take_turns(sides: Sequence[StepProcess], batches: Sequence[Any], *, started: bool = False) -> None:
-    """Run every batch on every side, in an order that reverses each round, then end the processes.
-
-    started: the sides were started on the first batch before, to compile at the same time.
-    """
+def take_turns(sides: Sequence[StepProcess], batches: Sequence[Any]) -> None:
+    """Run every batch on every side, in an order that reverses each round, then end the processes."""
     try:
-        if started:
-            for side in sides:
-                side.finish()
-            batches = batches[1:]
         for index, batch in enumerate(batches):
             for side in sides if index % 2 == 0 else sides[::-1]:
                 side.step(batch)

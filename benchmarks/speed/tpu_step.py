@@ -9,6 +9,7 @@ to compile the first time (--cache keeps the results).
 import argparse
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +55,10 @@ CASES = (
 
 
 def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[CompiledStep, int, int] | None:
-    """Return a step's figures, its operations, and those with padding; None without a result if `cached_only`."""
+    """Return a step's figures, its operations, and those with padding; None without a result if `cached_only`.
+
+    Exits if the compiler could not print the program, whose bytes are then unknown.
+    """
     recipe = loader.load(recipe_class(case.config), [case.config], case.options)
     topology = chips.parse_topology(slice_)
     name = f"{case.name} at {case.length}"
@@ -66,8 +70,12 @@ def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[C
         cached_only=cached_only,
         stage=case.stage,
     )
-    if case.stage not in steps or steps[case.stage].traffic is None:
-        return None
+    if case.stage not in steps:
+        if cached_only:
+            return None
+        sys.exit(f"{name} on {slice_}: libtpu compiled no step; its messages are above")
+    if steps[case.stage].traffic is None:
+        sys.exit(f"{name} on {slice_}: the compiled program has no account of its bytes; remove it from --cache")
     plan = estimate.plan_stage(recipe, case.stage, topology, steps[case.stage])
     return steps[case.stage], plan.computed_flops // topology.devices, plan.padded_flops // topology.devices
 
@@ -106,9 +114,12 @@ def main() -> None:
     parser.add_argument("--cases", default=",".join(map(str, range(len(CASES)))), help="(default: %(default)s)")
     parser.add_argument("--before", type=Path, help="an earlier program's result, to compare with")
     args: argparse.Namespace = parser.parse_args()
+    numbers = args.cases.split(",")
+    if unknown := set(numbers) - set(map(str, range(len(CASES)))):
+        parser.error(f"--cases: {', '.join(sorted(unknown))} is no number from 0 to {len(CASES) - 1}")
     steps, parts = [], []
     for slice_ in args.slices.split(","):
-        for case in (CASES[int(number)] for number in args.cases.split(",")):
+        for case in (CASES[int(number)] for number in numbers):
             figures = account(case, slice_, cache.result_folder(args.cache), args.cached)
             if figures is None:
                 continue

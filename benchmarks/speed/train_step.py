@@ -135,9 +135,14 @@ class Comparison:
         process.start(self.batches[0])
         return process
 
+    def wait(self) -> None:
+        """Wait until all processes have compiled and run the first batch."""
+        for side in self.sides.values():
+            side.finish()
+
     def rows(self, peaks: Mapping[str, float]) -> list[dict[str, Any]]:
         """Time the model; one row for each format. peaks: by format the operations a second that utilisation is of."""
-        take_turns(list(self.sides.values()), self.batches, started=True)
+        take_turns(list(self.sides.values()), self.batches[1:])
         return [self._row(setting, peaks[setting.dtype]) for setting in self.settings]
 
     def gain(self) -> dict[str, Any]:
@@ -146,7 +151,7 @@ class Comparison:
         aim = GAIN.get(self.model, 0) if "amx_bf16" in processor().extensions else 0
         batch = f"{self.shape[0]}x{self.shape[1]}"
         row = {"model": self.model, "batch": batch, "bfloat16, times as fast": times, "aim": aim or None}
-        return row | {"met": times["median"] >= aim}
+        return row | {"met": times["median"] >= aim if aim else None}
 
     def _row(self, setting: Setting, peak: float) -> dict[str, Any]:
         shape, dtype = self.shape, setting.dtype
@@ -251,7 +256,10 @@ def main() -> None:
     rows, gains, waiting = [], [], list(itertools.product(models, shapes))
     while waiting:
         wave, waiting = waiting[: args.together], waiting[args.together :]
-        for comparison in [Comparison(*each, settings, args.rounds, args.warmup) for each in wave]:
+        comparisons = [Comparison(*case, settings, args.rounds, args.warmup) for case in wave]
+        for comparison in comparisons:
+            comparison.wait()
+        for comparison in comparisons:
             for row in comparison.rows(peaks):
                 print(
                     f"{row['model']}, {row['batch']}, {row['format']}: {row['times as fast']} times as fast", flush=True
@@ -272,10 +280,10 @@ def _names(parser: argparse.ArgumentParser, option: str, value: str, known: Coll
 
 def _shape(parser: argparse.ArgumentParser, text: str) -> Shape:
     """Rows, tokens of a row and masked tokens of a row in a text such as 8x128x20."""
-    numbers = [int(number) for number in text.split("x") if number.isdecimal()]
-    if len(numbers) != 3:
-        parser.error(f"--shapes: {text} is not rows, tokens and masked tokens; write them as {ON_CPU}")
-    rows, tokens, masked = numbers
+    parts = text.split("x")
+    if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts) or int(parts[2]) >= int(parts[1]):
+        parser.error(f"--shapes: {text} is not rows, tokens and fewer masked tokens; write them as {ON_CPU}")
+    rows, tokens, masked = map(int, parts)
     return rows, tokens, masked
 
 

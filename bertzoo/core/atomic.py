@@ -289,7 +289,7 @@ def _listed(path: Path) -> list[str]:
     """Return the names in a list of files being moved; empty if there is no list, or a damaged one."""
     with suppress(FileNotFoundError, DocumentError):
         names = read_json(path, [str])
-        return names if all(Path(name).name == name for name in names) else []
+        return names if all(name not in ("", "..") and Path(name).name == name for name in names) else []
     return []
 
 

@@ -230,11 +230,15 @@ def write_file(
     return description
 
 
+def _version(packages: Mapping[str, str], name: str) -> str:
+    return packages.get(name, "absent") or "of an unknown version"
+
+
 def _changed_packages(existing: Mapping[str, Any], packages: Mapping[str, str]) -> list[str]:
     """Return a phrase for each package whose version differs from that in a file's metadata JSON, if it names any."""
     before = existing.get("packages", packages)
     return [
-        f"{name} was {before.get(name) or 'absent'} and is {packages.get(name) or 'absent'}"
+        f"{name} was {_version(before, name)} and is {_version(packages, name)}"
         for name in sorted(before.keys() | packages.keys())
         if before.get(name) != packages.get(name)
     ]

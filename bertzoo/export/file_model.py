@@ -123,7 +123,7 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
     model = replace(model, max_length=min(model.max_length, lengths[-1]))
     model = FileLabelModel(**vars(model), file=file, order=tuple(range(len(pretrained.head.labels))))
     task = GLUE.get(model.task_name)
-    # A file has class names for GLUE's labels, and predictions have these labels, as those of the model.
+    # The file has class names for apps; predictions have GLUE's labels, like the model's.
     return model if task is None or task.class_names != model.labels else model.for_task(task)
 
 

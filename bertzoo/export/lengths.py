@@ -1,6 +1,7 @@
 """Choose the row lengths that a file is made for and verified at; raises UserError for unsupported ones."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
@@ -60,16 +61,22 @@ def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) ->
 
 
 def text_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths at which to verify a file that takes texts, as `fixed_or_variable_lengths` does.
-
-    A model whose outputs depend on padding needs one length, because the file pads its rows to the shortest length.
-    """
-    if padding_seen(pretrained.model) and len(set(lengths)) != 1:
-        raise UserError(
-            f"--to=onnx-text: this {pretrained.model.kind} model reads padding (mask_padding = false), so all rows "
-            f"need one length, not {len(set(lengths)) or 'any'}. Name it, such as --lengths={USUAL}."
-        )
+    """Return the lengths at which to verify a file that takes texts, as `fixed_or_variable_lengths` does."""
+    check_text_lengths(pretrained.model, lengths)
     return fixed_or_variable_lengths(pretrained, lengths)
+
+
+def check_text_lengths(model: Any, lengths: Sequence[int]) -> None:
+    """Raise UserError if the outputs of a model depend on padding, and its rows may have more than one length.
+
+    A file of several lengths that takes texts pads its rows to the longest of them.
+    """
+    if padding_seen(model) and len(set(lengths)) != 1:
+        raise UserError(
+            f"--to=onnx-text: this {model.kind} model reads padding (mask_padding = false), so every row "
+            f"needs the same length, but --lengths names {len(set(lengths))} lengths. Use one, such as "
+            f"--lengths={USUAL}."
+        )
 
 
 def length_bounds(pretrained: Pretrained) -> tuple[int, int]:

@@ -16,10 +16,8 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # a folder without metadata, or of a distribution of another name
-        return ""
+    distributions = sorted(set(importlib.metadata.packages_distributions().get(package, ())))
+    return ", ".join(importlib.metadata.version(name) for name in distributions)
 
 
 if __name__ == "__main__":

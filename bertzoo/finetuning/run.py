@@ -73,8 +73,8 @@ def train(
         teacher = model_of(run, "teacher", teacher) if recipe.alpha < 1 else None
         data = task.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, teacher, tell)
         models = {"from": start.record} | ({"teacher": data.teacher} if data.teacher else {})
-        claim(run, recipe, models, data.digests)  # last, so that wrong input leaves no files behind
         recipe.compute.tell_format(tell)
+        claim(run, recipe, models, data.digests)  # last, so that wrong input leaves no files behind
         keep_programs()
         job = SeedJob(recipe=recipe, start=start, task=task.name, mesh=mesh, data=data, tell=tell, console=console)
         numbers = range(recipe.seed, recipe.seed + recipe.seeds)

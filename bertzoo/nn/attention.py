@@ -25,9 +25,9 @@ def attend(
     """Return softmax(q·kᵀ/√K)·v (B,L,H,J) and the attention probabilities (B,H,L,M), for M keys.
 
     Keys where `mask_BM` is 0 are masked out. K and J are the sizes of a head's keys and values. The softmax is in
-    float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities. A kernel of the
-    program (`attention_kernel`) or, on GPUs that it supports, cuDNN without dropout computes the result. Then jit drops
-    probabilities that nothing uses.
+    float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities. The program's
+    kernel (`attention_kernel`) computes the result if it fits; otherwise cuDNN, if `cudnn_supports` the arrays and no
+    dropout acts. The returned probabilities come from plain operations, which jit removes if nothing uses them.
     """
     kernel, context_BLHJ = current_kernel(), None
     if kernel is not None:
@@ -54,6 +54,8 @@ def cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array) -> bool:
     Its own dropout is not used: its seed is part of the compiled program, so every step would drop the same elements.
     """
     if jax.default_backend() != "gpu" or query.dtype != jnp.bfloat16 or key.shape != value.shape:
+        return False
+    if query.shape[1] % 2 or key.shape[1] % 2:  # it has no gradients of odd lengths
         return False
     gpu = jax.devices()[0]
     if "cuda" not in gpu.client.platform_version.lower():

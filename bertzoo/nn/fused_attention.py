@@ -42,6 +42,20 @@ def rows_per_block(rows: int, length: int) -> int:
     return next((count for count in range(min(rows, TOKENS // length), 1, -1) if rows % count == 0), 1)
 
 
+def block_bytes(heads: int, query: jax.Array, key: jax.Array, value: jax.Array) -> int:
+    """Return about how many bytes of VMEM a block of the backward kernel needs, for arrays with `heads` on a device.
+
+    They are the vectors and their gradients, twice because the next block is loaded meanwhile, and six matrices of
+    scores in float32.
+    """
+    queries, keys = query.shape[1], key.shape[1]
+    key_size, value_size = query.shape[3], value.shape[3]
+    vectors = 2 * queries * key_size + queries * value_size + 2 * keys * (key_size + value_size)
+    rows = rows_per_block(query.shape[0], max(queries, keys))
+    in_block = heads_per_block(heads, key_size, value_size)
+    return 2 * query.dtype.itemsize * rows * in_block * vectors + 6 * 4 * queries * keys
+
+
 def _product(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Array:
     """Return the float32 product of two matrices that sums over one axis of each."""
     numbers = ((axes[:1], axes[1:]), ((), ()))
@@ -68,7 +82,7 @@ def _softmax(scores_LM: jax.Array) -> jax.Array:
     return exponentials_LM / jnp.sum(exponentials_LM, axis=-1, keepdims=True)
 
 
-def _kept(seed: jax.Array, salt: jax.Array, head: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
+def _keep_mask(seed: jax.Array, salt: jax.Array, head: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
     """Return which pairs (L,M) of a head dropout keeps: those whose bits `random_bits` draws above the rate."""
     rows, columns = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in (0, 1))
     place = (head * jnp.uint32(shape[0]) + rows) * jnp.uint32(shape[1]) + columns
@@ -92,7 +106,7 @@ def _each_head(heads: int, rate: float, words: Any, seeds: Any, query: Any, key:
             keep_LM = None
             if rate:
                 number = words[1] + (part * heads + head).astype(jnp.uint32)
-                keep_LM = _kept(seeds[block * rows + row], words[0], number, scores_LM.shape, rate)
+                keep_LM = _keep_mask(seeds[block * rows + row], words[0], number, scores_LM.shape, rate)
             probabilities_LM = _softmax(scores_LM)
             args = (query_LK, key_MK, value[row, :, value_lanes], probabilities_LM, valid_1M, keep_LM)
             use(_Head(row, query_lanes, value_lanes, *args))

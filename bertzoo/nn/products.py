@@ -41,14 +41,19 @@ def cpu_results() -> Results:
 
 def describe_cpu() -> str:
     """Return a line for the user about bfloat16 products on this machine's CPU: their form, or a warning."""
-    origin = f" ({RESULTS_VARIABLE})" if os.environ.get(RESULTS_VARIABLE) else ""
-    if cpu_results() == "float32":
-        instructions = " and ".join(_fast_extensions()) or "no bfloat16 instructions"
-        return f"bfloat16 products on this CPU have float32 results{origin}: {instructions}"
+    results = cpu_results()
+    if os.environ.get(RESULTS_VARIABLE):
+        return f"bfloat16 products on this CPU have {results} results ({RESULTS_VARIABLE})"
+    if results == "float32":
+        return f"bfloat16 products on this CPU have float32 results: {' and '.join(_fast_extensions())}"
+    if _fast_extensions():
+        return (
+            f"warning: bfloat16 is slower than float32 on {jax.device_count()} CPU devices. Use "
+            "--compute.dtype=float32, or one device."
+        )
     return (
-        f"warning: bfloat16 products are computed in float32 on this CPU and then rounded{origin}, which takes about "
-        "1.05 times as long as float32. Use --compute.dtype=float32, or one device and a processor with "
-        f"{' or '.join(FAST_EXTENSIONS)}."
+        f"warning: this processor has none of {' and '.join(FAST_EXTENSIONS)}, so bfloat16 is slower than float32. Use "
+        "--compute.dtype=float32."
     )
 
 

@@ -12,7 +12,7 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import is_url
 from bertzoo.data import pipeline as corpora
 from bertzoo.data.sources import pieces
-from bertzoo.export.lengths import check_lengths
+from bertzoo.export.lengths import check_lengths, check_text_lengths
 from bertzoo.export.options import TEXT_FORMATS
 from bertzoo.export.text_input import TextModel, check_text_model, text_model
 from bertzoo.finetuning.run import resolve_task
@@ -173,12 +173,16 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
 
 
 def _check_lengths(step: Step, model: Any) -> None:
-    """Raise UserError if a conversion's rows are longer than the model's positions.
+    """Raise UserError if a conversion's rows are longer than the model's positions, or may not have several lengths.
 
     model: the model's config, or None if it is unknown, which skips the check.
     """
-    if step.verb == "convert" and model is not None and "lengths" in step.options:
-        check_lengths(map(int, step.options["lengths"].split(",")), model.max_positions)
+    if step.verb != "convert" or model is None:
+        return
+    lengths = [int(length) for length in step.options.get("lengths", "").split(",") if length]
+    check_lengths(lengths, model.max_positions)
+    if step.options.get("to") == "onnx-text":
+        check_text_lengths(model, lengths)
 
 
 def _check_examples(record: PipelineRecord, step: Step, recipes: Mapping[str, Sequence[Any]]) -> None:

@@ -16,6 +16,7 @@ from bertzoo.nn.attention_kernel import AttentionKernel
 from bertzoo.nn.random import row_seeds, words_of
 
 LONGEST = 512  # keys of a row in the attention kernel, whose blocks hold them all in VMEM
+VMEM = 12 * 2**20  # bytes of the attention kernel's blocks; a program may use 16 MiB
 _NO_KERNELS = ("TPU v2", "TPU v3")  # their matrix units take no bfloat16 operands from Pallas kernels
 ROWS = ("data", "fsdp")  # the mesh axes over which a batch's rows are split
 
@@ -296,11 +297,13 @@ def attention_kernel(mesh: jax.sharding.Mesh, interpret: bool = False) -> Attent
     device = mesh.devices.flat[0]
     if not interpret and (device.platform != "tpu" or device.device_kind in _NO_KERNELS):
         return None
-    from bertzoo.nn.fused_attention import Drop, fused_attention
+    from bertzoo.nn.fused_attention import Drop, block_bytes, fused_attention
 
     def attention(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train):
         rows, heads = query_BLHK.shape[0], query_BLHK.shape[2]
         if rows % row_shards(mesh) or heads % mesh.shape["tensor"] or key_BMHK.shape[1] > LONGEST:
+            return None
+        if block_bytes(heads // mesh.shape["tensor"], query_BLHK, key_BMHK, value_BMHJ) > VMEM:
             return None
         key = dropout.random_key(train)
 

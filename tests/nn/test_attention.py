@@ -14,10 +14,12 @@ ROWS, TOKENS, HEADS, SIZE = 3, 16, 2, 8
 MASK = jnp.asarray(np.arange(TOKENS)[None] < np.array([[16], [9], [1]]), jnp.int32)
 
 
-def arrays(dtype: Any = jnp.bfloat16, value_size: int = SIZE) -> list[jax.Array]:
-    keys = jax.random.split(jax.random.key(0), 3)
-    sizes = (SIZE, SIZE, value_size)
-    return [jax.random.normal(key, (ROWS, TOKENS, HEADS, size), dtype) for key, size in zip(keys, sizes, strict=True)]
+def arrays(dtype: Any = jnp.bfloat16, value_size: int = SIZE, queries: int = TOKENS) -> list[jax.Array]:
+    shapes = [(ROWS, length, HEADS, size) for length, size in ((queries, SIZE), (TOKENS, SIZE), (TOKENS, value_size))]
+    return [
+        jax.random.normal(key, shape, dtype)
+        for key, shape in zip(jax.random.split(jax.random.key(0), 3), shapes, strict=True)
+    ]
 
 
 def on_gpu(monkeypatch: pytest.MonkeyPatch, capability: str = "9.0", platform: str = "cuda 13000") -> list[str]:
@@ -62,11 +64,12 @@ def test_fused_attention_equals_the_plain_one_and_so_do_its_gradients(monkeypatc
     [
         (arrays(jnp.float32), {}, {}),
         (arrays(value_size=SIZE // 2), {}, {}),
+        (arrays(queries=1), {}, {}),
         (arrays(), {"train": True}, {}),
         (arrays(), {}, {"capability": "7.5"}),
         (arrays(), {}, {"capability": "gfx90a", "platform": "rocm 70000"}),
     ],
-    ids=["float32", "narrow values", "dropout", "an old GPU", "no NVIDIA GPU"],
+    ids=["float32", "narrow values", "one query", "dropout", "an old GPU", "no NVIDIA GPU"],
 )
 def test_the_plain_form_stays_where_cudnn_has_no_equal(
     inputs: list[jax.Array], options: dict[str, bool], gpu: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -27,8 +27,8 @@ def inputs(shape, dtype):
     return arrays, mask_BM
 
 
-def result_and_gradients(kernel, shape, dtype, rate):
-    (query, key, value, change), mask_BM = inputs(shape, dtype)
+def function(kernel, mask_BM, rate):
+    """The result of query, key and value."""
 
     def result(query, key, value):
         def one(dropout):
@@ -37,7 +37,12 @@ def result_and_gradients(kernel, shape, dtype, rate):
 
         return Dropout(rate).apply({}, rngs={"dropout": jax.random.key(3)}, method=one)
 
-    out, pull = jax.vjp(jax.jit(result), query, key, value)
+    return result
+
+
+def result_and_gradients(kernel, shape, dtype, rate):
+    (query, key, value, change), mask_BM = inputs(shape, dtype)
+    out, pull = jax.vjp(jax.jit(function(kernel, mask_BM, rate)), query, key, value)
     return [np.asarray(array, np.float64) for array in (out, *pull(change))]
 
 
@@ -56,11 +61,25 @@ def test_the_kernel_agrees_with_the_plain_path(shape, sizes, dtype, rate, monkey
     monkeypatch.setenv(RESULTS_VARIABLE, "bfloat16")  # the plain products of TPUs, on any CPU
     config = sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True)))
     mesh = sharding.make_mesh(config, jax.devices()[: np.prod(sizes)])
-    fused = result_and_gradients(sharding.attention_kernel(mesh, interpret=True), shape, dtype, rate)
+    kernel = sharding.attention_kernel(mesh, interpret=True)
+    arrays, mask_BM = inputs(shape, dtype)
+    program = str(jax.make_jaxpr(function(kernel, mask_BM, rate))(*arrays[:3]))
+    assert ("pallas_call" in program) == (sizes != (8, 1, 1))
+    fused = result_and_gradients(kernel, shape, dtype, rate)
     plain = result_and_gradients(None, shape, dtype, rate)
     tolerance = {"float32": 1e-5, "bfloat16": 2e-2}[dtype]
     for one, other in zip(fused, plain, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+
+
+def test_blocks_that_do_not_fit_take_the_plain_path():
+    """schuBERT's 12 heads with values of 46 numbers, whose lanes only a block of all heads fills."""
+    kernel = sharding.attention_kernel(sharding.make_mesh(sharding.Mesh(), jax.devices()[:1]), interpret=True)
+    for value_size, heads, fits in ((64, 12, True), (46, 12, False), (46, 2, True)):
+        query, value = (jax.ShapeDtypeStruct((2, 512, heads, size), jnp.bfloat16) for size in (64, value_size))
+        mask_BM = jnp.ones((2, 512), jnp.int32)
+        program = str(jax.make_jaxpr(function(kernel, mask_BM, 0.0))(query, query, value))
+        assert ("pallas_call" in program) == fits
 
 
 def test_a_mesh_without_tpus_has_no_kernel():

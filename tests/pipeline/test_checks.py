@@ -1,14 +1,18 @@
 """What a pipeline rejects before its first step, and its plan."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tiny
-from messages import mentions
+from messages import mentioning, mentions
 from place import PIPELINE, STEPS, Place
 
 from bertzoo.core import config
+from bertzoo.core.errors import UserError
+from bertzoo.models import ConvBert
 from bertzoo.pipeline import check
 from bertzoo.planning import compiled, estimate
 from bertzoo.runs.pretrain_config import Pretrain
@@ -114,3 +118,12 @@ def test_a_plan_on_a_topology_has_chip_hours(place: Place, monkeypatch: pytest.M
     recipe = config.load(Pretrain, ["tiny.toml"], [("data.source", "text.txt")])
     least, most = estimate.plan(recipe, "v5e:1x1").chip_hours
     assert out.splitlines()[0].endswith("chip-hours") and base.endswith(f"  {least:,.1f} to {most:,.1f}")
+
+
+def test_a_model_that_reads_padding_needs_one_length_to_take_texts() -> None:
+    """ConvBERT's convolutions, unless they mask padding."""
+    model = ConvBert(mask_padding=False)
+    for lengths, fits in (("", False), ("32,64", False), ("64", True)):
+        step: Any = SimpleNamespace(verb="convert", options={"to": "onnx-text", "lengths": lengths})
+        with nullcontext() if fits else pytest.raises(UserError, match=mentioning("onnx-text", "--lengths")):
+            check._check_lengths(step, model)
