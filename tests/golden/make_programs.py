@@ -5,12 +5,15 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from unittest import mock
 
 import jax
 
 from bertzoo.core import config
+from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.planning import step
 from bertzoo.runs.kind import recipe_class, shipped
 from bertzoo.train import sharding
@@ -24,7 +27,15 @@ def names() -> list[str]:
 
 
 def hashes(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and the hash of each planned stage, lowered for one device without locations."""
+    """Yield the name and the hash of each planned stage, lowered for one device without locations.
+
+    Products in bfloat16 have the form of TPUs and GPUs, whatever this processor would use.
+    """
+    with mock.patch.dict(os.environ, {RESULTS_VARIABLE: "bfloat16"}):
+        yield from _hashes(name)
+
+
+def _hashes(name: str) -> Iterator[tuple[str, str]]:
     recipe = config.load(recipe_class(name), [name])
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
     for index in step.planned_stages(recipe):
