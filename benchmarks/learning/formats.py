@@ -20,6 +20,7 @@ from benchmarks.lib.program import bertzoo, heldout
 FORMATS = ("float32", "bfloat16")
 LOSS = "mlm_hidden_loss"
 BERT = Arm("bert", "BERT", "bert")
+MODELS = ("demo", "BERT")
 
 
 def train(words: Sequence[str], run: Path, seed: int, dtype: str) -> Path:
@@ -56,15 +57,18 @@ def main() -> None:
     parser.add_argument("--text", nargs="*", type=Path, default=[], help="texts of the BERT's corpus")
     parser.add_argument("--runs", type=Path, default=Path("runs/formats"), help="(default: %(default)s)")
     results.add_numbers(parser, seeds=3, tflops=4)
+    parser.add_argument("--models", default=",".join(MODELS), help="(default: %(default)s)")
     args = parser.parse_args()
+    if unknown := set(args.models.split(",")) - set(MODELS):
+        parser.error(f"--models: {', '.join(sorted(unknown))} is unknown; choose from {', '.join(MODELS)}")
     args.runs.mkdir(parents=True, exist_ok=True)
-    data = corpus(args.text, BERT.configs, args.runs)
-    models = {
-        "demo": ["demo"],
-        "BERT": [*BERT.configs, *BERT.steps(args.tflops), f"--data.source={data}", "--run.evaluate_every=50"],
-    }
+    models = {"demo": ["demo"]}
+    if "BERT" in args.models.split(","):
+        data = corpus(args.text, BERT.configs, args.runs)
+        models["BERT"] = [*BERT.configs, *BERT.steps(args.tflops), f"--data.source={data}", "--run.evaluate_every=50"]
     rows, curves = [], {}
-    for model, words in models.items():
+    for model in args.models.split(","):
+        words = models[model]
         losses: dict[str, list[float]] = {}
         curves[model] = {}
         for dtype in FORMATS:
@@ -74,8 +78,8 @@ def main() -> None:
             curves[model][dtype] = [curve(run) for run in runs]
         rows.append(row(model, losses))
     draw(curves, results.picture(args.out))
-    texts = ", ".join(path.name for path in args.text) or "embedded:python"
-    context = [f"BERT on {texts}", results.packages("jax"), f"commit {results.commit()}"]
+    texts = [f"BERT on {', '.join(path.name for path in args.text) or 'embedded:python'}"] * ("BERT" in curves)
+    context = [*texts, results.packages("jax"), f"commit {results.commit()}"]
     results.write(args.out, context, {"losses": rows})
 
 
