@@ -36,14 +36,14 @@ def curve(run: Path) -> list[tuple[int, float]]:
 
 
 def draw(curves: Mapping[str, Mapping[str, Sequence[Sequence[tuple[int, float]]]]], out: Path) -> None:
-    """Draw the curves of every model, one colour a format."""
+    """Draw the curves of every model, one style a format."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.6 * len(curves), 3), layout="constrained")
     for axes, (model, formats) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
-        for colour, (dtype, seeds) in zip(("tab:blue", "tab:orange"), formats.items(), strict=True):
+        for style, (dtype, seeds) in zip(("b-", "r:"), formats.items(), strict=True):
             for index, points in enumerate(seeds):
-                axes.plot(*zip(*points, strict=True), color=colour, lw=1, label=None if index else dtype)
+                axes.plot(*zip(*points, strict=True), style, label=None if index else dtype)
         axes.set_title(model)
         axes.set_xlabel("step")
         axes.set_ylabel("held-out MLM loss, nats")
