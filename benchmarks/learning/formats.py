@@ -2,9 +2,9 @@
 
     python -m benchmarks learning.formats --text classic_books.txt.xz simplewiki.txt --tflops=4
 
-Pretrains the demo's SqueezeBERT whole, and the BERT of configs/learning for so many training TFLOPs, in both formats
-with every seed. Runs are kept under --runs and resume. Fails if, of a model, the medians of the formats' held-out
-losses differ by more than the range of the float32 seeds.
+The script pretrains two models in both formats, once for every seed: the demo's SqueezeBERT, and the BERT of
+configs/learning with a budget of --tflops training TFLOPs. Runs stay under --runs, and the same command resumes them.
+The script fails if the median held-out losses of a model's formats differ by more than the range of its float32 losses.
 """
 
 import json

@@ -14,7 +14,8 @@ busy machine compare the CPU times of --threads=1.
 --gpu is for an NVIDIA GPU: bfloat16 on both sides, theirs under torch.compile, 256 rows of 128 tokens and 64 of 512. It
 needs builds of jax and torch for CUDA; those of `make test-all` are for processors.
 
---together compiles so many models at the same time, before each has its turns alone; it takes their memory together.
+--together=N compiles N models at the same time. Their timed steps start when all have compiled, one model after
+another. The memory must hold all N models.
 
 Fails if a model is less than 1.2 times as fast in float32 or on a GPU, or 1.5 times in bfloat16 on a CPU; if BERT-base
 in bfloat16 is less than 2.5 times as fast as in float32 on a CPU with AMX; or if it uses less than 45 % of a GPU.
@@ -272,7 +273,7 @@ def main() -> None:
 
 
 def _names(parser: argparse.ArgumentParser, option: str, value: str, known: Collection[str]) -> list[str]:
-    """The comma-separated names in an option's value, all of which must be known."""
+    """The names in an option's value, which commas separate; an unknown name ends the program with an error."""
     if unknown := set(value.split(",")) - set(known):
         parser.error(f"--{option}: {', '.join(sorted(unknown))} is unknown; choose from {', '.join(known)}")
     return value.split(",")

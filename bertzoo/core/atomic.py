@@ -100,7 +100,7 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
             (temporary / name).replace(resolved.parent / name)
         _undo(place, done=True)
     except BaseException as error:
-        with suppress(OSError):  # files that cannot replace others now stay for the next call
+        with suppress(OSError):  # the first error is raised; the next call moves or removes what is left
             _undo(place)
         if isinstance(error, OSError):
             raise WriteError(f"{destination} was not written: {error.strerror or error}") from error

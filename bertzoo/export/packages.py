@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Return the version of each installed package, or "" if the package does not state it.
+    """Return the version of each installed package, or "" for a folder that no installed distribution contains.
 
     packages: names by which Python imports them.
     """
