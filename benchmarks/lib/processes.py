@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from benchmarks.lib import tables
 from bertzoo.benchmarking import worker
+from bertzoo.core import memory
 
 Format = Literal["float32", "bfloat16"]
 Step = Callable[[Any], float]  # batch -> loss
@@ -136,6 +137,7 @@ def limit_jax(setting: Setting) -> None:
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     else:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: setting.threads])
+        memory.keep_freed_memory()  # as the command `bertzoo` does
 
 
 def our_step(objective: Any, settings: Any, *, trained: Any = None, rates: Any = None, frozen: Any = None) -> Step:

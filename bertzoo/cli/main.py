@@ -30,6 +30,7 @@ from typing import NoReturn
 
 from bertzoo.cli.support.options import Parser
 from bertzoo.core.errors import Stopped, UserError, one_line
+from bertzoo.core.memory import keep_freed_memory
 from bertzoo.core.schema import paths_by_name
 from bertzoo.core.version import __version__
 from bertzoo.train import supervisor
@@ -68,6 +69,7 @@ def entry() -> NoReturn:
     if signal.SIGHUP in stop_signals():
         signal.signal(signal.SIGHUP, _terminate)
     sys.unraisablehook = _lost
+    keep_freed_memory()
     code = main(sys.argv[1:])
     if supervisor.is_child() and code:
         supervisor.exit_child(code)
