@@ -8,9 +8,11 @@ import time
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 from comparing import needs
 from messages import mentions
+from safetensors.numpy import load_file
 
 needs("gcsfs", "gcp_storage_emulator")
 
@@ -127,3 +129,58 @@ def test_a_denied_google_bucket_prints_one_error(cloud, tmp_path):
         _, said = bertzoo(cloud, *command, code=2)
         (message,) = [line for line in said.splitlines() if line.startswith("bertzoo: ")]
         assert mentions(message, "gs://closed/", "no access to the bucket")
+
+
+PIPELINE = """
+[inputs]
+text = ""
+labels = ""
+
+[stages.base]
+verb = "pretrain"
+config = "CONFIG"
+options = { data.source = "{text}", stages.0.steps = 2, stages.1.steps = 1 }
+
+[stages.tuned]
+verb = "finetune"
+config = "finetune"
+from = "base"
+options = { own.train = "train.csv", own.dev = "dev.csv", data_dir = "{labels}", seeds = 1, max_length = 16 }
+tasks.own = { epochs = 1, batch_size = 8 }
+
+[stages.file]
+verb = "convert"
+from = "tuned"
+tasks = ["own"]
+options.to = "bertzoo"
+"""
+
+
+def test_a_pipeline_trains_on_two_processes_in_a_bucket(cloud, tmp_path):
+    """Its model is that of the same pipeline in one process on disk; a second start finds every step finished."""
+    text = tiny.write_text(tmp_path / "text.txt", documents=100)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(PIPELINE.replace("CONFIG", str(tiny.write_config(tmp_path, text))))
+    labels = tmp_path / "labels"
+    labels.mkdir()
+    for name in ("train.csv", "dev.csv"):
+        rows = [f"{word},{number % 2}" for number, word in enumerate(text.read_text().split()[:32])]
+        (labels / name).write_text("\n".join(["text,label", *rows]))
+    inputs = [f"--inputs.text={text}", f"--inputs.labels={labels}"]
+    launcher = f"--launch={ROOT / 'launch' / 'local_multi.sh'} --devices-per-process=1 2"
+    programs = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    command = ["pipeline", recipe, f"--run_dir={tmp_path / 'there'}", *inputs]
+    command += [launcher, "--training_dir=gs://bucket/pipeline"]
+    bertzoo(cloud, *command, **programs)
+    assert {"config.toml", "checkpoints/3.sha256.json"} <= objects(cloud, "pipeline/base/").keys()
+    log = (tmp_path / "there" / "logs" / "base.log").read_text()
+    assert {"[0]", "[1]"} <= {line[:3] for line in log.splitlines()}  # the launcher marks each process's lines
+    bertzoo(cloud, "pipeline", recipe, f"--run_dir={tmp_path / 'here'}", *inputs)
+    tensors = [
+        load_file(tmp_path / run / "stages" / "file" / "own" / "parameters.safetensors") for run in ("here", "there")
+    ]
+    assert tensors[0].keys() == tensors[1].keys()
+    for name, expected in tensors[0].items():
+        np.testing.assert_allclose(tensors[1][name], expected, atol=1e-4)
+    _, said = bertzoo(cloud, *command, **programs)
+    assert mentions(said, "3 already finished")
