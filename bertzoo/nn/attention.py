@@ -4,8 +4,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bertzoo.nn.attention_kernel import current_kernel
 from bertzoo.nn.dropout import Dropout
+from bertzoo.nn.platform import current_platform
 from bertzoo.nn.positions import take_tokens
 from bertzoo.nn.products import batched_product
 
@@ -26,10 +26,10 @@ def attend(
 
     Keys where `mask_BM` is 0 are masked out. K and J are the sizes of a head's keys and values. The softmax is in
     float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities. The program's
-    kernel (`attention_kernel`) computes the result if it fits; otherwise cuDNN, if `cudnn_supports` the arrays and no
+    kernel (`Platform`) computes the result if it fits; otherwise cuDNN, if `cudnn_supports` the arrays and no
     dropout acts. The returned probabilities come from plain operations, which jit removes if nothing uses them.
     """
-    kernel, context_BLHJ = current_kernel(), None
+    kernel, context_BLHJ = current_platform().attention_kernel, None
     if kernel is not None:
         context_BLHJ = kernel(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train)
     scaled_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)

@@ -12,7 +12,7 @@ from flax import linen as nn
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.nn.attention_kernel import AttentionKernel
+from bertzoo.nn.platform import AttentionKernel, Platform
 from bertzoo.nn.random import row_seeds, words_of
 
 LONGEST = 512  # keys of a row in the attention kernel, whose blocks hold them all in VMEM
@@ -287,6 +287,11 @@ def check_rows(batch_size: int, accumulate: int, mesh: jax.sharding.Mesh) -> Non
             f"batch_size={batch_size} is not divisible by accumulate={accumulate} microbatches times {shards} devices "
             f"(data={mesh.shape['data']}, fsdp={mesh.shape['fsdp']}). Use a multiple of {accumulate * shards}."
         )
+
+
+def platform_of(mesh: jax.sharding.Mesh) -> Platform:
+    """Return what programs for a mesh are traced for."""
+    return Platform(mesh.devices.flat[0].platform, attention_kernel(mesh))
 
 
 def attention_kernel(mesh: jax.sharding.Mesh, interpret: bool = False) -> AttentionKernel | None:

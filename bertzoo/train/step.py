@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bertzoo.nn.attention_kernel import traced_with
+from bertzoo.nn.platform import traced_for
 from bertzoo.train import sharding
 from bertzoo.train.metrics import Totals
 from bertzoo.train.objective import Batch, Metrics, Objective, Sums
@@ -116,12 +116,12 @@ def make_train_step(
     """
     places = None if shardings is None else shardings.params
     meshes = [getattr(place, "mesh", None) for place in jax.tree.leaves(shardings)]
-    kernel = sharding.attention_kernel(meshes[0]) if meshes and isinstance(meshes[0], jax.sharding.Mesh) else None
+    platform = sharding.platform_of(meshes[0]) if meshes and isinstance(meshes[0], jax.sharding.Mesh) else None
 
     def train_step(state: State, frozen: Any, batch: Batch):
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
         weights = objective.weights(batch)
-        with traced_with(kernel):
+        with traced_for(platform):
             grads, sums, metrics = gradients(
                 objective, state.params, frozen, batch, weights, key, accumulate, places, frozen_shardings
             )

@@ -12,8 +12,10 @@ from tiers import quick
 from bertzoo import models
 from bertzoo.models import Compute, partial, pretraining
 from bertzoo.nn.flops import matmul_flops
+from bertzoo.nn.platform import Platform, traced_for
 
 SIZES = {"vocab_size": 24, "hidden_size": 8, "layers": 5, "heads": 2, "feed_forward_size": 8, "max_positions": 8}
+LOOPS, ONE_BY_ONE = Platform("tpu"), Platform("cpu")
 QUIET = {"dropout": 0.0, "attention_dropout": 0.0}
 CONFIGS = {
     "albert": models.Albert(**{**SIZES, **QUIET}, embedding_size=4),
@@ -41,13 +43,15 @@ def made(name, **fields):
     return model, params, batch
 
 
+@pytest.mark.parametrize("platform", [LOOPS, ONE_BY_ONE], ids=["loops", "one by one"])
 @pytest.mark.parametrize("name", quick(CONFIGS, "albert", "squeezebert"))
-def test_partial_outputs_equal_the_whole_models(name):
+def test_partial_outputs_equal_the_whole_models(name, platform):
     model, params, batch = made(name)
     whole = jax.jit(lambda: model.apply({"params": params}, *batch.values()))()
     wanted = {0, 1, 4, 5}
     for given in (params, partial.stack(params, model.encoder.layers)):
-        found = jax.jit(lambda given: partial.reach(model, given, batch, wanted, None))(given)
+        with traced_for(platform):
+            found = jax.jit(lambda given: partial.reach(model, given, batch, wanted, None))(given)
         assert found.keys() == wanted
         for layer, reached in found.items():
             np.testing.assert_allclose(reached.hidden, whole.hidden_states[layer], atol=2e-6)
@@ -68,10 +72,17 @@ def test_a_loop_is_compiled_once_and_counted_for_every_layer():
     model, params, batch = made("bert")
 
     def run(depth):
-        return lambda params: partial.reach(model, params, batch, {depth}, None)[depth].hidden
+        def hidden(params):
+            with traced_for(LOOPS):
+                return partial.reach(model, params, batch, {depth}, None)[depth].hidden
+
+        return hidden
 
     programs = {depth: str(jax.make_jaxpr(run(depth))(params)).count("dot_general") for depth in (4, 5)}
     assert programs[4] == programs[5]  # layers 1 to 3 or 4 are the body of one loop
+    with traced_for(ONE_BY_ONE):
+        plain = jax.make_jaxpr(lambda: partial.reach(model, params, batch, {5}, None)[5].hidden)()
+    assert str(plain).count("dot_general") == 5 * programs[4] / 2  # and here each has its own
     counts = {depth: matmul_flops(run(depth), params) for depth in range(1, 6)}
     steps = {counts[depth + 1] - counts[depth] for depth in range(1, 5)}
     assert len(steps) == 1 and counts[1] <= min(steps)
@@ -82,7 +93,8 @@ def test_the_gradient_through_the_loop_is_that_through_the_layers():
     model, params, batch = made("mobilebert", norm="layer_norm")
 
     def looped(params):
-        return jnp.sum(jnp.sin(partial.reach(model, params, batch, {5}, None)[5].hidden))
+        with traced_for(LOOPS):
+            return jnp.sum(jnp.sin(partial.reach(model, params, batch, {5}, None)[5].hidden))
 
     def whole(params):
         return jnp.sum(jnp.sin(model.apply({"params": params}, *batch.values()).hidden_states[5]))
@@ -97,7 +109,9 @@ def test_dropout_is_drawn_for_each_layer_alone():
 
     def run(wanted, seed):
         given = jax.random.key(seed)
-        return jax.jit(lambda params, key: partial.reach(model, params, batch, wanted, key)[4].hidden)(params, given)
+        with traced_for(LOOPS):
+            run = jax.jit(lambda params, key: partial.reach(model, params, batch, wanted, key)[4].hidden)
+            return run(params, given)
 
     together = run({4}, 2)
     np.testing.assert_allclose(together, run({1, 2, 3, 4}, 2), atol=1e-6)

@@ -7,8 +7,8 @@ import pytest
 
 from bertzoo.nn import Dropout
 from bertzoo.nn.attention import attend
-from bertzoo.nn.attention_kernel import traced_with
 from bertzoo.nn.fused_attention import heads_per_block, rows_per_block
+from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.train import sharding
 
@@ -32,7 +32,7 @@ def function(kernel, mask_BM, rate):
 
     def result(query, key, value):
         def one(dropout):
-            with traced_with(kernel):
+            with traced_for(Platform("tpu", kernel)):
                 return attend(query, key, value, mask_BM, dropout, True)[0]
 
         return Dropout(rate).apply({}, rngs={"dropout": jax.random.key(3)}, method=one)

@@ -82,7 +82,7 @@ import jax
 
 from bertzoo.nn import Dropout
 from bertzoo.nn.attention import attend
-from bertzoo.nn.attention_kernel import traced_with
+from bertzoo.nn.platform import traced_for
 from bertzoo.planning import chips, compiled
 from bertzoo.train import sharding
 
@@ -91,7 +91,7 @@ for rows, queries, keys, heads, key_size, value_size in ((4, 21, 128, 4, 64, 64)
 
     def both(query, key, value, mask, change):
         def attended(*arrays):
-            with traced_with(sharding.attention_kernel(mesh)):
+            with traced_for(sharding.platform_of(mesh)):
                 return Dropout(0.1).apply(
                     {}, rngs={"dropout": jax.random.key(0)}, method=lambda one: attend(*arrays, mask, one, True)[0]
                 )
