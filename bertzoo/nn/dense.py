@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.parameter import Matrix, parameter
-from bertzoo.nn.products import product
+from bertzoo.nn.products import add_bias, product
 
 
 class Dense(nn.Module):
@@ -31,7 +31,7 @@ class Dense(nn.Module):
         bias = parameter(self, "bias", nn.initializers.zeros, self.axes[contracted:], self.features)
         rows = x.shape[: x.ndim - contracted]
         flat = x.astype(self.dtype).reshape(*rows, math.prod(inputs))
-        return product(flat, kernel).reshape(*rows, *self.features) + bias.astype(self.dtype)
+        return add_bias(product(flat, kernel).reshape(*rows, *self.features), bias)
 
 
 class DensePair(nn.Module):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.parameter import Matrix, parameter
-from bertzoo.nn.products import batched_product
+from bertzoo.nn.products import add_bias, batched_product
 
 
 def grouped_convolution(
@@ -82,5 +82,4 @@ class Grouped(nn.Module):
             y_BLO = grouped_einsum(x_BLI, kernel, self.groups)
         else:
             y_BLO = grouped_convolution(x_BLI, kernel, self.groups, self.stride, self.dilation, self.padding)
-        y_BLO = y_BLO + bias.astype(self.dtype)
-        return y_BLO.reshape(*y_BLO.shape[:2], *self.features)
+        return add_bias(y_BLO, bias).reshape(*y_BLO.shape[:2], *self.features)

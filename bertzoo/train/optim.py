@@ -127,6 +127,21 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
     return optax.GradientTransformation(init, update)
 
 
+def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
+    """Build `optax.clip_by_global_norm` with one factor for all elements.
+
+    XLA fuses the multiplication into the updates that read its result; it would write optax's quotients to memory.
+    """
+
+    @optax.stateless
+    def clipped(updates: Any, params: Any) -> Any:
+        norm = optax.tree.norm(updates)
+        factor = jnp.where(norm < limit, 1.0, limit / norm)
+        return jax.tree.map(lambda update: update * factor.astype(update.dtype), updates)
+
+    return clipped
+
+
 def excluded(params: Any) -> Any:
     """Return a tree with True for biases and norms, which have no decay and, in two LAMB variants, no trust ratio."""
     return jax.tree.map_with_path(lambda path, _: leaf_name(path) in EXCLUDED_NAMES, params)
@@ -208,7 +223,7 @@ def build(
     Moments have the parameters' shapes. Raises the errors of `schedule.build`.
     """
     stack = jax.default_backend() == "tpu" if stack is None else stack
-    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
+    clip = clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
     update = stacked(per_tensor(config)) if stack else per_tensor(config)
     if isinstance(config, Muon):
         # AdamW updates embeddings, heads, biases and norms.

@@ -78,6 +78,28 @@ def test_float32_results_are_products_of_bfloat16_matrices(axes: str, monkeypatc
     assert formats["float32", "tpu"] == formats["bfloat16", "cpu"] == formats["bfloat16", "tpu"] == [("bf16",) * 3] * 2
 
 
+@pytest.mark.parametrize("results", get_args(products.Results))
+def test_a_bias_has_the_sum_over_rows_as_its_gradient(results: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU multiplies with ones where it is fast, and sums elsewhere; the sum is rounded at most once."""
+    monkeypatch.setenv(products.RESULTS_VARIABLE, results)
+    random = np.random.default_rng(0)
+    x, bias, change = (rounded(random, shape) for shape in ((3, 50, 2, 4), (2, 4), (3, 50, 2, 4)))
+
+    @jax.jit
+    def both(x: jax.Array, bias: jax.Array, change: jax.Array) -> tuple[jax.Array, ...]:
+        result, gradient = jax.vjp(products.add_bias, x, bias)
+        return result, *gradient(change)
+
+    arrays = jnp.asarray(x, jnp.bfloat16), jnp.asarray(bias), jnp.asarray(change, jnp.bfloat16)
+    result, by_x, by_bias = both(*arrays)
+    assert (result.dtype, by_x.dtype, by_bias.dtype) == (jnp.bfloat16, jnp.bfloat16, jnp.float32)
+    np.testing.assert_allclose(np.asarray(result, np.float32), x + bias, rtol=HALF, atol=HALF)
+    np.testing.assert_array_equal(np.asarray(by_x, np.float32), change)
+    np.testing.assert_allclose(by_bias, change.sum((0, 1)), rtol=1e-5 if results == "float32" else HALF)
+    programs = {one: both.trace(*arrays).lower(lowering_platforms=(one,)).as_text() for one in ("cpu", "tpu")}
+    assert {one: len(DOT.findall(text)) for one, text in programs.items()} == {"cpu": results == "float32", "tpu": 0}
+
+
 def test_a_float32_result_has_gradients_of_bfloat16_matrices() -> None:
     left, right = (jnp.ones(shape, jnp.bfloat16) for shape in SHAPES["blhk,bmhk->bhlm"])
 

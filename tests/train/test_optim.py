@@ -189,6 +189,18 @@ def test_a_stage_may_have_its_own_peak():
     assert float(optim.schedule_of(CONFIGS["google"], STEPS, 0.5)(2)) == pytest.approx(0.5 * 0.8)
 
 
+@pytest.mark.parametrize("limit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("broken", [1.0, float("nan"), float("inf")])
+def test_clipping_equals_optaxs(limit: float, broken: float):
+    updates = draw(1)
+    updates["empty"]["kernel"] = updates["empty"]["kernel"].at[0, 0].mul(broken)
+    ours, theirs = (
+        clip.update(updates, clip.init(updates))[0]
+        for clip in (optim.clip_by_global_norm(limit), optax.clip_by_global_norm(limit))
+    )
+    chex.assert_trees_all_close(ours, theirs, rtol=1e-6)
+
+
 @pytest.mark.parametrize("fields", [{"beta1": 1.0}, {"learning_rate": -1.0}, {"clip_norm": float("inf")}])
 def test_senseless_numbers_raise(fields):
     with pytest.raises(ConfigError, match=mentioning(*(f"{name}={value}" for name, value in fields.items()))):
