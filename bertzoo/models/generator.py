@@ -14,21 +14,32 @@ from bertzoo.models.electra import Electra
 from bertzoo.models.parts import ModelConfig, leaves
 from bertzoo.models.squeezebert import SqueezeBert
 from bertzoo.nn import Encoder, EncoderOutput
+from bertzoo.nn.positions import first_and_masked
 
 HEAD_SIZE = 64
 
 
 class Generator(nn.Module):
-    """Map the discriminator's embedding output (B,L,E) to logits (B,P,V) at P positions and the encoder's output."""
+    """Map the discriminator's embedding output (B,L,E) to logits (B,P,V) at P positions and the encoder's output.
+
+    With `masked_only`, the last layer computes the first token and these P only.
+    """
 
     encoder: nn.Module
     masked_head: nn.Module
 
     def __call__(
-        self, x_BLE: jax.Array, mask_BL: jax.Array, positions_BP: jax.Array, table_VE: jax.Array, train: bool
+        self,
+        x_BLE: jax.Array,
+        mask_BL: jax.Array,
+        positions_BP: jax.Array,
+        table_VE: jax.Array,
+        train: bool,
+        masked_only: bool = False,
     ) -> tuple[jax.Array, EncoderOutput]:
-        output = self.encoder(x_BLE, mask_BL, train)
-        return self.masked_head(output.hidden_states[-1], positions_BP, table_VE), output
+        read_BR, masked_BP = first_and_masked(positions_BP, x_BLE.shape[1]) if masked_only else (None, positions_BP)
+        output = self.encoder(x_BLE, mask_BL, train, read_BR)
+        return self.masked_head(output.hidden_states[-1], masked_BP, table_VE), output
 
 
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:

@@ -29,6 +29,7 @@ from bertzoo.nn import (
     pool,
     zeros_beyond,
 )
+from bertzoo.nn.positions import first_and_masked
 
 AnyLayer = TypeVar("AnyLayer", bound=nn.Module)
 
@@ -341,7 +342,11 @@ class PretrainingOutput(NamedTuple):
 
 
 class Pretraining(OnBackbone):
-    """Backbone, masked language model head and, for NSP or SOP, a two-way head on the pooled first token."""
+    """Backbone, masked language model head and, for NSP or SOP, a two-way head on the pooled first token.
+
+    With `masked_only`, the last layer computes only the tokens that the heads read: its hidden state has the first
+    token and those at `masked_positions`, (B,1+P,D), unless the row has no more tokens.
+    """
 
     masked_head: nn.Module
     sentence_head: nn.Module | None
@@ -353,10 +358,13 @@ class Pretraining(OnBackbone):
         attention_mask: jax.Array,
         masked_positions: jax.Array,
         train: bool = False,
+        masked_only: bool = False,
     ) -> PretrainingOutput:
-        encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
-        table_VE = self.embedding.word.embedding
-        masked_BPV = self.masked_head(encoded.hidden_states[-1], masked_positions, table_VE)
+        read_BR, masked_BP = None, masked_positions
+        if masked_only:
+            read_BR, masked_BP = first_and_masked(masked_positions, input_ids.shape[1])
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train, read_BR)
+        masked_BPV = self.masked_head(encoded.hidden_states[-1], masked_BP, self.embedding.word.embedding)
         sentence_BC = None if self.sentence_head is None else self.sentence_head(encoded.pooled)
         return PretrainingOutput(*encoded, masked_BPV, sentence_BC)
 

@@ -27,10 +27,15 @@ class ReplacedDetection(nn.Module):
         attention_mask: jax.Array,
         positions_BP: jax.Array,
         train: bool = False,
+        masked_only: bool = False,
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Run the generator on masked ids (B,L); returns logits (B,P,V) at `positions_BP` and its encoder's output."""
+        """Run the generator on masked ids (B,L); returns logits (B,P,V) at `positions_BP` and its encoder's output.
+
+        masked_only: see `Generator`.
+        """
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
-        return self.generator(x_BLE, attention_mask, positions_BP, self.embedding.word.embedding, train)
+        table_VE = self.embedding.word.embedding
+        return self.generator(x_BLE, attention_mask, positions_BP, table_VE, train, masked_only)
 
     def discriminate(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False

@@ -60,9 +60,9 @@ class MaskedObjective:
         """Return logits (B,P,V) for the masked positions, without dropout."""
         return self.apply(params, batch, None).masked_logits
 
-    def apply(self, params: Params, batch: Batch, key: jax.Array | None) -> PretrainingOutput:
-        """Return the model's output for a batch; without a key there is no dropout."""
-        return apply_model(self.model, params, batch, key, batch["masked_positions"])
+    def apply(self, params: Params, batch: Batch, key: jax.Array | None, masked_only: bool = True) -> PretrainingOutput:
+        """Return the model's output for a batch; without a key there is no dropout. masked_only: see `Pretraining`."""
+        return apply_model(self.model, params, batch, key, batch["masked_positions"], masked_only=masked_only)
 
 
 def hidden_slots(batch: Batch) -> jax.Array:

@@ -67,7 +67,7 @@ class ReplacedObjective:
 
     def masked_logits(self, params: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
         """Return the generator's logits (B,P,V) for the masked positions; without a key there is no dropout."""
-        return self._apply("generate", params, batch, key, batch["masked_positions"])
+        return self._apply("generate", params, batch, key, batch["masked_positions"], masked_only=True)
 
     def draw(self, masked_BPV: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
         """Draw ids (B,P) from the generator's distributions; no gradient flows back.
@@ -101,8 +101,10 @@ class ReplacedObjective:
         }
         return {"mlm": metrics["mlm_loss"][0], "rtd": self.weight * rtd}, metrics
 
-    def _apply(self, method: str, params: Params, batch: Batch, key: jax.Array | None, *more: jax.Array) -> Any:
-        logits, _ = apply_model(self.model, params, batch, key, *more, method=method)
+    def _apply(
+        self, method: str, params: Params, batch: Batch, key: jax.Array | None, *more: Any, **options: Any
+    ) -> Any:
+        logits, _ = apply_model(self.model, params, batch, key, *more, method=method, **options)
         return logits
 
 

@@ -194,7 +194,8 @@ class TransferObjective:
         layers = {layer for layer, _ in self.pairs}
         if not self.masked:
             return reach(self.student.model, params, batch, layers, key), {}, {}, None
-        output = self.student.apply({k: value for k, value in params.items() if k != PROJECTIONS}, batch, key)
+        model_params = {k: value for k, value in params.items() if k != PROJECTIONS}
+        output = self.student.apply(model_params, batch, key, masked_only=not layers)
         metrics = self.student.metrics(output, batch)
         share = self.knowledge.ground_truth
         sums = {term: metrics[f"{term}_loss"][0] for term in self.student.weights(batch)}

@@ -54,9 +54,10 @@ def _row_flops(recipe: Pretrain, index: int) -> float:
         positions = jax.ShapeDtypeStruct((1, count), batch["masked_positions"].dtype)
         return matmul_flops(objective.masked_logits, params, batch | {"masked_positions": positions})
 
-    head = masked(2) - masked(1)
+    # As many masked tokens as the row has, because with fewer, the last layer computes no others.
+    head = masked(length + 1) - masked(length)
     embedding = _embedding_flops(model, width, length)
-    masked_flops = masked(1) - head + slots * head + slots * (14 * width + (_SOFTMAX + 2) * model.vocab_size)
+    masked_flops = masked(length) - (length - slots) * head + slots * (14 * width + (_SOFTMAX + 2) * model.vocab_size)
     if not isinstance(recipe.objective, Replaced):
         return embedding + masked_flops + _elementwise_flops(model, width, length)
     share = recipe.objective.generator_width

@@ -1,6 +1,7 @@
-"""Computing only [CLS] in the last layer changes neither a classifier's logits nor its gradients."""
+"""Computing only the tokens that a head reads in the last layer changes neither logits nor gradients."""
 
 import dataclasses
+from functools import partial
 
 import chex
 import flax.traverse_util
@@ -11,9 +12,10 @@ import pytest
 from tiers import quick
 from zoo import CASES, LAYERS, SIZES, inputs, pretrained
 
-from bertzoo.models import Bert, Compute
-from bertzoo.models.tasks import SequenceClassification, TokenClassification
+from bertzoo.models import Bert, Compute, pretraining
+from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
 from bertzoo.nn.flops import matmul_flops
+from bertzoo.nn.positions import first_and_masked
 from bertzoo.objectives.base import apply_model
 from bertzoo.objectives.labelled import LabelledObjective
 
@@ -57,6 +59,34 @@ def test_computing_the_first_token_alone_changes_no_logits_or_gradients(name, re
     np.testing.assert_allclose(alone, whole, rtol=1e-5, atol=1e-5)  # of nine sines
     size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
     chex.assert_trees_all_close(got, expected, rtol=1e-4, atol=1e-5 * size)
+
+
+MASKED = MaskedLanguageModel(sentence=True)
+POSITIONS = np.array([[1, 4, 9], [2, 6, 0], [3, 0, 0]])  # the first token fills rows with fewer masked ones
+
+
+@pytest.mark.parametrize(("name", "remat"), quick(RUNS, ("squeezebert", False), ("convbert-span", True)))
+def test_computing_the_masked_tokens_alone_changes_no_logits_or_gradients(name, remat):
+    model = MODELS[name]
+    module, params = pretraining(model, Compute(remat=remat), sentence=True), params_of(model, MASKED)
+    random = np.random.default_rng(2).normal(size=(3, 3, 61)), np.random.default_rng(3).normal(size=(3, 2))
+
+    def loss(params, masked_only):
+        output = apply_model(module, params, batch(), jax.random.key(0), POSITIONS, masked_only=masked_only)
+        states = output.hidden_states[-1].shape[1]
+        return _of(output.masked_logits, random[0]) + _of(output.sentence_logits, random[1]), states
+
+    whole, alone = (jax.jit(jax.value_and_grad(partial(loss, masked_only=only), has_aux=True)) for only in (0, 1))
+    ((expected, tokens), by_whole), ((got, read), by_alone) = whole(params), alone(params)
+    assert (tokens, read) == (11, 4)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)  # of 189 sines
+    size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(by_whole))
+    chex.assert_trees_all_close(by_alone, by_whole, rtol=1e-4, atol=1e-5 * size)
+
+
+def test_rows_without_other_tokens_are_computed_whole():
+    masked_BP = jnp.arange(1, 4)[None]
+    assert first_and_masked(masked_BP, 4)[0] is None and first_and_masked(masked_BP, 5)[0].shape == (1, 4)
 
 
 def _of(logits, random):

@@ -227,9 +227,9 @@ def test_generator_and_discriminator_have_dropout_of_their_own(monkeypatch):
     batch, _ = batch_of()
     calls, apply = [], type(objective)._apply
 
-    def watched(self, method, params, batch, key, *more):
+    def watched(self, method, params, batch, key, *more, **options):
         calls.append((method, key))
-        return apply(self, method, params, batch, key, *more)
+        return apply(self, method, params, batch, key, *more, **options)
 
     monkeypatch.setattr(type(objective), "_apply", watched)
     jax.eval_shape(lambda: calls.clear() or objective(params, None, batch, jax.random.key(0)))
