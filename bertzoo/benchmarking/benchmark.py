@@ -241,7 +241,8 @@ def prepare(
 ) -> Iterator[Case]:
     """Yield a case for each backend, precision, thread count and length of a model.
 
-    A model that is not a file yet is first written to the folder, once for each backend and precision.
+    A model that is not a file yet is first written to the folder: once for each backend and precision, and for each
+    length if the backend's files have only one.
     """
     if model.pretrained is None:
         assert model.file is not None

@@ -114,11 +114,11 @@ def order(count: int, index: int) -> list[int]:
 def take_turns(
     workers: Sequence[Worker], lengths: Sequence[int], runs: int, rounds: int, tell: Callable[[int], None]
 ) -> list[Rounds]:
-    """Return the seconds of `runs` runs of every worker, by worker and round, spread evenly over the rounds.
+    """Time `runs` runs of every worker, spread evenly over the rounds; return the seconds by worker and round.
 
     lengths: for each worker, the tokens of its row. tell: receives the number of finished rounds.
 
-    Every turn starts with one run that is not counted.
+    In every round a worker first makes one run that is not timed.
     """
     seconds: list[Rounds] = [[] for _ in workers]
     for index in range(rounds):

@@ -38,7 +38,7 @@ STEPS = 4
 class LatencySettings(NamedTuple):
     """Settings of a latency table.
 
-    dimensions: letters of dimensions to measure, such as "h" for the width; empty for all of the model.
+    dimensions: letters of dimensions to measure, such as "h" for the width; empty for all that pruning can cut.
     steps: number of sizes per dimension.
     length: tokens of a row; 0 for 128.
     runs: timed runs of each encoder, spread over the rounds.
@@ -73,8 +73,9 @@ def measure_config(
 def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple[int, ...]]:
     """Return the sizes to measure of each dimension, by letter.
 
-    The sizes range from the smallest that pruning can leave to that of the model. steps: number of sizes. Raises
-    UserError if pruning cannot cut a dimension of this model.
+    A dimension's sizes range from the smallest that pruning can leave to the model's size.
+    dimensions: letters; empty for all that pruning can cut. steps: number of sizes per dimension.
+    Raises UserError if pruning cannot cut a dimension of this model.
     """
     for letter in dimensions:
         if letter not in LETTERS:

@@ -21,7 +21,10 @@ PARTS = {
 
 
 def flops_by_part(pretrained: Pretrained, length: int) -> dict[str, int]:
-    """Return the operations of a row's matrix products in the training graph, 2 per multiply-add, by part of PARTS."""
+    """Count the FLOPs of the training graph's matrix products for a row of `length` tokens, 2 per multiply-add.
+
+    Returns the counts by name in PARTS.
+    """
     graph = training_graph(pretrained)
     counts = dict.fromkeys(PARTS, 0)
     for scope, count in flops_by_scope(lambda graph, row: graph(**row), graph, row_shapes(graph, length)).items():

@@ -43,7 +43,7 @@ class Measurement:
 
     @property
     def milliseconds(self) -> list[float]:
-        """Milliseconds of every counted run."""
+        """Milliseconds of every timed run, over all rounds."""
         return [1e3 * second for runs in self.rounds for second in runs]
 
 

@@ -145,7 +145,10 @@ def onnx(request: LoadRequest) -> Loader:
 
 
 def onnx_text(request: LoadRequest) -> Loader:
-    """Yield onnxruntime's package name, then a file that takes texts; N - 2 full stops are a row of N tokens."""
+    """Yield onnxruntime's package name, then the loaded file, which takes texts.
+
+    A row of N tokens is a text of N - 2 full stops, because the file adds [CLS] and [SEP].
+    """
     import onnxruntime  # noqa: F401 (its memory must not count as the model's)
 
     from bertzoo.export import runtimes

@@ -67,7 +67,10 @@ def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
 
 
 def check_takes_ids(file: Path, format: str | None) -> None:
-    """Raise UserError for a file that takes texts, where rows of ids are timed. format: that of its metadata JSON."""
+    """Raise UserError if a file takes texts: bertzoo times only rows of ids.
+
+    format: the entry "format" of the file's metadata JSON.
+    """
     if format == "onnx-text":
         raise UserError(
             f"{file} takes texts, but only rows of ids are timed. Convert the model with --to=onnx, and time that file."

@@ -134,7 +134,7 @@ def _convert_to_file(
     if options.pooling is not None and pretrained.head.kind != "none":
         raise UserError(
             f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
-            "Add --head=none."
+            "Add --head=none, or leave --pooling out."
         )
     request = _request(options, pretrained, texts, named=pretrained.head != read.head)
     if existing:
@@ -176,9 +176,10 @@ def write_file(
 ) -> dict[str, Any]:
     """Write a file, its metadata JSON and, if the model has a tokenizer, its companion folder; return the JSON.
 
-    quiz: examples to score the file and the model on. memory: (file, length, names of the inputs) -> peak
-    bytes of running the file. request: a hash of all that the file depends on. packages: versions of the packages that
-    write and verify the file. The JSON holds both.
+    quiz: examples to score the file and the model on.
+    memory: (file, length, names of the inputs) -> peak bytes of running the file.
+    request: a hash of all that the file depends on, for the JSON.
+    packages: versions of the packages that write and verify the file, for the JSON.
 
     Raises ExportFailed if the file's outputs differ from the model's, or its scores are lower.
     """
@@ -247,7 +248,7 @@ def _changed_packages(existing: Mapping[str, Any], packages: Mapping[str, str]) 
 def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str], named: bool) -> str:
     """Return the SHA-256 of all that a file depends on: version, options, calibration texts, model, tokenizer.
 
-    named: whether the labels are class names that the model itself lacks.
+    named: whether the label names come from the task instead of the model; the hash then includes them.
     """
     tokenizer = None if pretrained.tokenizer is None else _describe_tokenizer(pretrained.tokenizer)
     choices = asdict(options) | {"calibration": None, "python": None}

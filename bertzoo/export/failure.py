@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from bertzoo.core.errors import UserError
 from bertzoo.export.packages import versions
 
+REWRITE = "Convert the model again, or with another --to."  # advice on a file that its runtime rejects
+
 
 class ExportFailed(UserError):
     """A file could not be written, or its outputs differ from the model's; the message says which (exit code 1)."""
@@ -49,11 +51,13 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tool_errors(tool: str, subject: str = "this model") -> Iterator[None]:
-    """Silence a block and turn any exception into ExportFailed: "TOOL does not take SUBJECT: …"."""
+def tool_errors(
+    tool: str, subject: str = "this model", advice: str = "Convert it with another --to."
+) -> Iterator[None]:
+    """Silence a block and turn any exception into ExportFailed: "TOOL does not take SUBJECT. ADVICE Reason: …"."""
     try:
         with quiet():
             yield
     except Exception as error:  # converters raise any type
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ExportFailed(f"{tool} does not take {subject}: {reason[:300]}") from error
+        raise ExportFailed(f"{tool} does not take {subject}. {advice} Reason: {reason[:300]}") from error

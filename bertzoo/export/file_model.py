@@ -58,7 +58,8 @@ def open_model(
     """Load an exported file, a fine-tuning run or a model directory as a model that can predict.
 
     seed: the seed whose model to load from a fine-tuning run; None loads the best seed's.
-    batch_size: rows that the caller will predict at once, 1 or more; must be None for an exported file. Only checked.
+    batch_size: rows that the caller will predict at once, 1 or more; must be None for an exported file. This function
+    only checks it.
     python: a Python that has executorch, for a .pte file.
 
     Raises UserError for a wrong argument, a missing file, or a model that has neither a masked-language-model head nor
@@ -86,7 +87,8 @@ def open_task_model(
     model = open_model(path, seed, batch_size, python)
     if isinstance(model, BlankFiller):
         raise UserError(
-            f"{path} has a masked head, not a task's head. Fine-tune the model, or name its pretraining run."
+            f"{path} has a masked-language-model head, so it cannot be scored on a task. Fine-tune the model, or name "
+            "its pretraining run to measure the held-out loss."
         )
     return model
 

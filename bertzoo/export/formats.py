@@ -46,12 +46,12 @@ class Target:
     check: returns the versions of the packages that write and verify files; raises UserError if one is missing.
     check_runtime: raises UserError if a package to run files is missing.
     lengths: (model, requested lengths or none) -> the row lengths for which the file is written and verified.
-    make: writes a file and returns entries of its metadata JSON.
+    make: (model, reference graph, settings, path) -> entries of the metadata JSON; writes the file.
     load: (file, number of threads) -> the file, opened in its runtime.
-    pairs: whether an app can give the file two texts in a row.
+    pairs: whether a row of the file can hold a pair of texts.
     reference: (model, training graph) -> the graph whose outputs the file must have.
-    prove: (file, the file in its runtime, model, lengths) -> entries of its metadata JSON, from a test of its own;
-    raises ExportFailed if the file fails it.
+    prove: (file, the file in its runtime, model, lengths) -> entries of its metadata JSON, from a test that only this
+    format has; raises ExportFailed if the file fails this test.
     """
 
     name: str

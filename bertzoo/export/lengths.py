@@ -31,7 +31,10 @@ def check_lengths(lengths: Iterable[int], longest: int) -> None:
 
 
 def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
-    """Return the length of a file that has one; `lengths` has at most one, as ExportOptions checks."""
+    """Return the row length, in tokens, of a file with a single length, as `resolve_lengths` does.
+
+    lengths: the requested length or none. ExportOptions has rejected several.
+    """
     (length,) = resolve_lengths(pretrained, lengths)
     return (length,)
 
@@ -61,7 +64,10 @@ def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) ->
 
 
 def text_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths at which to verify a file that takes texts, as `fixed_or_variable_lengths` does."""
+    """Return the lengths at which to verify a file that takes texts, as `fixed_or_variable_lengths` does.
+
+    Raises UserError also for lengths that `check_text_lengths` rejects.
+    """
     check_text_lengths(pretrained.model, lengths)
     return fixed_or_variable_lengths(pretrained, lengths)
 

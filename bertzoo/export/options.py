@@ -108,8 +108,8 @@ class ExportOptions:
     def _reject_calibration(self) -> None:
         if self.calibration is not None:
             raise UserError(
-                f"--calibration applies only to --precision=int8-static, not to {self.precision or 'fp32'}. Leave one "
-                "of them out."
+                f"--calibration applies only to --precision=int8-static, not to {self.precision or 'fp32'}. Use this "
+                "precision, or leave --calibration out."
             )
         raise UserError(
             "--precision=int8-static needs texts on which to measure the scales of activations. Name a file with "

@@ -19,7 +19,7 @@ import numpy as np
 
 from bertzoo.core.child import start_python
 from bertzoo.core.documents import parse_json
-from bertzoo.export.failure import ExportFailed, tool_errors
+from bertzoo.export.failure import REWRITE, ExportFailed, tool_errors
 
 Inputs = Mapping[str, np.ndarray]
 EXTENSIONS = "onnxruntime_extensions"
@@ -76,7 +76,7 @@ class TorchExport(_Torch):
     def __init__(self, file: Path, threads: int = 1):
         import torch
 
-        with tool_errors("torch", "the file"):
+        with tool_errors("torch", "the file", REWRITE):
             module = torch.export.load(file).module()
         super().__init__(module, threads)
 
@@ -87,7 +87,7 @@ class TorchScript(_Torch):
     def __init__(self, file: Path, threads: int = 1):
         import torch
 
-        with tool_errors("torch", "the file"):
+        with tool_errors("torch", "the file", REWRITE):
             module = torch.jit.load(file)
         super().__init__(module, threads)
 
@@ -101,7 +101,7 @@ class Onnx(FileRuntime):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3
-        with tool_errors("onnxruntime", "the file"):
+        with tool_errors("onnxruntime", "the file", REWRITE):
             if extensions is not None:
                 options.register_custom_ops_library(extensions)
             self._session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
@@ -151,7 +151,9 @@ class ExecuTorch(FileRuntime):
 
     def _answer(self, subject: str) -> dict[str, Any]:
         assert self._process.stdout
-        return parse_answer(self._process.stdout.readline(), f"ExecuTorch's runtime does not take {subject}")
+        return parse_answer(
+            self._process.stdout.readline(), f"ExecuTorch's runtime does not take {subject}. {REWRITE} Reason"
+        )
 
 
 def start_process(python: Path, *words: str) -> subprocess.Popen[str]:
@@ -161,7 +163,7 @@ def start_process(python: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def parse_answer(line: str, failure: str) -> dict[str, Any]:
-    """Parse a line that executorch_process.py prints; raises ExportFailed, starting with `failure`, for an error."""
+    """Parse a line that executorch_process.py prints; raises ExportFailed with "FAILURE: reason" if it is an error."""
     document = parse_json(line or '{"error": "its process ended without an answer"}')
     if "error" in document:
         raise ExportFailed(f"{failure}: {' '.join(document['error'].split())[:300]}")

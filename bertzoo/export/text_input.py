@@ -13,7 +13,7 @@ from bertzoo.tasks.glue import GLUE
 
 
 class TextModel(NamedTuple):
-    """Facts that decide whether a file of a model can take texts; the defaults fit every format.
+    """Properties of a model that decide whether its file can take texts; the defaults fit every format.
 
     head: the head's config. tokenizer: the tokenizer's config; None without one. pair: whether the task has pairs of
     texts.
@@ -25,7 +25,7 @@ class TextModel(NamedTuple):
 
 
 def text_model(pretrained: Pretrained) -> TextModel:
-    """Return the facts of a model that was read."""
+    """Return the TextModel of a model: its head, its tokenizer's config, and whether its task has pairs."""
     task, custom = pretrained.source.get("task"), pretrained.source.get("own", {})
     pair = (task in GLUE and GLUE[task].pair) or bool(custom.get("text_b"))
     return TextModel(pretrained.head, None if pretrained.tokenizer is None else pretrained.tokenizer.config, pair)

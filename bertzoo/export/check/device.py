@@ -222,12 +222,19 @@ def judge(
 ) -> dict[str, Any]:
     """Compare a phone's outputs in the folder `computed` with the file's outputs on this machine.
 
-    examples: number of rows from exam.json that `pack` wrote. limit: largest error to allow, instead of that in LIMITS.
+    examples: number of rows from exam.json that `pack` wrote.
+    limit: largest error to allow, as a share of an output's largest value; None takes that of LIMITS.
     float16: whether the phone computed in float16; the limits are then at least as loose as FLOAT16.
 
-    Returns {"rows": number of rows of golden.json, "limits": as applied, "golden": errors by output, "exam": scores or
-    None, "wrong": a sentence for each exceeded limit, "right": True if "wrong" is empty}. Raises UserError if an output
-    is missing or has another size.
+    Returns a dict with the keys:
+    rows: number of rows of golden.json.
+    limits: the applied DeviceLimits, as a dict.
+    golden: by output, its errors over these rows, as in `_figures`.
+    exam: the task's scores, as in `_exam_scores`.
+    wrong: a sentence for each exceeded limit.
+    right: whether `wrong` is empty.
+
+    Raises UserError if an output is missing or has another size.
     """
     beside = read_companions(file)
     ports, limits = beside.description["ports"], LIMITS[beside.description["precision"]]
@@ -281,7 +288,10 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
 
 
 def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield (name, phone's values, expected values) for each output; only the values that golden.json holds."""
+    """Yield (name, phone's values, expected values) for each output, both flat.
+
+    If golden.json holds only an output's largest values, both arrays have only the values at these indices.
+    """
     joint = "starts" in expected
     if joint:
         outputs, expected = _same_starts(outputs, expected)
@@ -333,9 +343,9 @@ def _beyond_limits(figures: dict[str, dict[str, float]], limits: DeviceLimits) -
 
 
 def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray]]) -> dict[str, Any] | None:
-    """Return the task scores of the phone's and of this machine's outputs, or None without outputs.
+    """Score the phone's `outputs`, and this machine's logits for the same rows of exam.json, on the task.
 
-    The phone's scores are NaN if an output is not finite.
+    Returns None if `exam` is None or `outputs` is empty. The phone's scores are NaN if an output is not finite.
     """
     if exam is None or not outputs:
         return None

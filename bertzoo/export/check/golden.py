@@ -97,10 +97,10 @@ def place_texts(
 
 
 def _fill_length(tokenizer: Tokenizer, length: int, questions: bool) -> Iterator[tuple[str, ...]]:
-    """Yield texts that fill `length` tokens: the first starts with TEXT[0], the second with TEXT[1], and so on.
+    """Yield tuples of one or two texts, each with as many words as `length` tokens hold.
 
-    The second result is a pair of texts, the others are single texts. With `questions`, every result is a question and
-    a text.
+    The words of tuple i start with the sentence TEXT[i], i = 0, 1, …. Tuple 1 is a pair that ends with QUESTION; the
+    others have one text. With `questions`, every tuple is a pair of QUESTION and a text.
     """
     for start in range(len(TEXT)):
         words = " ".join([*TEXT[start:], *TEXT[:start]]).split()
@@ -120,7 +120,11 @@ def _count(tokenizer: Tokenizer, texts: Sequence[str]) -> int:
 def pad_row(
     names: Iterable[str], tokenizer: Tokenizer, ids: np.ndarray, types: np.ndarray, length: int
 ) -> dict[str, np.ndarray]:
-    """Return the inputs `names`, (L,) each, for ids padded to L = `length`; `masked_positions`, if any, is [1]."""
+    """Return the inputs `names` of one row, (L,) each, padded to L = `length` tokens.
+
+    ids, types: ids and token types without padding.
+    The input `masked_positions`, if it is in `names`, is [1]: the position of the first token after [CLS].
+    """
     row = {
         "input_ids": np.pad(ids, (0, length - len(ids)), constant_values=tokenizer.specials.pad),
         "token_type_ids": np.pad(types, (0, length - len(ids))),
@@ -157,10 +161,11 @@ def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> tuple[
 
 
 def prepared(text: str, rules: Mapping[str, bool]) -> str:
-    """Return a text as an app should give it to a tokenizer in a file.
+    """Return a text as an app should pass it to the tokenizer inside a file.
 
-    White space becomes a space; control, format and private-use characters go. rules: a tokenizer's normalisation, by
-    which the text loses its accents and becomes lower-case, each character on its own.
+    Replaces white space by spaces, and removes control, format, private-use and replacement characters.
+    rules: normalisation of bertzoo's tokenizer. If its entries strip_accents and lowercase are set, removes accents and
+    lower-cases every character on its own: Σ becomes σ even at the end of a word.
     """
     spaced = "".join(" " if c in "\t\n\r" or unicodedata.category(c)[0] == "Z" else c for c in text)
     clean = "".join(c for c in spaced if unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs") and c != "\ufffd")
@@ -175,7 +180,10 @@ def long_text(length: int) -> str:
 
 
 def tokenizer_texts(tokenizer: Tokenizer, plain: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """Return texts on which to compare a file's tokenizer: `plain`, TRICKY, and TRICKY as `prepared`."""
+    """Return texts on which to compare a file's tokenizer with bertzoo's.
+
+    These are the texts of `plain`, those of TRICKY, and those of TRICKY after `prepared`.
+    """
     rules = tokenizer.config.normalization
     return [*plain, *((text,) for text in TRICKY), *((prepared(text, rules),) for text in TRICKY)]
 
@@ -185,11 +193,17 @@ def token_differences(
 ) -> dict[str, Any]:
     """Compare a runtime's tokens with bertzoo's; return entries of a file's metadata JSON.
 
-    plain, theirs: texts in plain English, and the runtime's ids of `tokenizer_texts`, special tokens included. length:
-    most tokens in a row.
+    runtime: its name, for the message.
+    plain: texts in plain English, each a text or a pair.
+    theirs: the runtime's ids for each of `tokenizer_texts`, with special tokens.
+    length: most tokens in a row.
 
-    The entry "differences" lists the texts of TRICKY that the runtime tokenises differently, "prepared_differences"
-    those that it tokenises differently even if `prepared`. Raises ExportFailed if a text of `plain` differs.
+    The entries are:
+    tricky: number of texts in TRICKY.
+    differences: the texts of TRICKY that the runtime tokenises differently.
+    prepared_differences: those that it still tokenises differently after `prepared`.
+
+    Raises ExportFailed if the runtime tokenises a text of `plain` differently.
     """
     tricky = [(text,) for text in TRICKY]
     differences = []
@@ -212,12 +226,14 @@ def token_differences(
 
 
 def check_same(pairs: Iterable[tuple[np.ndarray, np.ndarray]], limit: float, runtime: str, other: str) -> float:
-    """Return the largest error of a runtime's outputs for texts, compared with those for the same ids.
+    """Return the largest error of a runtime's outputs for texts, compared with the outputs for the texts' ids.
 
-    The error is a share of the largest value of the output for ids, if that is above 1. pairs: outputs for a text, and
-    for its ids. runtime, other: for the message, what ran the texts, and a format whose files take ids.
+    An error is a share of the largest absolute value of the output for ids, if that value is above 1.
+    pairs: for each text, the output for the text and the output for its ids.
+    runtime: name of the runtime, for the message.
+    other: a format whose files take ids; the message recommends it.
 
-    Raises ExportFailed if the error exceeds `limit`.
+    Raises ExportFailed if the largest error exceeds `limit`.
     """
     worst = float(np.max([np.abs(ours - ids).max() / max(1.0, np.abs(ids).max()) for ours, ids in pairs]))
     if not worst <= limit:

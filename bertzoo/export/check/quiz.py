@@ -90,7 +90,9 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
     task.check(questions)
     rows = model.windows(questions, labels=False)
     if not rows.windows:
-        raise UserError(f"no text of the questions of {task.name} has a word. Correct the data.")
+        raise UserError(
+            f"{task.name}: the paragraphs of {len(questions):,} drawn questions are all empty. Fill them in."
+        )
     decoding = model.recipe.squad.decoding(task.nulls)
     return Questions(task=task, split="dev", whole=len(whole.questions), rows=rows, decoding=decoding)
 
@@ -98,7 +100,7 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
 def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
     """Return the model with windows of at most `longest` tokens.
 
-    Raises UserError if a question of the longest size leaves no room for text in a window.
+    Raises UserError if a window has no room for a paragraph beside a question of `squad.max_question` tokens.
     """
     options = model.recipe.squad
     room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]

@@ -24,9 +24,13 @@ _GOLDEN = [{"signature": str, "inputs": {str: [int]}}]
 def pack_timed(file: Path, folder: Path, length: int | None = None) -> int:
     """Write a file's row of `length` tokens to a new folder and return the length.
 
-    length: None takes the file's only length, or USUAL if it accepts several. The file `signatures` names the inputs in
-    the graph's order, with their shapes. timed/SIGNATURE has each input as raw little-endian int32 and, in the layout
-    of ONNX's test data, as input_NUMBER.pb. Raises UserError if the file does not accept the length, or takes texts.
+    length: None takes the file's only length, or USUAL if it accepts several.
+
+    The file `signatures` in the folder lists the inputs in the graph's order, with their shapes. The folder
+    timed/SIGNATURE has each input twice: as raw little-endian int32 and, in the layout of ONNX's test data, as
+    input_NUMBER.pb.
+
+    Raises UserError if `file` does not accept the length, or takes texts.
     """
     description = read_metadata(file, "format", "inputs", "lengths")
     if description is None:
@@ -54,7 +58,10 @@ def pack_timed(file: Path, folder: Path, length: int | None = None) -> int:
 
 
 def _timed_row(file: Path, description: Mapping[str, Any], length: int) -> dict[str, np.ndarray]:
-    """Return int32 inputs by name, in the graph's order: the last golden row of the length, or ones without any."""
+    """Return a row of `length` tokens as int32 inputs by name, in the graph's order.
+
+    This is the last row of this length in golden.json or, if there is none, a row in which every value is 1.
+    """
     path = file.with_name(companions(file)[1]) / "golden.json"
     try:
         golden = read_json(path, _GOLDEN) if path.exists() else []

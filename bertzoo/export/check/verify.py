@@ -93,8 +93,9 @@ def verify_outputs(
 def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
     """Raise ExportFailed if a file scores lower than its model by more points than allowed.
 
-    Allowed are the points of LOST, plus the points that EXAMPLES examples count. f1_macro counts only if it is the one
-    metric, because a single example moves the F1 of a rare label by many points.
+    A score may be lower by LOST[precision] points plus 100 · EXAMPLES / number of examples, which is the accuracy that
+    EXAMPLES wrong predictions cost. f1_macro is checked only if it is the one metric, because a single example moves
+    the F1 of a rare label by many points.
     """
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():

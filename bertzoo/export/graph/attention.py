@@ -13,7 +13,7 @@ class Projection(struct.PyTreeNode):
     """A linear map in an Attention.
 
     name: what it computes: "query", "key", "value", "convolved" or "gate".
-    reads: its input, an array that Attention names.
+    reads: its input, one of the four arrays "source", "values", "first" and "near" that Attention explains.
     """
 
     map: Any  # Affine, GroupedAffine or SideBySide
@@ -112,7 +112,7 @@ class Attention(struct.PyTreeNode):
     projections: each reads one of four arrays: "source", "values", "first" (the first R rows of the source) or "near"
     (these, and the rows after them that a convolution window reaches).
     output: None returns the concatenated heads.
-    scale: 1 if the query's map includes the scale.
+    scale: factor of qkᵀ; 1 if the query's map already includes this factor.
     """
 
     projections: tuple[Projection, ...]

@@ -19,6 +19,7 @@ Params = Mapping[str, Any]
 _EXPORTED: dict[Callable, Callable] = {ACTIVATIONS["gelu"]: parts.gelu, ACTIVATIONS["gelu_tanh"]: parts.gelu_tanh}
 _WINDOWED = {nn.zero_padding: True, nn.keep_padding: False}
 MEAN = heads.MeanEmbedding()
+_ADVICE = "Add one to bertzoo/export/graph/from_model.py."
 
 
 def build_graph(model: Any, params: Params, pooling: Any = MEAN) -> Graph:
@@ -42,7 +43,7 @@ def _affine(module: Any, params: Params) -> Any:
     if isinstance(module, nn.Grouped):
         if kernel.shape[0] != 1 or module.stride != 1 or module.padding:
             sizes = f"window {kernel.shape[0]}, stride {module.stride}, padding {module.padding}"
-            raise TypeError(f"the export graph has no counterpart of a grouped map with {sizes}")
+            raise TypeError(f"the export graph has no counterpart of a grouped map with {sizes}. {_ADVICE}")
         if module.groups == 1:
             return parts.Affine(kernel=kernel[0], bias=bias)
         return parts.GroupedAffine(kernel=kernel[0], bias=bias, groups=module.groups)
@@ -234,4 +235,4 @@ def _activation(function: Callable) -> Callable:
 
 def _unknown(module: Any) -> TypeError:
     name = getattr(module, "__name__", type(module).__name__)
-    return TypeError(f"the export graph has no counterpart of {name}")
+    return TypeError(f"the export graph has no counterpart of {name}. {_ADVICE}")

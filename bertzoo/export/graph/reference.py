@@ -1,4 +1,4 @@
-"""The reference for checking files: a Linen model, called with the inputs and outputs of its export graph."""
+"""The reference for checking files: a Linen model, wrapped to have the inputs and outputs of its export graph."""
 
 from typing import Any
 

@@ -60,7 +60,10 @@ def _outside(model: Any) -> list[Any]:
 
 
 def _with_weights(model: Any, content: bytes, pack: Callable[[], bytes]) -> bytes:
-    """Return a packed model with the weights behind the flatbuffer of `content`, whose offsets it moves."""
+    """Pack a model and append the weights that lie behind the flatbuffer of `content`.
+
+    Sets the offsets of these weights in the model to their new places. pack: returns the model's flatbuffer.
+    """
     outside = _outside(model)
     if not outside:
         return pack()

@@ -38,7 +38,10 @@ TOLERANCE = 1e-3  # largest error of a task's results, as `golden.check_same` me
 
 
 def check_packages() -> dict[str, str]:
-    """Return the versions of the packages that write and run these files; raises UserError if one is not installed."""
+    """Return the versions of the packages that write and run MediaPipe's files.
+
+    Raises UserError if one is not installed.
+    """
     return check_installed("--to=mediapipe", (*PACKAGES, "mediapipe"), "mediapipe")
 
 
@@ -85,7 +88,10 @@ def task_graph(pretrained: Pretrained, graph: Any) -> TaskGraph:
 
 
 class _Echo(struct.PyTreeNode):
-    """A graph whose embedding is the ids plus 1, and 0 at padding: an embedder then shows MediaPipe's tokens."""
+    """A graph that returns its token ids as an embedding (L), to show how MediaPipe tokenises a text.
+
+    A token's value is its id + 1, and 0 at padding.
+    """
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -112,7 +118,10 @@ def packed(content: bytes, tokenizer: Tokenizer, labels: Sequence[str]) -> bytes
 
 
 def _metadata(order: Sequence[str], labelled: bool) -> bytes:
-    """Return the metadata's flatbuffer. order: our names of the file's inputs."""
+    """Return MediaPipe's metadata for a file, as a flatbuffer.
+
+    order: bertzoo's names of the inputs, in the file's order. labelled: whether the file is a classifier with labels.
+    """
     import flatbuffers
     from mediapipe.tasks.metadata import metadata_schema_py_generated as schema
 
@@ -135,8 +144,9 @@ def _metadata(order: Sequence[str], labelled: bool) -> bytes:
 def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int) -> dict[str, Any]:
     """Compare MediaPipe's results for texts with the file's outputs for MediaPipe's ids of these texts.
 
-    Returns entries of the file's metadata JSON. The texts are `golden.tokenizer_texts`, with an empty text and one
-    longer than the row. run: the file in LiteRT's interpreter. length: tokens of its row.
+    The texts are `golden.tokenizer_texts`, an empty text, and a text longer than the row.
+    run: the file in LiteRT's interpreter. length: tokens of its row.
+    Returns entries of the file's metadata JSON.
 
     Raises ExportFailed if a result or a label's name differs, or if MediaPipe tokenises plain English differently from
     bertzoo.
@@ -172,7 +182,10 @@ def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int
 
 
 def _run_tasks(jobs: Sequence[tuple[str, Path, Sequence[str]]]) -> dict[str, Any]:
-    """Run MediaPipe's tasks in another process; jobs: the task, the file and the texts of each."""
+    """Run MediaPipe's tasks in another process; return what mediapipe_process.py prints.
+
+    jobs: (name of the task, file, texts). Raises ExportFailed if MediaPipe rejects a file.
+    """
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with start_python([str(PROCESS)], text=True, **pipes) as process:
         output, errors = process.communicate(json.dumps(jobs, default=str))

@@ -11,7 +11,7 @@ from bertzoo.core.documents import parse_json
 
 
 def classify(file: str, texts: list[str]) -> tuple[list[str], list[list[float]]]:
-    """Return the names of the labels, and the scores of every text in their order."""
+    """Return the names of the labels, and for every text a score per label, in the same order."""
     from mediapipe.tasks.python import BaseOptions, text
 
     options = text.TextClassifierOptions(base_options=BaseOptions(model_asset_path=file))

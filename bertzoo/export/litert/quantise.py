@@ -16,13 +16,17 @@ Calibration = Mapping[str, Sequence[Mapping[str, np.ndarray]]]  # rows of inputs
 
 
 def quantised(content: bytes, precision: Precision, calibration: Calibration | None = None) -> bytes:
-    """Quantise a float32 file: weights become float16, int8 with a scale per channel, or int4; "fp32" changes nothing.
+    """Quantise a float32 LiteRT file to a precision and return the new file.
 
-    int8-dynamic scales activations at run time; int8-static takes their scales from the rows of `calibration`;
-    int8-weight dequantises weights before use. int8-static quantises only dense layers and embedding tables: attention
-    scores and a mask of -30,000 do not fit on one scale of 255 steps. int4-dynamic is int8-dynamic with dense kernels
-    and embedding tables in int4: a scale per BLOCK weights of a row, or one per row if BLOCK does not divide all rows.
-    OCTAV (Sakr et al. 2022, https://arxiv.org/abs/2206.06501) clips the weights beyond the scale that errs least.
+    fp32: returns the file unchanged.
+    fp16: stores weights in float16.
+    int8-dynamic: stores weights in int8 with a scale per channel, and scales activations at run time.
+    int8-weight: stores weights in the same way, and dequantises them before use.
+    int8-static: takes the activations' scales from the rows of `calibration`. It quantises only dense layers and
+    embedding tables: attention scores and a mask of -30,000 do not fit on one scale of 255 steps.
+    int4-dynamic: int8-dynamic with dense kernels and embedding tables in int4. A scale belongs to BLOCK weights of a
+    row or, if BLOCK does not divide the width of every row, to a whole row. OCTAV (Sakr et al. 2022,
+    https://arxiv.org/abs/2206.06501) chooses the clipping threshold with the least squared error.
 
     Raises ExportFailed if the quantiser rejects the file.
     """
@@ -31,7 +35,7 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
     from litert_quantizer.quantizer import Quantizer
 
     announce_delegate()  # calibration runs the file
-    with tool_errors("the LiteRT quantiser", f"this model at {precision}"):
+    with tool_errors("the LiteRT quantiser", f"this model at {precision}", "Use another --precision."):
         quantizer = Quantizer(content, _recipe(precision, content))
         rows: Any = dict(calibration or {})
         statistics = quantizer.calibrate(rows) if rows else None

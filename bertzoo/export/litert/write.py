@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertzoo.core.child import start_python
-from bertzoo.export.failure import ExportFailed, check_installed
+from bertzoo.export.failure import REWRITE, ExportFailed, check_installed
 
 if TYPE_CHECKING:  # running a file needs no jax, whose import takes a second
     import jax
@@ -163,7 +163,7 @@ class Interpreter:
             self._interpreter = interpreter.Interpreter(model_content=content, num_threads=threads)
             self._interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
-            raise ExportFailed(f"LiteRT's interpreter does not take the file: {error}") from error
+            raise ExportFailed(f"LiteRT's interpreter does not take the file. {REWRITE} Reason: {error}") from error
         self._runners: dict[str, Any] = {}
 
     @property
@@ -178,14 +178,16 @@ class Interpreter:
             return {key: np.array(value) for key, value in self._runners[name](**inputs).items()}
         except (ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
-            raise ExportFailed(f"LiteRT's interpreter cannot run {name} of the file: {reason[:300]}") from error
+            raise ExportFailed(
+                f"LiteRT's interpreter cannot run the signature {name} of the file. {REWRITE} Reason: {reason[:300]}"
+            ) from error
 
     def delegated(self) -> dict[str, Any]:
-        """Return what XNNPACK runs of the first graph: {"parts": …, "operators": …}.
+        """Return how much of the first graph XNNPACK runs: {"parts": …, "operators": …}.
 
-        parts: number of parts of the graph.
-        operators: number of nodes in these parts, by operator. A node belongs to a part if it lies between the part's
-        inputs and outputs.
+        parts: number of subgraphs that XNNPACK runs, each in place of the graph's own nodes.
+        operators: number of the replaced nodes, by operator. These are the nodes between a subgraph's inputs and its
+        outputs.
         """
         nodes = self._interpreter._get_ops_details()
         producers = {tensor: node for node in nodes if node["op_name"] != "DELEGATE" for tensor in node["outputs"]}

@@ -38,7 +38,10 @@ def check_python(python: Path, subject: str = "--to=executorch") -> dict[str, st
             f"--python={python} cannot be run ({error.strerror}). Name a Python that has executorch. {ADVICE}"
         ) from None
     if process.returncode:
-        raise UserError(f"--python={python} is not a Python from 3.11 on. Name a Python that has executorch. {ADVICE}")
+        raise UserError(
+            f"--python={python} is not Python 3.11 or later: it ended with exit code {process.returncode}. Name a "
+            f"Python that has executorch. {ADVICE}"
+        )
     installed = parse_json(answer, {str: str})
     for package in PACKAGES:
         if package not in installed:
@@ -70,4 +73,4 @@ def write_pte(
         request = {"directory": name, "file": str(file), "pooling": pooling, "grouped": GROUPED, "rows": example}
         request["int8"] = precision == "int8-dynamic"
         line, _ = start_process(python, "make").communicate(json.dumps(request) + "\n")
-    return parse_answer(line, "ExecuTorch does not take this model")
+    return parse_answer(line, "ExecuTorch does not take this model. Convert it with another --to. Reason")

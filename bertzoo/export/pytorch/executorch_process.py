@@ -57,9 +57,9 @@ def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def int8_dense(exported: Any, example: tuple[Any, ...]) -> Any:
-    """Return an exported program with dense kernels in int8, a scale per channel; activations are scaled as they come.
+    """Return an exported program with dense kernels in int8, with a scale per output channel.
 
-    Convolutions, norms and products of activations stay in float32.
+    The program scales activations at run time. Convolutions, norms and products of activations stay in float32.
     """
     import torch
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer

@@ -15,7 +15,7 @@ import numpy as np
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export.check import golden
-from bertzoo.export.failure import tool_errors
+from bertzoo.export.failure import REWRITE, tool_errors
 from bertzoo.export.pytorch import torch_files
 from bertzoo.export.pytorch.torch_files import Operators, Rows
 from bertzoo.export.runtimes import EXTENSIONS, FileRuntime, Onnx, OnnxText
@@ -108,7 +108,7 @@ def split(file: Path) -> tuple[bytes, bytes]:
     """Return the parts of an `onnx_text` file: the tokenizer, from texts to ids, and the model, from ids to outputs."""
     import onnx
 
-    with tool_errors("onnx", "the file"):
+    with tool_errors("onnx", "the file", REWRITE):
         model = onnx.load(file)
         ports = ("input_ids", "token_type_ids", "attention_mask")
         inputs = [value.name for value in model.graph.value_info if value.name in ports]

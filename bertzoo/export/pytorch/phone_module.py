@@ -130,7 +130,10 @@ def spell_out(module: nn.Module, activation: Callable) -> None:
 
 
 class Int8Table(nn.Module):
-    """A Table of modeling_bertzoo.py in int8, with a scale per row; `embedding` stays for heads that share it."""
+    """A Table of modeling_bertzoo.py in int8, with a scale per row.
+
+    `embedding` is the float32 table, for a masked-language-model head that shares it.
+    """
 
     def __init__(self, table: Any) -> None:
         super().__init__()
