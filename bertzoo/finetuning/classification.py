@@ -51,7 +51,8 @@ class LabelTask(TaskKind):
             raise ConfigError(f"{field} applies only to labels of texts, and {task.name} labels words. Remove it.")
         if recipe.double_unordered and not task.symmetric:
             raise ConfigError(
-                f"double_unordered applies only to pairs whose order is irrelevant, not to {task.name}. Remove it."
+                "double_unordered applies only to tasks in which the order of the two texts is irrelevant, not to "
+                f"{task.name}. Remove it."
             )
 
     @property

@@ -20,11 +20,15 @@ def predict_test_sets(
     tell: Callable[[str], None],
     rows: Mapping[str, int] | None = None,
 ) -> dict[str, dict[str, int | float]]:
-    """Return the predicted label indices or numbers by test set and example, as `write_submission` takes them.
+    """Return {test set: {key of an example: index of the predicted label, or predicted number}}.
 
-    paths: one model of each task. data_dir: the parent of GLUE's folders; empty: the data_dir of each model's run.
-    rows: as in `tasks.submission.write_submission`. All test sets are read and counted first. Raises UserError for
-    missing or duplicate tasks and rows.
+    paths: one model for each task.
+    data_dir: the parent of GLUE's folders; empty: the data_dir of each model's run.
+    wnli: "majority" leaves out a model of WNLI.
+    rows: {test set: number of its rows}; None: the numbers of GLUE's own test sets.
+
+    Reads and counts all test sets before the first prediction. Raises UserError for a missing task or row, and for one
+    that occurs twice.
     """
     models: dict[str, LabelModel] = {}
     for path in paths:

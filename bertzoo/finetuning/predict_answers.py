@@ -78,7 +78,7 @@ class QuestionModel(SavedModel):
         return predictor(params, data, self.lengths([data.rows]), 1.0)
 
     def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
-        """Score the model's answers by the rules that score a training epoch; needs a model from `for_task`.
+        """Score the model's answers as training does after an epoch; `for_task` must have returned the model.
 
         split: the split's name in the scores. Raises UserError if a question lacks a required answer.
         """

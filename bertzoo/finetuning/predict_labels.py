@@ -123,7 +123,7 @@ class LabelModel(SavedModel):
         return predictor(params, rows, self.lengths([rows]), 1.0)
 
     def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
-        """Score examples by split, by the rules that score a training epoch; needs a model from `for_task`."""
+        """Score examples by split as training does after an epoch; `for_task` must have returned the model."""
         splits = {name: LabelSplit(split, self.rows(split)) for name, split in examples.items()}
         objective, params = self._objective()
         lengths, size = self.lengths([split.rows for split in splits.values()]), self.size(batch_size)

@@ -87,7 +87,9 @@ def train(
 
 
 def check_teacher(recipe: Finetune, task: TaskKind, teacher: Location | None, recorded: bool = False) -> None:
-    """Raise ConfigError if alpha < 1 lacks a teacher, alpha = 1 has one, or the task cannot use a teacher.
+    """Raise ConfigError if alpha and the teacher contradict each other, or the task cannot use a teacher.
+
+    With alpha < 1, a run must have a teacher; with alpha = 1, it must not have one.
 
     recorded: whether run.json names a teacher, which a resumed run uses.
     """

@@ -139,10 +139,8 @@ def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
         folder = path / f"seed-{seed}" / MODEL
         if not folder.is_dir():
             seeds = sorted(model.parent.name.removeprefix("seed-") for model in path.glob(f"seed-*/{MODEL}"))
-            raise UserError(
-                f"--seed={seed} has no model in {path}, which has models of the seeds "
-                f"{', '.join(seeds) or '(none yet)'}. Name one of these."
-            )
+            advice = f"Use one of {', '.join(seeds)}." if seeds else "Run the same bertzoo finetune again."
+            raise UserError(f"--seed={seed} has no model in {path}. {advice}")
         return folder, recipe
     if seed is not None:
         raise UserError(f"--seed={seed} applies only to a run of several seeds, not to {path}. Leave it out.")

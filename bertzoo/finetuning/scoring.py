@@ -95,8 +95,13 @@ class LabelScorer:
 def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence[np.ndarray], scale: float) -> Any:
     """Convert logits of batches to predictions, in the order of the examples.
 
-    Predictions are class indices (N,), 0 or 1 for each of C labels (N,C) for multi_label, numbers (N,), or an array per
-    example with the class index of each word. scale: factor from a regression's output to the number.
+    The kind of the task decides what a prediction is:
+    classification: index of the class, (N,).
+    multi_label: 0 or 1 for each of C labels, (N,C).
+    regression: a number, (N,).
+    tokens: for each example, an array with the class index of each word.
+
+    scale: factor from a regression's output to the number.
     """
     if task.kind == "tokens":
         return rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
@@ -109,10 +114,14 @@ def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence
 def label_figures(
     task: Task, predictions: Mapping[str, Any], examples: Mapping[str, Sequence[Example]], scale: float
 ) -> Figures:
-    """Return `scores` by split and metric, their mean `score`, and `collapsed`: whether all predictions are equal.
+    """Score predictions; return a dict.
 
-    For multi_label, `score` is the mean of the first metric alone: of micro-F1 by default.
-    predictions: by split, as `label_values` returns them; a split with a number that is not finite scores 0.
+    scores: by split and metric; 0 for a split with a predicted number that is not finite.
+    score: mean of `scores`; for multi_label, of the first metric alone, by default micro-F1.
+    collapsed: whether all predictions are equal; numbers, divided by `scale`, are compared to 6 decimals.
+
+    predictions: by split, as `label_values` returns them.
+    examples: by split, with labels.
     """
     scores, classes = {}, set()
     for name, values in predictions.items():

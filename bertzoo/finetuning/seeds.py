@@ -244,7 +244,10 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
 
 
 def _moving_ranges(setup: StageSetup, steps: int) -> StageSetup:
-    """Return a setup that moves the ranges of an Int8Model to their averages and trains all weights as `setup` does."""
+    """Return a setup for an Int8Model, which trains all weights as `setup` does.
+
+    The ranges of activations become moving averages of the ranges observed in the batches (nn/int8.py).
+    """
 
     def part(path: tuple, _: Any) -> str:
         return "ranges" if state.name_of(path).startswith(f"{RANGES}/") else "weights"
@@ -258,7 +261,7 @@ def _moving_ranges(setup: StageSetup, steps: int) -> StageSetup:
 
 
 def _memory_advice(recipe: Finetune, share: float) -> str:
-    """Return advice that cuts a training step's memory to at most `share` (a fraction) of its present size."""
+    """Return advice on how to fit a training step into `share` (a fraction) of the memory that it now needs."""
     rows, least = recipe.batch_size, recipe.accumulate / share
     parts = next((n for n in range(recipe.accumulate, rows + 1) if rows % n == 0 and n >= least), None)
     if parts is None:

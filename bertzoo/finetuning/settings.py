@@ -38,14 +38,14 @@ class Finetune:
     batch_size: int = 32  # rows of one step, over all devices and microbatches
     accumulate: int = 1  # number of microbatches that a step is split into
     max_length: int = 128  # greatest row length in tokens; longer texts are cut
-    buckets: int = 4  # most lengths of batches; a batch is padded to the shortest length that holds its rows
+    buckets: int = 4  # maximum number of batch lengths; a batch is padded to the shortest that holds its rows
     train_rows: int = 0  # number of training examples, drawn by `seed`; 0: all
     dropout: float = 0.1  # dropout before the head's output
     encoder_dropout: float | None = None  # dropout of the layers and the attention; "none": the model's own
     hidden: Activation | Literal["none"] = "none"  # activation of a dense layer in the head; "none": no such layer
     pooler: bool = True  # use the model's pooler
     layer_decay: float = 1.0  # a layer's learning rate relative to the layer above (ELECTRA's layerwise_lr_decay)
-    double_unordered: bool = False  # train on each pair of texts in both orders; only for tasks that ignore it
+    double_unordered: bool = False  # train on each pair of texts in both orders; only where order is irrelevant
     scale: float = 1.0  # divisor of numeric labels
     alpha: float = 1.0  # weight of the label in the training target; the teacher's prediction has the rest
     # majority: do not train WNLI, predict its most common label, as SqueezeBERT's authors do
@@ -65,9 +65,9 @@ class Finetune:
         for name in ("seeds", "epochs", "batch_size", "accumulate", "buckets", "log_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)} is less than 1. Use 1 or more.")
-        for name in ("train_rows", "patience"):
+        for name, effect in (("train_rows", "use all examples"), ("patience", "train all epochs")):
             if getattr(self, name) < 0:
-                raise ConfigError(f"{name} = {getattr(self, name)} is negative. Use 0 to switch it off.")
+                raise ConfigError(f"{name} = {getattr(self, name)} is negative. Set 0 to {effect}.")
         if self.quantise == "int8" and self.wnli == "majority":
             raise ConfigError("quantise = int8 has no effect if wnli = majority, which trains nothing. Remove one.")
         if self.seed < 0:

@@ -45,7 +45,7 @@ class TaskData:
     score(params): figures on the development splits.
     examples: number of examples by split.
     skipped: number of skipped examples by split and reason.
-    digests: a hash by split.
+    digests: hash of the encoded examples, by split.
     notes: options that predictions depend on, for the saved model's `source`.
     teacher: the teacher's entry for run.json, or None.
     constant: the class predicted for every row instead of training, or None.

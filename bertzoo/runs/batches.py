@@ -37,8 +37,8 @@ class RunBatches:
     plans: folder that caches row plans (which tokens make up each row).
     warn: receives each warning about the rows of the training split.
     workers: processes that build the training batches; 0 builds them in a thread.
-    first: number to add to the index of a training stage in the seeds of its row order and masks. In a pruning run,
-    this is the number of stages in earlier training runs, so that no two stages draw the same.
+    first: in a pruning run, the number of stages in earlier training runs; else 0. The seeds of row order and masks
+    count stages from `first`, so that no two stages of a pruning run draw the same.
 
     Raises ConfigError if the tokenizer has more entries than model.vocab_size.
     """
@@ -128,5 +128,8 @@ class RunBatches:
         return (batches.batch(step, size, own(size)) for step in range(min(-(-rows // size), batches.rows // size)))
 
     def describe(self, index: int, row: int, rows: int) -> list[str]:
-        """Return a line of text for each of `rows` rows of a training batch of stage `index`, from row number `row`."""
+        """Return a line for each row of a training batch of stage `index`: its epoch, document and tokens.
+
+        row: number of the batch's first row in the stage. rows: size of the batch.
+        """
         return self.stage(index, "train").describe(row // rows, rows)

@@ -188,7 +188,7 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
 def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
     """Yield warnings if many rows of the word embedding would stay untrained.
 
-    rows: model.vocab_size. advise: also name options that avoid the problem, if the run trains its own tokenizer.
+    rows: model.vocab_size. advise: whether to name options that avoid the problem.
     """
     entries, occurring = corpus.tokenizer.vocab_size, corpus.manifest.splits["train"].entries
     if entries < _FEW_ENTRIES * rows:

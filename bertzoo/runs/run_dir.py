@@ -241,7 +241,7 @@ class RunDirectory:
 
 
 def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
-    """Return a line for each config change that contradicts the rows read in the first `done` steps.
+    """Return a line for each config change that does not fit the rows read in the first `done` steps.
 
     A training stage that has begun keeps its batches. It also keeps its number of steps once a later stage has begun.
     """

@@ -71,8 +71,9 @@ def teacher_of(recipe: Transfer) -> Teacher:
         generator = generator_config(recipe.teacher, recipe.teacher_objective.generator_width)
         if generator is None:
             raise ConfigError(
-                f"a teacher of kind {recipe.teacher.kind} under replaced token detection has no masked language model "
-                "of its own to distil. Set knowledge.ground_truth = 1.0."
+                f"knowledge.ground_truth = {knowledge.ground_truth} distils a masked language model, but "
+                f'teacher.kind = "{recipe.teacher.kind}" has none under replaced token detection. Set '
+                "knowledge.ground_truth = 1.0."
             )
     compute = dataclasses.replace(recipe.compute, dtype=knowledge.dtype, remat=False)
     return build_teacher(recipe.teacher, generator, predicts, compute)
@@ -190,9 +191,8 @@ class _TransferSetups:
     def _fixed_below_layers(self) -> frozenset[str]:
         """Paths of the parameters that lie below the layers and do not train in a layer transfer.
 
-        They are copied from the teacher. If everything below the layers except the embedding's norm is copied, the
-        norm does not train either. If only the student has a NoNorm, it keeps scale 1 and bias 0, as in the authors'
-        code.
+        Parameters that are copied from the teacher do not train. If all but the embedding's norm are copied, the norm
+        does not train either: a NoNorm that only the student has keeps scale 1 and bias 0, as in the authors' code.
         """
         copied = frozenset(copied_names(self._recipe))
         before = {name for name in shapes_of(self._student) if name.startswith(BELOW_LAYERS)}

@@ -58,7 +58,7 @@ def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
         if there != here:
             raise ConfigError(
                 f'{source.origin} was trained with objective.{key} = "{there}", but teacher_objective.{key} = '
-                f'"{here}". Make them agree.'
+                f'"{here}". Set it to "{there}", or use another teacher.'
             )
 
 
@@ -75,8 +75,8 @@ def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> An
         modules = {path.split("/")[0] for path in named(placed[name])}
         if missing := sorted(modules - {path.split("/")[0] for path in part.params}):
             raise ConfigError(
-                f"{source.origin} has no {missing[0]}, whose distribution over masked tokens the student learns. Use a "
-                "model with one, or set knowledge.ground_truth = 1.0."
+                f"{source.origin} has no {missing[0]}, but the student learns the teacher's distribution over masked "
+                "tokens. Use a teacher with one, or set knowledge.ground_truth = 1.0."
             )
         params = {path: array for path, array in part.params.items() if path.split("/")[0] in modules}
         nested = flax.traverse_util.unflatten_dict(params, sep="/")
@@ -86,7 +86,7 @@ def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> An
         if array.shape != shape.shape:
             raise ConfigError(
                 f"{source.origin} does not fit [teacher]: {name_of(path)} has shape {array.shape} there, but the "
-                f"config makes it {shape.shape}. Make them agree."
+                f"config makes it {shape.shape}. Correct [teacher] or use another teacher."
             )
         padded = pad_vocabulary(array, place.shape).astype(place.dtype)
         return jax.make_array_from_callback(padded.shape, place.sharding, padded.__getitem__)
@@ -99,16 +99,16 @@ def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
     configured: Any = recipe.teacher_objective
     if "masked" not in source.others:
         raise ConfigError(
-            f"knowledge.ground_truth = {recipe.knowledge.ground_truth} distils a generator's distribution over masked "
-            f'tokens under teacher_objective.kind = "{configured.kind}", but {source.origin} has no generator. Name '
-            "the run that trained it, or set knowledge.ground_truth = 1.0."
+            f"{source.origin} has no generator, but knowledge.ground_truth = {recipe.knowledge.ground_truth} makes the "
+            f'student learn from one under teacher_objective.kind = "{configured.kind}". Name the run that trained the '
+            "teacher, or set knowledge.ground_truth = 1.0."
         )
     generator, expected = source.others["masked"], generator_config(recipe.teacher, configured.generator_width)
     lines = [line for line in config.difference(generator.model, expected) if line.split(": ")[0] not in FREE]
     if lines:
         raise ConfigError(
-            f"{source.origin} has another generator than teacher_objective.generator_width = "
-            f"{configured.generator_width} describes: {'; '.join(lines)}. Set the width it was trained with."
+            f"the generator of {source.origin} does not fit teacher_objective.generator_width = "
+            f"{configured.generator_width}: {'; '.join(lines)}. Set the width that it was trained with."
         )
     return generator
 

@@ -31,7 +31,7 @@ class StrategyStages:
     steps: int  # optimiser steps of one stage
     batch_size: int  # rows of one step, over all devices and microbatches
     max_length: int  # row length in tokens
-    max_predictions: int = 20  # most masked positions per row
+    max_predictions: int = 20  # maximum number of masked positions per row
     # predicted share of a row's tokens, or [first, last] for a linear change over a stage; "none": data.masking.share
     masking_share: float | tuple[float, ...] | None = None
     learning_rate: float  # peak of the stage's schedule
@@ -141,8 +141,8 @@ class Transfer:
             )
         if self.distillation and self.distillation[0].carry == "all":
             raise ConfigError(
-                'distillation.0.carry = "all" has no stage to carry from: distillation starts with fresh moments and '
-                "its own schedule. Remove it."
+                'distillation.0.carry = "all" does not apply: the first distillation stage starts with a fresh '
+                "optimiser and its own schedule. Remove it."
             )
         check_tables(self, [self.optimizer_of(index) for index in range(len(self.stages))])
         longest = max(stage.max_length for stage in self.stages)
@@ -209,7 +209,7 @@ class Transfer:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """All training stages: those of the strategy, then those of the distillation, with a fresh optimiser."""
+        """All training stages: of the strategy, then of the distillation, which starts with a fresh optimiser."""
         strategy = [] if isinstance(self.transfer, Nothing) else [self.transfer.stage()] * len(self.layer_groups)
         first = [dataclasses.replace(stage, carry="params") for stage in self.distillation[:1]]
         return (*strategy, *first, *self.distillation[1:])

@@ -54,7 +54,7 @@ class WarmStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """The matching modules of a source and a target model; a module is the first part of a parameter's path.
+    """The comparison of a source's and a target model's modules; a module is the first part of a parameter's path.
 
     taken: modules to copy from the source.
     fresh: {module to draw from the seed: reason}.
@@ -124,7 +124,7 @@ def match_parameters(
                 raise ConfigError(f"{origin} lacks {name} of shape {here}. Use a model that [model] describes.")
             raise ConfigError(
                 f"{origin} does not fit [model]: {name} has shape {there} there, but the config makes it {here}. "
-                "Make them agree."
+                "Correct [model] or use another model."
             )
         if module not in source_modules:
             match.fresh[module] = "not in the source"
@@ -179,8 +179,8 @@ def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
     both = {key: values.split(" -> ", 1) for key, values in lines}
     strict = [key for key in both if key.split(".")[-1] not in FREE]
     if wrong := ["kind"] if "kind" in strict else strict:
-        sides = "; ".join(f"{table}.{key} is {both[key][0]} there and {both[key][1]} here" for key in wrong)
-        raise ConfigError(f"{source.origin} does not fit [{table}]: {sides}. Make them agree.")
+        sides = "; ".join(f"{table}.{key} is {both[key][0]} there, but {both[key][1]} in the config" for key in wrong)
+        raise ConfigError(f"{source.origin} does not fit [{table}]: {sides}. Correct [{table}] or use another model.")
     changed = ", ".join(f"{table}.{key} {there} -> {here}" for key, (there, here) in both.items())
     return [f"changed from {source.origin}: {changed}"] if changed else []
 
@@ -198,7 +198,8 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
             )
         if (difference := tokenizers.unlike(configured, own.config)) is not None:
             raise ConfigError(
-                f"[data.tokenizer] differs from the tokenizer of {origin}: {difference}. Make them agree."
+                f"[data.tokenizer] differs from the tokenizer of {origin}: {difference}. Correct [data.tokenizer] "
+                "or use another model."
             )
         check_size(own.vocab_size, configured.vocab_size, f"of {origin}")
         return own, []

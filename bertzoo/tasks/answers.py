@@ -23,8 +23,8 @@ class Decoding:
     of its joint head, with threshold -2.75.
     """
 
-    candidates: int = 20  # most starts per window, ends per window (joint head: per start), and answers per question
-    longest: int = 30  # most tokens of an answer
+    candidates: int = 20  # maximum of starts per window, ends per window (joint head: per start), answers per question
+    longest: int = 30  # maximum number of tokens of an answer
     nulls: bool = False
     threshold: float = 0.0
 

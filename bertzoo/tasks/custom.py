@@ -77,8 +77,8 @@ class CustomFiles:
     def _check_flag_columns(self) -> None:
         if not self.labels:
             raise ConfigError(
-                "kind = 'multi_label' has neither labels, the names of columns of 0 and 1, nor a separator of the "
-                f"labels in the column {self.label!r}. Set one of them."
+                "kind = 'multi_label' needs labels or a separator. Set labels to the names of columns of 0 and 1, or "
+                f"separator to the text between the labels in the column {self.label!r}."
             )
         if self.label != CustomFiles.label:
             raise ConfigError(
@@ -86,11 +86,11 @@ class CustomFiles:
                 "the columns. Set separator, or remove label."
             )
         if twice := {self.text_a, self.text_b} & {*self.labels}:
-            raise ConfigError(f"{min(twice)!r} is a column of a text and one of labels. Name other columns.")
+            raise ConfigError(f"the column {min(twice)!r} is named for a text and in labels. Name different columns.")
 
     @property
     def _targets(self) -> tuple[str, ...]:
-        """The columns of the labels: one, or for columns of 0 and 1 one per label."""
+        """Columns that hold the labels: a column of 0 and 1 for each label, or the column `label` alone."""
         return self.labels if self.kind == "multi_label" and not self.separator else (self.label,)
 
     @property
@@ -220,7 +220,7 @@ class CustomFiles:
 
 
 def _has_header(file: str) -> bool:
-    """Return whether a file's format always names its columns; TSV and CSV need not. False for an empty name."""
+    """Return whether a file is neither TSV nor CSV, so that the key `header` does not apply; False for no file."""
     return bool(file) and not file.endswith((".tsv", ".csv"))
 
 

@@ -69,7 +69,7 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -
 
 
 def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _RowFields:
-    """Encode examples with words; a word without tokens becomes [UNK]."""
+    """Encode examples whose words have labels; a word without tokens becomes [UNK]."""
     words = sorted({word for example in examples for word in example.words or ()})
     unknown = np.array([tokenizer.specials.unk], np.int32)
     pieces = {w: p if len(p) else unknown for w, p in zip(words, _tokenised(tokenizer, words), strict=True)}

@@ -135,7 +135,7 @@ def _described(layout: GlueLayout, split: str) -> str:
     if split in layout.test:
         return f"columns {layout.tsv_key} and {', '.join(layout.tsv_test or layout.tsv)} under a header"
     if layout.width:
-        return f"{layout.width} columns without a header (from 0: {label} the label, {text} the text)"
+        return f"{layout.width} columns without a header; counted from 0, {label} has the label and {text} the text"
     return f"columns {text} and {label} under a header"
 
 

@@ -33,7 +33,7 @@ class GlueLayout:
     tsv_test: tuple[str, ...] = ()
     tsv_key: str = "index"  # column of the row numbers in a test file
     width: int = 0  # number of columns of train and dev files without a header, else 0
-    files: tuple[str, ...] = ()  # other names for the file of a task with one split
+    files: tuple[str, ...] = ()  # names of the diagnostic set's file other than test.tsv
     labels: tuple[str, ...] = BINARY  # in the order of the logits
     hub_names: tuple[str, ...] = ()
     hub_labels: tuple[str, ...] = BINARY

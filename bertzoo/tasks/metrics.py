@@ -16,7 +16,7 @@ Tags = Sequence[Sequence[str]]  # by example and word
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the percentage of correct predictions; one of several labels is correct if every label is."""
+    """Return the percentage of correct predictions; for multi_label, a prediction is correct if all its labels are."""
     import sklearn.metrics
 
     return 100 * float(sklearn.metrics.accuracy_score(labels, predictions))
@@ -36,7 +36,10 @@ def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def f1_micro(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the F1, in percent, of all pairs of an example and a label together, from 0 or 1 for each pair (N,C)."""
+    """Return the micro-averaged F1 of multi_label, in percent.
+
+    predictions, labels: (N,C), 1 or 0 for each of C labels.
+    """
     return _f1(labels, predictions, average="micro")
 
 

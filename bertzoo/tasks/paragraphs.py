@@ -85,7 +85,7 @@ def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
     """Return (first token, number of tokens) of each window over a paragraph.
 
     pieces: number of tokens of the paragraph.
-    room: most tokens of a window.
+    room: maximum number of tokens of a window.
     stride: number of tokens from one window's start to the next one's.
     """
     parts = []

@@ -29,10 +29,10 @@ def label_records(
     a number: `number`.
     tags of words: `words`, `tags` and `probabilities`; a word that was cut off has None as tag and as probability.
 
-    values: for each example, the index of the predicted label, 1 or 0 for each of several labels, the number, or the
-    indices of the tags, -1 for a word that was cut off.
-    chances: for each example, the probability of every label, or of each word's tag, negative for a word that was cut
-    off.
+    values: one for each example. For a class, its index. For any number of labels, 1 or 0 for each label. For a number,
+    the number. For tags, their indices, -1 for a word that was cut off.
+    chances: for each example, the probability of every label. For tags, the probability of each word's tag, negative
+    for a word that was cut off. Not used for numbers.
     cut: for each example, whether its text was cut.
     """
     for nth, example in enumerate(examples):
@@ -89,7 +89,7 @@ def jsonl(records: Records) -> Iterator[str]:
 def tsv(records: Records) -> Iterator[str]:
     """Yield a header with the names of columns, and a line per record; tabs and line breaks in cells become spaces.
 
-    With any number of labels, a `;` separates them, and a column for each label of the model has its probability.
+    For multi_label, a `;` separates the predicted labels, and every label has a column with its probability.
     """
     for nth, record in enumerate(records):
         cells = [(name, record[name]) for name in _COLUMNS if name in record]

@@ -62,7 +62,7 @@ class Rows:
 
     @functools.cached_property
     def held(self) -> np.ndarray:
-        """Length in tokens that each row and its least padding need in a batch, (N,)."""
+        """Number of tokens of each row and its least padding together, at most max_length, (N,)."""
         return np.minimum(self.lengths + self.padding, self.max_length)
 
     @property
@@ -169,9 +169,9 @@ def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple
 
     @functools.cache
     def best(upto: int, left: int) -> tuple[float, tuple[int, ...]]:
-        """Return the best choice of at most `left` lengths for the rows of the `upto` smallest sizes.
+        """Choose at most `left` lengths for the rows whose length is in sizes[:upto], with the least padding.
 
-        The result is (number of tokens with padding, the chosen lengths).
+        Returns (number of tokens with padding, the chosen lengths).
         """
         if not upto or not left:
             return (0 if not upto else math.inf), ()

@@ -27,9 +27,9 @@ class SquadOptions:
     # share of the training articles whose questions become the development set; 0: use the development file
     heldout: float = 0.0
     stride: int = Windowing.stride  # tokens between the starts of two windows of a paragraph
-    max_question: int = Windowing.max_question  # most tokens of a question; further tokens are dropped
-    longest: int = Decoding.longest  # most tokens of an answer
-    # most starts per window, most ends per window (if joint, per start), and most candidate answers per question
+    max_question: int = Windowing.max_question  # maximum number of tokens of a question; further tokens are dropped
+    longest: int = Decoding.longest  # maximum number of tokens of an answer
+    # maximum of starts per window, ends per window (if joint, per start) and candidate answers per question
     candidates: int = Decoding.candidates
     joint: bool = False  # use ELECTRA's head, which predicts the end given the start, and whether there is an answer
     # null odds (score of "no answer") above which no answer is given; "none": 0, or -2.75 if joint

@@ -85,8 +85,8 @@ def check_rows(name: str, keys: Collection[str], rows: Mapping[str, int] | None 
     if len(keys) > count:
         extra = min(present - set(expected))
         raise UserError(
-            f"the submission needs {count:,} rows of {name}, not {len(keys):,} such as {extra}. Predict GLUE's own "
-            "test set."
+            f"the submission needs {count:,} rows of {name}, not {len(keys):,}: row {extra} is not in GLUE's test set. "
+            "Predict GLUE's own test set."
         )
 
 

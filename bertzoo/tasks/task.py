@@ -42,8 +42,8 @@ class SplitExamples(NamedTuple):
 class Task:
     """A task with labels.
 
-    read: (split, directory) -> the split's examples. It raises UserError, naming file and line, for a damaged file, and
-    naming the place for a missing one.
+    read: (split, directory) -> the split's examples. It raises UserError if a file is missing (naming its place) or
+    damaged (naming file and line).
     metrics: names in `METRICS` (metrics.py).
     labels: in the order of the logits, as the leaderboard spells them.
     aliases: {name of a label on the hub (Hugging Face and TFDS): label}, such as {"positive": "1"}.
@@ -69,7 +69,7 @@ class Task:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The labels as people read them: by their names in `aliases` or, without one, as they are."""
+        """Readable names of the labels: the name in `aliases`, or the label itself if it has no name there."""
         names = {label: name for name, label in self.aliases.items()}
         return tuple(names.get(label, label) for label in self.labels)
 

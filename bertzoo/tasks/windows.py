@@ -24,9 +24,9 @@ _AT_ONCE = 4096  # texts per call of the tokenizer
 class Windowing:
     """Options for cutting paragraphs into rows `[CLS] question [SEP] part [SEP]`. Parts start `stride` tokens apart."""
 
-    max_length: int = 384  # most tokens of a row
+    max_length: int = 384  # maximum number of tokens of a row
     stride: int = 128
-    max_question: int = 64  # most tokens of a question; further tokens are dropped
+    max_question: int = 64  # maximum number of tokens of a question; further tokens are dropped
 
     def __post_init__(self) -> None:
         for name in ("stride", "max_question"):
@@ -168,8 +168,8 @@ def _rows(
 def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
     """Return the indices of the first and last token of a question's first answer, or the reason why it is unusable.
 
-    As in BERT's code, the result spans all words that the answer overlaps; if the token ids of the answer's text occur
-    among those of the words, it spans only these ids. An impossible question has (-1, -1).
+    As in BERT's code, the result spans whole words: all that the answer overlaps. If the tokens of the answer's text
+    occur within these words, the result spans only them. An impossible question has (-1, -1).
 
     pieces: the paragraph's tokens.
     encoded: {text of an answer: its token ids}.
@@ -215,7 +215,7 @@ def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[
 
 
 def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
-    """Return each paragraph's tokens by its text, encoded word by word, since BERT's code splits at spaces first."""
+    """Return {paragraph: its tokens}. Words are encoded one by one, since BERT's code splits at spaces first."""
     places = {text: [match.span() for match in _WORD.finditer(text)] for text in dict.fromkeys(contexts)}
     words = list(dict.fromkeys(text[a:b] for text, spans in places.items() for a, b in spans))
     known: dict[str, tuple[np.ndarray, np.ndarray]] = {}

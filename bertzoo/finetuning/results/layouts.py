@@ -25,7 +25,7 @@ class PaperTable:
     """The layout of a table that quotes a paper.
 
     tables: numbers of the quoted tables.
-    sections: text with which the names of the quoted sections start; empty: all sections.
+    sections: quote only the sections whose names start with this text; empty: all sections.
     average: name of the average in published.csv; empty without an average.
     convention: name of the average in tasks/averages.py; empty without an average.
     """

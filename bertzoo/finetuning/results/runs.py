@@ -133,7 +133,7 @@ def read_run(path: Path, place: Path) -> FinishedRun:
 
 
 def _check_median(run: FinishedRun, file: Path) -> None:
-    """Raise UserError unless `run.median` holds the median over the seeds of exactly the scores that each seed has."""
+    """Raise UserError unless every seed and `run.median` have the same scores, and every median is correct."""
     damaged = f"{file} is damaged: "
     if not run.seeds:
         raise UserError(f"{damaged}it has no seeds. Run the same bertzoo finetune again.")

@@ -91,7 +91,7 @@ class Sweep:
     grids: Mapping[str, Lists]
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that a resumed sweep must not change: `options`, and the base config with a hash."""
+        """Return the settings that a resumed sweep must not change: `options`, and the base config's name and hash."""
         base = hashlib.sha256(config.find(self.base).read_bytes()).hexdigest()
         return {"version": VERSION, "base": self.base, "base_sha256": base, "options": dict(self.options)}
 

@@ -47,14 +47,14 @@ class Record:
     """The directory of a sweep, which need not exist yet, and the states of its runs.
 
     points: the runs.
-    states: for a run that failed or stopped, by name: "failed" or "stopped", and the error.
-    finished: results of the finished runs, by name.
+    states: {name of a run that ended early: ("failed" or "stopped", the error)}.
+    finished: {name of a finished run: its results}.
     """
 
     def __init__(self, name: str, points: Sequence[SweepPoint]):
         self.path = on_disk(name, "the run directory", "Name a local or mounted directory.")
         self.points = points
-        self.states: dict[str, tuple[str, str]] = {}  # by name of an unfinished point: failed or stopped, and the error
+        self.states: dict[str, tuple[str, str]] = {}
         self.finished: dict[str, FinishedRun | PrunedRun] = {}
         self.table = self.path / "sweep.csv"
 

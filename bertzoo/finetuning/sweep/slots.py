@@ -18,10 +18,10 @@ Environment = dict[str, str]
 
 
 def device_environments(processes: int | None) -> list[Environment]:
-    """Return a set of environment variables for each of `processes` that gives it a device of its own.
+    """Return one set of environment variables per process, which gives the process a device of its own.
 
-    The sets are empty on a CPU. processes: None for one per device, or one on a CPU. Raises UserError if there are
-    fewer devices than processes.
+    The sets are empty on a CPU. processes: number of processes; None: one per device, or one on a CPU. Raises UserError
+    if there are fewer devices than processes.
     """
     platform, count = count_devices()
     if platform == "cpu":
@@ -48,7 +48,7 @@ def count_devices() -> tuple[str, int]:
         output, errors = process.communicate()
     if process.returncode:
         last = next(iter(errors.strip().splitlines()[-1:]), f"exit code {process.returncode}")
-        raise RuntimeError(f"JAX cannot count the devices of this machine: {last}. Correct its installation.")
+        raise RuntimeError(f"JAX cannot count the devices of this machine: {last}. Correct the installation of JAX.")
     platform, count = parse_json(output.splitlines()[-1], list)
     return platform, count
 

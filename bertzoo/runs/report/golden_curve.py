@@ -42,8 +42,8 @@ class Comparison:
 
     name: name of the shipped config.
     tolerance: the difference in nats at which two losses no longer agree.
-    points: both losses at each step that has both, by step.
-    recorded: number of recorded losses, including those at other steps.
+    points: the run's loss and the recorded loss, wherever both exist, by step.
+    recorded: number of all recorded losses, also of those that the run lacks.
     """
 
     name: str

@@ -27,10 +27,10 @@ QUALITY = ("loss", *SHARES, "auc")  # endings of metrics that say how well a mod
 HIDDEN = "_hidden_loss"  # ending of the loss over the hidden tokens alone
 # Why a line may lack a metric.
 ABSENT = {
-    "mlm_hidden_loss": "nothing was hidden",
-    "rtd_precision": "nothing was called replaced",
-    "rtd_recall": "nothing was replaced",
-    "rtd_auc": "nothing was replaced",
+    "mlm_hidden_loss": "no token was hidden",
+    "rtd_precision": "no token was predicted as replaced",
+    "rtd_recall": "no token was replaced",
+    "rtd_auc": "no token was replaced",
 }
 
 
@@ -91,7 +91,10 @@ def read_run(directory: str | Path) -> RunRecord:
 
 
 def _read_pruning(directory: Path, parts: list[Path]) -> RunRecord:
-    """Read a pruning run: join the histories of its training runs (`parts`), with consecutive steps and stages."""
+    """Read a pruning run: join the histories of its training runs, which are in the directories `parts`.
+
+    Steps and stages are counted from the start of the pruning run.
+    """
     train, heldout, events, torn, done, number = [], [], [], False, 0, 0
     begun = [0]  # the step at which each part began
     for part in parts:
