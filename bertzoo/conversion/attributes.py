@@ -69,9 +69,10 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
 
 
 def _with_their_names(origin: str, error: ConfigError, names: Iterable[tuple[str, str]]) -> UserError:
-    """Return a UserError with the message of `error`, followed by the names in config.json of the fields it mentions.
+    """Return a UserError with the message of `error` and what config.json calls the fields in that message.
 
     names: (field of our model config, name in config.json).
+    origin: config.json's path in messages.
     """
     words = {word.split(".")[0] for word in str(error).split()}
     translations = ", ".join(f"{ours} is called {theirs}" for ours, theirs in names if ours in words and ours != theirs)
@@ -83,8 +84,10 @@ def check_counts(
 ) -> None:
     """Raise UserError if a size in the config is larger than the tensors of `file` allow.
 
-    It prevents building a huge model for a damaged config. tensors: number of values of each tensor. origin:
-    config.json's path in messages.
+    So a damaged config never builds a huge model.
+
+    tensors: number of values of each tensor.
+    origin: config.json's path in messages.
     """
     numbers = sum(tensors)
     theirs = {a.ours: a.theirs for a in reversed(family.attributes)}

@@ -29,7 +29,10 @@ def discriminator_head(model: Electra) -> Iterable[TensorRule]:
 
 
 def unsupported_generator(model: Electra | ConvBert, key: str) -> str | None:
-    """Return the reason if Hugging Face's generator, which always has gelu, cannot represent head `key`; else None."""
+    """Return why Hugging Face's class cannot compute the head `key` of a model, or None if it can.
+
+    The class with the masked language model head always uses gelu in this head.
+    """
     if key == "masked" and model.activation != "gelu":
         return f"that class has gelu in its head, but this model has activation = {model.activation}"
     return None

@@ -75,9 +75,12 @@ class Attribute:
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """How Hugging Face stores a head. architecture: name of its class. rules: returns the head's tensor rules.
+    """How Hugging Face stores a head.
 
-    dropout: config attribute of the head's dropout rate, if any. needs_pooler: whether the class always has a pooler.
+    architecture: name of the class with this head.
+    rules: returns the head's tensor rules.
+    dropout: config attribute of the head's dropout rate, if any.
+    needs_pooler: whether the class always has a pooler.
     """
 
     architecture: str
@@ -96,7 +99,7 @@ class Family:
     rules: returns the tensor rules of the backbone without the pooler.
     pooler: name of the pooler's tensors, if any.
     tied: for each tensor that repeats another one, the other one's name.
-    heads: by kind of head config; "masked_sentence" is a masked head with a sentence head.
+    heads: layout of each head by its kind; "masked_sentence" is a masked head with a sentence head.
     hidden: returns the activation of the hidden layer in the sequence classification head, or "none".
     input_dropout: whether dropout precedes this hidden layer.
     fixed: the supported value of each attribute for which bertzoo supports only one.
@@ -157,8 +160,10 @@ def standard_heads(
 ) -> dict[str, HeadLayout]:
     """Return the heads that all architectures have, by key in `Family.heads`.
 
-    name: prefix of Hugging Face's classes; dropout: config attribute of the classifiers' dropout rate; sequence: rules
-    of the sequence classification head, if not linear; pooled: whether the class of this head always has a pooler.
+    name: prefix of Hugging Face's classes.
+    dropout: config attribute of the classifiers' dropout rate.
+    sequence: rules of the sequence classification head, or None if it is a single dense layer.
+    pooled: whether Hugging Face's class for sequence classification always has a pooler.
     """
     return {
         "none": HeadLayout(f"{name}Model", lambda model: ()),
@@ -178,7 +183,10 @@ def linear_head(ours: str, theirs: str) -> Rules:
 
 
 def hidden_layer_head(inner: str, outer: str) -> Rules:
-    """Return a function from the model config to the tensor rules of a head of two dense layers, `inner`, `outer`."""
+    """Return a function from the model config to the tensor rules of a head of two dense layers.
+
+    inner, outer: names of the first and the second layer at Hugging Face.
+    """
     return lambda model: (
         *dense("classifier/dense", inner, "D", "P"),
         *dense("classifier/output", outer, "P", "C"),
@@ -215,7 +223,10 @@ def attention_rules(ours: str, theirs: str) -> Iterable[TensorRule]:
 
 
 def masked_head(dense_name: str, norm_name: str, bias_name: str) -> Iterable[TensorRule]:
-    """Yield the tensor rules of a masked language model head, without the word table; names are Hugging Face's."""
+    """Yield the tensor rules of a masked language model head, without the word table.
+
+    dense_name, norm_name, bias_name: Hugging Face's names of the head's dense layer, norm and output bias.
+    """
     yield from dense("masked_head/dense", dense_name, "D", "E")
     yield from norm("masked_head/norm", norm_name)
     yield same("masked_head/bias", bias_name, "V")

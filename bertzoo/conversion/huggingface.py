@@ -70,9 +70,9 @@ def read_huggingface(directory: Path) -> Pretrained:
 
 
 def _check_header(family: Family, model: Any, config: Mapping[str, Any], weights: Path, path: Path) -> None:
-    """Raise UserError if the number of values in a file of weights is too small or too large for the model.
+    """Raise UserError if the file `weights` holds too few or too many values for the model.
 
-    Reads only the file's header. path: config.json in messages.
+    Reads only the file's header. path: path of config.json.
     """
     sizes = [math.prod(shape) for shape in tensors.tensor_shapes(weights).values()]
     attributes.check_counts(family, model, config, sizes, str(path), weights.name)
@@ -88,7 +88,8 @@ def _check_header(family: Family, model: Any, config: Mapping[str, Any], weights
 def stated_in_card(directory: Path) -> dict[str, str]:
     """Return license, language and base_model, if stated in the header of a directory's model card.
 
-    Of a list, only the first entry counts. Without a license in the card, the first line of LICENSE is the license.
+    If the header lists several values, the first one counts. Without a license in the card, the first line of LICENSE
+    is the license.
     """
     card, stated = directory / "README.md", {}
     if card.is_file():
@@ -114,7 +115,7 @@ def _beginning(path: Path) -> str:
 
 
 def _finite(text: str) -> float:
-    """Return a number of a JSON file; raises ValueError for NaN and infinity, which Python's JSON reader accepts."""
+    """Return a JSON number as a float; raises ValueError for NaN and infinity, which Python's JSON reader accepts."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text} is not a finite number")
     return number
@@ -162,7 +163,7 @@ def model_rules(family: Family, model: Any, head: Any, prefix: str) -> list[Tens
 
 
 def _has_pooler(family: Family, model: Any) -> bool:
-    """Return whether the family has a pooler and, for MobileBERT, whether the model config has it too."""
+    """Return whether a model has a pooler: its family must have one and, for MobileBERT, its config must too."""
     return family.pooler is not None and getattr(model, "pooler", True)
 
 

@@ -27,7 +27,7 @@ EXCLUDED = -1000.0
 
 
 class Part(nn.Module):
-    """A module built from a description in config.json, which holds its settings and its submodules."""
+    """A module built from its description in config.json: its settings and the descriptions of its submodules."""
 
     tensors: tuple[str, ...] = ()
 
@@ -51,7 +51,7 @@ class Part(nn.Module):
         self.rows = {**getattr(self, "rows", {}), name: [f"{name}_{index}" for index in places]}
 
     def row(self, name: str) -> list[nn.Module]:
-        """Return the modules of the list `name`. A copy of this module returns the copied modules."""
+        """Return the modules of the list `name`, found by attribute, so that a deep copy uses its own modules."""
         return [getattr(self, place) for place in self.rows[name]]
 
 
@@ -378,7 +378,7 @@ def make(description: dict, take: Callable[[str], Tensor], path: str) -> nn.Modu
     """Return the module that `description` describes; `take` returns a tensor by name, `path` precedes the names."""
     kind = globals().get(description["part"])
     if not (isinstance(kind, type) and issubclass(kind, Part)):
-        raise ValueError(f"this file has no class {description['part']}. Use the file exported with config.json.")
+        raise ValueError(f"modeling_bertzoo.py has no class {description['part']}. Use the copy beside config.json.")
     return kind(description, take, path)
 
 

@@ -1,7 +1,7 @@
 """SqueezeBERT's tensor names and config attributes at Hugging Face, where all classes have a pooler.
 
-Only the sequence classification head reads the pooler. A model without a pooler is written without
-its tensors; transformers then adds a random pooler and warns.
+Only the sequence classification head reads the pooler. A model without a pooler is written without the pooler's
+tensors; transformers then adds a random pooler and warns.
 """
 
 from collections.abc import Iterable

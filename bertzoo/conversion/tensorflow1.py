@@ -174,7 +174,10 @@ def _read_config(path: Path) -> dict[str, Any] | None:
 
 
 def complete_bert_config(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return "bert" or "mobilebert" for a bert_config.json, and its attributes with the original code's defaults."""
+    """Return the architecture of a bert_config.json ("bert" or "mobilebert") and its complete attributes.
+
+    An attribute that the file lacks gets its default in the original code.
+    """
     if not config.keys() & _MOBILEBERT_DEFAULTS:
         return "bert", {**_SIZES, **config}
     complete = {**_SIZES, **_MOBILEBERT_DEFAULTS, **config}

@@ -177,7 +177,7 @@ def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[P
 
 
 def _content(value: Any) -> Any:
-    """Return the text of a token that a file stores as its text or as a table with options."""
+    """Return a token's text; files store a token either as this text or as a table with its text and options."""
     return value.get("content") if isinstance(value, dict) else value
 
 

@@ -54,7 +54,11 @@ def pair_template(token_to_id: Callable[[str], int | None]) -> processors.Templa
 
 
 def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | None:
-    """Return the first difference of a serialised model's pieces from tokenizer.json's, as text; None if they agree."""
+    """Describe the first difference between a SentencePiece model and tokenizer.json; None if they agree.
+
+    model: the serialised SentencePiece model.
+    theirs: (piece, score) of every entry of tokenizer.json.
+    """
     ours = _pieces(sentencepiece.SentencePieceProcessor(model_proto=model))
     if len(ours) != len(theirs):
         return f"{len(ours):,} entries and {len(theirs):,}"
@@ -69,7 +73,8 @@ def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | 
 def _pieces(processor: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
     """Return pieces and scores as in the tokenizer.json of ALBERT's releases.
 
-    If ALBERT's code cuts a piece in two, its score is lower by 100, which makes `tokenizers` prefer the two parts.
+    ALBERT's code cuts a piece such as "9," in two. Such a piece gets a score lower by 100, so that `tokenizers` prefers
+    the two parts.
     """
     pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
     return [(piece, score - 100 * ends_in_number_and_comma(piece)) for piece, score in pieces]

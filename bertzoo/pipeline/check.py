@@ -98,10 +98,10 @@ def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: M
 def _text_model(
     record: PipelineRecord, name: str, recipes: Mapping[str, Sequence[Any]], known: dict[str, TextModel]
 ) -> TextModel:
-    """Return what is known, before any step runs, of the model that a step makes or an input names.
+    """Return the facts that decide whether a model's file can take texts, as known before any step runs.
 
-    name: the step or input. known: results of earlier calls by name; the function adds its own. A model at a URL is
-    unknown.
+    name: the step that makes the model, or the input that names it. For an input at a URL, returns the defaults.
+    known: results of earlier calls by name; the function adds its own.
     """
     if name not in known:
         known[name] = (
@@ -173,9 +173,10 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
 
 
 def _check_lengths(step: Step, model: Any) -> None:
-    """Raise UserError if a conversion's rows are longer than the model's positions, or may not have several lengths.
+    """Raise UserError if a conversion's --lengths do not fit its model or its format.
 
-    model: the model's config, or None if it is unknown, which skips the check.
+    A length may leave no room for text or exceed the model's positions; some models in the format onnx-text need a
+    single length. model: the model's config; if it is None, because it is unknown, there is no check.
     """
     if step.verb != "convert" or model is None:
         return

@@ -196,7 +196,7 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
     """Return the pipeline in a TOML file or with a shipped name; raises ConfigError if it is wrong or lacks an input.
 
     overrides: (key, value) pairs. A key is inputs.NAME, COMMAND.OPTION for all stages of a command, or
-    stages.NAME.OPTION for one stage. tasks: keep only these tasks' steps and the steps that they read.
+    stages.NAME.OPTION for one stage. tasks: names of the tasks to keep, as in `Pipeline.only`.
     """
     path = config.find(name, FOLDER)
     try:
@@ -212,9 +212,9 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
 
 
 def resolve(name: str, task: str, steps: Sequence[Step], where: str) -> str:
-    """Return the name of the step for `task` in a stage, or of its only step; raises ConfigError for no such step.
+    """Return the name of the step for `task` in the stage `name`, or the name of the stage's only step.
 
-    name: the stage. where: the key that names the stage, for the message.
+    where: the key that names the stage, for messages. Raises ConfigError if the stage has no such step.
     """
     names = [step.name for step in steps if step.stage == name]
     if not names:
@@ -246,7 +246,7 @@ def _build(path: Path, table: Mapping[str, Any], overrides: Sequence[tuple[str, 
     for name in (*inputs, *stages):
         if not _NAME.fullmatch(name) or name == "task" or (name in inputs and name in stages):
             raise ConfigError(
-                f"{name} is not a unique name for an input or a stage. Use letters, digits and _, and each name once."
+                f'{name} cannot name an input or a stage. Use letters, digits and _, each name once, and not "task".'
             )
     steps = [
         step for name, stage in stages.items() for step in _steps(name, check_table(f"stages.{name}", stage), common)

@@ -30,8 +30,7 @@ _FACTS = {  # keys of `facts`, in words
 class PipelineRecord:
     """The directory of a pipeline, which need not exist yet.
 
-    training_dir: directory or URL of the runs of pretrain, transfer and prune; by default the directory of the other
-    outputs.
+    training_dir: the directory or URL `Places.training`; by default the directory of all other outputs.
     configs: {step name: resolved configs of the step's runs, as TOML}; only a sweep has several runs.
     """
 
@@ -62,7 +61,7 @@ class PipelineRecord:
         return entry if entry and all(map(fingerprint.exists, self.files(step))) else None
 
     def files(self, step: Step) -> list[str]:
-        """Return the paths of a step's output: one, and for a file also its companions."""
+        """Return the path of a step's output and, if the output is a file, the paths of its companion files."""
         output = self.places.readable(step)
         beside = companions(Path(output)) if step.makes == verbs.FILE else ()
         return [output, *(str(Path(output).with_name(name)) for name in beside)]
@@ -209,7 +208,8 @@ class PipelineRecord:
 
         kind: a kind of output in `verbs`, or "" for an input.
 
-        Hashes are cached: of a file until its size or time changes, of a URL until the step that writes it runs again.
+        Hashes are cached. A file's hash is valid until the file's size or modification time changes, a URL's hash
+        until the step that writes to the URL runs again.
         """
         if is_url(place) and place in self._remote:
             return self._remote[place]
@@ -225,18 +225,18 @@ class PipelineRecord:
         return digest
 
 
-def steps_of(pipeline: Pipeline, patterns: Sequence[str], since: str) -> list[Step]:
+def steps_of(pipeline: Pipeline, only: Sequence[str], since: str) -> list[Step]:
     """Return the steps of the stages that --only and --from_stage select; raises UserError for an unknown stage.
 
-    patterns: the values of --only, names of stages; empty: all stages.
-    since: the value of --from_stage, which leaves out all stages before it; empty: no stage.
+    only: names of stages in --only; if empty, --only selects all stages.
+    since: the stage in --from_stage, which selects this stage and all later ones; "" selects all stages.
     """
     stages = list(dict.fromkeys(step.stage for step in pipeline.steps))
-    for flag, name in (*(("--only", name) for name in patterns), *[("--from_stage", since)] * bool(since)):
+    for flag, name in (*(("--only", name) for name in only), *[("--from_stage", since)] * bool(since)):
         if name not in stages:
             raise UserError(f"{flag}={name} is not a stage. The stages are {', '.join(stages)}.")
     chosen = stages[stages.index(since) if since else 0 :]
-    return [step for step in pipeline.steps if step.stage in chosen and (not patterns or step.stage in patterns)]
+    return [step for step in pipeline.steps if step.stage in chosen and (not only or step.stage in only)]
 
 
 def is_training(step: Step) -> bool:

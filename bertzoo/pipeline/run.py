@@ -18,7 +18,8 @@ from bertzoo.pipeline.record import PipelineRecord, is_training
 class Execution:
     """Settings for running steps.
 
-    environments: environment variables of each process, for steps that fine-tune or sweep side by side.
+    environments: sets of environment variables. Steps that fine-tune or sweep run side by side, one at a
+    time in each set.
     launcher: words that start a step of pretrain, transfer or prune on other machines.
     tell: receives each progress line.
     """

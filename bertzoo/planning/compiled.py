@@ -1,8 +1,8 @@
-"""Compile a run's training steps for a TPU slice without TPUs; return the compiler's account.
+"""Compile a run's training steps for a TPU slice, on a machine without TPUs, to get the compiler's figures.
 
 The compiler, libtpu, runs in a child process, which keeps its environment and its lock away from the caller.
-`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER [MODE [STAGE]]` prints progress and results as JSON objects,
-one per line.
+`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER [MODE [STAGE ...]]` prints progress and results as JSON
+objects, one per line.
 """
 
 import contextlib

@@ -30,8 +30,8 @@ PUBLISHED_FLOPS: dict[str, tuple[float, str]] = {
     "convbert_small": (1.3e18, ""),
     "electra_base": (6.4e19, ""),
     "electra_small": (1.4e18, ""),
-    "mobilebert": (6.4e19, "at least, as its teacher is left out"),
-    "tinybert": (6.4e19, "at least, as its teacher is left out"),
+    "mobilebert": (6.4e19, "a lower bound, without the teacher's training"),
+    "tinybert": (6.4e19, "a lower bound, without the teacher's training"),
 }
 
 

@@ -65,7 +65,7 @@ class Roofline:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """The plan of one training stage; bytes and rows are per device, operations per step over all devices.
+    """The plan of one training stage. Bytes and rows are per device. Operations are per step, over all devices.
 
     rows: rows of one microbatch.
     fits: whether the step fits, or None if it was not compiled and the estimates do not decide.
@@ -106,7 +106,7 @@ class RunPlan:
     chip_hours: (at best, at worst).
     dollars: (at best, at worst), or None without a price.
     not_compiled: why there are no compiler figures, or None.
-    note: the sizes for which the figures hold, or "".
+    note: the assumptions of a plan from `join_plans`; "" in any other plan.
     """
 
     topology: str

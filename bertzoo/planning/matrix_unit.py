@@ -13,8 +13,8 @@ SUBLANES = 8  # rows that go through a matrix unit together
 def padded_flops(jaxpr: core.Jaxpr, width: int) -> tuple[int, int]:
     """Return (operations, padded operations) of the matrix products and convolutions that a jaxpr's results need.
 
-    A multiply-add is 2 operations. In a product (m,k)·(k,n), k and n are padded to multiples of the unit's `width`, and
-    m to a multiple of SUBLANES. If the result is smaller, m is padded to `width` and n to SUBLANES instead.
+    A multiply-add is 2 operations. In a product (m,k)·(k,n), k is padded to a multiple of the unit's `width`. Of m and
+    n, one is padded to a multiple of `width` and the other to a multiple of SUBLANES, whichever way costs less.
     """
     return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0], width)
 

@@ -89,7 +89,7 @@ def _run_lines(plan: RunPlan) -> Iterable[str]:
         cheap = plan.dollars[1] < 0.01
         yield "under 0.01 dollars" if cheap else f"{_rounded(plan.dollars[0])} to {_rounded(plan.dollars[1])} dollars"
     yield f"checkpoint: {plan.checkpoint_bytes / 1e9:.2f} GB"
-    yield f"training operations: {plan.model_flops:.3g} (products, forward and twice that backward)"
+    yield f"training operations: {plan.model_flops:.3g} (matrix products; backward costs twice forward)"
     published = "" if plan.published_flops is None else f"; ConvBERT prints {plan.published_flops:.2g}"
     note = f" ({plan.published_note})" if plan.published_note else ""
     if plan.electra_flops is not None:

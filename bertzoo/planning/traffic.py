@@ -39,7 +39,8 @@ class Traffic:
     hbm: bytes of the device's memory, by the parts in PARTS. "attention" is scores, probabilities and their dropout;
     "projections" is all other maps of an attention block. A part includes its gradients, forward and backward.
     vmem: bytes of the memory on the chip, where the compiler keeps what fits.
-    accessed: the compiler's count, of operands and results of all operations in both memories, without padding.
+    accessed: the compiler's own count: bytes of the operands and results of all operations, without padding, in both
+    memories.
     """
 
     hbm: Mapping[str, int]
@@ -63,7 +64,8 @@ class _Moved:
 def find_arrays(shape: str) -> list[_Moved]:
     """Return the arrays of an instruction's shape in a program's text, such as `(f32[8,100]{1,0:T(8,128)S(1)}, s32[])`.
 
-    A layout lists axes from the minor to the major, then tiles, whose multiples pad the minor axes.
+    In this layout, 1,0 are the axes from the minor to the major, T(8,128) is the size of a tile, and S(1) stands for
+    VMEM. The minor axes are padded to multiples of the tile.
     """
     arrays = []
     for name, sizes, layout in _ARRAY.findall(shape):
@@ -81,10 +83,10 @@ def find_arrays(shape: str) -> list[_Moved]:
 
 
 def measure_traffic(text: str, accessed: int) -> Traffic:
-    """Return the traffic of a program; text: its HLO; accessed: the compiler's own count.
+    """Return the traffic of the program with the HLO `text`. accessed: as in Traffic.
 
-    An operation reads its operands and writes its results once; one in a loop counts once per iteration. Slices and
-    gathers read what they return, also inside fusions, and an update in place writes only the update.
+    An operation reads its operands and writes its results once; one in a loop counts once per iteration. A slice or a
+    gather, also inside a fusion, reads only as many bytes as it returns. An update in place writes only the update.
     """
     bodies = dict(computations(text))
     runs, fused = count_runs(text, bodies), set(_CALLED.findall(text))
