@@ -40,14 +40,14 @@ def arguments(parser: Parser) -> None:
         "--rows",
         type=int,
         metavar="N",
-        help=f"held-out rows to compare or average (default: {ROWS}; 1 without --teacher and --average)",
+        help=f"held-out rows to compare or average (default: {ROWS}; 1 with neither --teacher nor --average)",
     )
     drawing.add_argument(
         "--layers",
         type=_layers,
         metavar="N,…",
         help="layers to draw; 6:12 is the student's 6th and the teacher's 12th (default: the 1st and the 12th, or the "
-        "last if there are fewer; with --average all)",
+        "last if there are fewer; all if --average is set)",
     )
     drawing.add_argument("--average", action="store_true", help="draw the mean over heads, layers and rows")
     output.add_argument("--out", required=True, metavar="PNG", type=Path, help="the file to write")

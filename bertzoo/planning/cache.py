@@ -1,4 +1,7 @@
-"""Cache compiler results on disk: a step takes minutes to compile, and JAX's own cache excludes absent devices."""
+"""Cache compiler results on disk, because a step takes minutes to compile.
+
+JAX's own cache does not hold programs compiled for devices that this machine lacks.
+"""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lower training steps for devices that are absent: build the mesh, choose the stages to plan, lower their steps."""
+"""Lower training steps for devices that this machine lacks: build the mesh, choose the stages, lower their steps."""
 
 import dataclasses
 

@@ -80,8 +80,8 @@ class Magnitudes:
 class HardConcrete(NamedTuple):
     """Train the logits log α of random gates in [0, 1]; the ℓ0 penalty is differentiable in them.
 
-    Louizos et al. 2018, §2.2, with their temperature, low and high. The methods have the same purposes as in
-    Magnitudes.
+    Louizos et al. 2018, §2.2. The defaults of temperature (the paper's β), low (γ) and high (ζ) are theirs: a gate lies
+    between low and high before it is clipped to [0, 1]. The methods have the same purposes as in Magnitudes.
     """
 
     temperature: float = 2 / 3

@@ -47,7 +47,7 @@ class Multiples:
 
     @property
     def above_one(self) -> dict[str, int]:
-        """The multiples above 1, which restrict sizes."""
+        """{letter: multiple} without the multiples of 1, because these allow every size."""
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
     def check(self, structure: Structure) -> None:

@@ -29,9 +29,10 @@ def cuttable(model: Model) -> tuple[str, ...]:
 
 
 def tie(model: Model, name: str) -> str:
-    """Return the label of a feed-forward, or "" for none; dimensions with the same label lose equally many elements.
+    """Return the label of the feed-forward dimension `name`; dimensions of one label lose equally many elements.
 
-    Feed-forwards share a label within a layer or, if the config has one size for all layers, in the whole model.
+    The label is "" in `Bert` and `SchuBert`, whose feed-forwards are cut independently. In other models, feed-forwards
+    share a label within a layer or, if the config has one size for all layers, in the whole model.
     """
     if isinstance(model, EVERY_LAYER_ITS_OWN):
         return ""

@@ -20,7 +20,7 @@ class Dimension(NamedTuple):
     name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k.
     letter: see `shapes.LETTERS`.
     groups: number of equal parts; a cut removes equally many elements from each.
-    tie: a label; dimensions with the same label lose equally many elements. "" ties the dimension to none.
+    tie: a label; dimensions with the same label lose equally many elements. With "", it is cut independently.
     """
 
     name: str

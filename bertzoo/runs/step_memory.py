@@ -175,7 +175,7 @@ def trace_gradients(recipe: Recipe, index: int, rows: int) -> core.Jaxpr:
 
 
 def bytes_of(tree: Any, whole: bool = False) -> int:
-    """Return the bytes of all arrays in a tree: of their parts on one device, or of whole arrays if `whole`."""
+    """Return the bytes of a tree's arrays. Counts an array's part on one device or, if `whole`, the whole array."""
     total = 0
     for leaf in jax.tree.leaves(tree):
         place = None if whole else getattr(leaf, "sharding", None)

@@ -163,7 +163,7 @@ def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions:
 
 
 def in_points(name: str) -> bool:
-    """Return whether the figure `name` is a score in points, so that higher is better; mse and thresholds are not."""
+    """Return whether the figure `name` is in points, where higher is better. Only mse and thresholds are not."""
     return name != "mse" and not is_threshold(name)
 
 

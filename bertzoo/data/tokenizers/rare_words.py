@@ -1,4 +1,4 @@
-"""Bound the memory of training a WordPiece vocabulary, which grows with the distinct words of the text."""
+"""Drop rare words before training a WordPiece vocabulary, because training takes memory for each distinct word."""
 
 import re
 from collections import Counter
