@@ -107,7 +107,7 @@ def step_of(name: str, model: str, dtype: Format) -> Step:
     elif name == "layers computed again (remat)":
         compute = dataclasses.replace(compute, remat=True)
     elif name == "all tokens in the last layer":
-        parts.first_and_masked = lambda masked_BP, length: (None, masked_BP)
+        parts.tokens_read = lambda masked_BP, length: None
     elif name == "optax's clipping":
         optim.clip_by_global_norm = optax.clip_by_global_norm
     elif name == "biases' gradients as sums":

@@ -14,7 +14,7 @@ from bertzoo.models.electra import Electra
 from bertzoo.models.parts import ModelConfig, leaves
 from bertzoo.models.squeezebert import SqueezeBert
 from bertzoo.nn import Encoder, EncoderOutput
-from bertzoo.nn.positions import first_and_masked
+from bertzoo.nn.positions import masked_states, tokens_read
 
 HEAD_SIZE = 64
 
@@ -22,7 +22,7 @@ HEAD_SIZE = 64
 class Generator(nn.Module):
     """Map the discriminator's embedding output (B,L,E) to logits (B,P,V) at P positions and the encoder's output.
 
-    With `masked_only`, the last layer computes the first token and these P only.
+    With `masked_only`, the last layer computes only these P and the first (`tokens_read`).
     """
 
     encoder: nn.Module
@@ -37,9 +37,9 @@ class Generator(nn.Module):
         train: bool,
         masked_only: bool = False,
     ) -> tuple[jax.Array, EncoderOutput]:
-        read_BR, masked_BP = first_and_masked(positions_BP, x_BLE.shape[1]) if masked_only else (None, positions_BP)
+        read_BR = tokens_read(positions_BP, x_BLE.shape[1]) if masked_only else None
         output = self.encoder(x_BLE, mask_BL, train, read_BR)
-        return self.masked_head(output.hidden_states[-1], masked_BP, table_VE), output
+        return self.masked_head(masked_states(output.hidden_states[-1], positions_BP, read_BR), None, table_VE), output
 
 
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:

@@ -29,7 +29,7 @@ from bertzoo.nn import (
     pool,
     zeros_beyond,
 )
-from bertzoo.nn.positions import first_and_masked
+from bertzoo.nn.positions import masked_states, tokens_read
 
 AnyLayer = TypeVar("AnyLayer", bound=nn.Module)
 
@@ -344,8 +344,8 @@ class PretrainingOutput(NamedTuple):
 class Pretraining(OnBackbone):
     """Backbone, masked language model head and, for NSP or SOP, a two-way head on the pooled first token.
 
-    With `masked_only`, the last layer computes only the tokens that the heads read: its hidden state has the first
-    token and those at `masked_positions`, (B,1+P,D), unless the row has no more tokens.
+    With `masked_only`, the last layer computes only the tokens that the heads read (`tokens_read`): its hidden state is
+    (B,R,D), unless a row has no more tokens.
     """
 
     masked_head: nn.Module
@@ -360,11 +360,10 @@ class Pretraining(OnBackbone):
         train: bool = False,
         masked_only: bool = False,
     ) -> PretrainingOutput:
-        read_BR, masked_BP = None, masked_positions
-        if masked_only:
-            read_BR, masked_BP = first_and_masked(masked_positions, input_ids.shape[1])
+        read_BR = tokens_read(masked_positions, input_ids.shape[1]) if masked_only else None
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train, read_BR)
-        masked_BPV = self.masked_head(encoded.hidden_states[-1], masked_BP, self.embedding.word.embedding)
+        masked_BPD = masked_states(encoded.hidden_states[-1], masked_positions, read_BR)
+        masked_BPV = self.masked_head(masked_BPD, None, self.embedding.word.embedding)
         sentence_BC = None if self.sentence_head is None else self.sentence_head(encoded.pooled)
         return PretrainingOutput(*encoded, masked_BPV, sentence_BC)
 

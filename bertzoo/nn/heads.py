@@ -36,6 +36,8 @@ class Untied(nn.Module):
 class MaskedHead(nn.Module):
     """Map hidden states at P positions to float32 logits (B,P,V), tied to the word table (BERT §3.1, Task #1).
 
+    Without positions, the hidden states are those of the P tokens alone, (B,P,D).
+
     Only the P gathered positions are multiplied by the table: 20 of 128 tokens are 6.4 times less work than all. If the
     dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT). Table rows from
     `vocab_size` to `rows` (V) are padding: their logits are so low that their probability is 0.
@@ -49,7 +51,7 @@ class MaskedHead(nn.Module):
     extra: nn.Module | None = None
 
     @nn.compact
-    def __call__(self, hidden_BLD: jax.Array, positions_BP: jax.Array, table_VE: jax.Array) -> jax.Array:
+    def __call__(self, hidden_BLD: jax.Array, positions_BP: jax.Array | None, table_VE: jax.Array) -> jax.Array:
         bias_V = parameter(self, "bias", nn.initializers.zeros, ("vocab",), (self.rows,))
         hidden_BPD = take_tokens(hidden_BLD, positions_BP)
         z_BPE = self.norm(self.activation(self.dense(hidden_BPD)))

@@ -11,14 +11,19 @@ def take_tokens(x: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
     return jnp.take_along_axis(x, jnp.expand_dims(positions_BR, tuple(range(2, x.ndim))), axis=1)
 
 
-def first_and_masked(masked_BP: jax.Array, length: int) -> tuple[jax.Array | None, jax.Array]:
-    """Return positions (B,1+P) of each row's first token and its masked tokens, and the indices (B,P) of the latter.
+def tokens_read(masked_BP: jax.Array, length: int) -> jax.Array | None:
+    """Return the positions (B,R) that the heads of a masked language model read: the first token's, then `masked_BP`.
 
-    The last layer of a model whose heads read only these tokens computes no others. If a row has no more than 1 + P
-    tokens (`length`), this saves nothing: the result is None and `masked_BP`.
+    The last layer needs to compute no others. R is even, as cuDNN's attention requires: the first token may come twice.
+    If a row has no more than R tokens (`length`), this saves nothing, and the result is None.
     """
     rows, masked = masked_BP.shape
-    if length <= 1 + masked:
-        return None, masked_BP
-    first_B1 = jnp.zeros((rows, 1), jnp.int32)
-    return jnp.concatenate([first_B1, masked_BP], axis=1), jnp.broadcast_to(jnp.arange(1, masked + 1), masked_BP.shape)
+    firsts = 1 + (masked + 1) % 2
+    if length <= firsts + masked:
+        return None
+    return jnp.concatenate([jnp.zeros((rows, firsts), jnp.int32), masked_BP], axis=1)
+
+
+def masked_states(hidden: jax.Array, masked_BP: jax.Array, read_BR: jax.Array | None) -> jax.Array:
+    """Return the masked tokens' states (B,P,D) from those of all tokens, (B,L,D), or of `tokens_read`, (B,R,D)."""
+    return take_tokens(hidden, masked_BP) if read_BR is None else hidden[:, -masked_BP.shape[1] :]

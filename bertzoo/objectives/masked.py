@@ -45,7 +45,7 @@ class MaskedObjective:
         return weights
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        metrics = self.metrics(self.apply(params, batch, key), batch)
+        metrics = self.metrics(self.apply(params, batch, key, masked_only=True), batch)
         return {term: metrics[f"{term}_loss"][0] for term in self.weights(batch)}, metrics
 
     def metrics(self, output: PretrainingOutput, batch: Batch) -> Metrics:
@@ -58,9 +58,11 @@ class MaskedObjective:
 
     def masked_logits(self, params: Params, batch: Batch) -> jax.Array:
         """Return logits (B,P,V) for the masked positions, without dropout."""
-        return self.apply(params, batch, None).masked_logits
+        return self.apply(params, batch, None, masked_only=True).masked_logits
 
-    def apply(self, params: Params, batch: Batch, key: jax.Array | None, masked_only: bool = True) -> PretrainingOutput:
+    def apply(
+        self, params: Params, batch: Batch, key: jax.Array | None, masked_only: bool = False
+    ) -> PretrainingOutput:
         """Return the model's output for a batch; without a key there is no dropout. masked_only: see `Pretraining`."""
         return apply_model(self.model, params, batch, key, batch["masked_positions"], masked_only=masked_only)
 

@@ -195,7 +195,7 @@ class TransferObjective:
         if not self.masked:
             return reach(self.student.model, params, batch, layers, key), {}, {}, None
         model_params = {k: value for k, value in params.items() if k != PROJECTIONS}
-        output = self.student.apply(model_params, batch, key, masked_only=not layers)
+        output = self.student.apply(model_params, batch, key, masked_only=depth(self.student.model) not in layers)
         metrics = self.student.metrics(output, batch)
         share = self.knowledge.ground_truth
         sums = {term: metrics[f"{term}_loss"][0] for term in self.student.weights(batch)}

@@ -15,7 +15,7 @@ from zoo import CASES, LAYERS, SIZES, inputs, pretrained
 from bertzoo.models import Bert, Compute, pretraining
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
 from bertzoo.nn.flops import matmul_flops
-from bertzoo.nn.positions import first_and_masked
+from bertzoo.nn.positions import tokens_read
 from bertzoo.objectives.base import apply_model
 from bertzoo.objectives.labelled import LabelledObjective
 
@@ -84,9 +84,11 @@ def test_computing_the_masked_tokens_alone_changes_no_logits_or_gradients(name, 
     chex.assert_trees_all_close(by_alone, by_whole, rtol=1e-4, atol=1e-5 * size)
 
 
-def test_rows_without_other_tokens_are_computed_whole():
+def test_the_tokens_read_are_even_in_number_and_fewer_than_all():
     masked_BP = jnp.arange(1, 4)[None]
-    assert first_and_masked(masked_BP, 4)[0] is None and first_and_masked(masked_BP, 5)[0].shape == (1, 4)
+    assert tokens_read(masked_BP, 4) is None
+    np.testing.assert_array_equal(tokens_read(masked_BP, 5), [[0, 1, 2, 3]])
+    np.testing.assert_array_equal(tokens_read(masked_BP[:, :2], 5), [[0, 0, 1, 2]])
 
 
 def _of(logits, random):

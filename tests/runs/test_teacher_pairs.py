@@ -84,7 +84,7 @@ def whole_teacher(path, recipe, batch):
 def whole_student(recipe, params, batch):
     objective = recipe.objective.build(recipe.model, Compute())
     own = {name: part for name, part in params.items() if name != "projections"}
-    return jax.jit(lambda own, batch: objective.apply(own, batch, None, masked_only=False))(own, batch)
+    return jax.jit(lambda own, batch: objective.apply(own, batch, None))(own, batch)
 
 
 @pytest.mark.parametrize(("name", "changes"), TERMS)
