@@ -75,7 +75,7 @@ def corpus_settings(
     """
     for key, value in overrides:
         if key == "data.source":
-            raise UserError(f"--data.source={value} repeats the source {source}. Leave it out.")
+            raise UserError(f"--data.source={value} does not apply: the source is {source}. Leave the option out.")
         if key.startswith(("data.packing", "data.masking")):
             raise UserError(f"--{key} applies to training, not to the corpus. Give it to `bertzoo pretrain`.")
     loaded: Any = config.load(cls, files, overrides)
