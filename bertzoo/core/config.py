@@ -74,7 +74,9 @@ def _overridden(
 ) -> T:
     """Apply `overrides` to `table` and return its config.
 
-    A ConfigError about the resulting table names `files`, and each option whose key is in the error's message.
+    files: the files that `table` comes from, for messages.
+
+    If the resulting table is wrong, the ConfigError's message starts with the files and the options for the wrong key.
     """
     overrides = list(overrides)
     # A kind decides which keys its table has, so it is set first, whatever the order on the command line.
