@@ -181,7 +181,11 @@ def _choose_words(
 
 
 def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Return (B, L + 1): for each position, the end of its word or, outside words, the position itself."""
+    """Return (B, L + 1): for each position, the index after its word's last token or, outside words, the position.
+
+    starts: (B, L) bool, True for the first token of a word.
+    candidates: (B, L) bool, True for the tokens of words, False for special tokens and padding.
+    """
     length = starts.shape[1]
     columns = np.arange(length + 1)
     boundary = np.where(starts | ~candidates, columns[:length], length)

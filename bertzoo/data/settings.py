@@ -70,8 +70,10 @@ def corpus_settings(
 ) -> Data:
     """Return the [data] table for tokenising `source`, loaded from config files and options.
 
-    overrides: pairs of key and value. cls: config class of the files. Raises UserError for an option that sets
-    data.source or does not affect a corpus.
+    overrides: options as (key, value).
+    cls: config class of the files.
+
+    Raises UserError for an option that sets data.source or does not affect a corpus.
     """
     for key, value in overrides:
         if key == "data.source":
