@@ -46,13 +46,13 @@ def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
 def reject(path: Path | str, what: str, **arguments: Any) -> None:
     """Raise UserError if any of `arguments` is set, because they do not apply to the model at `path`.
 
-    what: kind of this model, for the message.
+    what: what the model is or is not, for the message, such as "a fine-tuned model".
     """
     from bertzoo.core.errors import UserError
 
     for name, value in arguments.items():
         if value is not None:
-            raise UserError(f"{name}={value!r} does not apply to {what}, which {path} holds. Leave it out.")
+            raise UserError(f"{name}={value!r} does not apply to {path}, which is {what}. Leave it out.")
 
 
 @overload

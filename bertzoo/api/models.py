@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 class Loaded(NamedTuple):
-    """A loaded model. model: a Linen module; params: its parameters; tokenizer: None if the source has none."""
+    """A loaded model.
+
+    model: a Linen module.
+    params: the parameters of `model`.
+    tokenizer: the model's tokenizer; None if the directory or checkpoint has no tokenizer.
+    """
 
     model: Any
     params: Any
@@ -91,7 +96,7 @@ def evaluate(
     from bertzoo.runs.load_run import evaluate_run, load_run
 
     if not is_pretraining(path):
-        reject(path, "a fine-tuned model", checkpoint=checkpoint, stage=stage, corpus=corpus)
+        reject(path, "not a pretraining run", checkpoint=checkpoint, stage=stage, corpus=corpus)
         return evaluate.evaluate_split(
             open_task_model(path, seed, batch_size, on_disk(python, "python")),
             split=split or "",
@@ -137,7 +142,8 @@ def predict(
     Each prediction is a dict. Its keys depend on the model:
 
     - classification: `label` and `probability`
-    - any number of labels: `labels`, those above 0.5, and `probabilities`, a dict {label: probability}
+    - classification with several labels per text: `labels`, the labels whose probability is above 0.5, and
+      `probabilities`, a dict {label: probability} of all labels
     - regression: `number`
     - token classification: `words` and `tags`
     - question answering: `answer`, `start` and `end`
@@ -155,7 +161,7 @@ def predict(
         which: Any = "latest" if checkpoint is None else checkpoint
         model = run_filler(path, which)
     else:
-        reject(path, "a fine-tuned model, a model directory or a file", checkpoint=checkpoint)
+        reject(path, "not a pretraining run", checkpoint=checkpoint)
         model = open_model(path, seed, batch_size, on_disk(python, "python"))
     if not isinstance(model, BlankFiller):
         reject(path, "a fine-tuned model", top=top)
@@ -204,8 +210,8 @@ def plan(
 
     Returns memory in bytes and seconds per step for each stage, and chip-hours and dollars for the run.
 
-    compile_steps: compile every stage's step if libtpu is installed, which takes minutes for each stage.
-    cache_dir: folder of the compiler's results, so that a second call need not compile.
+    compile_steps: whether to compile every stage's step if libtpu is installed. This takes minutes per stage.
+    cache_dir: folder in which the compiler's results are kept for later calls (default: ~/.cache/bertzoo/plans).
     price: dollars per chip-hour.
     tell: receives progress lines; None silences them.
     """

@@ -9,7 +9,11 @@ from bertzoo.api.arguments import Config, Say, config_files, location, on_disk, 
 
 
 class Run(NamedTuple):
-    """A finished training run. run_dir: its directory, or its URL; step: the last step."""
+    """A finished training run.
+
+    run_dir: path or URL of the run's directory.
+    step: number of steps done.
+    """
 
     run_dir: Path | str
     step: int
@@ -31,7 +35,11 @@ class Run(NamedTuple):
 
 
 class FineTuned(NamedTuple):
-    """A finished fine-tuning run. run_dir: its directory; results: the content of its results.json."""
+    """A finished fine-tuning run.
+
+    run_dir: path of the run's directory.
+    results: content of the run's results.json.
+    """
 
     run_dir: Path
     results: dict[str, Any]

@@ -77,7 +77,7 @@ def check_new_file(destination: Path, *companions: str) -> None:
 
 @contextmanager
 def new_files(destination: Path, *companions: str, replace: bool = False) -> Iterator[Path]:
-    """Yield a temporary directory; its files move beside `destination` at the end, or are deleted after an error.
+    """Yield a temporary directory; its files move to the folder of `destination`, or are deleted after an error.
 
     The caller writes a file with the name of `destination` into it, and optionally the files or directories named in
     `companions`. The companions move first: once `destination` exists, the output is complete. If the process is killed
@@ -85,8 +85,8 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
 
     replace: move the files over existing ones. After a kill between two moves, the next call makes the other moves.
 
-    Raises UserError if a name is taken, unless `replace`, or the directory cannot be created; WriteError if writing
-    fails.
+    Raises UserError if the directory cannot be created or, without `replace`, a name is taken. Raises WriteError if
+    writing fails.
     """
     place = _begin(destination, _resolved if replace else lambda path: _new_file(path, companions))
     temporary, resolved = place.temporary, place.resolved
@@ -103,7 +103,7 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
         with suppress(OSError):  # the first error is raised; the next call moves or removes what is left
             _undo(place)
         if isinstance(error, OSError):
-            raise WriteError(f"{destination} was not written: {error.strerror or error}") from error
+            raise _write_error(destination, error) from error
         raise
 
 
@@ -127,14 +127,19 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
         os.close(place.lock)
     except OSError as error:
         _undo(place)
-        raise WriteError(f"{destination} was not written: {error.strerror or error}") from error
+        raise _write_error(destination, error) from error
     except BaseException:
         _undo(place)
         raise
 
 
+def _write_error(destination: Path, error: OSError) -> WriteError:
+    reason = error.strerror or error
+    return WriteError(f"{destination} was not written: {reason}. Correct this, or write to another directory.")
+
+
 def remove_leftovers(destination: Path) -> None:
-    """Remove the temporary directories of killed processes beside `destination`, and files already moved out of them.
+    """Remove temporary directories of killed processes beside `destination`; finish or undo the moves of their files.
 
     Skips temporary directories that it cannot open or lock, such as those in use. Raises no error for an unusable
     `destination`.
@@ -266,9 +271,10 @@ def _lock(directory: Path) -> int | None:
 
 
 def _clear(temporary: Path, folder: Path) -> None:
-    """Remove a temporary directory; if only some of its files have moved to `folder`, remove the moved files, too.
+    """Remove a temporary directory, after finishing or undoing the move of its files to `folder`.
 
-    If its files replace those in `folder`, move the rest of them instead.
+    If its files replace existing files, the remaining files move to `folder`. Otherwise, if the move is incomplete, the
+    files that have moved are deleted from `folder`.
     """
     for name in _listed(temporary / _REPLACING):
         path = folder / name
@@ -286,7 +292,7 @@ def _clear(temporary: Path, folder: Path) -> None:
 
 
 def _listed(path: Path) -> list[str]:
-    """Return the names in a list of files being moved; empty if there is no list, or a damaged one."""
+    """Return the names of the files being moved, listed in `path`; empty if `path` is missing or damaged."""
     with suppress(FileNotFoundError, DocumentError):
         names = read_json(path, [str])
         return names if all(name not in ("", "..") and Path(name).name == name for name in names) else []
@@ -294,7 +300,7 @@ def _listed(path: Path) -> list[str]:
 
 
 def _undo(place: _Place, done: bool = False) -> None:
-    """Remove a write's temporary directory and the files of an incomplete move.
+    """Remove a write's temporary directory, after finishing or undoing the move of its files as `_clear` does.
 
     done: whether the write succeeded; if not, empty parents that the write created are removed, too.
     """

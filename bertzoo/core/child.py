@@ -1,7 +1,8 @@
 """Start Python processes that import nothing from the current directory and do not outlive their parent.
 
-A downloaded model's directory may hold a `numpy.py`, and `python -m` or `-c` would import it. This file is also the
-program that every child runs first, in any Python: `python -P child.py PIPE -m MODULE …`, `… -c CODE` or `… SCRIPT …`.
+A downloaded model's directory may hold a `numpy.py`, and `python -m` or `-c` would import it. So every child runs this
+file first, under any interpreter: `python -P child.py PIPE -m MODULE …`, `… -c CODE` or `… SCRIPT …`. PIPE is the
+descriptor that `main` takes.
 """
 
 import fcntl
@@ -94,7 +95,9 @@ def isolated_spawning() -> Iterator[None]:
 
 
 def end_with(pipe: int) -> None:
-    """From now on, end this process when its parent ends or closes the other end of the pipe with descriptor `pipe`.
+    """End this process as soon as its parent ends or closes the parent's end of a pipe; returns at once.
+
+    pipe: descriptor of this process's end of the pipe.
 
     On Linux, a signal ends the process, even in native code that holds the GIL, such as a tokenizer. A parent death
     signal (prctl) would come too early: when the thread that started this process ends.

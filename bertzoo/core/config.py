@@ -36,8 +36,9 @@ def load(
     overrides: options as (key, value), such as `("stages.*.steps", "10")`; they win over files.
     missing: {name of a top-level table: function}; if no file has the table, the function returns its config.
 
-    A file may also be a saved model's config, whose tables `cls.EXTRACTS` (if `cls` has it) names. Such a file sets
-    only the tables that are fields of `cls`, such as `model`, so another file must set the rest.
+    A file may also be a saved model's config: one with exactly the tables in `cls.EXTRACTS`, if `cls` has that
+    attribute. Such a file sets only the tables that are fields of `cls`, such as `model`, so another file must set the
+    rest.
 
     Raises ConfigError naming the file or the option, and the key.
     """
@@ -73,7 +74,9 @@ def _overridden(
 ) -> T:
     """Apply `overrides` to `table` and return its config.
 
-    A ConfigError about the resulting table names `files`, and each option whose key is in the error's message.
+    files: the files that `table` comes from, for messages.
+
+    If the resulting table is wrong, the ConfigError's message starts with the files and the options for the wrong key.
     """
     overrides = list(overrides)
     # A kind decides which keys its table has, so it is set first, whatever the order on the command line.

@@ -1,4 +1,4 @@
-"""This machine's memory: how much is available, work that needs more, and what happens to freed memory."""
+"""Measure this machine's memory, check that it suffices for a task, and keep freed memory in the process."""
 
 import ctypes
 import importlib.util
@@ -35,14 +35,17 @@ def check_available(needed: int, purpose: str) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep memory that this process frees, if JAX computes on the CPU; return whether it does.
+    """Let glibc keep the memory that this process frees, if JAX computes on the CPU; return whether glibc keeps it.
 
-    XLA allocates the memory of a compiled program at every call and frees it afterwards. glibc gives it back to the
-    system, which must clear every page before its next use: a tenth of a training step or more. The process then
-    holds the most memory that it has needed, and all its threads allocate in turn.
+    XLA allocates the memory of a compiled program at every call and frees it afterwards. By default, glibc returns this
+    memory to the system, and the system clears every page before its next use. The clearing takes a tenth of a training
+    step or more.
 
-    Call it before JAX starts. It changes nothing with other C libraries, if JAX may use a GPU or a TPU, or if a
-    variable in the environment configures glibc's allocation.
+    With this setting, the process never shrinks below its peak memory, and only one of its threads can allocate at a
+    time.
+
+    Call the function before JAX starts. It does nothing and returns False with another C library, if JAX may use a GPU
+    or a TPU, or if a variable in the environment configures glibc's allocation.
     """
     configured = [name for name in os.environ if name.startswith("MALLOC_")]
     if configured or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):

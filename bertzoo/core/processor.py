@@ -25,7 +25,10 @@ def processor() -> Processor:
 
 
 def parse(cpuinfo: str) -> Processor:
-    """Return the first processor in the text of a /proc/cpuinfo, of an x86 ("flags") or an Arm ("Features") machine."""
+    """Return the first processor in the text of a /proc/cpuinfo.
+
+    The text lists the extensions as "flags" on x86 and as "Features" on Arm.
+    """
     lines = (line.partition(":") for line in cpuinfo.split("\n\n")[0].splitlines())
     fields = {key.strip(): value.strip() for key, _, value in lines}
     extensions = fields.get("flags", fields.get("Features", ""))

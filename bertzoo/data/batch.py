@@ -38,8 +38,11 @@ def array_shapes(
 ) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return the shape and dtype of every array in a batch of `pipeline.Batches`, by name.
 
-    `masked_weights` is 0 for unused predictions; `row_weight` is 0 for rows that pad the last held-out batch. sentence:
-    whether to add `sentence_label`, which is 1 for a random next sentence (NSP) or a swapped pair (SOP).
+    rows, max_length, max_predictions: the sizes B, L and P.
+    sentence: whether to add `sentence_label` (B,), 1 for a random next sentence (NSP) or a swapped pair (SOP).
+
+    Two arrays are weights, 1 or 0. `masked_weights` (B,P) is 0 for unused predictions. `row_weight` (B,) is 0 for rows
+    that pad the last held-out batch.
     """
     tokens, slots = (rows, max_length), (rows, max_predictions)
     shapes = {name: (tokens, "int32") for name in ("input_ids", "token_type_ids", "attention_mask")}

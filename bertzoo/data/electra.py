@@ -16,8 +16,8 @@ def electra_rows(
 
     Every row gathers sentences until they have its target length: `max_length` tokens or a random number up to it.
     Segment A holds the sentences up to about half the target length, B the rest. Tokens that do not fit into
-    `max_length` are cut off. Sentences keep their order; in ELECTRA's code, a short sentence may
-    join A after B has begun.
+    `max_length` are cut off. Sentences keep their order, unlike in ELECTRA's code, where a short sentence
+    may join A after B has begun.
 
     bounds: index of each sentence's first token in the token stream, and the document's end.
     single_share: share of the rows with only one segment, A.

@@ -144,8 +144,8 @@ def _choose_words(
     Returns the chosen tokens (B, L) bool, and for each the position of its unit's first token (B, L).
 
     Every row tries its words as starts of units in random order, one in each pass of the loop. As in the papers' code,
-    a unit that contains a chosen word is skipped. A unit of more tokens than are left to choose loses words at its end;
-    if not even its first word fits, it is skipped.
+    a unit that contains a chosen word is skipped. If a unit has more tokens than the row may still choose, words at the
+    unit's end are left out. If not even its first word fits, the unit is skipped.
     """
     rows, length = ids.shape
     every = np.arange(rows)
@@ -181,7 +181,11 @@ def _choose_words(
 
 
 def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Return (B, L + 1): for each position, the end of its word or, outside words, the position itself."""
+    """Return (B, L + 1): for each position, the index after its word's last token or, outside words, the position.
+
+    starts: (B, L) bool, True for the first token of a word.
+    candidates: (B, L) bool, True for the tokens of words, False for special tokens and padding.
+    """
     length = starts.shape[1]
     columns = np.arange(length + 1)
     boundary = np.where(starts | ~candidates, columns[:length], length)
@@ -192,9 +196,9 @@ def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
 
 def _positions(chosen: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the chosen positions of each row, ascending and padded with 0, and which are not padding.
+    """Return each row's chosen positions, and a mask of the entries that are not padding.
 
-    Both arrays have the shape (B, slots).
+    positions: (B, slots) int64, ascending, padded with 0. mask: (B, slots) bool, False for padding.
     """
     row, column = np.nonzero(chosen)
     counts = chosen.sum(1)

@@ -260,7 +260,13 @@ def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
 
 
 def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:
-    """Set rows that are not `real` to 0, except [CLS] and its attention mask, so every softmax covers a token."""
+    """Return an array of a batch with its padding rows set to 0.
+
+    name: the array's name in the batch.
+    real: (B,) bool, False for padding rows.
+
+    Padding rows keep [CLS] and its attention mask, so that every softmax covers a token.
+    """
     shape = (len(real),) + (1,) * (array.ndim - 1)
     blank = np.where(real.reshape(shape), array, 0)
     if name in ("input_ids", "attention_mask"):

@@ -70,12 +70,14 @@ def corpus_settings(
 ) -> Data:
     """Return the [data] table for tokenising `source`, loaded from config files and options.
 
-    overrides: pairs of key and value. cls: config class of the files. Raises UserError for an option that sets
-    data.source or does not affect a corpus.
+    overrides: options as (key, value).
+    cls: config class of the files.
+
+    Raises UserError for an option that sets data.source or does not affect a corpus.
     """
     for key, value in overrides:
         if key == "data.source":
-            raise UserError(f"--data.source={value} repeats the source {source}. Leave it out.")
+            raise UserError(f"--data.source={value} does not apply: the source is {source}. Leave the option out.")
         if key.startswith(("data.packing", "data.masking")):
             raise UserError(f"--{key} applies to training, not to the corpus. Give it to `bertzoo pretrain`.")
     loaded: Any = config.load(cls, files, overrides)

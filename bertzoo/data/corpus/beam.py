@@ -86,7 +86,7 @@ def run_pipeline(data: Data, destination: Path, pipeline: Any) -> int:
 
 
 def _original_error(error: Exception) -> Exception:
-    """Return the CorpusError whose text Beam's `error` contains, or `error` itself if it contains none."""
+    """Return the CorpusError that a worker raised, rebuilt from the text of Beam's `error`; without one, `error`."""
     text = f"CorpusError: {error}" if isinstance(error, CorpusError) else str(error)
     match = re.search(r"CorpusError: (.*?)(?: \[while running '[^']*'\]|\n|$)", text)
     return CorpusError(match[1]) if match else error

@@ -160,7 +160,9 @@ def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
     except ValueError as error:
         raise CorpusError(f"{place}/{SETTINGS} is damaged ({error}). Delete {place} and tokenise again.") from error
     if different:
-        raise CorpusError(f"{place} holds another corpus ({'; '.join(different)}). Use another directory or delete it.")
+        raise CorpusError(
+            f"{place} holds another corpus ({'; '.join(different)}). Use another destination, or delete this corpus."
+        )
 
 
 def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:

@@ -89,8 +89,8 @@ def is_finished(destination: Path, piece: Piece) -> bool:
         return False
     if manifest.read_sidecar(sidecar, destination)["text_sha256"] != piece.sha256:
         raise CorpusError(
-            f"the text of {piece.origin} changed after {destination} was started. Delete {destination} and tokenise "
-            "again."
+            f"the text of {piece.origin} differs from the text that an earlier run tokenised into {destination}. "
+            f"Delete {destination} and tokenise again."
         )
     return True
 

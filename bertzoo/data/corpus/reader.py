@@ -18,8 +18,9 @@ Split = Literal["train", "heldout"]
 class SplitIndex:
     """Index of the S sentences and D documents of one split, whose tokens form one flat stream.
 
-    sentences: (S,) number of tokens of each sentence. documents: (D + 1,) index of each document's first sentence and,
-    last, S.
+    record: the split's entry in the manifest.
+    sentences: (S,) number of tokens of each sentence.
+    documents: (D + 1,) index of each document's first sentence and, last, S.
     """
 
     def __init__(self, directory: Path, record: SplitRecord):
@@ -36,7 +37,10 @@ class SplitIndex:
 
 
 class Corpus:
-    """A complete tokenised corpus. address: the URL or absolute path from which it can be opened again."""
+    """A complete tokenised corpus.
+
+    address: URL or absolute path from which the corpus can be opened again.
+    """
 
     def __init__(self, directory: Path, manifest: Manifest, address: str | None = None):
         self.directory = directory

@@ -1,7 +1,9 @@
-"""Read a tokenised corpus behind a URL through one copy per machine, or write one through a local directory.
+"""Read and write tokenised corpora behind URLs.
 
-ArrayRecord and memory maps need files on disk, so every host copies the whole corpus to the user's cache. All
-processes of the host share this copy, whose directory is named after the manifest's hash.
+Reading: ArrayRecord and memory maps need files on disk, so every host copies the whole corpus to the user's cache. All
+processes of the host share this copy. The manifest's hash is the name of its directory.
+
+Writing: `claim` reserves a remote folder, and `upload` copies a finished corpus from a local directory into it.
 """
 
 import glob

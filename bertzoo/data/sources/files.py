@@ -28,10 +28,14 @@ _BEGINNINGS = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xf
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of text; address: its path or URL. system: its remote file system."""
+    """A file of text.
+
+    address: path or URL of the file.
+    system: file system of the URL; None for a file on this machine's disk.
+    """
 
     address: str
-    system: "AbstractFileSystem | None" = None  # None: this machine's disk
+    system: "AbstractFileSystem | None" = None
 
     def __str__(self) -> str:
         return self.address
@@ -114,7 +118,10 @@ def _remote_files(name: str) -> list[SourceFile] | None:
         kind = entry_type(system, path)
         if kind == "directory":
             if system.isfile(f"{path.rstrip('/')}/{NAME}"):
-                raise CorpusError(f"{name} is a tokenised corpus, not text. To pretrain on it, name no other source.")
+                raise CorpusError(
+                    f"{name} is a tokenised corpus, not text. Name a source of text here. To pretrain on the corpus, "
+                    "make it the only data.source."
+                )
             return _text_files(name, source_files(system.find(path)))
         if kind == "file":
             return source_files([path])

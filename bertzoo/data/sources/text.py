@@ -86,7 +86,12 @@ def json_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterato
 
 
 def _check_first_line(file: SourceFile, number: int, record: object) -> None:
-    """Raise CorpusError if the first line of a .json file is not an object, as every line of C4's .json files is."""
+    """Raise CorpusError if the first line of a .json file is not a JSON object; ignores other lines and suffixes.
+
+    number, record: number and parsed content of the line.
+
+    Every line of C4's .json files is an object. Other .json files often hold one value over several lines.
+    """
     if file.kind == ".json" and number == 1 and not isinstance(record, dict):
         raise CorpusError(f"{file} has no JSON object on its first line. Write one object per line.")
 

@@ -14,7 +14,11 @@ ROWS = 1 << 17  # examples in one range
 
 @dataclass(frozen=True)
 class Range:
-    """The examples [start, stop) of a data set, treated like a file of text."""
+    """The examples [start, stop) of a data set, which pieces.py reads like a file of text.
+
+    dataset: `NAME[/CONFIG][:VERSION]`.
+    text_field: the feature with the text.
+    """
 
     dataset: str
     text_field: str

@@ -11,13 +11,15 @@ TABLE, ENTRY = 1 << 24, 8
 def drop_rare_words(
     texts: Callable[[], Iterator[str]], word: re.Pattern[str], tell: Callable[[str], None]
 ) -> Callable[[], Iterator[str]]:
-    """Return `texts` or, if their distinct words fill more than TABLE, a function that yields them without rare words.
+    """Return a function that yields the texts without rare words, or `texts` itself if all words fit a table.
+
+    The table holds distinct words of TABLE characters in all; each word counts as ENTRY characters more than it has.
 
     texts: returns a new iterator over the texts at each call.
     word: matches each word of a text.
     tell: receives a line if words are dropped.
 
-    A table counts the words. When it is full, it drops the words seen once, then those seen twice, and so on, until at
+    The table counts the words. When full, it drops the words seen once, then those seen twice, and so on, until at
     least half of it is free, as `ReduceVocab` in word2vec.c does (Mikolov et al. 2013). If that would drop all words,
     it keeps the half seen first. The result keeps the words that are in the table after the last text.
     """

@@ -179,5 +179,5 @@ def _source_offsets(offsets: list[tuple[int, int]], sources: list[tuple[int, int
 
 
 def ends_in_number_and_comma(piece: str) -> bool:
-    """Return whether a piece ends in a digit and a comma, where ALBERT's code cuts it in two."""
+    """Return whether a piece ends in a digit and a comma; ALBERT's code cuts such a piece in two."""
     return piece[-1:] == "," and piece[-2:-1].isdigit()

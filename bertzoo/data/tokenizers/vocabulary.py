@@ -152,8 +152,10 @@ def describe_unknown(share: float, place: str) -> str:
 
 
 def check_unknown(share: float, place: str, tell: Callable[[str], None], inherited: bool = False) -> None:
-    """Warn through `tell` if more than 1 % of the tokens are [UNK]; raise CorpusError above 20 %.
+    """Warn through `tell` if more than 1 % of a text's tokens are [UNK]; raise CorpusError above 20 %.
 
+    share: share (0 to 1) of [UNK] among the tokens.
+    place: noun phrase for the text in the message.
     inherited: the vocabulary belongs to a model that this run starts from, so no option can replace it.
     """
     if share > UNKNOWN_ERROR:
