@@ -148,7 +148,8 @@ def fresh(
         if name not in params or params[name].shape != array.shape:
             expected = params[name].shape if name in params else "no such parameter"
             raise ValueError(
-                f"initial parameter {name} has shape {array.shape}, but the model has {expected}. Leave it out."
+                f"initial parameter {name} has shape {array.shape}, but the model has {expected}. Pass "
+                "parameters of this model."
             )
         whole = array.astype(params[name].dtype)
         placed[name] = jax.make_array_from_callback(whole.shape, params[name].sharding, whole.__getitem__)
