@@ -38,8 +38,8 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
 def devices(recipe: Prune) -> jax.sharding.Mesh:
     """Return the mesh of all devices; raises ConfigError if batches or pruned models do not divide over them.
 
-    The sizes of the pruned models are not known yet. The check uses the sizes after the smallest possible cut of every
-    dimension, because few numbers divide them.
+    The sizes of the pruned models are not known yet, so the check assumes the smallest possible cut of every dimension.
+    Few numbers of devices divide the sizes after such a cut, such as 767, so the check is strict.
     """
     job.make_mesh(recipe.scoring_recipe(recipe.model))
     dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.above_one

@@ -21,8 +21,8 @@ NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 class Bundle(NamedTuple):
     """Elements that are cut together.
 
-    score: mean score of the elements, but never below that of the bundle cut before it in the same dimensions. (The
-    elements have larger scores, but rounding could make their mean smaller.)
+    score: mean score of the elements, but at least the score of the bundle before it in the same dimensions. (Its
+    elements do not score less, but rounding could make their mean smaller.)
     elements: (name of the dimension, index in it) of each element.
     """
 
@@ -67,12 +67,14 @@ def choose(
 def uniform(
     structure: Structure, scores: Mapping[str, np.ndarray], cost: Cost, target: float, whole: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """Return the indices to keep as `choose` does, but shrink every dimension by one factor, the largest that meets
-    `target`.
+    """Return the indices to keep in every dimension, as `choose` does, but shrink all dimensions by one factor.
 
-    This is schuBERT's "BERT-all uniform". whole: sizes of the unpruned model, which the factor multiplies. (Repeated
-    rounding of the current sizes could keep a few heads forever.) The size of each group of a dimension is rounded to
-    the nearest integer, at least 1, and never grows. Every group keeps its elements with the largest scores.
+    This is schuBERT's "BERT-all uniform". The factor is the largest that meets `target`. It multiplies the sizes in
+    `whole`, because repeated rounding of the current sizes could keep a few heads forever. The size of each group of a
+    dimension is rounded to the nearest integer, at least 1, and never grows. Every group keeps its elements with the
+    largest scores.
+
+    whole: sizes of the unpruned model.
     """
     groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}
     now = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}  # group sizes

@@ -41,8 +41,9 @@ def betas(structure: Structure, cost: Cost) -> dict[str, float]:
     cost: the cost function of the run's target.
 
     The unit is the cost of the costliest head or, if no head costs anything, of the costliest element. Another unit
-    would only rescale the penalty's weight, `Scoring.gamma`. Raises ConfigError if no removal reduces the cost, which
-    can happen with a latency table.
+    would only rescale the penalty's weight, `Scoring.gamma`. Every value is at least LEAST.
+
+    Raises ConfigError if no removal reduces the cost, which can happen with a latency table.
     """
     whole = cost(structure.sizes)
     removed = {name: _removed(structure, dimension, cost, whole) for name, dimension in structure.dimensions.items()}
@@ -60,9 +61,11 @@ def betas(structure: Structure, cost: Cost) -> dict[str, float]:
 def _removed(structure: Structure, dimension: Dimension, cost: Cost, whole: float) -> float:
     """Return the cost of one element of a dimension.
 
-    This is the difference between the costs of this model and of a changed one, per changed element. The changed model
-    has one element less in each group of the dimension and of the dimensions tied to it; or one more, if the dimension
-    has only one element per group.
+    whole: cost of the model.
+
+    This is the cost that the model saves without one element in each group of the dimension and of the dimensions tied
+    to it, divided by the number of these elements. If the dimension has one element per group, it is the cost of one
+    more element in each group, divided likewise.
     """
     tied = [one for one in structure.dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
     # The last element of a dimension stays; one more costs as much as it.

@@ -187,10 +187,13 @@ class _Term(NamedTuple):
 
 
 def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence[tuple[str, ...]]) -> list[_Term]:
-    """Return one function of sizes for each group of letters in `together`; their sum is an encoder's time.
+    """Split the measured times into one function of sizes per group of letters; their sum is an encoder's time.
 
-    The first function is the time at the sizes of its letters. Each later function is a time to add, for the letters
-    that are new in its group: the time at their sizes minus the time at their smallest sizes.
+    times: the table's `one` or `more`.
+    together: groups of letters.
+
+    The first function is the time at the sizes of its letters, with all other sizes smallest. Each later function is
+    the time that the new letters of its group add: the time at their sizes minus the time at their smallest sizes.
     """
     least, seen, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
     for letters in together:

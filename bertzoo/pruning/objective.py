@@ -1,6 +1,7 @@
 """First half of Algorithm 1: train prune vectors while the weights are frozen (Khetan and Karnin 2020, Eq. 2).
 
-Vectors, the parameters trained for them and their weights β are dicts by the names of the dimensions.
+The prune vectors, the arrays that are trained to compute them, and the penalty's factors β are dicts by name of
+dimension.
 """
 
 from collections.abc import Callable, Mapping

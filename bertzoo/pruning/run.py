@@ -65,7 +65,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
     """
     on_disk(run_dir, "the run directory", "Name a local or mounted directory, and copy it from there.")
     run = PruneDirectory(run_dir)
-    path, digest = hosts.share("what is pruned", lambda: unpruned_model(origin, run))
+    path, digest = hosts.share("the unpruned model", lambda: unpruned_model(origin, run))
     check_apart(path, run, "--from", "Give the pruned model a directory of its own.")
     if digest is None:
         check_model(path, options)
@@ -142,8 +142,9 @@ class Pruning:
         began = unit if self.digest is None else (self.run.origin("beta") or {"unit": "parameters"})["unit"]
         if began != unit:
             raise ConfigError(
-                f"{self.run.name} began with β in {began}, but target.kind = {self.recipe.target.kind} needs {unit}. "
-                "Use a different --run_dir, or resume it with the version of bertzoo in its run.json."
+                f"{self.run.name} began with the cost of an element (β) in {began}, but target.kind = "
+                f"{self.recipe.target.kind} needs {unit}. Use a different --run_dir, or resume the run with the "
+                "version of bertzoo in its run.json."
             )
         self.run.begin(self.recipe)
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
@@ -255,7 +256,7 @@ class Pruning:
         setups: list[StageSetup] | None = None,
         followed: bool = True,
     ) -> None:
-        hosts.share("a directory", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
+        hosts.share("the directory of a training run", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
         workers, console = self.options.batch_workers, self.options.console
         batches = RunBatches(recipe, corpus, self.run.plans, self.warn_once, workers=workers, first=part.first)
 
@@ -273,7 +274,7 @@ class Pruning:
         record = ledger.cut_record(structure, cost, kept, iteration=iteration, iterations=iterations, **more)
         for line in ledger.describe(record):
             self.tell(line)
-        hosts.share("what is cut", lambda: self.run.record(iteration, record))
+        hosts.share("the record of a cut", lambda: self.run.record(iteration, record))
 
     def _finish(self) -> Model:
         """Write the config and, unless it exists, the pruned model; return the model's config."""
@@ -296,7 +297,7 @@ class Pruning:
             with atomic.new_directory(self.run.model) as temporary:
                 any_model.write_model(replace(tuned, source=source), temporary)
 
-        hosts.share("the result", write)
+        hosts.share("the pruned model", write)
         return model
 
     def _read(self, path: Location, model: Model) -> WarmStart:

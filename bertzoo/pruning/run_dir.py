@@ -61,13 +61,13 @@ class PruneDirectory(RunDirectory):
     def changes(self, recipe: Prune) -> list[str]:
         """Return a line for each key of the config that changed since the run began.
 
-        Raises ConfigError if the directory holds another kind of run. After the first checkpoint, also raises it if a
-        key outside FREE or the latency table has changed.
+        Raises ConfigError if the directory holds another kind of run. After the first checkpoint, also raises it if the
+        latency table has changed, or a key that does not start with an entry of FREE.
         """
         if not self.config.exists():
             return []
         if kind_of(self.config) != "prune":
-            raise ConfigError(f"{self.name} holds a run of another kind. Use a different --run_dir.")
+            raise ConfigError(f"{self.name} does not hold a pruning run. Use a different --run_dir.")
         changed = config.difference(config.load(Prune, [self.config]), recipe)
         if self.latest() is not None:
             config.reject(self.name, [line for line in changed if not line.startswith(FREE)])
@@ -87,7 +87,10 @@ class PruneDirectory(RunDirectory):
             atomic.write_bytes(self.table, Path(recipe.target.table).read_bytes())
 
     def target(self, recipe: Prune) -> Target:
-        """Return the recipe's target. If the run has a checkpoint, `table` is the path of its copy of the table."""
+        """Return the recipe's target.
+
+        If the run has a checkpoint and its budget is in milliseconds, the target's `table` is the run's copy of it.
+        """
         if isinstance(recipe.target, Latency) and self._has_table():
             return replace(recipe.target, table=str(self.table))
         return recipe.target

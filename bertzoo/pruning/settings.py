@@ -68,7 +68,7 @@ class Multiples:
                 if dimension.size < step:
                     groups = f" in {dimension.groups} equal groups" if dimension.groups > 1 else ""
                     size = f"{dimension.name}, which has {dimension.size} elements{groups}"
-                    raise ConfigError(f"{key} allows no size of {size}. Use a smaller number.")
+                    raise ConfigError(f"{key} divides no possible size of {size}. Use a smaller number.")
             if all(dimension.size == step for dimension, step in steps.items()):
                 raise ConfigError(
                     f"{key} leaves nothing of {letter} to cut. Give a smaller number, or leave {letter} out of "
@@ -123,7 +123,7 @@ class Scoring(StrategyStages):
         super().__post_init__()
         if not 0 < self.gamma < float("inf"):
             effect = "everything" if self.gamma == float("inf") else "nothing"
-            raise ConfigError(f"gamma = {self.gamma} would prune {effect}. Give a finite number above 0.")
+            raise ConfigError(f"gamma = {self.gamma} would prune {effect}. Use a finite number above 0.")
 
     @property
     def gates(self) -> Gates:

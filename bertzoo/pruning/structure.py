@@ -47,7 +47,12 @@ class Touch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)  # hashed by identity, since mappings have no hash
 class Structure:
-    """A model with a head, parameter shapes, dimensions by name, and the parameter axes that hold them (`touches`)."""
+    """A model with a head, and its dimensions that can be cut.
+
+    shapes: {path of a parameter: shape}, including the head's parameters.
+    dimensions: {name: dimension}.
+    touches: the parameter axes that run over the elements of these dimensions.
+    """
 
     model: Model
     head: Any
@@ -137,8 +142,8 @@ def _dimension_name(path: str, axis: str, model: Model) -> str:
 def _folded(path: str, letter: str) -> bool:
     """Return whether prune vectors of dimension `letter` are multiplied into a parameter.
 
-    They are multiplied into the layers' kernels (the paper's Tables 4 and 5). The paper has no dimension e; its vectors
-    are multiplied into the kernel of the embedding's projection and the masked head's norm.
+    They are multiplied into the layers' kernels (the paper's Tables 4 and 5). The paper has no dimension e. Vectors
+    of e are multiplied into the kernel of the embedding's projection and into the masked head's norm.
     """
     if letter == "e":
         return path == "encoder/projection/kernel" or path.startswith("masked_head/norm/")

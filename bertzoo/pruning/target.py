@@ -56,7 +56,10 @@ class Flops(_Budget):
 
 @dataclass(frozen=True, kw_only=True)
 class Latency(_Budget):
-    """A budget in milliseconds of one row of `length` tokens on a device, from `bertzoo benchmark --table`."""
+    """A budget in milliseconds for one row of `length` tokens.
+
+    The times are those of the device on which `bertzoo benchmark --table` measured `table`.
+    """
 
     kind: Literal["latency"] = "latency"
     table: str = ""  # file that `bertzoo benchmark --table` wrote

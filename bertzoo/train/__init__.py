@@ -2,5 +2,6 @@
 
 `loop.run(job)` trains a `job.Job`: stages (`stages.Stage`), their losses and optimisers (`stage_setup.StageSetup`),
 batches, the device mesh (`sharding.Mesh`) and reporters (`progress`). `step` compiles a step; `state` holds what a
-resumed run needs. `checkpoint`, `restore`, `contents` and `manifest` keep it on disk; `hosts` connects processes.
+resumed run needs. `checkpoint`, `restore`, `contents` and `manifest` save and read it as files.
+`hosts` connects processes.
 """

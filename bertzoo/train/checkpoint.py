@@ -89,7 +89,7 @@ class Checkpoints:
         """
         self.wait()
         if self._before_save:
-            hosts.share("the place of the checkpoints", self._before_save)
+            hosts.share("the check before a save", self._before_save)
         step = int(state.step)
         params, training = items_of(state)
         args = ocp.args.Composite(params=ocp.args.StandardSave(params), training=ocp.args.StandardSave(training))
@@ -142,7 +142,7 @@ class Checkpoints:
         CheckpointError if all are damaged, or if an undamaged one does not fit `abstract`.
         """
         damage: dict[int, str] = {}
-        for step in reversed(hosts.share("which checkpoints there are", self.steps)):
+        for step in reversed(hosts.share("the list of checkpoints", self.steps)):
             try:
                 shapes = abstract(step) if callable(abstract) else abstract
                 state = restore_state(self.directory / str(step), shapes)
@@ -186,9 +186,9 @@ class Checkpoints:
             self._failure = error
 
     def _reopen(self) -> None:
-        """Reopen the directory after a failed save, as orbax would raise the error again at every later call.
+        """Reopen the directory after a failed save; otherwise, orbax would raise the error again at every later call.
 
-        A run of several processes, which would have to reopen it together, ends with the failure instead.
+        Does nothing in a run of several processes, which would all have to reopen it together. Such a run ends.
         """
         if not hosts.alone():
             return

@@ -22,7 +22,8 @@ Advice = Callable[[int, float], str]  # (stage, share of its present memory to s
 class DeviceMemory(NamedTuple):
     """Memory of one device in bytes.
 
-    total: usable by one process. free: available now, or None if the device is not a CPU.
+    total: the most that one process can use.
+    free: what is available now on a CPU device; None on other devices.
     """
 
     total: int
@@ -88,10 +89,11 @@ def check_fits(analysis: Any) -> int:
 
 @contextmanager
 def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
-    """Turn memory errors of the with block into OutOfMemory with advice.
+    """Raise OutOfMemory, with advice, in place of memory errors in the with block.
 
     stage: returns the current stage's index.
-    advice: as `job.Job.memory_advice`. Its share is the memory available / the memory needed, or 0.5 if unknown.
+    advice: `job.Job.memory_advice`, called with (stage, share). The share is the memory available divided by the memory
+    needed, or 0.5 if the memory needed is unknown.
     """
     try:
         yield
@@ -108,8 +110,8 @@ def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
 def keep_programs() -> None:
     """Cache compiled programs in the user's cache folder, so that a resumed run does not compile its steps again.
 
-    Does nothing if JAX_COMPILATION_CACHE_DIR names a directory. Also does nothing in a run of several processes: all
-    their caches would have to hold the same programs.
+    Does nothing if JAX already has a cache directory (JAX_COMPILATION_CACHE_DIR) or the folder cannot be written. Also
+    does nothing in a run of several processes, whose caches would all have to hold the same programs.
     """
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if chosen or not hosts.alone():

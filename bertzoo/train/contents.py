@@ -104,13 +104,20 @@ def read_loss(checkpoint: Path) -> float | None:
 
 
 def check_step(checkpoint: Path) -> None:
-    """Raise CheckpointError if a checkpoint's step is not the step in its name; if it is damaged, raise any error."""
+    """Raise CheckpointError if a checkpoint's step is not the step in its name.
+
+    Reading a damaged checkpoint may raise any other error.
+    """
     if (step := _read_number(checkpoint, "step")) != int(checkpoint.name):
         raise manifest.another_step(checkpoint, step)
 
 
 def stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, StoredArray]:
-    """Return {path: array} for `item`, a checkpoint's params or training; append each array's mesh to `meshes`."""
+    """Return {path: array} for one folder of a checkpoint, without the arrays' data.
+
+    item: the checkpoint's folder `params` or `training`.
+    meshes: a list that receives {mesh axis: size} for each array that was saved on a mesh.
+    """
     handler = ocp.PyTreeCheckpointHandler(  # the default options would ask jax for devices, which a run may be using
         multiprocessing_options=ocp.options.MultiprocessingOptions(primary_host=None), enable_pinned_host_transfer=False
     )

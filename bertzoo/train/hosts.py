@@ -81,9 +81,9 @@ class Cluster:
             )
 
     def detection(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """Return how processes find one another: "explicit" (--distributed.coordinator) or jax's name for the cluster.
+        """Return how processes find one another, or None for a run of one process.
 
-        Returns None for a run of one process.
+        "explicit" stands for --distributed.coordinator; "slurm", "gketpu" and "gcetpu" are jax's names for clusters.
         """
         if self.coordinator is not None:
             return "explicit" if self.processes != 1 else None
@@ -152,7 +152,10 @@ def connect(cluster: Cluster) -> None:
 
 
 def leave_together() -> None:
-    """Wait at most 5 s until every process is ready to exit; process 0 exits last, as its end aborts the others."""
+    """Wait until every process is ready to exit, but at most 5 s for each.
+
+    Process 0 waits 2 s longer, because its exit aborts every process that still runs.
+    """
     if alone() or not _connected.is_set():
         return
     with contextlib.suppress(Exception):  # another process may have ended already
@@ -248,15 +251,18 @@ def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:
 def barrier(topic: str, timeout: float = _HOUR) -> None:
     """Wait until every process calls `barrier`; raises HostLost if one does not within `timeout` seconds.
 
-    topic: what the processes wait for, for that error; equal in all processes.
+    topic: what the processes wait for, such as "the corpus"; equal in all processes. HostLost quotes it.
     """
     gather(f"{next(_numbers)}/{topic}", "here", timeout)
 
 
 def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Value:
-    """Run `action` in process 0 only and return its JSON result in every process; if it raises, all processes raise.
+    """Run `action` in process 0 only and return its result, a JSON value, in every process.
 
     topic: as in `barrier`.
+
+    If the action raises an error, process 0 raises that error, and every other process raises FirstProcessError. Raises
+    HostLost if process 0 sends no result within `timeout` seconds.
     """
     if alone():
         return action()
@@ -280,7 +286,9 @@ def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Va
 def _receive(key: str, topic: str, timeout: float) -> str:
     """Return the value of a key of the coordination service; raises HostLost after `timeout` seconds.
 
-    Waits in turns of one second, between which Python handles signals.
+    topic: name of the value in the error.
+
+    Each call of the service blocks for at most a second, because Python handles signals only between these calls.
     """
     end = time.monotonic() + timeout
     while True:
@@ -329,11 +337,11 @@ class FirstProcessError(Exception):
 
 
 class Agreement:
-    """Passes on a process's request, such as to stop, so that all processes learn of it at the same step.
+    """Passes a request of one process, such as to stop, to all processes at the same step.
 
-    Every process calls the object once per step with its own request or None. In all processes, the call returns a
-    request that one of them made in the call before, or None. So no process waits for another. A run of one process
-    gets its own request at once.
+    Every process calls the object once per step, with its request or None. The call returns the same value in all
+    processes: a request that one of them made one call earlier, or None. The delay of one call means that no process
+    waits for another. In a run of one process, the call returns its own argument.
     """
 
     _CODES = (None, NOTICE, signal.SIGHUP.name, signal.SIGINT.name, signal.SIGTERM.name)  # of several, the last wins

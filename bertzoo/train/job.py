@@ -64,7 +64,7 @@ class Job:
     length(batch): row length in tokens, if it may be less than the stage's max_length.
     flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
     frozen: parameters that objectives read but training neither changes nor saves, such as a teacher's.
-    describe(stage, row, rows): a line about each row of the batch that starts at `row`.
+    describe(stage, row, rows): a line about each row of the batch that starts at `row` and has `rows` rows.
     initial: initial parameters by path for a run without a checkpoint; the others are drawn from the seed.
     until: the step after which to pause, or None.
     measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
@@ -143,8 +143,8 @@ class Job:
     def initial_state(self) -> tuple[State, bool]:
         """Return the newest checkpoint's state or a fresh one, and whether it comes from a checkpoint.
 
-        Raises the errors of `Checkpoints.restore_latest`, and ConfigError if the config now has the checkpoint's step
-        in another stage.
+        Raises the errors of `Checkpoints.restore_latest`. Raises ConfigError if the checkpoint's step was saved in one
+        stage, but belongs to another in the present config.
         """
         restored = None
         if self.checkpoints:

@@ -76,9 +76,11 @@ def _read(path: Path) -> dict[str, Any]:
 def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) -> bool:
     """Verify a checkpoint against its manifest; return False if the run was killed before it wrote the manifest.
 
-    arrays: also verify the bytes of array files; if False, only check that these files exist. unread: an item of the
-    checkpoint to leave out. Raises CheckpointError naming a file that is missing or changed, or a manifest that is
-    unreadable or belongs to another step or run.
+    arrays: also verify the bytes of array files; if False, only check that these files exist.
+    unread: a top-level folder of the checkpoint, such as "training", whose files are not verified.
+
+    Raises CheckpointError naming a file that is missing or changed, or a manifest that is unreadable or belongs to
+    another step or run.
     """
     path = path_of(checkpoint)
     if not path.exists():

@@ -41,6 +41,8 @@ def stop_notices(server: str) -> set[str]:
 class MaintenanceWatch:
     """A context that calls `request_stop` once if the machine will stop soon; idle outside Google Compute Engine.
 
+    interval: seconds between two requests to the metadata server.
+
     Ignores a maintenance event that was announced before the start. Such an event stays in the metadata for up to an
     hour, and has already stopped an earlier run.
     """

@@ -128,9 +128,10 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
 
 
 def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
-    """Build `optax.clip_by_global_norm` with one factor for all elements.
+    """Build a clip of gradients by their global norm that multiplies all elements by one factor.
 
-    XLA fuses the multiplication into the updates that read its result; it would write optax's quotients to memory.
+    XLA fuses this multiplication into the updates that follow. `optax.clip_by_global_norm` divides instead, and XLA
+    would write the quotients to memory.
     """
 
     @optax.stateless
@@ -261,7 +262,7 @@ def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any
     """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised state.
 
     parts: what the stage carries over.
-    "moments": mu, nu, Muon's trace and any count for bias correction; the schedule restarts.
+    "moments": mu, nu, Muon's momentum and, if the optimiser corrects bias, its step count; the schedule restarts.
     "all": the whole old state, so that the schedule continues.
     "params": nothing of the old state; the new state is returned.
     """

@@ -47,7 +47,10 @@ class JsonLines:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """Cut off the half line that a killed run left; its record is later than the last checkpoint, so it comes again."""
+    """Remove an incomplete last line, which a killed run leaves.
+
+    No record is lost, because the resumed run repeats all steps after the last checkpoint and writes it again.
+    """
     if path.is_file():
         content = path.read_bytes()
         if not content.endswith(b"\n"):
@@ -148,7 +151,10 @@ def event_line(record: Record) -> str:
 
 
 class Console:
-    """Show training metrics as a live line on a terminal, below other records; elsewhere print a line per record."""
+    """Print a line per record to `stream`, by default standard error.
+
+    On a terminal, the newest training metrics replace the previous ones in a line below all other records.
+    """
 
     def __init__(self, stages: Sequence[Stage], stream: TextIO | None = None):
         self._stages = stages

@@ -42,7 +42,7 @@ class Recorder:
 
     @property
     def stage(self) -> int:
-        """Index of the stage entered last; 0 before any."""
+        """Index of the current stage; 0 before the first `enter_stage`."""
         return self._stage
 
     def compiled(self, step: int, batch: Batch, compile_step: Callable[[], int]) -> None:
@@ -62,9 +62,11 @@ class Recorder:
         self._emit({"event": name, "step": step, "stage": self._stage_of(step), **details})
 
     def put(self, step: int, row: int, report: dict[str, Any], batch: Batch, params: Any) -> None:
-        """Keep the report of the step just dispatched, whose batch starts at `row`, and read the report kept before.
+        """Keep the report of the step just dispatched, and read the report of the step before it.
 
-        params: the parameters after that step; the next step reuses their memory.
+        row: the first row of the step's batch.
+        params: the parameters after the step, for the stage's `watch`. They must not be read later, because the next
+        step reuses their memory.
         """
         index, _ = locate(self._job.stages, step - 1)
         stage, length = self._job.stages[index], self._length(batch)
@@ -113,8 +115,8 @@ class Recorder:
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
         """Return the metrics that the stage's `watch` computes, or {} if it does not run after this step.
 
-        It runs only after a logged step. A call that took t seconds is followed by a pause of t / _WATCH_SHARE seconds,
-        unless the stage ends.
+        It runs only after a logged step. After a call of t seconds, it does not run for t / _WATCH_SHARE seconds,
+        except after the stage's last step, when it always runs.
         """
         watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
         if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):

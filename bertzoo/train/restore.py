@@ -94,8 +94,8 @@ def _check_arrays(checkpoint: Path, expected: Any, stored: Mapping[str, contents
         )
         if ours != theirs:
             raise CheckpointError(
-                f"the checkpoint {checkpoint} does not fit this model and optimiser: {name} is {theirs} there and "
-                f"{ours} here. Restore its config, or use another directory."
+                f"the checkpoint {checkpoint} does not fit this model and optimiser: {name} is {theirs} in the "
+                f"checkpoint, not {ours}. Restore the checkpoint's config, or use another directory."
             )
 
 
@@ -164,9 +164,9 @@ def _check_before(checkpoint: Path, abstract_params: Any) -> None:
 
 
 def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:
-    """Return True if a checkpoint matches its manifest, False if it has none, else the error message of the check.
+    """Return True if a checkpoint matches its manifest, False if it has none, or an error message.
 
-    unread: an item of the checkpoint that is not checked.
+    unread: as in `manifest.verify`.
     """
     try:
         return manifest.verify(checkpoint, unread=unread)

@@ -175,7 +175,7 @@ def place(
             raise ConfigError(
                 f"parameter {name} of shape {tuple(shape)}: dimension {problem} the mesh axis {axis}={parts} and {none}"
                 f". Use an {axis} that divides it, or set mesh.fallbacks.{logical[index]} to another dimension of "
-                f"{', '.join(map(str, logical))} or {REPLICATE}{_SPARE if logical[index] == 'vocab' else ''}"
+                f"{', '.join(map(str, logical))} or {REPLICATE}{_SPARE if logical[index] == 'vocab' else ''}."
             )
         if fallback == REPLICATE:
             taken.append(f"{name}: {problem} {axis}={parts}; every device holds it whole")
@@ -234,7 +234,9 @@ def shardings(
 
 
 def as_used(params: Any, places: Any) -> Any:
-    """Return the parameters as a layer should read them: not split over fsdp, if all mesh axes have several devices.
+    """Return the parameters with shardings that are safe in a training step.
+
+    If every mesh axis has several devices, parameters split over fsdp are gathered; otherwise nothing changes.
 
     places: the sharding of each parameter.
 
@@ -290,7 +292,7 @@ def check_rows(batch_size: int, accumulate: int, mesh: jax.sharding.Mesh) -> Non
 
 
 def platform_of(mesh: jax.sharding.Mesh) -> Platform:
-    """Return what programs for a mesh are traced for."""
+    """Return the name of a mesh's kind of device and the kernel that computes attention there."""
     return Platform(mesh.devices.flat[0].platform, attention_kernel(mesh))
 
 

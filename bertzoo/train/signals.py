@@ -56,7 +56,10 @@ class StopRequest:
         self._restore()
 
     def request(self, name: str) -> None:
-        """Set `name` unless it is set; the next signal still counts as the first and does not kill."""
+        """Request a stop: set `name` if it is None.
+
+        A request is not a signal: a first signal after it does not kill either.
+        """
         self.name = self.name or name
 
     def _handle(self, number: int, _: FrameType | None) -> None:

@@ -147,7 +147,10 @@ def fresh(
     for name, array in (initial or {}).items():
         if name not in params or params[name].shape != array.shape:
             expected = params[name].shape if name in params else "no such parameter"
-            raise ValueError(f"initial parameter {name} has shape {array.shape}, but the model has {expected}")
+            raise ValueError(
+                f"initial parameter {name} has shape {array.shape}, but the model has {expected}. Pass "
+                "parameters of this model."
+            )
         whole = array.astype(params[name].dtype)
         placed[name] = jax.make_array_from_callback(whole.shape, params[name].sharding, whole.__getitem__)
     init = jax.jit(lambda key, replaced: _init(objective, optimizer, key, replaced), out_shardings=shardings_of(shapes))

@@ -72,7 +72,7 @@ def supervise(argv: Sequence[str], name: str) -> int:
         raise Stopped(f"{end} after it received {signal.Signals(forwarded[0]).name}. Run the same command again.")
     raise HostLost(
         f"{end}: {_CAUSES.get(signal.Signals(-code), _CRASH)}. Look for the first error among the outputs of all "
-        "processes, then run the same command on every host to resume"
+        "processes, then run the same command on every host to resume."
     )
 
 
