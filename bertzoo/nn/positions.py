@@ -12,10 +12,10 @@ def take_tokens(x: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
 
 
 def first_and_masked(masked_BP: jax.Array, length: int) -> tuple[jax.Array | None, jax.Array]:
-    """Return positions (B,1+P) of each row's first token and its masked tokens, and the indices (B,P) of the latter.
+    """Return (positions (B,1+P) of each row's first token and masked tokens, indices (B,P) of the masked among them).
 
-    The last layer of a model whose heads read only these tokens computes no others. If a row has no more than 1 + P
-    tokens (`length`), this saves nothing: the result is None and `masked_BP`.
+    The last layer of a model whose heads read only these tokens computes no others. If a row has at most 1 + P tokens
+    (`length`), this saves nothing, and the result is (None, masked_BP).
     """
     rows, masked = masked_BP.shape
     if length <= 1 + masked:
