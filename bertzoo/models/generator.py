@@ -20,9 +20,10 @@ HEAD_SIZE = 64
 
 
 class Generator(nn.Module):
-    """Map the discriminator's embedding output (B,L,E) to logits (B,P,V) at P positions and the encoder's output.
+    """Map the discriminator's embedding output (B,L,E) to logits (B,P,V), at P positions of each row.
 
-    With `masked_only`, the last layer computes the first token and these P only.
+    It also returns its encoder's output. With `masked_only`, the last layer of the encoder computes only the first
+    token and the tokens at these positions.
     """
 
     encoder: nn.Module
