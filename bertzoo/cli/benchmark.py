@@ -71,8 +71,8 @@ def arguments(parser: Parser) -> None:
         "--table",
         type=Path,
         metavar="FILE",
-        help='write LiteRT latencies of small encoders like MODEL, for `bertzoo prune` with target.kind = "latency" '
-        "(default: no table)",
+        help='write a table of LiteRT latencies for `bertzoo prune` with target.kind = "latency", measured with small '
+        "encoders of sizes up to MODEL's (default: no table)",
     )
     table.add_argument(
         "--dimensions",

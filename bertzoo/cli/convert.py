@@ -54,14 +54,15 @@ def arguments(parser: Parser) -> None:
         "--lengths",
         type=_lengths,
         metavar="N,…",
-        help="row lengths in tokens. litert: a signature for each; mediapipe, executorch: one length; others: lengths "
-        "to verify the file at (default: 128; others: any length)",
+        help="row lengths in tokens. litert: a signature for each. mediapipe, executorch: the only length. onnx, "
+        "onnx-text, torch-export: a single N is the only length. In all other cases, the file takes any length and is "
+        "verified at each N (default: 128 for litert, mediapipe and executorch, else any length)",
     )
     files.add_argument(
         "--precision",
         metavar="NAME",
-        help=f"precision of the weights: {', '.join(PRECISIONS)}; .pte: fp32, int8-dynamic; .onnx, .pt, .pt2: "
-        "fp32 (default: fp32)",
+        help=f"precision of the weights: {', '.join(PRECISIONS)}. A .pte file takes only fp32 and "
+        "int8-dynamic; .onnx, .pt and .pt2 files take only fp32 (default: fp32)",
     )
     files.add_argument(
         "--calibration",
@@ -104,7 +105,7 @@ def _lengths(text: str) -> tuple[int, ...]:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise UserError(f"--examples={text} is not a whole number. Write, for example, --examples=500.")
+        raise UserError(f"--examples={text} is not a whole number of 0 or more. Write, for example, --examples=500.")
     return int(text)
 
 

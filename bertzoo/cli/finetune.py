@@ -53,7 +53,7 @@ def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
     """Return the task that the config names.
 
     Raises ConfigError if the task is unknown, or if an option or a teacher does not apply to the task. Also raises it
-    if alpha < 1 lacks --teacher, or alpha = 1 has one.
+    if alpha is below 1 without --teacher, or alpha is 1 with --teacher.
     """
     from bertzoo.finetuning.run import check_teacher, resolve_task
 

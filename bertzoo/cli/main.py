@@ -64,7 +64,7 @@ examples:
 
 
 def entry() -> NoReturn:
-    """Run the `bertzoo` command; SIGTERM, and SIGHUP unless nohup ignores it, end it as Ctrl-C does."""
+    """Run the `bertzoo` command. SIGTERM and SIGHUP end it as Ctrl-C does; under nohup, SIGHUP is ignored."""
     signal.signal(signal.SIGTERM, _terminate)
     if signal.SIGHUP in stop_signals():
         signal.signal(signal.SIGHUP, _terminate)
@@ -83,7 +83,10 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Send SIGTERM if Python discarded a signal's KeyboardInterrupt, as it does in the callback of a weak reference."""
+    """Send SIGTERM to this process if Python has discarded a KeyboardInterrupt; the signal raises it again.
+
+    Python discards exceptions in callbacks of weak references, for example.
+    """
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return
@@ -126,9 +129,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _has_devices(error: Exception) -> bool:
-    """Return whether JAX has devices; looks for them only if `error` looks like JAX's error for a missing device.
+    """Return False if JAX has no device, else True; True without a search if the error has another cause.
 
-    If CUDA is missing, this error is an AssertionError without text.
+    It searches only if `error` looks like JAX's error for a missing device. If CUDA is missing, this error is an
+    AssertionError without text.
     """
     bare = isinstance(error, AssertionError) and not str(error) and "JAX_PLATFORMS" in os.environ
     if not (bare or str(error).startswith("Unable to initialize backend")) or "jax" not in sys.modules:

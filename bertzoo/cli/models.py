@@ -102,6 +102,9 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def line(row: Sequence[str], width: int) -> str:
-    """Return a row as a line, with fixed column widths, because lines are printed before all rows are known."""
+    """Return a row as a line whose first column has `width` characters.
+
+    All widths are fixed in advance, because lines are printed before all rows are known.
+    """
     widths = [max(len(head), len("1000.0 M")) for head in HEAD[1:-1]]
     return "  ".join([row[0].ljust(width), *map(str.rjust, row[1:-1], widths), row[-1]]).rstrip()

@@ -45,7 +45,7 @@ def arguments(parser: Parser) -> None:
         "--limit",
         type=_limit,
         metavar="SHARE",
-        help="largest error to allow, as a share of an output's largest value (default: by precision)",
+        help="largest error to allow, as a share of an output's largest value (default: depends on FILE's precision)",
     )
     judge.add_argument("--float16", action="store_true", help="the phone computed in float16, as GPUs and NNAPI do")
     judge.add_argument("--json", action="store_true", help="print one JSON document on standard output")
@@ -66,7 +66,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
             f"{args.file} is timed only: its runner writes no outputs that judge reads. Judge a .tflite file."
         )
     if args.outputs is None:
-        raise UserError("OUTPUTS is missing. Name the folder of the phone's outputs after FOLDER.")
+        raise UserError("OUTPUTS, the folder of the phone's outputs, is missing. Write FILE FOLDER OUTPUTS.")
     for name, value in (("rows", args.rows), ("length", args.length)):
         if value is not None:
             raise UserError(
@@ -117,7 +117,7 @@ def _pack(args: argparse.Namespace) -> str:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number. Write it in digits, as in 100")
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of 0 or more. Write it in digits, as in 100")
     return int(text)
 
 

@@ -92,7 +92,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     steps = steps_of(pipeline, args.only, args.from_stage)
     if not steps:
         only = ",".join(args.only)
-        raise UserError(f"--only={only} names no stage from --from_stage={args.from_stage} on. Leave one of them out.")
+        raise UserError(
+            f"--only={only} names only stages before --from_stage={args.from_stage}. Leave one of them out."
+        )
     if args.topology and not args.plan:
         raise UserError(f"--topology={args.topology} applies only to --plan. Add --plan.")
     if args.list and args.plan:

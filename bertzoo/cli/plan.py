@@ -100,9 +100,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def plan_pruning(recipe: "Prune", topology: str, price: float | None = None) -> "RunPlan":
-    """Return an estimate, without the compiler, of a pruning as if no iteration cut anything.
+    """Return the estimated memory, time and cost of a pruning, as if no iteration cut anything.
 
-    The scoring counts as a step that trains all weights. topology, price: as in `estimate.plan`.
+    It does not use the compiler. It treats a scoring step as a step that trains all weights.
+    topology, price: as in `estimate.plan`.
     """
     from bertzoo.planning import estimate
 

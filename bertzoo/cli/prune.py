@@ -1,9 +1,10 @@
 """Prune a model to a budget of parameters, FLOPs or milliseconds.
 
 Run the same command again to resume. [target] is the budget, [cut] names the dimensions to cut and the number of
-iterations. Each iteration trains prune vectors, which scale the dimensions, with the weights frozen ([weigh]). It cuts
-the smallest entries, multiplies the others into the weights and fine-tunes the weights ([[tuning]]). RUN/model is the
-pruned model; the config RUN/pruned.toml trains it further. finetune, convert and predict take RUN itself.
+iterations. Each iteration trains prune vectors, one factor per element of a dimension, with the weights frozen
+([weigh]). It cuts the elements with the smallest factors, multiplies the other factors into the weights and fine-tunes
+the weights ([[tuning]]). RUN/model is the pruned model; the config RUN/pruned.toml trains it further. finetune, convert
+and predict take RUN itself.
 
 examples:
   bertzoo prune demo_prune --from=runs/demo --run_dir=runs/pruned

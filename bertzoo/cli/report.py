@@ -67,7 +67,7 @@ def _finetuned(args: argparse.Namespace) -> int:
     if args.check:
         raise UserError(
             f"--check compares a pretraining run with its golden curve, but {args.run} is a fine-tuning run. Leave "
-            "it out."
+            "--check out."
         )
     files, sketch = write_report(Path(args.run))
     print(sketch)

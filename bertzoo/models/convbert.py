@@ -58,7 +58,8 @@ class ConvBert(ModelSizes):
     def generator(self, width: float) -> "ConvBert":
         """Return the config of a generator `width` times as wide as this model, for replaced token detection.
 
-        As in the official code, heads shrink with the width, to at least 1, and the feed-forward is 4 times as wide.
+        As in the official code, it has `width` times as many heads, but at least 1. Its feed-forward is 4 times as wide
+        as the generator itself. Raises ConfigError if the sizes do not fit together.
         """
         hidden_size, heads = round(width * self.hidden_size), max(1, round(width * self.heads))
         try:

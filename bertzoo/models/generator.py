@@ -20,7 +20,7 @@ HEAD_SIZE = 64
 
 
 class Generator(nn.Module):
-    """Map the discriminator's embedding output (B,L,E) to logits (B,P,V) at P positions and the encoder's output.
+    """Map the discriminator's embedding output (B,L,E) to logits (B,P,V), at P positions of each row.
 
     With `masked_only`, the last layer computes only these P and the first (`tokens_read`).
     """

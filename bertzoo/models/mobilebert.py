@@ -66,8 +66,9 @@ class MobileBert(ModelSizes):
         check_sizes(self)
         if self.embedding_size > self.hidden_size:
             raise ConfigError(
-                f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}, the width of "
-                f"the head that is tied to the embedding. Use at most {self.hidden_size}."
+                f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}, but the "
+                "masked-LM head ties embedding_size of its hidden_size features to the word table. Use at most "
+                f"{self.hidden_size}."
             )
         name, width = "bottleneck_size", self.bottleneck_size
         if width is None:

@@ -1,9 +1,9 @@
 """Run a model only as far as the last layer that is needed, and return the outputs of chosen layers.
 
 On GPUs and TPUs, layers between the chosen layers run as one loop over their stacked parameters if only their
-parameters differ. So a model cut after its 24th layer compiles about as fast as a model cut after its third. On CPUs a
-loop would copy every layer's parameters, and XLA would convert stacked bfloat16 ones to float32 in every step: there
-they run one by one.
+parameters differ. So a model cut after its 24th layer compiles about as fast as a model cut after its third. On CPUs,
+the layers run one by one. A loop would copy every layer's parameters there, and XLA would convert stacked bfloat16
+parameters to float32 in every step.
 """
 
 from collections.abc import Collection, Mapping, Sequence

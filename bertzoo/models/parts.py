@@ -236,7 +236,11 @@ def check_divides(width: str, size: int, **parts: int) -> None:
 
 
 def check_sizes(config: Any) -> None:
-    """Raise ConfigError for a size below 1 or above WIDEST, over DEEPEST layers, or a dropout rate outside [0, 1)."""
+    """Raise ConfigError for a number that no model can have.
+
+    Such numbers are sizes below 1 or above WIDEST, more than DEEPEST layers, dropout rates outside [0, 1), and other
+    numbers below 0.
+    """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, tuple) and not value:
@@ -247,7 +251,7 @@ def check_sizes(config: Any) -> None:
         most = DEEPEST if field.name in ("layers", "feed_forwards") else WIDEST
         largest = max((size for size in sizes if isinstance(size, int)), default=0)
         if largest > most or len(sizes) > DEEPEST:
-            excess = f"= {largest} is above {most}" if largest > most else f"has {len(sizes)} layers"
+            excess = f"= {largest} is above {most}" if largest > most else f"has {len(sizes)} entries, above {DEEPEST}"
             raise ConfigError(f"{field.name} {excess}: no machine holds such a model. Use a smaller number.")
         if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
             raise ConfigError(f"{field.name} = {value} must be at least 0 and below 1. Use a rate such as 0.1.")

@@ -40,7 +40,10 @@ class ReplacedDetection(nn.Module):
     def discriminate(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Run the discriminator on ids (B,L); returns logits (B,L) of replacement and its encoder's output."""
+        """Run the discriminator on ids (B,L); returns logits (B,L) and its encoder's output.
+
+        A logit above 0 means that the token was probably replaced.
+        """
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         output = self.encoder(x_BLE, attention_mask, train)
         return self.replaced_head(output.hidden_states[-1]), output

@@ -25,9 +25,11 @@ def attend(
     """Return softmax(q·kᵀ/√K)·v (B,L,H,J) and the attention probabilities (B,H,L,M), for M keys.
 
     Keys where `mask_BM` is 0 are masked out. K and J are the sizes of a head's keys and values. The softmax is in
-    float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities. The program's
-    kernel (`Platform`) computes the result if it fits; otherwise cuDNN, if `cudnn_supports` the arrays and no
-    dropout acts. The returned probabilities come from plain operations, which jit removes if nothing uses them.
+    float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities.
+
+    The kernel of the current platform (`Platform.attention_kernel`) computes (B,L,H,J) if it supports the arrays. If it
+    does not, cuDNN does, provided that `cudnn_supports` is true and no dropout acts. In all other cases, plain
+    operations do. The probabilities always come from plain operations, which jit removes if nothing uses them.
     """
     kernel, context_BLHJ = current_platform().attention_kernel, None
     if kernel is not None:
@@ -49,9 +51,9 @@ def attend(
 
 
 def cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array) -> bool:
-    """Tell whether JAX's default device is a GPU whose cuDNN has fused attention for arrays of these sizes and formats.
+    """Return whether cuDNN has fused attention for arrays of these sizes and formats on JAX's default device.
 
-    Its own dropout is not used: its seed is part of the compiled program, so every step would drop the same elements.
+    cuDNN's dropout is not used: its seed is part of the compiled program, so every step would drop the same elements.
     """
     if jax.default_backend() != "gpu" or query.dtype != jnp.bfloat16 or key.shape != value.shape:
         return False

@@ -13,7 +13,7 @@ class Dropout(nn.Module):
     rate: float
 
     def acts(self, train: bool) -> bool:
-        """Tell whether a call changes anything."""
+        """Return whether a call may drop elements: in training, if the rate is above 0."""
         return train and self.rate > 0.0
 
     @nn.compact
@@ -25,5 +25,8 @@ class Dropout(nn.Module):
         return jnp.where(keep, x * (1.0 / (1.0 - self.rate)), jnp.zeros((), x.dtype))
 
     def random_key(self, train: bool) -> jax.Array | None:
-        """Return the key of the elements that are dropped, or None if none is; a module draws its key once."""
+        """Return the random key that decides which elements a call drops, or None if it drops none.
+
+        Use one key for each application of the module: every call of this method draws another key.
+        """
         return self.make_rng("dropout") if self.acts(train) else None

@@ -20,7 +20,10 @@ def _padded(x: jax.Array, window: int) -> jax.Array:
 
 
 def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
-    """Yield float32 x (B,L,...) shifted for each w in [0, W), W = `window`: position t holds x[:, t + w - W//2]."""
+    """Yield x (B,L,...) in float32, shifted for each w in [0, W): position t holds x[:, t + w - W//2].
+
+    W is `window`.
+    """
     padded = _padded(x, window)
     for tap in range(window):
         yield padded[:, tap : tap + x.shape[1]].astype(jnp.float32)

@@ -21,7 +21,12 @@ TOKENS = 512  # tokens in a block, if it holds several rows
 
 
 class Drop(NamedTuple):
-    """Dropout of probabilities by `nn.random`: rate, a seed (B,) per row, a salt () and the first head's number."""
+    """Rate and random inputs of the dropout of attention probabilities, for `nn.random`.
+
+    seeds_B: a seed for each row.
+    salt: one uint32 number, hashed with the seeds.
+    first_head: number of the first head in the arrays; above 0 if other devices compute the heads before it.
+    """
 
     rate: float
     seeds_B: jax.Array
@@ -30,7 +35,10 @@ class Drop(NamedTuple):
 
 
 def heads_per_block(heads: int, *sizes: int) -> int:
-    """Return the fewest heads whose vectors fill whole lanes, or all heads. sizes: lengths of the heads' vectors."""
+    """Return how many heads a block holds: the fewest whose vectors fill whole groups of LANES lanes.
+
+    The number divides `heads`, and is `heads` if no smaller number fits. sizes: lengths of a head's vectors.
+    """
     for count in range(1, heads):
         if heads % count == 0 and all(count * size % LANES == 0 for size in sizes):
             return count
@@ -38,15 +46,20 @@ def heads_per_block(heads: int, *sizes: int) -> int:
 
 
 def rows_per_block(rows: int, length: int) -> int:
-    """Return how many rows of `length` tokens a block holds: a divisor of `rows` with at most TOKENS tokens, or 1."""
+    """Return how many rows of `length` tokens a block holds.
+
+    It is the largest divisor of `rows` that gives at most TOKENS tokens; 1 if even a single row has more.
+    """
     return next((count for count in range(min(rows, TOKENS // length), 1, -1) if rows % count == 0), 1)
 
 
 def block_bytes(heads: int, query: jax.Array, key: jax.Array, value: jax.Array) -> int:
-    """Return about how many bytes of VMEM a block of the backward kernel needs, for arrays with `heads` on a device.
+    """Return about how many bytes of VMEM a block of the backward kernel needs.
 
-    They are the vectors and their gradients, twice because the next block is loaded meanwhile, and six matrices of
-    scores in float32.
+    heads: number of heads on one device.
+
+    The block holds the vectors and their gradients, twice because the next block is loaded meanwhile, and six float32
+    matrices of scores.
     """
     queries, keys = query.shape[1], key.shape[1]
     key_size, value_size = query.shape[3], value.shape[3]
@@ -64,7 +77,15 @@ def _product(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Ar
 
 
 class _Head(NamedTuple):
-    """Arrays of one head of one row: queries (L,K), keys (M,K), values (M,J), their lanes, and which pairs count."""
+    """Arrays of one head of one row in a block.
+
+    row: index of the row in the block.
+    query_lanes, value_lanes: where the head's queries and keys, and its values, lie in the last axis of the block.
+    query_LK: queries, scaled by 1/√K.
+    probabilities_LM: attention probabilities before dropout.
+    valid_1M: whether a key is a real token.
+    keep_LM: whether dropout keeps a pair of query and key; None without dropout.
+    """
 
     row: Any
     query_lanes: slice
@@ -83,14 +104,17 @@ def _softmax(scores_LM: jax.Array) -> jax.Array:
 
 
 def _keep_mask(seed: jax.Array, salt: jax.Array, head: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
-    """Return which pairs (L,M) of a head dropout keeps: those whose bits `random_bits` draws above the rate."""
+    """Return (L,M): whether dropout keeps each pair of query and key of a head.
+
+    It keeps the pairs whose bits, those of `random_bits`, are at least rate · 2³². shape: (L, M).
+    """
     rows, columns = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in (0, 1))
     place = (head * jnp.uint32(shape[0]) + rows) * jnp.uint32(shape[1]) + columns
     return mix(mix(place ^ seed) + salt) >= jnp.uint32(round(rate * 2**32))
 
 
 def _each_head(heads: int, rate: float, words: Any, seeds: Any, query: Any, key: Any, value: Any, mask: Any, use: Any):
-    """Call `use` with every head of every row of a block."""
+    """Call `use` with the _Head of every head of every row of a block."""
     rows = query.shape[0]
     key_size, value_size = query.shape[2] // heads, value.shape[2] // heads
     block, part = pl.program_id(0), pl.program_id(1)
@@ -148,7 +172,10 @@ def _backward_kernel(
 
 
 def _call(kernel: Callable, heads: int, rate: float, drop: Any, arrays: Any, mask_BM: Any, outs: Any, interpret: bool):
-    """Run a kernel over blocks of rows and heads; arrays (B,N,H·K), in and out, are split the same way."""
+    """Run a kernel over blocks of rows and heads, and return arrays shaped like `outs`.
+
+    Inputs and outputs have the axes row, token and head · size; all are split along rows and heads in the same way.
+    """
     rows, length = arrays[0].shape[0], max(array.shape[1] for array in arrays)
     together = rows_per_block(rows, length)
     in_block = heads_per_block(heads, *(array.shape[2] // heads for array in arrays))
@@ -201,7 +228,7 @@ def fused_attention(
     drop: Drop | None,
     interpret: bool = False,
 ) -> jax.Array:
-    """Return the result (B,L,H,J) of `attend` without the probabilities.
+    """Return softmax(q·kᵀ/√K)·v (B,L,H,J), the first of the two results of `attend`.
 
     drop: None for no dropout. interpret: run the kernel without a TPU, for tests.
     """

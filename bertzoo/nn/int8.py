@@ -45,7 +45,10 @@ def fake_weights(weights: jax.Array, axes: tuple[int, ...]) -> jax.Array:
 
 
 def int8_grid(range_G2: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return scales and zero points, (G,1) each, of int8 grids for ranges of (lowest, highest), widened to hold 0."""
+    """Return scales and zero points, (G,1) each, of G int8 grids.
+
+    range_G2: lowest and highest value of each grid; the range is widened to hold 0.
+    """
     low_G1, high_G1 = jnp.minimum(range_G2[:, :1], 0.0), jnp.maximum(range_G2[:, 1:], 0.0)
     scale_G1 = jnp.maximum(high_G1 - low_G1, NARROWEST) / (HIGH - LOW)
     return scale_G1, jnp.round(LOW - low_G1 / scale_G1)

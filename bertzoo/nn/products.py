@@ -102,7 +102,7 @@ def _product_backward(
     x, matrix_IO = residuals
 
     def over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
-        """Return the gradient as one product of two matrices."""
+        """Return the kernel's gradient as one product of two matrices."""
         x_NI, change_NO = (array.reshape(-1, array.shape[-1]) for array in (x, change))
         if not fast:
             return over_axes(x_NI, change_NO)
@@ -110,7 +110,7 @@ def _product_backward(
         return product_IO.reshape(shape).astype(dtype)
 
     def over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
-        """Return the gradient as the sum of xᵀ·change over all leading axes."""
+        """Return the kernel's gradient: the sum of xᵀ·change over all leading axes."""
         axes = tuple(range(x.ndim - 1))
         return jax.lax.dot_general(x, change, ((axes, axes), ((), ()))).reshape(shape).astype(dtype)
 
@@ -127,7 +127,10 @@ _product.defvjp(_product_forward, _product_backward)
 
 
 def _fast_rows(x: jax.Array, matrix: jax.Array, axis: int = 0) -> jax.Array:
-    """Return the products of x's last axis and the matrix's `axis`: (..., I) and (I, O) -> (..., O) for axis 0."""
+    """Return x times the matrix, summed over x's last axis and the matrix's `axis`, in the fast form.
+
+    For axis 0, (..., I) and (I, O) -> (..., O); for axis 1, (..., O) and (I, O) -> (..., I).
+    """
     rows = x.reshape(-1, x.shape[-1])
     result = jax.lax.dot_general(rows, matrix, (((1,), (axis,)), ((), ())), preferred_element_type=jnp.float32)
     return result.astype(x.dtype).reshape(*x.shape[:-1], -1)
@@ -152,9 +155,9 @@ def _add_bias_backward(fast: bool, dtype: str, bias: jax.Array, change: jax.Arra
         return jnp.sum(change, tuple(range(change.ndim - bias.ndim))).astype(dtype)
 
     def multiplied(change: jax.Array) -> jax.Array:
-        """Return the sum as a product with ones: XLA's CPU backend sums the columns of bfloat16 slowly.
+        """Return the bias's gradient as a product with ones: XLA's CPU backend sums columns of bfloat16 slowly.
 
-        Of eight equal rows of ones, because it multiplies a single row slowly too.
+        The ones are eight equal rows, because XLA multiplies a single row slowly too.
         """
         change_NO = change.reshape(-1, bias.size)
         ones_8N = jnp.ones((8, len(change_NO)), change.dtype)
@@ -171,10 +174,10 @@ def batched_product(axes: str, left: jax.Array, right: jax.Array, result: Any = 
     """Return `jnp.einsum(axes, left, right)`, with gradients that are fast on CPUs.
 
     axes: a letter for each axis of the arrays and of the result, such as "blhk,bmhk->bhlm".
-    result: format of the result, by default that of `left`, to which `right` is rounded.
+    result: format of the result, by default that of `left`.
 
-    In bfloat16, both gradients are products of bfloat16 matrices, even if the result is float32: its gradient is
-    rounded first.
+    `right` is rounded to the format of `left`. In bfloat16, both gradients are products of bfloat16 matrices. If the
+    result is float32, the gradient that arrives for it is rounded to bfloat16 first.
     """
     static = axes, jnp.dtype(result or left.dtype).name
     if left.dtype == jnp.bfloat16:
@@ -262,7 +265,7 @@ def _moved(
 ) -> float:
     """Return how many elements a product's transposes move: those of the left matrices and those of the result.
 
-    may_swap: whether the result's rows and columns may be transposed; infinity if they must be, but may not.
+    may_swap: whether the result's rows and columns may be transposed. If they must be but may not, return infinity.
     """
     batch, rows, columns, summed = _sorted_axes(left_axes, right_axes, result_axes)
     sizes = dict(zip(left_axes + right_axes, left.shape + right.shape, strict=True))

@@ -9,7 +9,10 @@ from bertzoo.train.objective import Batch, Params
 
 
 def init_model(model: Any, key: jax.Array, *more: Any) -> Params:
-    """Return fresh float32 parameters of a model, boxed with logical axis names; `more`: the model's further inputs."""
+    """Return fresh float32 parameters of a model, boxed with logical axis names.
+
+    more: inputs of the model after ids, segments and mask.
+    """
     ids = jnp.zeros((1, 8), jnp.int32)
     return model.init(key, ids, ids, ids + 1, *more)["params"]
 

@@ -64,7 +64,7 @@ class LabelledObjective:
         return cast(jax.Array, apply_model(self.model, params, batch, key, method="logits"))
 
     def _target(self, label: jax.Array, batch: Batch, predict: Callable[[jax.Array], jax.Array]) -> jax.Array:
-        """Return the label or, with a teacher, its mix with `predict` of the teacher's logits."""
+        """Return alpha · label + (1 - alpha) · predict(teacher's logits); without a teacher, return the label."""
         if TEACHER not in batch:
             return label
         return self.alpha * label + (1 - self.alpha) * predict(batch[TEACHER])

@@ -112,8 +112,8 @@ def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
     """Return the batch with the drawn ids at its masked positions.
 
     The result also has `replaced` (B,L) float32, 1 where the id differs from the original. `hidden` (B,P) float32 is 1
-    for masked tokens that the generator did not see. Entries of weight 0 in `masked_positions` change nothing; all
-    other entries of a row must be distinct.
+    for masked tokens that the generator did not see. Positions whose `masked_weights` are 0 change nothing; a row's
+    other `masked_positions` must be distinct.
     """
     length = batch["input_ids"].shape[1]
     places_BP = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)

@@ -85,9 +85,9 @@ class Teacher(NamedTuple):
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 - a tuple of modules; a run asks several times as it starts
     def shapes(self) -> Any:
-        """Return boxed shapes of all parameters in use: {"model": …} or {"model": …, "generator": …}.
+        """Return the boxed shapes of the parameters that the losses use: {"model": …} or {"model": …, "generator": …}.
 
-        Identical layers are stacked.
+        The parameters of identical layers are stacked. Heads that no loss uses are left out.
         """
         ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
 
@@ -135,9 +135,9 @@ def build_teacher(model: Model, generator: Model | None, predicts: bool, compute
 class TransferObjective:
     """Distances between layers of a student and its teacher and, if `masked`, distillation (§3.5, §3.6).
 
-    Each distance in `knowledge.weights` has a loss term: its mean over tokens, summed over `pairs`, times its weight /
-    the student's number of layers. `masked` adds the masked language model loss and the loss of the sentence head. The
-    masked labels are α · truth + (1 − α) · the teacher's distribution, with α = knowledge.ground_truth.
+    Each distance in `knowledge.weights` has a loss term: (weight / N) · Σ over `pairs` of its mean over tokens, where N
+    is the student's number of layers. `masked` adds the masked language model loss and the loss of the sentence head.
+    The masked labels are α · truth + (1 − α) · the teacher's distribution, with α = knowledge.ground_truth.
 
     pairs: (student's layer, teacher's layer), counted from 1.
     projection: a learnt map from the student's `width` to the teacher's width.
@@ -190,7 +190,10 @@ class TransferObjective:
     def _student(
         self, params: Params, batch: Batch, key: jax.Array | None
     ) -> tuple[dict[int, LayerOutput], Sums, Metrics, Any]:
-        """Return outputs of the student's layers in `pairs`; if `masked`, also loss terms, metrics and logits."""
+        """Return outputs of the student's layers in `pairs`, loss terms, metrics and masked-LM logits (B,P,V).
+
+        Unless `masked`, there are no terms and no metrics, and the logits are None.
+        """
         layers = {layer for layer, _ in self.pairs}
         if not self.masked:
             return reach(self.student.model, params, batch, layers, key), {}, {}, None

@@ -198,7 +198,8 @@ def _answer(args: argparse.Namespace, model: "QuestionModel") -> tuple[Sequence[
 def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
     """Raise UserError if flags name two sources of the texts, or a flag does not fit the source.
 
-    texts: the arguments that hold the texts, or empty. tabular: whether --input is a table.
+    texts: names, for the message, of other arguments that hold texts; empty if there are none.
+    tabular: whether --input is a table.
     """
     sources = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + [texts] * bool(texts)
     if len(sources) > 1:
@@ -228,7 +229,8 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
         first, *others = task.parts(args.split)
         if others:
             raise UserError(
-                f"--split={args.split} of {task.name} has the parts {' and '.join((first, *others))}. Name one part."
+                f"--split={args.split} of {task.name} has the parts {' and '.join((first, *others))}. Use "
+                f"--split={first}, or another part."
             )
         return read_split(task, first, directory, say).examples
     if args.pair and (model.task_name or args.task) and not model.pair:
@@ -261,7 +263,7 @@ def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequenc
             "holds its answer."
         )
     if args.pair and (args.split or args.input):
-        raise UserError("--pair does not apply to questions, which have their texts already. Leave it out.")
+        raise UserError("--pair does not apply to questions: each comes with its paragraph. Leave --pair out.")
     if args.split:
         if args.split not in ("train", "dev", "test"):
             raise UserError(f"--split={args.split} is unknown. Use train, dev or test.")

@@ -147,7 +147,7 @@ def _count_option(parser: Parser, flag: str, text: str) -> None:
     def count(value: str) -> int:
         if value.isdecimal():
             return int(value)
-        raise UserError(f"{flag}={value} is not a whole number of 0 or more. It sets the {text}.")
+        raise UserError(f"{flag}={value} is not a whole number of 0 or more. Write, for example, {flag}=4.")
 
     parser.group("speed").add_argument(flag, type=count, default=0, metavar="N", help=text)
 

@@ -1,4 +1,4 @@
-"""Check and run the points of `bertzoo sweep`; each is one setting, run as a process of bertzoo finetune or prune."""
+"""Check and run the points of `bertzoo sweep`: runs of bertzoo finetune or prune, one per combination of settings."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -27,7 +27,11 @@ def parse_count(flag: str, text: str) -> int:
 
 
 def task_options(parser: Parser, tasks: str, unit: str) -> None:
-    """Declare --tasks, --processes and --list. tasks: help of --tasks. unit: plural noun in the help, "points"."""
+    """Declare --tasks, --processes and --list.
+
+    tasks: help of --tasks.
+    unit: what runs, in the plural, such as "points".
+    """
     group = parser.group(unit)
     group.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help=tasks)
     group.add_argument(
@@ -40,7 +44,7 @@ def task_options(parser: Parser, tasks: str, unit: str) -> None:
 
 
 def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
-    """Return the module, arguments and config of the command of a point (a sweep's run)."""
+    """Parse the command line of a point (a run of the sweep); return the command's module, arguments and config."""
     from bertzoo.cli import main as cli
     from bertzoo.core import config
 
@@ -54,7 +58,7 @@ def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
 
 
 def check_options(record: "Record") -> list[Any]:
-    """Return the configs of all points (runs of a sweep); raise their command's error for wrong options."""
+    """Return the configs of all points (runs of the sweep); raises UserError for options that the runs reject."""
     return [_parsed(record, point)[2] for point in record.points]
 
 
@@ -77,7 +81,10 @@ def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
 
 
 def check_inputs(record: "Record") -> None:
-    """Raise UserError if options of a sweep's run do not fit its task, or task files of an unfinished run are wrong."""
+    """Check the points (runs of the sweep) that fine-tune.
+
+    Raises UserError if options of a point do not fit its task, or if the files of an unfinished point's task are wrong.
+    """
     seen = set()
     for point, recipe, task in list(tasks(record)):  # `list` checks the options of every point first
         with suppress(UserError):  # damaged results are computed again
@@ -89,9 +96,9 @@ def check_inputs(record: "Record") -> None:
 
 
 def check_models(record: "Record") -> None:
-    """Raise the command's error if the model, teacher or text of an unfinished run is missing.
+    """Raise UserError if an unfinished point (run of the sweep) lacks its model, teacher or text.
 
-    Raises the same error if the model does not fit the run's task or max_length.
+    Also raises it if the model does not fit the point's task or max_length.
     """
     seen = set()
     for point in record.points:
@@ -153,7 +160,10 @@ def _record_outcome(record: "Record", point: "SweepPoint", how: "ProcessExit") -
 
 
 def report_outcomes(record: "Record") -> int:
-    """Print how many points (runs of a sweep) failed and return the exit code; raises Stopped if some were stopped."""
+    """Print how many points (runs of the sweep) failed; return 1 if any failed, else 0.
+
+    Raises Stopped if a signal stopped some of them.
+    """
     stopped, failed = (sum(state == word for state, _ in record.states.values()) for word in ("stopped", "failed"))
     pruning = any(point.is_pruning for point in record.points)
     after = f"report {record.path}/best/prune" if pruning else f"results {record.path}"

@@ -86,7 +86,8 @@ def main(
 ) -> int:
     """Train to the end, as the only process or one of several; `train` returns the closing line.
 
-    load: returns the config. late: call `load` only after the processes have connected, because it reads a model.
+    load: returns the config.
+    late: whether to call `load` only after the processes have connected, for a `load` that reads a model.
     """
     from bertzoo.core import config as loader
     from bertzoo.train import hosts
@@ -105,7 +106,8 @@ def main(
         recipe = load()
         if changed := loader.difference(parse_toml(first), parse_toml(loader.dump(recipe))):
             raise ConfigError(
-                f"this process and process 0 have different configs: {'; '.join(changed)}. Give every process the same."
+                f"this process and process 0 have different configs: {'; '.join(changed)}. Give every process the "
+                "same config."
             )
         line = train(args, recipe)
     if hosts.is_first():
