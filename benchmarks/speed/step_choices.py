@@ -1,14 +1,15 @@
 """What each choice in the training step is worth: the step as it is beside one in which that choice differs.
 
-    python -m benchmarks speed.step_choices
+    python -m benchmarks speed.step_choices [--cpu]
 
-A model, 8 rows of 128 tokens, dropout 0.1, AdamW, 2 threads. Each pair takes turns in processes of their own; the ratio
-is the median of the rounds' ratios, beside what was predicted before the first measurement. Nothing else should run at
-the same time.
+SqueezeBERT, or BERT-base with --cpu, 8 rows of 128 tokens, dropout 0.1, AdamW, two cores if there are two. Each pair
+takes turns in processes of their own. The ratio is the median of the rounds' ratios, beside what was predicted before
+the first measurement. Nothing else should run at the same time.
 """
 
 import dataclasses
 import os
+import sys
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -17,17 +18,19 @@ import numpy as np
 from benchmarks.lib import processes, results
 from benchmarks.lib.processes import Format, Setting, Step, StepProcess, take_turns
 from benchmarks.speed import train_step
+from bertzoo.core.memory import KEEP_VARIABLE
 
 SHAPE = (8, 128, 20)
-ENVIRONMENTS = {  # choices of the C library's allocation
+RETURNS, ALL_TOKENS = "freed memory returns to the system", "all tokens in the last layer"
+ENVIRONMENTS = {  # variables of choices
     "huge pages (GLIBC_TUNABLES)": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
-    "freed memory returns to the system": {"MALLOC_ARENA_TEST": "8"},  # glibc's default; that it is set is enough
+    RETURNS: {KEEP_VARIABLE: "0"},
 }
 
 
 class Choice(NamedTuple):
     """name: what differs; usual: what the step does; predicted: its time as a multiple of the usual step's, and why;
-    base: the choice that it is compared with, if not the usual step; model, dtype: of both steps.
+    base: the choice that it is compared with, if not the usual step; dtype: the format of both steps.
     """
 
     name: str
@@ -35,12 +38,11 @@ class Choice(NamedTuple):
     predicted: float
     why: str
     base: str = ""
-    model: str = "squeezebert"
     dtype: Format = "float32"
 
 
 CHOICES = (
-    Choice("logits of every position", "of the masked ones", 1.46, "62 % more products, and their softmax"),
+    Choice("logits of every token", "of the masked ones", 1.46, "62 % more products, and their softmax", ALL_TOKENS),
     Choice("threefry for dropout", "a hash of two rounds", 1.15, "39 M draws a step at ten times the operations"),
     Choice("the hardware's generator (rbg)", "a hash of two rounds", 1.05, "a call that fuses with nothing"),
     Choice("no dropout", "0.1", 0.93, "no draws, no products with them"),
@@ -54,18 +56,13 @@ CHOICES = (
     Choice("a batch that stays on the device", "one from the host each step", 1.0, "it is 30 kB"),
     Choice("jax.nn.dot_product_attention", "our own, no dropout in either", 1.0, "the same products", "no dropout"),
     Choice("layers computed again (remat)", "kept", 1.3, "one more forward pass of three"),
-    Choice("huge pages (GLIBC_TUNABLES)", "ordinary ones", 0.85, "what other models had gained"),
-    Choice("freed memory returns to the system", "it stays", 1.1, "88,000 new pages a step", model="bert_base"),
-    Choice("all tokens in the last layer", "those that heads read", 1.05, "8 % of the products", model="bert_base"),
-    Choice("optax's clipping", "one factor", 1.02, "one more pass over gradients, of five", model="bert_base"),
-    Choice(
-        "biases' gradients as sums",
-        "as products with ones",
-        1.08,
-        "they take 75 of 1,006 ms",
-        model="bert_base",
-        dtype="bfloat16",
-    ),
+    Choice("huge pages (GLIBC_TUNABLES)", "ordinary ones", 0.85, "what other models had gained", RETURNS),
+)
+ON_CPU = (  # choices of BERT-base's step that matter on CPUs
+    Choice(RETURNS, "it stays", 1.1, "88,000 new pages for three layers"),
+    Choice(ALL_TOKENS, "those that heads read", 1.06, "5.6 % of the products"),
+    Choice("optax's clipping", "one factor", 1.02, "one more pass over the gradients, of five"),
+    Choice("biases' gradients as sums", "as products with ones", 1.08, "75 of 1,006 ms", dtype="bfloat16"),
 )
 
 
@@ -106,7 +103,7 @@ def step_of(name: str, model: str, dtype: Format) -> Step:
         attention.attend, train_step.DROPOUT = attend, 0.0
     elif name == "layers computed again (remat)":
         compute = dataclasses.replace(compute, remat=True)
-    elif name == "all tokens in the last layer":
+    elif name == ALL_TOKENS:
         parts.tokens_read = lambda masked_BP, length: None
     elif name == "optax's clipping":
         optim.clip_by_global_norm = optax.clip_by_global_norm
@@ -122,7 +119,7 @@ def step_of(name: str, model: str, dtype: Format) -> Step:
 
         steps.put_batch = put_once
     step = processes.our_step(objective, settings)
-    return (lambda batch: step(everywhere(batch))) if name == "logits of every position" else step
+    return (lambda batch: step(everywhere(batch))) if name == "logits of every token" else step
 
 
 def everywhere(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -133,32 +130,29 @@ def everywhere(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return batch | {"masked_positions": positions, "masked_ids": ids, "masked_weights": np.ones_like(ids, np.float32)}
 
 
-def measure(choice: Choice, rounds: int, warmup: int) -> float:
-    """The choice's time divided by the usual step's, the median of the rounds' ratios."""
-    usual = StepProcess(step_of, choice.base, choice.model, choice.dtype)
-    with mock.patch.dict(os.environ, ENVIRONMENTS.get(choice.name, {})):
-        changed = StepProcess(step_of, choice.name, choice.model, choice.dtype)
+def measure(choice: Choice, model: str, rounds: int, warmup: int) -> dict[str, float]:
+    """The choice's time divided by the usual step's: median, least and greatest of the rounds' ratios."""
+
+    def start(name: str) -> StepProcess:
+        with mock.patch.dict(os.environ, ENVIRONMENTS.get(name, {})):
+            return StepProcess(step_of, name, model, choice.dtype)
+
+    usual, changed = start(choice.base), start(choice.name)
     take_turns([usual, changed], [train_step.random_batch(*SHAPE, seed=seed) for seed in range(warmup + rounds)])
-    return processes.ratio(usual, changed, warmup)["median"]
+    return processes.ratio(usual, changed, warmup)
 
 
 def main() -> None:
     """Measure every choice and write the result."""
-    parser = results.parser("step_choices", __doc__)
+    on_cpu = "--cpu" in sys.argv
+    parser = results.parser("step_choices_cpu" if on_cpu else "step_choices", __doc__)
     results.add_numbers(parser, rounds=7, warmup=2)
-    parser.add_argument("--choices", default=f"0:{len(CHOICES)}", help="first and end of the choices (default: all)")
+    parser.add_argument("--cpu", action="store_true", help="BERT-base, and choices that matter on CPUs")
     args = parser.parse_args()
-    rows = []
-    for choice in CHOICES[slice(*map(int, args.choices.split(":")))]:
-        ratio = measure(choice, args.rounds, args.warmup)
-        print(f"{choice.name}: {ratio:.2f}, predicted {choice.predicted:.2f}", flush=True)
-        row = {
-            "model": choice.model,
-            "format": choice.dtype,
-            "changed": choice.name,
-            "usual": choice.usual,
-            "predicted": choice.predicted,
-            "measured": ratio,
-        }
-        rows.append(row | {"why predicted": choice.why})
-    results.write(args.out, [results.packages("jax")], {"choices": rows})
+    rows, model = [], "bert_base" if on_cpu else "squeezebert"
+    for choice in ON_CPU if on_cpu else CHOICES:
+        ratio = measure(choice, model, args.rounds, args.warmup)
+        print(f"{choice.name}: {ratio['median']:.2f}, predicted {choice.predicted:.2f}", flush=True)
+        row = {"changed": choice.name, "usual": choice.usual, "format": choice.dtype, "predicted": choice.predicted}
+        rows.append(row | {"measured": ratio, "why predicted": choice.why})
+    results.write(args.out, [results.packages("jax"), f"commit {results.commit()}"], {"choices": rows})

@@ -53,6 +53,7 @@ VERBS = {  # with the heading that `bertzoo --help` lists them under
     **dict.fromkeys(("convert", "benchmark", "phone"), "phone"),
     **dict.fromkeys(("report", "inspect", "checkpoints", "config"), "look"),
 }
+_WITH_JAX = {"pretrain", "transfer", "prune", "finetune", "evaluate", "predict"}  # verbs that compute in this process
 
 EPILOG = """\
 `bertzoo COMMAND --help` explains a command. --TABLE.KEY=VALUE, as in --model.layers=6, sets a key of a config.
@@ -69,7 +70,11 @@ def entry() -> NoReturn:
     if signal.SIGHUP in stop_signals():
         signal.signal(signal.SIGHUP, _terminate)
     sys.unraisablehook = _lost
-    keep_freed_memory()
+    try:
+        if sys.argv[1:2] and sys.argv[1] in _WITH_JAX:
+            keep_freed_memory()
+    except UserError as error:
+        sys.exit(_tell(error))
     code = main(sys.argv[1:])
     if supervisor.is_child() and code:
         supervisor.exit_child(code)
@@ -124,8 +129,13 @@ def main(argv: Sequence[str]) -> int:
             error = UserError(f"{error.filename} cannot be used: {error.strerror}. Name another path.")
         elif type(error) is ValueError and "null byte" in str(error):
             error = UserError("a path in the options or the config holds a null byte. Remove the byte.")
-        print(f"bertzoo: {one_line(sentence(error))}", file=sys.stderr)
-        return getattr(error, "exit_code", 1)
+        return _tell(error)
+
+
+def _tell(error: Exception) -> int:
+    """Print an error's message and return the exit code."""
+    print(f"bertzoo: {one_line(sentence(error))}", file=sys.stderr)
+    return getattr(error, "exit_code", 1)
 
 
 def _has_devices(error: Exception) -> bool:

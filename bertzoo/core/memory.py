@@ -1,22 +1,37 @@
 """Measure this machine's memory, check that it suffices for a task, and keep freed memory in the process."""
 
 import ctypes
-import importlib.util
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import ConfigError, UserError
 
-# Options of glibc's mallopt, in malloc.h: M_ARENA_MAX, because only the first arena holds large blocks without mmap;
-# M_MMAP_MAX; M_TRIM_THRESHOLD, in bytes.
-_KEEP_FREED = {-8: 1, -4: 0, -1: 2**31 - 1}
+KEEP_VARIABLE = "BERTZOO_KEEP_MEMORY"
+# Options of glibc's mallopt (malloc.h): M_ARENA_MAX, because only the first arena holds large blocks without mmap;
+# M_MMAP_MAX; M_TRIM_THRESHOLD, where -1 turns trimming off.
+_KEEP_FREED = {-8: 1, -4: 0, -1: -1}
+# Variables that configure glibc or another allocator.
+_CONFIGURING = (
+    "MALLOC_ARENA_MAX",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "LD_PRELOAD",
+)
+_ACCELERATORS = ("accel*", "vfio/*", "nvidia[0-9]*", "kfd")  # in /dev: TPUs, and GPUs of NVIDIA and AMD
 
 
 def machine_memory() -> tuple[int, int]:
-    """Return the machine's total and available memory in bytes, within the limits of a container."""
+    """Return the machine's total and available memory in bytes, within the limits of a container.
+
+    Memory that this process has freed, but keeps (`keep_freed_memory`), returns to the system first.
+    """
+    if trim := _in_libc("malloc_trim"):
+        trim(0)
     memory = psutil.virtual_memory()
     total = memory.total
     with suppress(OSError, ValueError):  # a container's memory limit, where "max" means none
@@ -35,22 +50,28 @@ def check_available(needed: int, purpose: str) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep the memory that this process frees, if JAX computes on the CPU; return whether glibc keeps it.
+    """Let glibc keep the memory that this process frees; return True if glibc has accepted the options.
 
-    XLA allocates the memory of a compiled program at every call and frees it afterwards. By default, glibc returns this
-    memory to the system, and the system clears every page before its next use. The clearing takes a tenth of a training
-    step or more.
+    XLA's CPU backend allocates the memory of a compiled program at every call and frees it afterwards. By default,
+    glibc returns this memory to the system, and the system clears every page before its next use. With this setting,
+    the process never shrinks below its peak memory, and only one of its threads can allocate at a time.
 
-    With this setting, the process never shrinks below its peak memory, and only one of its threads can allocate at a
-    time.
-
-    Call the function before JAX starts. It does nothing and returns False with another C library, if JAX may use a GPU
-    or a TPU, or if a variable in the environment configures glibc's allocation.
+    Call the function before JAX starts. It does nothing and returns False with another C library, if the machine has a
+    GPU or a TPU and JAX_PLATFORMS is not "cpu", if a variable configures the allocator, or if the environment has
+    BERTZOO_KEEP_MEMORY=0. Raises ConfigError if that variable is neither 0 nor 1.
     """
-    configured = [name for name in os.environ if name.startswith("MALLOC_")]
-    if configured or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+    choice = os.environ.get(KEEP_VARIABLE, "1")
+    if choice not in ("0", "1"):
+        raise ConfigError(f"{KEEP_VARIABLE} = {choice!r} in the environment. Use 0 or 1, or unset it.")
+    configured = any(name in os.environ for name in _CONFIGURING)
+    if choice == "0" or configured or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return False
-    if os.environ.get("JAX_PLATFORMS") != "cpu" and any(map(importlib.util.find_spec, ("libtpu", "jax_plugins"))):
+    if os.environ.get("JAX_PLATFORMS") != "cpu" and any(any(Path("/dev").glob(name)) for name in _ACCELERATORS):
         return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = _in_libc("mallopt")
     return mallopt is not None and all(mallopt(option, value) for option, value in _KEEP_FREED.items())
+
+
+def _in_libc(name: str) -> Any:
+    """Return the C library's function, or None if it has none of this name."""
+    return getattr(ctypes.CDLL(None), name, None)

@@ -55,7 +55,7 @@ def cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array) -> bool:
 
     cuDNN's dropout is not used: its seed is part of the compiled program, so every step would drop the same elements.
     """
-    if jax.default_backend() != "gpu" or query.dtype != jnp.bfloat16 or key.shape != value.shape:
+    if current_platform().name != "gpu" or query.dtype != jnp.bfloat16 or key.shape != value.shape:
         return False
     if query.shape[1] % 2 or key.shape[1] % 2:  # it has no gradients of odd lengths
         return False

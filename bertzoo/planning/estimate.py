@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.planning import cache, chips, compiled, electra_flops, step
 from bertzoo.planning.chips import Chip, Topology
 from bertzoo.planning.compiled import CompiledStep
@@ -236,7 +237,8 @@ def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: Co
     stage, chip = recipe.stages[index], topology.chip
     shards = sharding.row_shards(mesh)
     rows = stage.batch_size // stage.accumulate // shards
-    gradients = trace_gradients(recipe, index, rows)
+    with traced_for(Platform("tpu")):  # whatever this machine has
+        gradients = trace_gradients(recipe, index, rows)
     memory = step_memory(recipe, index, mesh, gradients=gradients)
     if compiled_step is not None:
         fits = compiled_step.fits

@@ -128,10 +128,10 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
 
 
 def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
-    """Build a clip of gradients by their global norm that multiplies all elements by one factor.
+    """Build `optax.clip_by_global_norm` as a multiplication by one factor.
 
-    XLA fuses this multiplication into the updates that follow. `optax.clip_by_global_norm` divides instead, and XLA
-    would write the quotients to memory.
+    On CPUs, XLA fuses it into the updates that follow. optax divides, and XLA writes the quotients to memory: a quarter
+    of AdamW's time for BERT-base.
     """
 
     @optax.stateless
