@@ -142,7 +142,7 @@ def _agreed_config(directory: Path, kind: str, path: str, options: dict[str, Any
         if second.normalization[name] != value:
             raise UserError(
                 f"{directory / WHOLE} and {tokenizer_options.OPTIONS} (or its default) disagree: {name} is {value} in "
-                f"one and {second.normalization[name]} in the other. Make them agree."
+                f"one and {second.normalization[name]} in the other. Edit one to match."
             )
     return config
 

@@ -118,7 +118,10 @@ class QuestionModel(SavedModel):
 
 
 def question_model(model: SavedModel) -> QuestionModel | None:
-    """Convert a saved model to a QuestionModel with the `squad` options of its training; None without a span head."""
+    """Convert a saved model to a QuestionModel with the `squad` options of its training.
+
+    Return None if the model has no span head.
+    """
     if not isinstance(model.pretrained.head, SPANS):
         return None
     options, nulls = noted_options(model.pretrained.source, model.pretrained.head)

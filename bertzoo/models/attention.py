@@ -42,7 +42,10 @@ class DenseHeads:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedHeads:
-    """SqueezeBERT's attention heads: every map is a grouped convolution of window 1 (Iandola et al. 2020 §3)."""
+    """SqueezeBERT's attention heads: grouped convolutions of window 1 compute queries, keys, values and output.
+
+    Iandola et al. 2020 §3.
+    """
 
     kind: Literal["grouped"] = "grouped"
     query_groups: int = 4  # groups of the query map

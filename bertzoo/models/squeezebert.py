@@ -63,7 +63,7 @@ class SqueezeBert(ModelSizes):
         )
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding, layers of grouped maps, and the tanh pooler."""
+        """Build the embedding, layers of grouped convolutions, and the tanh pooler."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
 
         def attend() -> SelfAttention:

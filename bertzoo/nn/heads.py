@@ -99,7 +99,10 @@ class ClassificationHead(nn.Module):
 
 
 class PairHead(nn.Module):
-    """Map pairs x, y of states (..., D), broadcast, to float32 logits (...): output(activation(dense(x, y)))."""
+    """Compute a float32 logit of each pair of states x and y: output(activation(dense(x, y))).
+
+    x and y have shape (..., D), and their leading axes broadcast to the shape of the logits. dense: a DensePair.
+    """
 
     dense: nn.Module
     activation: Callable[[jax.Array], jax.Array]

@@ -203,10 +203,10 @@ def make_plan(
 
 
 def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
-    """Return the plan of a run that repeats all `plans` in order, `times` times.
+    """Return the plan of a run of `times` rounds, each of which executes all `plans` in order.
 
-    plans: {name for the plan's stages: plan}; all plans are for the same slice. note: as in RunPlan. The joined stages
-    are numbered from 0, each with its steps of all repetitions.
+    plans: {name that the plan's stages take: plan}; all plans are for the same slice. note: as in RunPlan. The result
+    lists every stage once, numbered from 0, with its steps in all rounds together.
     """
     first, *_ = parts = list(plans.values())
     stages = [

@@ -37,7 +37,8 @@ class Traffic:
     """Bytes that a training step reads and writes on one device, with the padding of arrays to tiles.
 
     hbm: bytes of the device's memory, by the parts in PARTS. "attention" is scores, probabilities and their dropout;
-    "projections" is all other maps of an attention block. A part includes its gradients, forward and backward.
+    "projections" is everything else in an attention block, such as its linear maps. A part includes its gradients,
+    forward and backward.
     vmem: bytes of the memory on the chip, where the compiler keeps what fits.
     accessed: the compiler's own count: bytes of the operands and results of all operations, without padding, in both
     memories.

@@ -57,9 +57,10 @@ def proximal(
 
 @dataclass(frozen=True)
 class Magnitudes:
-    """Train the prune vectors themselves, under ℓ1 in the loss (`penalised`) or under the proximal step.
+    """Train the elements of the prune vectors directly, not through random gates as HardConcrete does.
 
-    start: initial value of every element, with which the model is unchanged.
+    penalised: whether the loss includes the ℓ1 penalty. If not, `proximal` shrinks the vectors after each update.
+    start: initial value of every element; at 1, the model is unchanged.
     """
 
     penalised: bool = True
@@ -74,7 +75,7 @@ class Magnitudes:
         return jnp.abs(trained)
 
     def penalty(self, trained: Vectors, betas: Betas) -> jax.Array:
-        """Return the penalty in the loss, 0 under the proximal step."""
+        """Return the ℓ1 penalty to add to the loss, or 0 if not `penalised`."""
         return l1(trained, betas) if self.penalised else jnp.zeros(())
 
 

@@ -86,7 +86,9 @@ class CustomFiles:
                 "the columns. Set separator, or remove label."
             )
         if twice := {self.text_a, self.text_b} & {*self.labels}:
-            raise ConfigError(f"the column {min(twice)!r} is named for a text and in labels. Name different columns.")
+            raise ConfigError(
+                f"the column {min(twice)!r} is both in labels and in text_a or text_b. Name different columns."
+            )
 
     @property
     def _targets(self) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     if math.prod(shape) != len(devices):
         raise ConfigError(
             f"mesh data={config.data} fsdp={config.fsdp} tensor={config.tensor} does not fit {len(devices)} devices. "
-            f"Make their product {len(devices)}."
+            f"Choose sizes whose product is {len(devices)}."
         )
     return jax.make_mesh(shape, tuple(sizes), axis_types=(AxisType.Auto,) * 3, devices=devices)
 

@@ -21,7 +21,8 @@ HostBatch = Mapping[str, np.ndarray]
 def _same_terms(sums: Sums, weights: Sums) -> None:
     if sums.keys() != weights.keys():
         raise ValueError(
-            f"the objective has the terms {sorted(sums)} but weights for {sorted(weights)}. Make them equal."
+            f"the objective has the terms {sorted(sums)} but weights for {sorted(weights)}. Return the same "
+            "names from `weights` as from the objective's call."
         )
 
 

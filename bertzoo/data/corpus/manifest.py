@@ -249,7 +249,11 @@ def _count_part(part: MixturePart, index: int, sidecars: list[dict[str, Any]]) -
 def _join_split(
     destination: Path, pieces: Path, split: str, indexes: list[int], sidecars: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Write the sentence and document indexes of a split; returns the split's entry in the manifest."""
+    """Write the sentence index and the document index of a split; return the split's entry in the manifest.
+
+    pieces, destination: as in `write_manifest`. indexes: numbers of the pieces that have documents in the split.
+    sidecars: the JSON object of every piece.
+    """
     shards = [sidecars[index]["shards"][split] for index in indexes]
 
     def arrays(name: str) -> Iterator[np.ndarray]:

@@ -112,7 +112,7 @@ class Attention(struct.PyTreeNode):
     projections: each reads one of four arrays: "source", "values", "first" (the first R rows of the source) or "near"
     (these, and the rows after them that a convolution window reaches).
     output: None returns the concatenated heads.
-    scale: factor of qkᵀ; 1 if the query's map already includes this factor.
+    scale: factor of qkᵀ; 1 if the linear map of the queries already includes this factor.
     """
 
     projections: tuple[Projection, ...]

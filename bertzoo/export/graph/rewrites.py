@@ -29,9 +29,9 @@ def phone_graph(reference: TrainingGraph) -> Graph:
 
 
 def fold_scale(graph: Graph) -> Graph:
-    """Fold the attention scale 1/√K, for keys of size K, into the query's map.
+    """Fold the attention scale 1/√K, for keys of size K, into the linear map of the queries.
 
-    ConvBERT multiplies the query by the span key, so the span key's map is divided by the scale.
+    ConvBERT multiplies the query by the span key, so the linear map of the span key is divided by the scale.
     """
 
     def folded(attention: Attention) -> Attention:

@@ -46,7 +46,7 @@ def check_packages() -> dict[str, str]:
 
 
 def task_name(pretrained: Pretrained) -> str:
-    """Return the name of the task that runs a model: "classifier", or "embedder" without a head."""
+    """Return the name of the task that runs a model: "classifier", or "embedder" if the model has no head."""
     return "embedder" if isinstance(pretrained.head, NoHead) else "classifier"
 
 
@@ -81,7 +81,10 @@ class TaskGraph(struct.PyTreeNode):
 
 
 def task_graph(pretrained: Pretrained, graph: Any) -> TaskGraph:
-    """Wrap a model's graph for MediaPipe: three inputs; probabilities as output, or an embedding without a head."""
+    """Wrap a model's graph for MediaPipe: it has three inputs, and outputs probabilities.
+
+    If the model has no head, it outputs an embedding.
+    """
     several = getattr(pretrained.head, "problem_type", None) == "multi_label_classification"
     function = "none" if isinstance(pretrained.head, NoHead) else "sigmoid" if several else "softmax"
     return TaskGraph(graph=graph, function=function)

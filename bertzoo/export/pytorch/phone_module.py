@@ -147,10 +147,12 @@ class Int8Table(nn.Module):
 
 
 class Phone(nn.Module):
-    """A PyTorch model for export; `run` maps inputs to the head's outputs or, without a head, to a pooled embedding.
+    """A PyTorch model for export.
+
+    `run` maps inputs to the head's outputs or, if the model has no head, to a pooled embedding.
 
     model: `lay_out` replaces its layers in place.
-    pooling: how to pool without a head, "mean" or "first".
+    pooling: how to pool if the model has no head, "mean" or "first".
     grouped: as in `lay_out`.
     """
 

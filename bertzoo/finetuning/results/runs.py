@@ -142,13 +142,13 @@ def _check_median(run: FinishedRun, file: Path) -> None:
         scored = {(split, name) for split, named in seed.items() for name in named}
         for split, name in sorted(names - scored):
             raise UserError(
-                f"{damaged}a seed has no {name} of {split}, but there is a median of it. Run the same bertzoo "
-                "finetune again."
+                f"{damaged}there is a median of {name} on {split}, but a seed has no such score. Run the same "
+                "bertzoo finetune again."
             )
         for split, name in scored - names:
             raise UserError(
-                f"{damaged}its seeds have {name} of {split}, but there is no median of it. Run the same bertzoo "
-                "finetune again."
+                f"{damaged}one of its seeds has a {name} score on {split}, but there is no median of that score. Run "
+                "the same bertzoo finetune again."
             )
     for split, name in names:
         value, expected = run.median[split][name], median(seed[split][name] for seed in run.seeds)
