@@ -54,15 +54,14 @@ def arguments(parser: Parser) -> None:
         "--lengths",
         type=_lengths,
         metavar="N,…",
-        help="row lengths in tokens. litert: a signature for each. mediapipe, executorch: the only length. onnx, "
-        "onnx-text, torch-export: a single N is the only length. In all other cases, the file takes any length and is "
-        "verified at each N (default: 128 for litert, mediapipe and executorch, else any length)",
+        help="row lengths in tokens. litert: a signature for each; mediapipe, executorch: one; others: one is the only "
+        "length, several are verified (default: 128; others: any)",
     )
     files.add_argument(
         "--precision",
         metavar="NAME",
-        help=f"precision of the weights: {', '.join(PRECISIONS)}. A .pte file takes only fp32 and "
-        "int8-dynamic; .onnx, .pt and .pt2 files take only fp32 (default: fp32)",
+        help=f"precision of the weights: {', '.join(PRECISIONS)}; .pte: fp32, int8-dynamic; .onnx, .pt, .pt2: "
+        "fp32 (default: fp32)",
     )
     files.add_argument(
         "--calibration",

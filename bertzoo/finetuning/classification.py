@@ -51,7 +51,7 @@ class LabelTask(TaskKind):
             raise ConfigError(f"{field} applies only to labels of texts, and {task.name} labels words. Remove it.")
         if recipe.double_unordered and not task.symmetric:
             raise ConfigError(
-                "double_unordered applies only to tasks in which the order of the two texts is irrelevant, not to "
+                "double_unordered applies only to tasks on pairs of texts without an order, not to "
                 f"{task.name}. Remove it."
             )
 
