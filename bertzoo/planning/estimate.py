@@ -203,10 +203,10 @@ def make_plan(
 
 
 def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
-    """Return the plan of a run of `times` rounds, each of which executes all `plans` in order.
+    """Return the plan of a run that executes all `plans` in order, and repeats this `times` times.
 
     plans: {name that the plan's stages take: plan}; all plans are for the same slice. note: as in RunPlan. The result
-    lists every stage once, numbered from 0, with its steps in all rounds together.
+    lists every stage once, numbered from 0, with its steps in all repetitions.
     """
     first, *_ = parts = list(plans.values())
     stages = [

@@ -33,7 +33,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """An environment in which memory would be kept, and a C library that accepts every option."""
+    """An environment in which memory stays in the process, and a C library that accepts every option."""
     for name in (*memory._CONFIGURING, "GLIBC_TUNABLES", "JAX_PLATFORMS", memory.KEEP_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(memory, "_ACCELERATORS", ())
@@ -54,7 +54,7 @@ def test_calls_of_a_program_share_their_pages(plain: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("variables", "devices", "kept"),
+    ("variables", "devices", "accepted"),
     [
         ({}, (), True),
         ({memory.KEEP_VARIABLE: "1"}, (), True),
@@ -68,12 +68,12 @@ def test_calls_of_a_program_share_their_pages(plain: pytest.MonkeyPatch) -> None
     ],
 )
 def test_variables_and_devices_decide(
-    variables: dict[str, str], devices: tuple[str, ...], kept: bool, plain: pytest.MonkeyPatch
+    variables: dict[str, str], devices: tuple[str, ...], accepted: bool, plain: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
         plain.setenv(name, value)
     plain.setattr(memory, "_ACCELERATORS", devices)
-    assert memory.keep_freed_memory() == kept
+    assert memory.keep_freed_memory() == accepted
 
 
 def test_a_c_library_without_the_options_changes_nothing(plain: pytest.MonkeyPatch) -> None:

@@ -48,16 +48,16 @@ def made(name, **fields):
 def test_partial_outputs_equal_the_whole_models(name, platform):
     model, params, batch = made(name)
     whole = jax.jit(lambda: model.apply({"params": params}, *batch.values()))()
-    wanted = {0, 1, 4, 5}
-    for given in (params, partial.stack(params, model.encoder.layers)):
+    numbers = {0, 1, 4, 5}
+    for form in (params, partial.stack(params, model.encoder.layers)):
         with traced_for(platform):
-            found = jax.jit(lambda given: partial.reach(model, given, batch, wanted, None))(given)
-        assert found.keys() == wanted
-        for layer, reached in found.items():
+            outputs = jax.jit(lambda form: partial.reach(model, form, batch, numbers, None))(form)
+        assert outputs.keys() == numbers
+        for layer, reached in outputs.items():
             np.testing.assert_allclose(reached.hidden, whole.hidden_states[layer], atol=2e-6)
             if layer:
                 np.testing.assert_allclose(reached.attention, whole.attentions[layer - 1], atol=1e-6)
-        assert found[0].attention is None
+        assert outputs[0].attention is None
 
 
 def test_equal_layers_are_recognised():

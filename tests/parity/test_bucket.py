@@ -186,5 +186,5 @@ def test_a_pipeline_trains_on_two_processes_in_a_bucket(cloud, tmp_path):
     base = load_file(tmp_path / "base" / "parameters.safetensors")
     changes = [np.abs(array - base[name]).max() for name, array in tensors[1].items() if name in base]
     assert max(changes) > 1e-2  # the fine-tuning trained the model from the bucket
-    _, said = bertzoo(cloud, *command, **programs)
-    assert mentions(said, "3 already finished")
+    _, errors = bertzoo(cloud, *command, **programs)
+    assert mentions(errors, "3 already finished")

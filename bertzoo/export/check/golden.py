@@ -165,7 +165,7 @@ def prepared(text: str, rules: Mapping[str, bool]) -> str:
 
     Replaces white space by spaces, and removes control, format, private-use and replacement characters.
     rules: normalisation of bertzoo's tokenizer. If its entries strip_accents and lowercase are set, removes accents and
-    lower-cases every character on its own: Σ becomes σ even at the end of a word.
+    lower-cases each character without looking at its neighbours: Σ becomes σ even at the end of a word.
     """
     spaced = "".join(" " if c in "\t\n\r" or unicodedata.category(c)[0] == "Z" else c for c in text)
     clean = "".join(c for c in spaced if unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs") and c != "\ufffd")
