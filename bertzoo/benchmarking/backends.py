@@ -14,7 +14,7 @@ from bertzoo.export import formats
 from bertzoo.export.check import verify
 from bertzoo.export.failure import check_installed
 from bertzoo.export.graph.reference import training_graph
-from bertzoo.export.graph.rewrites import phone_graph
+from bertzoo.export.graph.rewrites import phone_graph, scale_updates
 from bertzoo.export.litert import quantise, write
 from bertzoo.export.litert.quantise import Calibration
 from bertzoo.export.options import FORMAT_PRECISIONS, PRECISIONS, Precision
@@ -79,6 +79,8 @@ def litert_file(
     graph: Any, file: Path, lengths: Sequence[int], precision: Precision, calibration: Calibration | None = None
 ) -> WrittenModel:
     """Write a graph as a LiteRT file with a signature for each of `lengths` (tokens); return the written model."""
+    if calibration:
+        graph = scale_updates(graph, calibration[write.signature(max(lengths))])
     content = quantise.quantised(write.convert(graph, lengths), precision, calibration)
     file.write_bytes(content)
     return WrittenModel(path=file, size=len(content), graph=graph)

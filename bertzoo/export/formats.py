@@ -173,19 +173,18 @@ def _litert_content(
     pretrained: Pretrained, training: TrainingGraph, settings: FileSettings, reference: Any
 ) -> tuple[bytes, dict[str, Any]]:
     """Return a LiteRT file and entries of its metadata JSON. reference: `training`, or a TaskGraph around it."""
-    graph = rewrites.phone_graph(training) if settings.optimise else training
+
+    def rows(graph: Any, length: int) -> list[dict[str, np.ndarray]]:
+        if not settings.calibration:
+            return []
+        assert pretrained.tokenizer is not None
+        return golden.calibration_rows(graph, pretrained.tokenizer, settings.calibration, length)
+
+    graph = rewrites.phone_graph(training, rows(training, max(settings.lengths))) if settings.optimise else training
     if reference is not training:
         graph = reference.replace(graph=graph)
-    rows = None
-    if settings.calibration:
-        assert pretrained.tokenizer is not None
-        rows = {
-            write.signature(length): golden.calibration_rows(
-                reference, pretrained.tokenizer, settings.calibration, length
-            )
-            for length in settings.lengths
-        }
-    content = quantise.quantised(write.convert(graph, settings.lengths), settings.precision, rows)
+    calibration = {write.signature(length): rows(reference, length) for length in settings.lengths}
+    content = quantise.quantised(write.convert(graph, settings.lengths), settings.precision, calibration)
     return content, {
         "optimised": settings.optimise,
         **({"calibration": len(settings.calibration)} if settings.calibration else {}),

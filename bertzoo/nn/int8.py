@@ -4,7 +4,8 @@ The same tensors are rounded, to the same grids, as by `--precision=int8-static`
 
 - kernels: a symmetric grid per output channel;
 - word and token-type embeddings: a symmetric grid per row;
-- inputs and outputs of dense maps: an asymmetric grid per tensor or, for grouped maps, per group.
+- inputs and outputs of dense maps: an asymmetric grid per tensor or, for grouped maps, per group;
+- updates, which are added to a layer's residual: a grid per channel, whose zero point is 0.
 
 Attention scores, norms, activation functions and sums stay in float.
 """
@@ -28,6 +29,7 @@ RATE = 0.1  # weight of a step's batch in the moving average of the ranges
 # Factor of the ranges' gradients. A power of two, so exact; so small that it does not show in the gradient's norm.
 GRADIENT = 2.0**-30
 LOW, HIGH = -128, 127
+UPDATES = (("attention", "output"), ("feed_forward", "output"))  # ends of the paths of maps that compute updates
 NARROWEST = 1e-9  # least width of a range, as in LiteRT's quantiser
 
 
@@ -52,6 +54,11 @@ def int8_grid(range_G2: jax.Array) -> tuple[jax.Array, jax.Array]:
     low_G1, high_G1 = jnp.minimum(range_G2[:, :1], 0.0), jnp.maximum(range_G2[:, 1:], 0.0)
     scale_G1 = jnp.maximum(high_G1 - low_G1, NARROWEST) / (HIGH - LOW)
     return scale_G1, jnp.round(LOW - low_G1 / scale_G1)
+
+
+def update_scale(x: jax.Array, axis: int) -> jax.Array:
+    """Return 127 steps of the finest grid with zero point 0 that holds x; `axis` is reduced."""
+    return jnp.max(jnp.maximum(x, x * (HIGH / LOW)), axis=axis)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -91,12 +98,14 @@ def _is_empty(range_G2: jax.Array) -> jax.Array:
 
 
 def observe(x_BXGI: jax.Array, weight_B: jax.Array) -> jax.Array:
-    """Return ranges (G,2): the mean over rows, weighted by `weight_B`, of each row's lowest and highest value.
+    """Return ranges (G,2): each group's lowest and highest value in the rows whose `weight_B` is not 0.
 
-    LiteRT's calibration averages over rows in the same way.
+    LiteRT's ranges are the extremes of the calibration texts. Without such a row, ranges are 0.
     """
-    ends_BG2 = jnp.stack([jnp.min(x_BXGI, (1, 3)), jnp.max(x_BXGI, (1, 3))], axis=-1)
-    return jnp.einsum("b,bge->ge", weight_B, ends_BG2) / jnp.maximum(jnp.sum(weight_B), 1.0)
+    counted_B111 = (weight_B > 0)[:, None, None, None]
+    low_G = jnp.min(x_BXGI, (0, 1, 3), where=counted_B111, initial=jnp.inf)
+    high_G = jnp.max(x_BXGI, (0, 1, 3), where=counted_B111, initial=-jnp.inf)
+    return jnp.where(jnp.any(weight_B > 0), jnp.stack([low_G, high_G], axis=-1), 0.0)
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,8 @@ class Int8Model:
     """A Linen `model` that computes as its int8 file would, with the methods `init` and `apply` of a Linen model.
 
     The parameters have one more entry than the model's, RANGES: a range (G,2) for each input and output of a dense map,
-    initially 0. Without this entry, `apply` takes every range from its batch.
+    initially 0. G is 1, the number of a map's groups or, for an update, of its channels. Without this entry, `apply`
+    takes every range from its batch.
 
     parts: number of microbatches of a step.
     """
@@ -174,17 +184,18 @@ class _Simulation:
         place = (*module.path, str(number))
         groups = module.groups if isinstance(module, Grouped) else 1
         inputs = 2 if isinstance(module, DensePair) else 1
-        for name in (*(f"input_{index}" for index in range(inputs)), "output"):
-            self.groups[*place, name] = groups
-        if module.is_initializing():
-            return call(*args, **kwargs)
         rounded = [self._round(x, (*place, f"input_{index}"), groups) for index, x in enumerate(args[:inputs])]
-        return self._round(_multiply(module, *rounded, *args[inputs:]), (*place, "output"), groups)
+        y = call(*args, **kwargs) if module.is_initializing() else _multiply(module, *rounded, *args[inputs:])
+        update = module.path[-2:] in UPDATES
+        return self._round(y, (*place, "output"), y.shape[-1] if update else groups, centred=update)
 
-    def _round(self, x: jax.Array, place: tuple[str, ...], groups: int) -> jax.Array:
+    def _round(self, x: jax.Array, place: tuple[str, ...], groups: int, centred: bool = False) -> jax.Array:
+        self.groups[place] = groups
         axes = 2 if groups > 1 else 1  # a grouped map is of (B,L,*C); other maps have one range for all axes
         x_BXGI = x.astype(jnp.float32).reshape(*x.shape[:axes], *[1] * (2 - axes), groups, -1)
         observed_G2 = jax.lax.stop_gradient(observe(x_BXGI, self.weight_B))
+        if centred:
+            observed_G2 = update_scale(observed_G2, axis=1)[:, None] * jnp.array([LOW / HIGH, 1.0])
         range_G2 = self.ranges.get(place, jnp.zeros((groups, 2)))
         rounded = cast(jax.Array, fake_activations(x_BXGI, range_G2, observed_G2, self.parts))
         return rounded.reshape(x.shape).astype(x.dtype)

@@ -210,6 +210,27 @@ def test_the_pooled_first_token(name: str) -> None:
     assert_equal(rewrites.optimised(graph), name, FIRST)
 
 
+@pytest.mark.parametrize("name", ["squeezebert-classifier", "mobilebert", "convbert-span", "albert"])
+def test_every_channel_of_an_update_fills_its_grid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the rows, a channel's steps of 1/127 reach 127 or -128 and no more; its factor makes the graph the model."""
+    graph, updates = rewrites.optimised(graphs(name)[1]), {}
+    scaled = rewrites.scale_updates(graph, [{key: x[None] for key, x in row.items()} for row in given(graph)])
+    assert_equal(scaled, name)
+
+    def join(self: layers.ScaledUpdate, x: Any, update: Any) -> Any:
+        updates.setdefault(id(self), []).append(np.asarray(update) * 127)
+        return self.norm.join(x, update * self.scale)
+
+    monkeypatch.setattr(layers.ScaledUpdate, "join", join)
+    for row in given(scaled):
+        scaled(**row)
+    residuals = {"squeezebert-classifier": 2 * 2, "mobilebert": 2 * 4, "convbert-span": 2 * 2, "albert": 2}[name]
+    assert len(updates) == residuals
+    for steps in map(np.concatenate, updates.values()):
+        largest = np.maximum(steps.max(0) / 127, steps.min(0) / -128)
+        np.testing.assert_allclose(largest, 1, rtol=1e-5)
+
+
 def test_shared_layers_stay_shared() -> None:
     _, graph = graphs("albert")
     layers = rewrites.optimised(graph).layers

@@ -43,6 +43,10 @@ def float32_ranges(module: Any, params: Any, row: dict[str, np.ndarray]) -> Any:
             place = (*module.path, str(calls[module.path]))
             calls[module.path] += 1
             for name, array in (("input_0", args[0]), ("output", y)):
+                if name == "output" and module.path[-2:] in int8.UPDATES:
+                    scale = np.maximum(array.max((0, 1)) / 127, array.min((0, 1)) / -128)
+                    ranges[*place, name] = jnp.stack([-128 * scale, 127 * scale], -1)
+                    continue
                 grouped = isinstance(module, Grouped)
                 parts = np.split(array.reshape(*array.shape[:2], -1), module.groups, -1) if grouped else [array]
                 ranges[*place, name] = jnp.asarray([[part.min(), part.max()] for part in parts])
@@ -59,7 +63,7 @@ def test_the_simulation_computes_what_the_file_does(name: str) -> None:
     model, params = pretrained(dataclasses.replace(MODELS[name], layers=2), SequenceClassification(), 0.3).module()
     reference = TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=model)
     rows = verify.sample_rows(reference, None, LENGTH)
-    content, signature = write.convert(rewrites.phone_graph(reference), (LENGTH,)), write.signature(LENGTH)
+    content, signature = write.convert(rewrites.phone_graph(reference, rows[:1]), (LENGTH,)), write.signature(LENGTH)
     run = write.Interpreter(quantise.quantised(content, "int8-static", {signature: rows[:1]}))
     ranges = float32_ranges(model, params, rows[0])
     (step,), _ = int8.int8_grid(ranges["classifier"]["output"]["0"]["output"])
@@ -70,3 +74,33 @@ def test_the_simulation_computes_what_the_file_does(name: str) -> None:
     float32 = np.abs(np.array([logits(model, params, row) for row in rows]) - files)
     assert error.max() <= 2.01 * step and (error < 0.01 * step).mean() >= 0.5
     assert float32.mean() > 3 * error.mean()
+
+
+def test_a_large_channel_leaves_the_others_their_steps() -> None:
+    """Where one channel of each feed-forward is 300 times as large, scales per channel divide the error by over 5."""
+    model, params = pretrained(dataclasses.replace(MODELS["bert"], layers=2), SequenceClassification(), 0.3).module()
+    params = jax.tree.map(np.array, params)
+    for layer in params["encoder"].values():
+        layer["feed_forward"]["output"]["kernel"][:, 3] *= 300
+        layer["feed_forward_norm"]["scale"] *= np.where(np.arange(24) == 3, 1 / 300, 30)  # the others stay as large
+    reference = TrainingGraph(params=params, pooling=heads.MeanEmbedding(), model=model)
+    rows, signature = verify.sample_rows(reference, None, LENGTH), write.signature(LENGTH)
+    expected = np.array([logits(model, params, row) for row in rows])
+
+    def error(graph: Any) -> float:
+        run = write.Interpreter(quantise.quantised(write.convert(graph, (LENGTH,)), "int8-static", {signature: rows}))
+        return float(np.abs(np.array([run(signature, row)["logits"][0] for row in rows]) - expected).mean())
+
+    assert error(rewrites.phone_graph(reference, rows)) < error(rewrites.phone_graph(reference)) / 5
+
+
+def test_a_grid_holds_the_extremes_of_all_calibration_rows() -> None:
+    """The file's logits are whole steps of the grid from the lowest to the highest float32 logit of all rows."""
+    model, params = pretrained(MODELS["bert"], SequenceClassification(), 0.3).module()
+    reference = TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=model)
+    rows, signature = verify.sample_rows(reference, None, LENGTH), write.signature(LENGTH)
+    content = write.convert(rewrites.phone_graph(reference, rows), (LENGTH,))
+    run = write.Interpreter(quantise.quantised(content, "int8-static", {signature: rows}))
+    exact = np.array([logits(model, params, row) for row in rows])
+    steps = np.array([run(signature, row)["logits"][0] for row in rows]) / (exact.max() - min(exact.min(), 0)) * 255
+    assert np.abs(steps - np.rint(steps)).max() < 0.02 and len(np.unique(np.rint(steps))) > 4

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from bertzoo.nn.int8 import update_scale
+
 Array = Any  # a numpy array while the graph is rewritten, a JAX array while it is traced
 
 
@@ -134,6 +136,37 @@ class ScaledResidual(struct.PyTreeNode):
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
         """Return x · scale + update."""
         return x * self.scale + update
+
+
+class ScaledUpdate(struct.PyTreeNode):
+    """Residual connection norm.join(x, update · scale), where the map before it computes the update divided by scale.
+
+    An int8 file has one grid for all channels of a map's output. With a scale per channel (D), each channel uses the
+    whole grid.
+    """
+
+    norm: Any
+    scale: Array
+
+    def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
+        """Return norm.join(x, update · scale); the barrier keeps the converter from undoing the division."""
+        return self.norm.join(x, jax.lax.optimization_barrier(update) * self.scale)
+
+
+class MeasuredUpdate(struct.PyTreeNode):
+    """Residual connection norm.join(x, update) that passes the update's `update_scale` (D) to `note`.
+
+    place: the connection's number, the first argument of `note`.
+    """
+
+    norm: Any
+    place: int = struct.field(pytree_node=False)
+    note: Callable[[int, jax.Array], None] = struct.field(pytree_node=False)
+
+    def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
+        """Return norm.join(x, update)."""
+        self.note(self.place, update_scale(update, axis=0))
+        return self.norm.join(x, update)
 
 
 class Narrow(struct.PyTreeNode):

@@ -1,9 +1,12 @@
 """Rewrite the export graph to equivalent graphs with fewer or cheaper operations."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bertzoo.export.graph import layers
@@ -23,9 +26,13 @@ def optimised(graph: Graph) -> Graph:
     return graph
 
 
-def phone_graph(reference: TrainingGraph) -> Graph:
-    """Build the export graph of a training graph and apply all rewrites."""
-    return optimised(build_graph(reference.model, reference.params, reference.pooling))
+def phone_graph(reference: TrainingGraph, calibration: Sequence[Mapping[str, np.ndarray]] = ()) -> Graph:
+    """Build the export graph of a training graph and apply all rewrites.
+
+    calibration: rows of inputs (1,L) of one length L, for int8-static alone: with them, also apply `scale_updates`.
+    """
+    graph = optimised(build_graph(reference.model, reference.params, reference.pooling))
+    return scale_updates(graph, calibration) if calibration else graph
 
 
 def fold_scale(graph: Graph) -> Graph:
@@ -79,36 +86,45 @@ def _fold_embedding(embedding: GraphEmbedding, norm: layers.GraphNoNorm) -> Grap
 
 
 def _fold_layer(layer: GraphLayer | GraphBottleneckLayer) -> GraphLayer | GraphBottleneckLayer:
-    attention, attention_norm = _fold_update(layer.attention, layer.attention_norm)
+    layer = _each_residual(layer, _fold_update)
+    if isinstance(layer, GraphLayer):
+        return layer
+    shared = None if layer.shared is None else _fold_narrow(layer.shared)
+    return layer.replace(bottleneck=_fold_narrow(layer.bottleneck), shared=shared)
+
+
+def _each_residual(layer: Any, function: Callable[[Any, Any], tuple[Any, Any]]) -> Any:
+    """Replace each part of the layer that computes an update, and the norm after it, by function(part, norm)."""
+    attention, attention_norm = function(layer.attention, layer.attention_norm)
     layer = layer.replace(attention=attention, attention_norm=attention_norm)
     if isinstance(layer, GraphLayer):
-        feed_forward, norm = _fold_update(layer.feed_forward, layer.feed_forward_norm)
+        feed_forward, norm = function(layer.feed_forward, layer.feed_forward_norm)
         return layer.replace(feed_forward=feed_forward, feed_forward_norm=norm)
-    pairs = zip(layer.feed_forwards, layer.feed_forward_norms, strict=True)
-    folded = [_fold_update(feed_forward, norm) for feed_forward, norm in pairs]
-    output, output_norm = layer.output, layer.output_norm
-    if isinstance(output_norm, layers.GraphNoNorm):
-        output = layers.scaled(output, output_norm.scale, output_norm.bias)
-        output_norm = layers.ScaledResidual(scale=output_norm.scale)
+    pairs = [function(*pair) for pair in zip(layer.feed_forwards, layer.feed_forward_norms, strict=True)]
+    output, output_norm = function(layer.output, layer.output_norm)
     return layer.replace(
-        bottleneck=_fold_narrow(layer.bottleneck),
-        shared=None if layer.shared is None else _fold_narrow(layer.shared),
-        feed_forwards=tuple(feed_forward for feed_forward, _ in folded),
-        feed_forward_norms=tuple(norm for _, norm in folded),
+        feed_forwards=tuple(part for part, _ in pairs),
+        feed_forward_norms=tuple(norm for _, norm in pairs),
         output=output,
         output_norm=output_norm,
     )
 
 
 def _fold_update(part: Any, norm: Any) -> tuple[Any, Any]:
-    """Fold a NoNorm into the output map of an attention or a feed-forward; return the new part and a ScaledResidual.
-
-    If `norm` is not a NoNorm, return both unchanged.
-    """
+    """Fold a NoNorm into the map before it, and put a ScaledResidual in its place; return other norms unchanged."""
     if not isinstance(norm, layers.GraphNoNorm):
         return part, norm
-    output = layers.scaled(part.output, norm.scale, norm.bias)
-    return part.replace(output=output), layers.ScaledResidual(scale=norm.scale)
+    return _scaled_output(part, norm.scale, norm.bias), layers.ScaledResidual(scale=norm.scale)
+
+
+def _scaled_output(part: Any, factor: Any, shift: Any = 0.0) -> Any:
+    """Multiply the output of a map, a feed-forward or an attention by `factor` (D), and add `shift`."""
+    if isinstance(part, layers.SideBySide):
+        shares = zip(part.parts, np.split(factor, len(part.parts)), strict=True)
+        return part.replace(parts=tuple(_scaled_output(one, share, shift) for one, share in shares))
+    if hasattr(part, "output"):
+        return part.replace(output=_scaled_output(part.output, factor, shift))
+    return layers.scaled(part, factor, shift)
 
 
 def _fold_narrow(part: Any) -> Any:
@@ -190,6 +206,49 @@ def _feed_forward_apart(part: layers.GraphFeedForward) -> Any:
         return part
     pairs = zip(first.parts, second.parts, strict=True)
     return layers.SideBySide(parts=tuple(part.replace(intermediate=inner, output=outer) for inner, outer in pairs))
+
+
+def scale_updates(graph: Graph, rows: Sequence[Mapping[str, np.ndarray]]) -> Graph:
+    """Divide each channel of every update by its `update_scale` over `rows`; ScaledUpdates multiply by it.
+
+    BERTs have a few channels whose updates are a hundred times larger than all others. On a grid of 255 steps for all
+    channels, the others are rounded to a few steps.
+    """
+    numbers = itertools.count()
+    scales = _update_scales(graph, rows)
+
+    def scaled(part: Any, norm: Any) -> tuple[Any, Any]:
+        scale = scales[next(numbers)]
+        return _scaled_output(part, 1 / scale), layers.ScaledUpdate(norm=norm, scale=layers.float32(scale))
+
+    return _each_layer(graph, lambda layer: _each_residual(layer, scaled))
+
+
+def _update_scales(graph: Graph, rows: Sequence[Mapping[str, np.ndarray]]) -> dict[int, np.ndarray]:
+    """Return the `update_scale` (D) over `rows` of each residual connection's update, by the connection's number.
+
+    Channels that are always 0 have 1.
+    """
+    seen: dict[int, jax.Array] = {}
+
+    def note(place: int, channels: jax.Array) -> None:
+        seen[place] = jnp.maximum(seen.get(place, 0.0), channels)  # layers that share parameters share a number
+
+    def measure(graph: Graph, row: Mapping[str, jax.Array]) -> dict[int, jax.Array]:
+        seen.clear()
+        graph(**{name: array[0] for name, array in row.items()})
+        return dict(seen)
+
+    numbers = itertools.count()
+
+    def measured(part: Any, norm: Any) -> tuple[Any, Any]:
+        return part, layers.MeasuredUpdate(norm=norm, place=next(numbers), note=note)
+
+    run = jax.jit(measure)
+    observed = jax.device_put(_each_layer(graph, lambda layer: _each_residual(layer, measured)))
+    results = [jax.device_get(run(observed, dict(row))) for row in rows]
+    maxima = {place: np.max([result[place] for result in results], axis=0) for place in results[0]}
+    return {place: np.where(channels > 0, channels, 1.0) for place, channels in maxima.items()}
 
 
 def _each_layer(graph: Graph, function: Callable[[Any], Any]) -> Graph:

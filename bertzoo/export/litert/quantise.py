@@ -22,8 +22,9 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
     fp16: stores weights in float16.
     int8-dynamic: stores weights in int8 with a scale per channel, and scales activations at run time.
     int8-weight: stores weights in the same way, and dequantises them before use.
-    int8-static: takes the activations' scales from the rows of `calibration`. It quantises only dense layers and
-    embedding tables: attention scores and a mask of -30,000 do not fit on one scale of 255 steps.
+    int8-static: takes the activations' scales from their least and greatest values in the rows of `calibration`. It
+    quantises only dense layers and embedding tables: attention scores and a mask of -30,000 do not fit on one scale of
+    255 steps.
     int4-dynamic: int8-dynamic with dense kernels and embedding tables in int4. A scale belongs to BLOCK weights of a
     row or, if BLOCK does not divide the width of every row, to a whole row. OCTAV (Sakr et al. 2022,
     https://arxiv.org/abs/2206.06501) chooses the clipping threshold with the least squared error.
@@ -36,11 +37,28 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
 
     announce_delegate()  # calibration runs the file
     with tool_errors("the LiteRT quantiser", f"this model at {precision}", "Use another --precision."):
-        quantizer = Quantizer(content, _recipe(precision, content))
-        rows: Any = dict(calibration or {})
-        statistics = quantizer.calibrate(rows) if rows else None
-        result = quantizer.quantize(statistics, enable_progress_bar=False, enable_progress_report=False)
+        recipe = _recipe(precision, content)
+        statistics = _ranges(content, recipe, calibration or {}) if precision == "int8-static" else None
+        result = Quantizer(content, recipe).quantize(
+            statistics, enable_progress_bar=False, enable_progress_report=False
+        )
     return flatbuffer.share_scales(bytes(result.quantized_model or b""))
+
+
+def _ranges(content: bytes, recipe: Any, calibration: Calibration) -> Any:
+    """Return the least and greatest value of every tensor in the calibration rows, as the quantiser takes them.
+
+    `Quantizer.calibrate` averages over rows instead, which clips the values of half the rows.
+    """
+    from litert_quantizer import calibrator, recipe_manager
+    from litert_quantizer.utils import qsv_utils
+
+    manager = recipe_manager.RecipeManager()
+    manager.load_quantization_recipe(recipe)
+    measured = calibrator.Calibrator(content, qsv_update_func=qsv_utils.min_max_update)
+    rows: Any = dict(calibration)
+    measured.calibrate(rows, manager)
+    return measured.get_model_qsvs()
 
 
 def _recipe(precision: Precision, content: bytes) -> Any:
