@@ -49,7 +49,7 @@ def _problem(to: str, model: TextModel) -> str:
             "classifiers and embeddings take texts"
         )
     if not isinstance(tokenizer, WordPiece):
-        return f"the tokenizer must be WordPiece, but the model's is {tokenizer.kind if tokenizer else 'none'}"
+        return f"the tokenizer must be WordPiece, but the model has {tokenizer.kind if tokenizer else 'none'}"
     if to != "mediapipe":
         return ""
     if isinstance(head, SequenceClassification):
