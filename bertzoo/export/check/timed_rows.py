@@ -1,4 +1,4 @@
-"""Pack the row with which a phone times a `.pt`, `.pte` or `.onnx` file; launch/phone.sh moves the packed files.
+"""Pack the row with which a phone times a `.pt`, `.pte` or `.onnx` file; launch/phone.sh copies the packed files.
 
 The runners are PyTorch's speed_benchmark_torch, ExecuTorch's executor_runner and ONNX Runtime's onnxruntime_perf_test
 (docs/phone.md cites their sources).

@@ -143,7 +143,7 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
     text = np.concatenate(tokenizer.encode_batch([*TEXT[start:], *TEXT[:start]]))
     if not len(text):
         raise ExportFailed(
-            "the tokenizer makes no tokens of English text, so the file cannot be verified. Convert a model with "
+            "the tokenizer finds no tokens in English text, so the file cannot be verified. Convert a model with "
             "another tokenizer."
         )
     return np.resize(text, count)

@@ -91,9 +91,9 @@ def task_graph(pretrained: Pretrained, graph: Any) -> TaskGraph:
 
 
 class _Echo(struct.PyTreeNode):
-    """A graph that returns its token ids as an embedding (L), to show how MediaPipe tokenises a text.
+    """A graph that returns the ids of a row as an embedding (L), to show how MediaPipe tokenises a text.
 
-    A token's value is its id + 1, and 0 at padding.
+    The embedding is id + 1 at a token, and 0 at padding.
     """
 
     @property
