@@ -1,4 +1,5 @@
-"""Export models to files for phones: build a graph for inference, rewrite it, write a file, compare it with the model.
+"""Export models to files for phones: build and rewrite a graph, write a file, compare the file with the model.
 
-`conversion` reads and writes model directories and other projects' checkpoints; `benchmarking` measures speed.
+The package `conversion` reads and writes model directories and other projects' checkpoints; `benchmarking` measures
+speed.
 """

@@ -1,4 +1,4 @@
-"""Write model cards in Hugging Face's format, for exported files (from their JSON) and for model directories."""
+"""Write model cards in Hugging Face's format for exported files (from the metadata JSON) and for model directories."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ _LICENSE_IDS = ("apache-2.0", "mit", "cc0-1.0", "bsd-2-clause", "bsd-3-clause", 
 
 
 def card(name: str, description: Mapping[str, Any]) -> str:
-    """Return an exported file's model card in Markdown. description: the content of its metadata JSON."""
+    """Return an exported file's model card in Markdown. description: the content of the file's metadata JSON."""
     head = ["signature", "output", "largest error", "of values up to", "cosine", *["FLOPs"] * ("flops" in description)]
     scores = description["scores"]
     lines = [
@@ -82,6 +82,7 @@ def write_directory_card(
 ) -> None:
     """Write README.md into a model directory whose other files are complete.
 
+    directory: it may have a temporary name.
     name: the directory's final name.
     form: the directory's format.
     origin: the model's source, such as path and task.
@@ -117,7 +118,7 @@ def write_directory_card(
 
 
 def _directory_use(directory: Path, name: str, form: str) -> list[str]:
-    """Return Markdown lines with code that loads a model directory or, for bertzoo's own format, converts it."""
+    """Return Markdown lines: code that loads a model directory, or a command that converts one in bertzoo's format."""
     match form:
         case "huggingface":
             (model,) = read_json(directory / "config.json")["architectures"]
@@ -180,7 +181,7 @@ def metadata(
 
 
 def _license_id(license: str | None) -> tuple[str, str | None]:
-    """Return the Hugging Face Hub's identifier of a licence and, if that is "other", the licence's name, else None."""
+    """Return (Hugging Face's identifier of a licence, None) or, if there is none, ("other", the licence's name)."""
     if not license:
         return "unknown", None
     known = _LICENSES.get(license.lower(), license.lower())
@@ -285,7 +286,7 @@ def _outputs(description: Mapping[str, Any]) -> str:
 
 
 def _sentence_head(description: Mapping[str, Any]) -> str:
-    """Return a sentence on the two classes of a masked model's sentence-pair head; "" without such a head."""
+    """Return a sentence that explains the two outputs of a sentence-pair head; "" for a model without this head."""
     if not description["head"].get("sentence"):
         return ""
     classes = {"sop": ("B follows A", "A follows B"), "nsp": ("B follows A", "B is from another text")}
@@ -294,7 +295,10 @@ def _sentence_head(description: Mapping[str, Any]) -> str:
 
 
 def _answer(kind: str, decoding: Mapping[str, Any]) -> str:
-    """Return a sentence on how to find the answer in the outputs of a question-answering head. kind: one of SPANS."""
+    """Return a sentence on how to find the answer in the outputs of a question-answering head.
+
+    kind: "span" or "joint_span". decoding: the entry "decoding" of the file's metadata JSON.
+    """
     text = f"inside the text, with the end at most {decoding['longest'] - 1} tokens behind the start"
     if kind == "span":
         none = f"there is no answer if the first token's sum is higher by more than {decoding['threshold']:g}"
@@ -368,7 +372,10 @@ def _errors(description: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _operators(description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield Markdown with a table of the first graph's operators and, if known, how many of each XNNPACK runs."""
+    """Yield Markdown with a table of the first graph's operators.
+
+    The table shows how often each operator occurs and, if known, how often XNNPACK runs it.
+    """
     delegated = description.get("xnnpack")
     yield markdown.table(
         ["operator", "times", *["by XNNPACK"] * bool(delegated)],

@@ -60,14 +60,14 @@ def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
         raise UserError(f"{path} is damaged: {error}. Convert the model again, or move {path.name} away.") from error
     if recorded != (actual := file_hash(file)):
         raise UserError(
-            f"{path} describes a file with the hash {recorded}, but {file.name} has {actual}. Convert the model again, "
-            f"or move {path.name} away."
+            f"{path} describes a file with the hash {recorded}, but {file.name} has the hash {actual}. Convert the "
+            f"model again, or move {path.name} away."
         )
     return document
 
 
 def check_takes_ids(file: Path, format: str | None) -> None:
-    """Raise UserError if a file takes texts: bertzoo times only rows of ids.
+    """Raise UserError if a file takes texts, because bertzoo times files only on rows of ids.
 
     format: the entry "format" of the file's metadata JSON.
     """

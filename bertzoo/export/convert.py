@@ -65,7 +65,7 @@ def convert(
     differs from its model.
     """
     if os.path.realpath(source) == os.path.realpath(destination):
-        raise UserError(f"SRC and DST are both {source}. Name another directory for the result.")
+        raise UserError(f"SRC and DST are both {source}. Name another DST.")
     if options.to in FILES:
         return _convert_to_file(source, destination, options, tell, memory)
     # A repeated command finds the directory that it wrote.
@@ -236,7 +236,10 @@ def _version(packages: Mapping[str, str], name: str) -> str:
 
 
 def _changed_packages(existing: Mapping[str, Any], packages: Mapping[str, str]) -> list[str]:
-    """Return a phrase for each package whose version differs from that in a file's metadata JSON, if it names any."""
+    """Return a phrase for each package whose version differs from the version in a file's metadata JSON, `existing`.
+
+    Empty if the JSON has no versions.
+    """
     before = existing.get("packages", packages)
     return [
         f"{name} was {_version(before, name)} and is {_version(packages, name)}"
@@ -257,7 +260,7 @@ def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str
 
 
 def _origin(pretrained: Pretrained) -> dict[str, Any]:
-    """Return the source of a model, with paths shortened by `model_name`, and its parameters' SHA-256."""
+    """Return a model's source, with paths shortened by `model_name`, and the SHA-256 of the model's parameters."""
     source = {
         key: model_name(str(value)) if key in ("path", "from") else value for key, value in pretrained.source.items()
     }

@@ -33,9 +33,9 @@ def check_installed(subject: str, packages: Sequence[str], extra: str) -> dict[s
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress the warnings, log messages and prints of the block.
+    """Suppress warnings, log messages and prints in a `with` block.
 
-    Converters write these for their own developers.
+    Converters write them for their own developers.
     """
     logging.disable(logging.WARNING)
     try:
@@ -54,7 +54,10 @@ def quiet() -> Iterator[None]:
 def tool_errors(
     tool: str, subject: str = "this model", advice: str = "Convert it with another --to."
 ) -> Iterator[None]:
-    """Silence a block and turn any exception into ExportFailed: "TOOL does not take SUBJECT. ADVICE Reason: …"."""
+    """Silence a `with` block and turn its exception into ExportFailed.
+
+    The message is "TOOL does not take SUBJECT. ADVICE Reason: …".
+    """
     try:
         with quiet():
             yield

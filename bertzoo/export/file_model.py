@@ -46,7 +46,7 @@ def is_exported(name: Path | str) -> bool:
 
 
 def is_pretraining(name: Path | str) -> bool:
-    """Return whether a name is a pretraining run, or a URL without the suffix of an exported file."""
+    """Return whether a name is a pretraining run's directory, or a URL that lacks the suffix of an exported file."""
     if is_exported(name) or saved_model.is_finetuned(name):
         return False
     return is_url(str(name)) or RunDirectory(name).config.is_file()
@@ -70,7 +70,7 @@ def open_model(
         kind, foreign = "an exported file", {"seed": seed, "batch_size": batch_size}
     for name, value in foreign.items():
         if value is not None:
-            raise UserError(f"--{name}={value} does not apply to {path}, which is {kind}. Leave it out.")
+            raise UserError(f"--{name}={value} does not apply to {path}, which is {kind}. Leave --{name} out.")
     if batch_size is not None and batch_size < 1:
         raise UserError(f"--batch_size={batch_size} is less than 1. Use 1 or more.")
     path = on_disk(path, "the model", "Copy it to this machine and name the copy.")
@@ -145,7 +145,7 @@ class OpenFile:
     def outputs(self, data: Planned) -> tuple[list[Slot], Outputs]:
         """Run each row of `data` at the shortest length that holds it.
 
-        Returns slots, which hold the row and the length of each call, and the outputs of each call.
+        Returns slots and outputs, one of each per call. A slot holds the row's index and its padded length.
         """
         slots = data.plan(1, self.lengths)
         batches = (data.batch(slot, 1) for slot in slots)
@@ -230,14 +230,16 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
 def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple[Target, any_model.ModelTables]:
     """Return the format of an exported file, and the configs of its model and head.
 
-    description: the file's metadata JSON. Raises UserError if it is damaged or of another version.
+    description: the file's metadata JSON. Raises UserError if the JSON is damaged or of another version of bertzoo.
     """
     try:
         target = targets(python)[description["format"]]
         return target, config.from_dict(any_model.ModelTables, {name: description[name] for name in ("model", "head")})
     except (KeyError, UserError) as error:
         document = path.with_name(companions(path)[0])
-        raise UserError(f"{document} is damaged, or of another version ({error}). Convert the model again.") from error
+        raise UserError(
+            f"{document} is damaged, or of another version of bertzoo ({error}). Convert the model again."
+        ) from error
 
 
 def _row_lengths(description: dict[str, Any]) -> tuple[int, ...]:

@@ -31,9 +31,9 @@ def check_lengths(lengths: Iterable[int], longest: int) -> None:
 
 
 def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
-    """Return the row length, in tokens, of a file with a single length, as `resolve_lengths` does.
+    """Return the row length, in tokens, of a file that has only one, by the rules of `resolve_lengths`.
 
-    lengths: the requested length or none. ExportOptions has rejected several.
+    lengths: empty, or the requested length; ExportOptions rejects more than one.
     """
     (length,) = resolve_lengths(pretrained, lengths)
     return (length,)
@@ -73,9 +73,10 @@ def text_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, .
 
 
 def check_text_lengths(model: Any, lengths: Sequence[int]) -> None:
-    """Raise UserError if the outputs of a model depend on padding, and its rows may have more than one length.
+    """Raise UserError if a model's outputs depend on padding, and `lengths` do not name exactly one length.
 
-    A file of several lengths that takes texts pads its rows to the longest of them.
+    A file of several lengths pads the row of a text only to the shortest length. The model's outputs for this row
+    would differ from those for a row with more padding.
     """
     if padding_seen(model) and len(set(lengths)) != 1:
         raise UserError(
@@ -86,7 +87,7 @@ def check_text_lengths(model: Any, lengths: Sequence[int]) -> None:
 
 
 def length_bounds(pretrained: Pretrained) -> tuple[int, int]:
-    """Return the fewest and the most tokens in a row that a file of variable length accepts."""
+    """Return the shortest and the longest row, in tokens, that a file of variable length accepts."""
     head = pretrained.head
     starts = head.beam if isinstance(head, JointSpanExtraction) else 0
     return min(max(SHORTEST, starts), pretrained.model.max_positions), pretrained.model.max_positions

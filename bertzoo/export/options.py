@@ -88,13 +88,11 @@ class ExportOptions:
         for name, formats in _ONLY.items():
             if getattr(self, name) is not None and self.to not in formats:
                 where = f"--to={formats[0]}" if len(formats) == 1 else f"--to={'|'.join(formats)}"
-                raise UserError(
-                    f"--{name.replace('no_', 'no-')} applies only to {where}, not to --to={self.to}. Leave it out."
-                )
+                flag = f"--{name.replace('no_', 'no-')}"
+                raise UserError(f"{flag} applies only to {where}, not to --to={self.to}. Leave {flag} out.")
         if self.precision is not None and self.precision not in (known := FORMAT_PRECISIONS[self.to]):
             raise UserError(
-                f"--precision={self.precision}: --to={self.to} writes only {', '.join(known)}. Use such a precision, "
-                "or --to=litert."
+                f"--to={self.to} does not write --precision={self.precision}. Use {' or '.join(known)}, or --to=litert."
             )
         if (self.precision == "int8-static") != (self.calibration is not None):
             self._reject_calibration()
@@ -103,15 +101,15 @@ class ExportOptions:
                 f"--lengths: a file for {SINGLE[self.to]} has one length, not {count}. Write a file for each length."
             )
         if self.examples is not None and self.examples < 0:
-            raise UserError(f"--examples={self.examples} is less than 0. Use 0 for all, or a number of examples.")
+            raise UserError(f"--examples={self.examples} is less than 0. Use 0 for all examples, or a positive number.")
 
     def _reject_calibration(self) -> None:
         if self.calibration is not None:
             raise UserError(
-                f"--calibration applies only to --precision=int8-static, not to {self.precision or 'fp32'}. Use this "
-                "precision, or leave --calibration out."
+                f"--calibration applies only to --precision=int8-static, not to {self.precision or 'fp32'}. Use "
+                "--precision=int8-static, or leave --calibration out."
             )
         raise UserError(
-            "--precision=int8-static needs texts on which to measure the scales of activations. Name a file with "
-            "--calibration=FILE. A line of it holds one text, or two texts with a tab between them."
+            "--precision=int8-static needs texts on which to measure the scales of activations. Add "
+            "--calibration=FILE. Each line of FILE holds one text, or two texts with a tab between them."
         )

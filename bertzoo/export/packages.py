@@ -1,4 +1,4 @@
-"""Find packages and their versions in this Python; as a program, in the Python that runs it."""
+"""Find the versions of packages in this Python. As a program, print them as JSON for the Python that runs it."""
 
 import importlib.metadata
 import importlib.util

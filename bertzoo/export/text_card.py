@@ -55,7 +55,10 @@ def _preparation(description: Mapping[str, Any]) -> str:
 
 
 def token_differences(proof: Mapping[str, Any]) -> Iterator[str]:
-    """Yield Markdown on how the file was tested, and a table of texts that it tokenises differently."""
+    """Yield Markdown: how a file was tested on texts, and a table of texts that it tokenises differently from training.
+
+    proof: the entry "mediapipe" or "text" of the file's metadata JSON.
+    """
     tokenizer = f"The {_CLASSES[proof['task']]} of mediapipe" if "task" in proof else "onnxruntime-extensions"
     count, left = len(proof["differences"]), len(proof["prepared_differences"])
     yield (

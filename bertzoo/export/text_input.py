@@ -49,7 +49,7 @@ def _problem(to: str, model: TextModel) -> str:
             "classifiers and embeddings take texts"
         )
     if not isinstance(tokenizer, WordPiece):
-        return f"the tokenizer must be WordPiece, but the model's is {tokenizer.kind if tokenizer else 'none'}"
+        return f"the tokenizer must be WordPiece, but the model has {tokenizer.kind if tokenizer else 'none'}"
     if to != "mediapipe":
         return ""
     if isinstance(head, SequenceClassification):
@@ -66,6 +66,6 @@ def _check_labels(labels: Sequence[str]) -> None:
     for place, label in enumerate(labels):
         if not label.strip() or not {*"\0\r\n"}.isdisjoint(label) or label in labels[:place]:
             raise UserError(
-                f"--to=mediapipe: the label {label!r} (number {place} of the model's) is empty, has a line break or "
+                f"--to=mediapipe: the label {label!r}, at index {place}, is empty, has a line break or "
                 "NUL byte, or occurs twice, but MediaPipe needs a line for each label. Rename it in the model's config."
             )

@@ -59,7 +59,7 @@ def test_judge_rejects_outputs_of_other_inputs(tmp_path: Path, precision: str, f
     file = classifier(tmp_path, precision)
     for broken in (0 * GOLDEN, 0 * GOLDEN + GOLDEN.mean(0), GOLDEN[::-1], GOLDEN * [1, 0]):
         found = judge(file, computed(tmp_path, broken, EXAM), EXAMPLES, float16=float16)
-        assert not found["right"] and found["wrong"][0].startswith("logits is off by"), broken
+        assert not found["right"] and found["wrong"][0].startswith("the error of logits is"), broken
     assert not judge(file, computed(tmp_path, np.full_like(GOLDEN, np.nan), EXAM), EXAMPLES)["right"]
 
 
@@ -93,7 +93,7 @@ def test_judge_rejects_a_lower_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["phone", "judge", str(file), str(tmp_path / "packed"), str(given)]) == code
     out, lower = (
         capsys.readouterr().out,
-        f"accuracy is {2 * fallen:.2f} points lower than here (at most 9 on 50 examples).",
+        f"accuracy is {2 * fallen:.2f} points lower than on this machine (limit: 9 on 50 examples).",
     )
     assert (f"The phone does not compute what the file computes here: {lower}" in out) == bool(code)
 

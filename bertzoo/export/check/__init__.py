@@ -1,1 +1,1 @@
-"""Compare an exported file with its model on sentences, on its task and on a phone; make rows to test apps with."""
+"""Compare an exported file with its model and with what a phone computes from it; make rows to test apps with."""

@@ -1,8 +1,8 @@
-"""Pack test inputs for a phone as raw bytes and check its outputs; launch/phone.sh moves the files.
+"""Pack test inputs for a phone as raw bytes, and check the phone's outputs; launch/phone.sh copies inputs and outputs.
 
-A LiteRT file's metadata JSON lists its inputs and outputs ("ports") in order. The folder beside the file has
-golden.json (sentences and the file's outputs) and, if a classifier or regression was scored, exam.json (the task's
-examples).
+A LiteRT file's metadata JSON lists the file's inputs and outputs ("ports") in order. The folder beside the file has
+golden.json (sentences and the file's outputs) and, for a scored classifier or regression, exam.json (examples of the
+task).
 """
 
 import math
@@ -65,7 +65,7 @@ _WITHOUT_EXAM = ("token_classification", "span", "joint_span")
 class FileCompanions:
     """Contents of the JSON files that belong to a LiteRT file: its metadata (`description`), golden.json and exam.json.
 
-    exam: None if the file was not scored on a task with one label or number per text, so that it has no exam.json.
+    exam: None without exam.json. Only files that were scored on a task with one label or number per text have it.
     """
 
     description: dict[str, Any]
@@ -73,7 +73,7 @@ class FileCompanions:
     exam: dict[str, Any] | None
 
     def rows(self, examples: int | None) -> list[dict[str, Any]]:
-        """Return all rows of golden.json, then rows of exam.json: the first `examples`, or all if that is None."""
+        """Return all rows of golden.json, then the first `examples` rows of exam.json; None takes all."""
         return [*self.golden, *(self.exam["rows"][:examples] if self.exam else [])]
 
 
@@ -87,16 +87,16 @@ def read_companions(file: Path) -> FileCompanions:
         raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.")
     if description["format"] not in LITERT:
         raise UserError(
-            f"{file} has the format {description['format']}, but benchmark_model runs only LiteRT files. Convert the "
-            "model with --to=litert."
+            f"{file} has the format {description['format']}, but LiteRT's benchmark_model does not run it. Convert "
+            "the model with --to=litert."
         )
     if description.get("sentences") == "random ids":
         raise UserError(
-            f"{file} was made from a model without a tokenizer, so it has no golden inputs for a phone. Convert a "
-            "model that has its tokenizer."
+            f"{file} was made from a model without a tokenizer, so it has no test inputs for a phone. Convert a "
+            "model with a tokenizer."
         )
     if missing := {"precision", "ports"} - description.keys():
-        raise UserError(f"{path} is damaged: it has no {missing.pop()}. Convert the model again.")
+        raise UserError(f"{path} is damaged: it has no entry {missing.pop()!r}. Convert the model again.")
     path, ports = folder / "golden.json", description["ports"]
     if not (golden := _read_json(path, _GOLDEN)):
         raise UserError(
@@ -110,14 +110,14 @@ def read_companions(file: Path) -> FileCompanions:
         exam = _read_json(path, _EXAM)
         _check_rows(path, exam["rows"], ports)
         if not exam["rows"] or not {*exam["metrics"]} <= metrics.METRICS[exam["kind"]].keys():
-            raise UserError(f"{path} is damaged, or from another version. Convert the model again.")
+            raise UserError(f"{path} is damaged, or from another version of bertzoo. Convert the model again.")
     return FileCompanions(description, golden, exam)
 
 
 def _has_exam(description: dict[str, Any]) -> bool:
     """Return whether a scored file has exam.json.
 
-    A LiteRT file has it, unless the model predicts word tags, answers to questions or several labels of a text.
+    Only files of the format "litert" that predict one label or number per text have it.
     """
     head = description.get("head", {})
     several = head.get("problem_type") == "multi_label_classification"
@@ -151,7 +151,10 @@ def _check_rows(path: Path, rows: list[dict[str, Any]], ports: dict[str, Any]) -
 
 
 def _is_output(values: Any, size: int) -> bool:
-    """Return whether `values` holds all `size` values of an output, or its largest values with their indices."""
+    """Return whether `values` is an output of `size` numbers in the form that golden.json has.
+
+    The form is all numbers or, of a large output, a dict with the largest numbers and their indices.
+    """
     try:
         if isinstance(values, dict):
             fitting(values, {"likeliest": [int], "values": [float]})
@@ -165,17 +168,19 @@ def _is_output(values: Any, size: int) -> bool:
 def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, int]:
     """Write test inputs for a phone to a new folder; return how many rows are from golden.json and from exam.json.
 
-    examples: largest number of rows from exam.json; None takes all. The files `signatures` and `rows/list` name
-    signatures, inputs and shapes in the syntax of LiteRT's benchmark_model. The files rows/NUMBER/INPUT and
-    timed/SIGNATURE/INPUT are raw little-endian int32.
+    examples: largest number of rows from exam.json; None takes all.
+
+    The files rows/NUMBER/INPUT and timed/SIGNATURE/INPUT are raw little-endian int32. The file `rows/list` has a line
+    for each row and the file `signatures` a line for each signature, with the signature, the names of its inputs and
+    their shapes in the syntax of LiteRT's benchmark_model.
     """
     beside = read_companions(file)
     if folder.exists():
         raise UserError(f"{folder} exists. Name a new folder.")
     if examples and beside.exam is None:
         raise UserError(
-            f"--rows={examples} applies only to a classifier or a regression that was scored, which {file} is not. "
-            "Leave it out."
+            f"--rows={examples} applies only to a file that was scored as a classifier or regression, and {file} was "
+            "not. Leave --rows out."
         )
     ports = beside.description["ports"]
     lines = {
@@ -213,7 +218,7 @@ def count_packed(file: Path, folder: Path) -> int:
     beside = read_companions(file)
     count = len(lines) - len(beside.golden)
     if not 0 <= count <= len(beside.exam["rows"] if beside.exam else ()):
-        raise UserError(f"{folder} was packed for another file than {file}. Pack the inputs of this file.")
+        raise UserError(f"{folder} has the inputs of another file than {file}. Pack those of {file} into a new folder.")
     return count
 
 
@@ -223,18 +228,18 @@ def judge(
     """Compare a phone's outputs in the folder `computed` with the file's outputs on this machine.
 
     examples: number of rows from exam.json that `pack` wrote.
-    limit: largest error to allow, as a share of an output's largest value; None takes that of LIMITS.
+    limit: largest error to allow, as a share of an output's largest value; None takes the limit in LIMITS.
     float16: whether the phone computed in float16; the limits are then at least as loose as FLOAT16.
 
     Returns a dict with the keys:
     rows: number of rows of golden.json.
     limits: the applied DeviceLimits, as a dict.
-    golden: by output, its errors over these rows, as in `_figures`.
-    exam: the task's scores, as in `_exam_scores`.
+    golden: errors of each output over the rows of golden.json, as `_figures` returns them.
+    exam: scores on the task, as `_exam_scores` returns them.
     wrong: a sentence for each exceeded limit.
     right: whether `wrong` is empty.
 
-    Raises UserError if an output is missing or has another size.
+    Raises UserError if an output is missing or has the wrong size.
     """
     beside = read_companions(file)
     ports, limits = beside.description["ports"], LIMITS[beside.description["precision"]]
@@ -271,7 +276,7 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
         content = path.read_bytes()
     except FileNotFoundError:
         raise UserError(
-            f"{path} is missing: the phone did not compute row {number}. Run benchmark_model for it."
+            f"{path} is missing: the phone did not compute row {number}. Run benchmark_model on this row."
         ) from None
     outputs, at = {}, 0
     for name, kind, shape in ports["outputs"]:
@@ -282,7 +287,8 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
         at += size
     if at != len(content):
         raise UserError(
-            f"{path} has {len(content)} bytes, but the outputs of row {number} have {at}. Copy it from the phone again."
+            f"{path} has {len(content)} bytes, but the outputs of row {number} have {at} bytes. Copy {path.name} from "
+            "the phone again."
         )
     return outputs
 
@@ -290,7 +296,7 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
 def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield (name, phone's values, expected values) for each output, both flat.
 
-    If golden.json holds only an output's largest values, both arrays have only the values at these indices.
+    If `expected` holds only an output's largest values and their indices, takes the phone's values at these indices.
     """
     joint = "starts" in expected
     if joint:
@@ -306,9 +312,10 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
 
 
 def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a joint span head's `outputs` and `expected`, with end logits for the same starts in the same order.
+    """Return a joint span head's `outputs` and `expected`, with end logits for the same start positions.
 
-    A start is a position where an answer may begin; see `verify.align_starts`.
+    If the positions differ and `expected` has only the largest end logits, removes start positions and end logits from
+    `expected`. If no position is common, all `outputs` become NaN.
     """
     if np.array_equal(outputs["starts"], expected["starts"]):
         return outputs, expected
@@ -337,8 +344,8 @@ def _beyond_limits(figures: dict[str, dict[str, float]], limits: DeviceLimits) -
     for name, one in figures.items():
         if not (one["max_error"] <= limits.error * one["largest"] and one["cosine"] >= limits.cosine):
             yield (
-                f"{name} is off by {one['max_error']:.2g} of values up to {one['largest']:.3g} (at most "
-                f"{limits.error:g} of the largest), cosine {one['cosine']:.4f} (at least {limits.cosine:g})"
+                f"the error of {name} is {one['max_error']:.2g} (limit: {limits.error:g} times the largest value, "
+                f"{one['largest']:.3g}), and the cosine {one['cosine']:.4f} (limit: at least {limits.cosine:g})"
             )
 
 
@@ -379,4 +386,4 @@ def _lower_scores(exam: dict[str, Any] | None, limits: DeviceLimits) -> Iterator
         lower = here - phone[name]
         if metrics.in_points(name) and lower > allowed:
             count = f"{exam['examples']:,} examples"
-            yield f"{name} is {lower:.2f} points lower than here (at most {allowed:.3g} on {count})"
+            yield f"{name} is {lower:.2f} points lower than on this machine (limit: {allowed:.3g} on {count})"

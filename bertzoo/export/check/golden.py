@@ -55,7 +55,7 @@ class Difference(NamedTuple):
 def golden_rows(
     run: FileRuntime, reference: TrainingGraph, tokenizer: Tokenizer, lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return the rows of golden.json: texts, signature, inputs, "outputs" of the file, "expected" outputs of the model.
+    """Return the rows of golden.json: texts, signature, inputs, "outputs" (the file's) and "expected" (the model's).
 
     run: the file. reference: the model. lengths: row lengths of the file, in tokens.
     """
@@ -79,10 +79,10 @@ def golden_rows(
 def place_texts(
     tokenizer: Tokenizer, lengths: Sequence[int], questions: bool = False
 ) -> list[tuple[tuple[str, ...], int]]:
-    """Return (texts, length) pairs, where `texts` is one text or a pair, and `length` a row length that holds it.
+    """Assign texts to row lengths; return items (texts, length), where `texts` is one text or a pair of texts.
 
-    Each of TEXTS is paired with the shortest length that fits. Each length is also paired with texts that fill it: at
-    least one, and more until it has _LEAST texts. questions: put a question before single texts.
+    Each of TEXTS goes to the shortest length that holds it. Each length also gets texts that fill it: at least one
+    item, and more until the length has _LEAST items. questions: put a question before single texts.
     """
     placed = []
     for texts in TEXTS:
@@ -97,10 +97,10 @@ def place_texts(
 
 
 def _fill_length(tokenizer: Tokenizer, length: int, questions: bool) -> Iterator[tuple[str, ...]]:
-    """Yield tuples of one or two texts, each with as many words as `length` tokens hold.
+    """Yield tuples of one or two texts that fill a row of `length` tokens with whole words.
 
-    The words of tuple i start with the sentence TEXT[i], i = 0, 1, …. Tuple 1 is a pair that ends with QUESTION; the
-    others have one text. With `questions`, every tuple is a pair of QUESTION and a text.
+    The text of a tuple repeats the sentences of TEXT; each tuple starts one sentence later. The second tuple is a pair
+    of the text and QUESTION. With `questions`, every tuple is a pair of QUESTION and the text.
     """
     for start in range(len(TEXT)):
         words = " ".join([*TEXT[start:], *TEXT[:start]]).split()
@@ -164,8 +164,9 @@ def prepared(text: str, rules: Mapping[str, bool]) -> str:
     """Return a text as an app should pass it to the tokenizer inside a file.
 
     Replaces white space by spaces, and removes control, format, private-use and replacement characters.
-    rules: normalisation of bertzoo's tokenizer. If its entries strip_accents and lowercase are set, removes accents and
-    lower-cases each character without looking at its neighbours: Σ becomes σ even at the end of a word.
+
+    rules: normalisation of bertzoo's tokenizer. With strip_accents, accents are removed. With lowercase, each character
+    is lower-cased on its own, so that Σ becomes σ even at the end of a word.
     """
     spaced = "".join(" " if c in "\t\n\r" or unicodedata.category(c)[0] == "Z" else c for c in text)
     clean = "".join(c for c in spaced if unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs") and c != "\ufffd")
@@ -182,7 +183,7 @@ def long_text(length: int) -> str:
 def tokenizer_texts(tokenizer: Tokenizer, plain: Sequence[Sequence[str]]) -> list[Sequence[str]]:
     """Return texts on which to compare a file's tokenizer with bertzoo's.
 
-    These are the texts of `plain`, those of TRICKY, and those of TRICKY after `prepared`.
+    These are `plain`, then TRICKY, then what `prepared` makes of each text of TRICKY.
     """
     rules = tokenizer.config.normalization
     return [*plain, *((text,) for text in TRICKY), *((prepared(text, rules),) for text in TRICKY)]
@@ -196,12 +197,12 @@ def token_differences(
     runtime: its name, for the message.
     plain: texts in plain English, each a text or a pair.
     theirs: the runtime's ids for each of `tokenizer_texts`, with special tokens.
-    length: most tokens in a row.
+    length: tokens of the file's longest row.
 
     The entries are:
     tricky: number of texts in TRICKY.
-    differences: the texts of TRICKY that the runtime tokenises differently.
-    prepared_differences: those that it still tokenises differently after `prepared`.
+    differences: the texts of TRICKY that the runtime tokenises differently from bertzoo.
+    prepared_differences: the texts of TRICKY that the runtime tokenises differently even after `prepared`.
 
     Raises ExportFailed if the runtime tokenises a text of `plain` differently.
     """
@@ -215,8 +216,8 @@ def token_differences(
     if wrong := [one for one in differences[:first] if one]:
         sides = (" ".join(side[:32]) for side in (wrong[0].theirs, wrong[0].ours))
         raise ExportFailed(
-            f"{runtime} tokenises plain English differently: {wrong[0].text[:80]!r} becomes {', not '.join(sides)}. "
-            "Tokenise in the app, and use another --to."
+            f"{runtime} tokenises plain English differently from bertzoo: {wrong[0].text[:80]!r} becomes "
+            f"{', not '.join(sides)}. Tokenise in the app, and use another --to."
         )
     return {
         "tricky": len(tricky),
@@ -228,7 +229,9 @@ def token_differences(
 def check_same(pairs: Iterable[tuple[np.ndarray, np.ndarray]], limit: float, runtime: str, other: str) -> float:
     """Return the largest error of a runtime's outputs for texts, compared with the outputs for the texts' ids.
 
-    An error is a share of the largest absolute value of the output for ids, if that value is above 1.
+    An error is the largest absolute difference between two outputs, divided by the largest absolute value of the output
+    for ids if this value is above 1.
+
     pairs: for each text, the output for the text and the output for its ids.
     runtime: name of the runtime, for the message.
     other: a format whose files take ids; the message recommends it.
@@ -245,7 +248,10 @@ def check_same(pairs: Iterable[tuple[np.ndarray, np.ndarray]], limit: float, run
 
 
 def _as_json(output: np.ndarray) -> Any:
-    """Return all values of an output or, if it has more than _LARGEST, the five largest and their flat indices."""
+    """Return all values of an output.
+
+    Of an output with more than _LARGEST values, returns the shape, the five largest values and their flat indices.
+    """
     if output.size <= _LARGEST:
         return output.tolist()
     flat = output.reshape(-1)

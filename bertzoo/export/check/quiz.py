@@ -23,16 +23,16 @@ def build_quiz(
 ) -> Quiz | None:
     """Return evenly spaced examples from the first development set of the task that `source` is fine-tuned for.
 
-    pretrained: the exported model, which may treat padding differently from `source`.
+    pretrained: the model to export. It may treat padding differently from the model in `source`.
     longest: tokens of the file's longest row.
     examples: number of examples; 0 for all, None for the default.
 
-    If the model cannot be scored, returns None, or raises UserError if `examples` is set.
+    If the model cannot be scored, raises UserError if `examples` is set, and otherwise returns None.
     """
     if not saved_model.is_finetuned(source) or pretrained.head.kind not in TASK_HEADS:
         if examples is not None:
             raise UserError(
-                f"--examples={examples} applies only to a fine-tuned model with its task's head. Leave it out."
+                f"--examples={examples} applies only to a fine-tuned model with its task's head. Leave --examples out."
             )
         return None
     most = EXAMPLES if examples is None else examples
@@ -69,14 +69,15 @@ def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, 
     count = len(pretrained.head.labels)
     if label_order(pretrained.head.labels, task, str(model.path), lambda line: None) not in (None, [*range(count)]):
         raise UserError(
-            f"the labels of {task.name} and of the model have different orders. Fine-tune the model again on this task."
+            f"{task.name} has the labels {', '.join(task.labels)}, but the model has them in the order "
+            f"{', '.join(pretrained.head.labels)}. Fine-tune the model again on this task."
         )
     if not task.dev:
         raise UserError(f"{task.name} has no development set. Fine-tune the model again with --own.dev=FILE.")
     split = task.dev[0]
     whole = read_split(task, split, model.recipe.data_dir, tell).examples
     if any(example.label is None for example in whole):
-        raise UserError(f"the {split} set of {task.name} has no labels. Add them to its file.")
+        raise UserError(f"the {split} set of {task.name} has no labels. Add labels to the file of this set.")
     examples = draw_evenly(whole, most)
     rows = model.rows(examples)
     return Labels(task=task, split=split, examples=examples, whole=len(whole), rows=rows, scale=model.scale)
@@ -91,7 +92,7 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
     rows = model.windows(questions, labels=False)
     if not rows.windows:
         raise UserError(
-            f"{task.name}: the paragraphs of {len(questions):,} drawn questions are all empty. Fill them in."
+            f"{task.name}: all {len(questions):,} drawn questions have an empty paragraph. Add texts to the paragraphs."
         )
     decoding = model.recipe.squad.decoding(task.nulls)
     return Questions(task=task, split="dev", whole=len(whole.questions), rows=rows, decoding=decoding)

@@ -138,7 +138,7 @@ class Questions:
         return len(self.rows.questions), self.whole
 
     def predict(self, slots: Sequence[Slot], outputs: Outputs) -> list[Answered]:
-        """Return the answers to the questions, decoded from the outputs of the windows of their texts."""
+        """Return an answer to each question, decoded from the outputs for the windows of its text."""
         return decode(self.rows, self.rows.restore(slots, decodable(outputs)), self.decoding)
 
     def scores(self, predictions: list[Answered]) -> dict[str, float]:
@@ -158,7 +158,10 @@ def label_logits(output: Mapping[str, np.ndarray], several: bool = False) -> np.
 
 
 def decodable(outputs: Outputs) -> list[dict[str, np.ndarray]]:
-    """Convert outputs to the input of `tasks.answers.decode`; joint span outputs become scores of candidate answers."""
+    """Convert a file's outputs to the input of `tasks.answers.decode`.
+
+    Outputs of a joint span head become scores of candidate answers.
+    """
     return [_joint_candidates(output) if "null_logit" in output else dict(output) for output in outputs]
 
 

@@ -1,4 +1,4 @@
-"""Pack the row with which a phone times a `.pt`, `.pte` or `.onnx` file; launch/phone.sh moves the packed files.
+"""Pack the row with which a phone times a `.pt`, `.pte` or `.onnx` file; launch/phone.sh copies the packed files.
 
 The runners are PyTorch's speed_benchmark_torch, ExecuTorch's executor_runner and ONNX Runtime's onnxruntime_perf_test
 (docs/phone.md cites their sources).
@@ -24,7 +24,7 @@ _GOLDEN = [{"signature": str, "inputs": {str: [int]}}]
 def pack_timed(file: Path, folder: Path, length: int | None = None) -> int:
     """Write a file's row of `length` tokens to a new folder and return the length.
 
-    length: None takes the file's only length, or USUAL if it accepts several.
+    length: None takes the length nearest to USUAL that the file accepts.
 
     The file `signatures` in the folder lists the inputs in the graph's order, with their shapes. The folder
     timed/SIGNATURE has each input twice: as raw little-endian int32 and, in the layout of ONNX's test data, as

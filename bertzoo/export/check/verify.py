@@ -70,10 +70,10 @@ def verify_outputs(
     lengths: Sequence[int],
     precision: Precision,
 ) -> dict[str, Any]:
-    """Compare a file with its model; return {signature: length, number of rows and each output's errors}.
+    """Compare a file with its model; return, by signature, row length, number of rows and the errors of each output.
 
-    run: the file. reference: the model. lengths: row lengths, in tokens; each is tested on the rows of `sample_rows`.
-    Raises ExportFailed if an output is not finite or exceeds LIMITS.
+    run: the file. reference: the model. lengths: row lengths, in tokens; `sample_rows` makes the rows of each length.
+    Raises ExportFailed if an output is not finite or its errors exceed LIMITS.
     """
     import jax
 
@@ -93,9 +93,9 @@ def verify_outputs(
 def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
     """Raise ExportFailed if a file scores lower than its model by more points than allowed.
 
-    A score may be lower by LOST[precision] points plus 100 · EXAMPLES / number of examples, which is the accuracy that
-    EXAMPLES wrong predictions cost. f1_macro is checked only if it is the one metric, because a single example moves
-    the F1 of a rare label by many points.
+    Allowed are LOST[precision] points, plus the points of accuracy that EXAMPLES wrong predictions cost:
+    100 · EXAMPLES / number of scored examples. f1_macro is not checked if there are other metrics, because a single
+    example can move the F1 of a rare label by many points.
     """
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():
@@ -110,10 +110,10 @@ def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
 
 
 def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
-    """Return int32 inputs (1,L), L = `length`, of a row for each share in SHARES.
+    """Return a row of int32 inputs (1,L), L = `length`, for each share in SHARES.
 
-    Tokens fill this share of the row; the rest is padding. The tokens are alternately a single text and a pair or,
-    without a tokenizer, random ids.
+    Tokens fill this share of the row; the rest is padding. Without a tokenizer, the tokens are random ids. With one,
+    rows are alternately single texts and pairs.
     """
     rows = []
     for index, share in enumerate(SHARES):
@@ -143,19 +143,22 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
     text = np.concatenate(tokenizer.encode_batch([*TEXT[start:], *TEXT[:start]]))
     if not len(text):
         raise ExportFailed(
-            "the tokenizer makes no tokens of English text, so the file cannot be verified. Convert a model with "
+            "the tokenizer finds no tokens in English text, so the file cannot be verified. Convert a model with "
             "another tokenizer."
         )
     return np.resize(text, count)
 
 
 def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Return the outputs of file and model, with a joint span head's end logits for the same starts in the same order.
+    """Return the outputs of file and model, with end logits for the same start positions in the same order.
 
-    theirs: the file's outputs. ours: the model's. The head computes a row of end logits for each of the likeliest start
-    positions, `starts`, which file and model may order differently. Only rows of common start positions stay, in the
-    model's order. `drop_excluded` replaces the logits of excluded positions. Outputs of other heads are returned
-    unchanged. Raises ExportFailed if file and model have no common start position.
+    theirs: the file's outputs. ours: the model's outputs. Outputs without `starts` are returned unchanged.
+
+    `starts` are the likeliest start positions of a joint span head, which computes a row of end logits for each. File
+    and model may choose different positions or order them differently. Only the rows of common positions are returned,
+    in the model's order, without `starts`. `drop_excluded` replaces the logits of excluded positions.
+
+    Raises ExportFailed if file and model have no common start position.
     """
     if "starts" not in ours:
         return theirs, ours
@@ -176,11 +179,11 @@ def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
 
 
 def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (actual, expected) with new values at the answers that the model excludes.
+    """Replace the logits of the answers that the model excludes, in the file's logits and in the model's logits.
 
-    actual: the file's logits. expected: the model's logits, about -1,000 at excluded answers. Values of this size would
-    hide errors at other answers, so `expected` becomes 0 there. `actual` becomes 0 if the file excludes the answer too,
-    and otherwise 1,000, which counts as an error.
+    actual: the file's logits. expected: the model's logits. An excluded answer has a logit of about -1,000, which would
+    hide the errors of other logits. In `expected` it becomes 0. In `actual` it becomes 0 if the file excludes the
+    answer, too, and otherwise 1,000, which counts as an error.
     """
     from bertzoo.nn.heads import EXCLUDED
 
@@ -209,10 +212,10 @@ def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[st
 def _check_errors(output: str, errors: dict[str, Any], limit: Limit) -> None:
     if not errors.pop("model_finite"):
         raise ExportFailed(
-            f"the model itself gives NaN or infinity: {output}. Use a checkpoint from before training diverged."
+            f"the model itself gives NaN or infinity in {output}. Use a checkpoint from before training diverged."
         )
     if not errors["finite"]:
-        raise ExportFailed(f"the file gives NaN or infinity: {output}. {_ADVICE}")
+        raise ExportFailed(f"the file gives NaN or infinity in {output}. {_ADVICE}")
     share = errors["max_error"] / errors["largest"] if errors["largest"] else errors["max_error"]
     if not (share <= limit.error and errors["cosine"] >= limit.cosine):
         raise ExportFailed(

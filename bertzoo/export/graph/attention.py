@@ -27,7 +27,7 @@ def split_heads(x_LO: jax.Array, heads: int) -> jax.Array:
 
 
 def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
-    """Convolve each channel with zero padding, (L,C) -> (R,C); compute only the first R = `rows` output rows."""
+    """Convolve each of C channels with zero padding, (L,C) -> (R,C); compute only the first R = `rows` output rows."""
     window, channels = kernel_WC.shape
     return jax.lax.conv_general_dilated(
         _padded(x_LC, window, rows)[None, None],
@@ -40,9 +40,9 @@ def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
 
 
 def _padded(x: jax.Array, window: int, rows: int) -> jax.Array:
-    """Return the rows that a convolution without padding needs for `rows` output rows: rows + window - 1.
+    """Return the input from which a convolution without padding computes `rows` output rows.
 
-    They begin window // 2 rows before x. Rows before and after x are zeros.
+    It has rows + window - 1 rows: window // 2 rows of zeros, the first rows of x and, if x has too few, more zeros.
     """
     behind = rows + window // 2 - len(x)
     return jnp.pad(x, ((window // 2, max(0, behind)), *[(0, 0)] * (x.ndim - 1)))[: rows + window - 1]
@@ -59,9 +59,9 @@ class SeparableMap(struct.PyTreeNode):
 
 
 class Dynamic(struct.PyTreeNode):
-    """ConvBERT's convolution heads.
+    """ConvBERT's convolution heads, with a kernel for each token.
 
-    A token's kernel is computed from the span around it or, without a span key, from its gated value.
+    The kernel is computed from the span around the token or, if `span_key` is None, from the token's gated value.
     """
 
     span_key: SeparableMap | None
@@ -70,7 +70,10 @@ class Dynamic(struct.PyTreeNode):
     mask_padding: bool = struct.field(pytree_node=False)
 
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """Return (R,H,J), J channels per head, from "query", "convolved" and, if no span key, "gate" of `projected`."""
+        """Return (R,H,J), J channels per head.
+
+        projected: has "query", "convolved" and, if `span_key` is None, "gate".
+        """
         rows, value_LC = len(projected["query"]), projected["convolved"]
         if self.span_key is None:
             value_LC = value_LC * jax.nn.sigmoid(projected["gate"])
@@ -107,10 +110,11 @@ def _zeroed(x_LC: jax.Array, mask_L: jax.Array, mask_padding: bool) -> jax.Array
 class Attention(struct.PyTreeNode):
     """Multi-head attention, optionally with convolution heads, for the first R = `rows` tokens.
 
-    A call maps source_LD and values_LI to (R,D): output([softmax(scale · qkᵀ + masked) · v, convolved heads]).
+    A call maps source_LD and values_LI to (R,D): output([softmax(scale · qkᵀ + masked_M) · v, convolved heads]).
+    masked_M is 0 at tokens and a large negative number at padding.
 
     projections: each reads one of four arrays: "source", "values", "first" (the first R rows of the source) or "near"
-    (these, and the rows after them that a convolution window reaches).
+    (the first R rows of the source and the rows behind these that a convolution window reaches).
     output: None returns the concatenated heads.
     scale: factor of qkᵀ; 1 if the linear map of the queries already includes this factor.
     """
@@ -145,7 +149,7 @@ class Attention(struct.PyTreeNode):
 
 
 class AttentionSideBySide(struct.PyTreeNode):
-    """Attention that is split into `parts` of heads.
+    """Attention whose heads are split into `parts`.
 
     Each part reads an equal share of the input's columns; `output` maps the concatenated heads of all parts.
     """

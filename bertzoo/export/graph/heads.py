@@ -64,9 +64,10 @@ class SpanLogits(struct.PyTreeNode):
 
 
 class Pair(struct.PyTreeNode):
-    """Map K states x (K,1,D) and y (L,D) to logits (K,L) of pairs: output(activation(dense_x(x) + dense_y(y))).
+    """Map states x (K,1,D) of K tokens and y (L,D) of L tokens to a logit for each pair of tokens, (K,L).
 
-    The sum of dense_x and dense_y is a dense layer on [x, y], whose kernel is split in two.
+    A logit is output(activation(dense_x(x) + dense_y(y))). dense_x and dense_y are the two parts of a dense layer on
+    [x, y].
     """
 
     dense_x: Affine
@@ -79,7 +80,7 @@ class Pair(struct.PyTreeNode):
 
 
 class JointSpanLogits(struct.PyTreeNode):
-    """ELECTRA's question-answering head, as nn.JointSpanHead.
+    """ELECTRA's question-answering head, like nn.JointSpanHead.
 
     Outputs: `start_logits` (L), the K likeliest `starts` (K), `end_logits` (K,L) given each start, `null_logit` (1).
     """

@@ -97,7 +97,8 @@ class GraphBottleneckLayer(struct.PyTreeNode):
 class Graph(struct.PyTreeNode):
     """A model with its head for one row of tokens; a call returns the outputs by name.
 
-    projection: maps the embeddings' width to the layers'. pooler: None if heads read the first state unpooled.
+    projection: maps the embeddings (L,E) to the layers' width, (L,D). pooler: None if the head reads the first token's
+    state unpooled.
     """
 
     embedding: GraphEmbedding

@@ -115,7 +115,7 @@ class _Once:
 
 
 def operators(content: bytes) -> dict[str, int]:
-    """Count the operators of a file's first graph by name, the most frequent first."""
+    """Return the count of each operator in a file's first graph, the most frequent first."""
     from litert_converter import schema_py_generated as schema
 
     model: Any = schema.Model.GetRootAs(content)

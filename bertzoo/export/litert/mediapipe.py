@@ -62,7 +62,7 @@ class TaskGraph(struct.PyTreeNode):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the inputs, int32 arrays of shape (L); a model without token types ignores them."""
+        """Names of the inputs, int32 arrays of shape (L). `token_type_ids` is always among them."""
         return tuple(NAMES)
 
     @property
@@ -81,9 +81,9 @@ class TaskGraph(struct.PyTreeNode):
 
 
 def task_graph(pretrained: Pretrained, graph: Any) -> TaskGraph:
-    """Wrap a model's graph for MediaPipe: it has three inputs, and outputs probabilities.
+    """Wrap a model's graph so that it has MediaPipe's three inputs, and returns probabilities.
 
-    If the model has no head, it outputs an embedding.
+    The graph of a model without a head returns an embedding.
     """
     several = getattr(pretrained.head, "problem_type", None) == "multi_label_classification"
     function = "none" if isinstance(pretrained.head, NoHead) else "sigmoid" if several else "softmax"
@@ -91,9 +91,9 @@ def task_graph(pretrained: Pretrained, graph: Any) -> TaskGraph:
 
 
 class _Echo(struct.PyTreeNode):
-    """A graph that returns its token ids as an embedding (L), to show how MediaPipe tokenises a text.
+    """A graph that returns the ids of a row as an embedding (L), to show how MediaPipe tokenises a text.
 
-    A token's value is its id + 1, and 0 at padding.
+    The embedding is id + 1 at a token, and 0 at padding.
     """
 
     @property
@@ -106,7 +106,7 @@ class _Echo(struct.PyTreeNode):
 
 
 def packed(content: bytes, tokenizer: Tokenizer, labels: Sequence[str]) -> bytes:
-    """Return a LiteRT file of one signature with the metadata, the vocabulary and, if any, the labels in it."""
+    """Add MediaPipe's metadata, the vocabulary and any labels to a LiteRT file that has one signature."""
     files = {VOCABULARY: tokenizer.contents}
     if labels:
         files[LABELS] = "".join(f"{label}\n" for label in labels).encode()
@@ -145,7 +145,7 @@ def _metadata(order: Sequence[str], labelled: bool) -> bytes:
 
 
 def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int) -> dict[str, Any]:
-    """Compare MediaPipe's results for texts with the file's outputs for MediaPipe's ids of these texts.
+    """Compare MediaPipe's results for texts with the file's outputs for the ids that MediaPipe makes of them.
 
     The texts are `golden.tokenizer_texts`, an empty text, and a text longer than the row.
     run: the file in LiteRT's interpreter. length: tokens of its row.

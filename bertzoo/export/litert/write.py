@@ -83,8 +83,8 @@ def convert(graph: Any, lengths: Sequence[int]) -> bytes:
 def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[str, str, list[str], list[str]]:
     """Return the signature for rows of `length` tokens: its name, StableHLO text, input names and output names.
 
-    structure, arrays: the flattened graph. In the text, the main function has the signature's name. All others get the
-    length as a suffix, because names must be unique over all signatures.
+    structure, arrays: the flattened graph. In the text, the main function has the signature's name. The names of other
+    functions end in the length, because they must be unique over all signatures.
     """
     import jax
 

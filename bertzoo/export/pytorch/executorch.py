@@ -25,9 +25,9 @@ ADVICE = "`make .venv-executorch/stamp` in the checkout builds one: --python=.ve
 
 
 def check_python(python: Path, subject: str = "--to=executorch") -> dict[str, str]:
-    """Return the versions of PACKAGES in `python`; raises UserError if it does not run or lacks one.
+    """Return the versions of PACKAGES in `python`; raises UserError if `python` cannot be run or lacks one of them.
 
-    subject: feature that needs them, for the message.
+    subject: feature that needs the packages, for the message.
     """
     try:
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}

@@ -1,7 +1,8 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
-"""ONNX files that take texts: BERT's tokenizer, an operator of onnxruntime-extensions, and behind it a model's graph.
+"""ONNX files that take texts: a graph with BERT's tokenizer, followed by a model's graph.
 
-The operator: https://github.com/microsoft/onnxruntime-extensions/blob/main/docs/custom_text_ops.md
+The tokenizer is an operator of onnxruntime-extensions:
+https://github.com/microsoft/onnxruntime-extensions/blob/main/docs/custom_text_ops.md
 """
 
 from collections.abc import Sequence
@@ -58,7 +59,8 @@ tokenizer (string[texts] text)
 def onnx_text(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
     """Return the bytes of an .onnx file whose input is `text`, and the counts of its operators.
 
-    `text` (1) or, for a pair, (2) holds strings. Arguments and errors are as in `torch_files.onnx`.
+    `text` holds one string, in shape (1), or the two strings of a pair, in shape (2). Arguments and errors are as in
+    `torch_files.onnx`.
     """
     import onnx
 
@@ -126,15 +128,15 @@ def load_ids(file: Path, threads: int = 1) -> Onnx:
 def check_texts(
     file: Path, run: FileRuntime, pretrained: Pretrained, lengths: Sequence[int], longest: int
 ) -> dict[str, Any]:
-    """Compare a file's outputs for texts with the outputs of the model inside it for bertzoo's ids of these texts.
+    """Compare a file's outputs for texts with its model's outputs for the ids that bertzoo makes of these texts.
 
-    A text that the operator tokenises differently is compared on the operator's ids. Returns entries of the file's
+    A text that the file tokenises differently from bertzoo is compared on the file's ids. Returns entries of the file's
     metadata JSON.
 
-    run: the model inside the file. lengths: row lengths to which golden.json pads, shortest first. longest: most tokens
-    in a row of the file.
+    run: the model inside the file. lengths: row lengths to which golden.json pads, shortest first. longest: tokens of
+    the file's longest row.
 
-    Raises ExportFailed if an output differs, or if the operator tokenises plain English differently from bertzoo.
+    Raises ExportFailed if an output differs, or if the file tokenises plain English differently from bertzoo.
     """
     tokenizer, runtime = pretrained.tokenizer, "onnxruntime-extensions"
     assert tokenizer is not None

@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
 """A PyTorch model (modeling_bertzoo.py) as an app runs it: maps one row of inputs to its head's outputs by name.
 
-It needs only torch and runs without bertzoo. Names and shapes are those of export.graph.reference, after a batch
-axis of 1: L length, P predictions, D width.
+It needs only torch and runs without bertzoo. Inputs and outputs are named and shaped as in
+export.graph.reference, but with a leading batch axis of 1. L: length of the row. P: number of masked positions.
 """
 
 import math
