@@ -1,4 +1,4 @@
-"""Print the complete config that files and options describe, as TOML.
+"""Print, as TOML, the complete config that files and options describe.
 
 `bertzoo config pretrain …` checks the options as `bertzoo pretrain …` would, and prints the config of that run. The
 same holds for transfer and prune.
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def command_config(argv: Sequence[str]) -> Any:
-    """Return the config of a command line that starts with one of VERBS; raises UserError as that command would."""
+    """Return the config of a command line of pretrain, transfer or prune; raises the command's UserError."""
     verb, args, overrides = cli.parse(argv)
     if args is None:
         raise UserError(

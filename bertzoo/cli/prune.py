@@ -51,7 +51,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> None:
-    """Raise UserError if a sweep's run lacks its unpruned model, its text or evaluations.
+    """Raise UserError if a sweep's run lacks its unpruned model or its text, or never evaluates.
 
     seen: models and texts that earlier calls have checked; this call adds those of `recipe`.
     """

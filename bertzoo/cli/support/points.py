@@ -52,7 +52,7 @@ def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
     if args is None:
         command = point.arguments("")[0]
         raise UserError(
-            f"the options of a run ask for help. Remove --help from them; `bertzoo {command} --help` lists the options."
+            f"--help does not apply to a run of the sweep. Remove --help. `bertzoo {command} --help` lists the options."
         )
     return verb, args, config.load(verb.config(), args.files, overrides)
 
@@ -162,7 +162,7 @@ def _record_outcome(record: "Record", point: "SweepPoint", how: "ProcessExit") -
 def report_outcomes(record: "Record") -> int:
     """Print how many points (runs of the sweep) failed; return 1 if any failed, else 0.
 
-    Raises Stopped if a signal stopped some of them.
+    Raises Stopped if a signal stopped some points.
     """
     stopped, failed = (sum(state == word for state, _ in record.states.values()) for word in ("stopped", "failed"))
     pruning = any(point.is_pruning for point in record.points)

@@ -34,8 +34,8 @@ def arguments(parser: Parser) -> None:
     batch_workers_option(parser)
     many = parser.group("several processes")
     many.description = (
-        "Detected on Cloud TPU, GKE and Slurm. Elsewhere, give every process all three values, with its own "
-        "--distributed.process. All processes must see the same RUN."
+        "On Cloud TPU, GKE and Slurm, these values are detected. Elsewhere, give every process the coordinator, the "
+        "number of processes and its own --distributed.process. All processes must see the same RUN."
     )
     many.add_argument(
         "--distributed.coordinator", metavar="HOST:PORT", help="the address of process 0 (default: detected)"
@@ -116,7 +116,7 @@ def main(
 
 
 def options(args: argparse.Namespace) -> "Options":
-    """Return the options of a run that the flags set."""
+    """Return the run's options from the command line's flags."""
     from bertzoo.runs.open_run import Options
 
     return Options(
