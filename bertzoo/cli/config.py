@@ -78,8 +78,8 @@ def command_config(argv: Sequence[str]) -> Any:
 
         def absent() -> Any:
             raise UserError(
-                f"[model] is missing: it comes from --from={args.origin}, which does not exist on this machine. Add "
-                "that model's model.toml to the command line as one more CONFIG."
+                f"no CONFIG has [model], and --from={args.origin}, whose [model] would apply, does not exist on this "
+                "machine. Add the model.toml of that model as one more CONFIG."
             )
 
         if args.origin is not None and not args.origin.exists():

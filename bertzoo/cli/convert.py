@@ -54,8 +54,8 @@ def arguments(parser: Parser) -> None:
         "--lengths",
         type=_lengths,
         metavar="N,…",
-        help="row lengths in tokens. litert: one signature per length; mediapipe, executorch: one length; onnx, "
-        "torch-export: any or, with one N, only N; torchscript: any (default: 128 or any)",
+        help="row lengths in tokens. litert: a signature for each. mediapipe, executorch: only one. onnx, "
+        "torch-export: a single N fixes the length (default: 128; onnx and torch formats: any length)",
     )
     files.add_argument(
         "--precision",
@@ -79,7 +79,7 @@ def arguments(parser: Parser) -> None:
         "--examples",
         type=_count,
         metavar="N",
-        help=f"number of development examples on which to score a task's model and DST; 0: all (default: {EXAMPLES:,})",
+        help=f"how many development examples to score a fine-tuned model and DST on; 0: all (default: {EXAMPLES:,})",
     )
     files.add_argument(
         "--no-optimize",

@@ -248,7 +248,7 @@ def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[
 def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) -> None:
     """Raise UserError, naming the nearest options, if `key` is neither dotted nor a top-level key of the config.
 
-    paths: the config's dotted keys by their last part.
+    paths: {last part: dotted keys} for the config's keys.
     """
     keys = [name for name, dotted in paths.items() if dotted[0] == name]
     if key in keys or ("." in key and keys):
@@ -267,5 +267,5 @@ def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) ->
 
 
 def _config_paths(verb: ModuleType) -> dict[str, list[str]]:
-    """Return the dotted keys of a verb's config by their last part."""
+    """Return {last part: dotted keys} for the keys of a verb's config."""
     return paths_by_name(verb.config()) if hasattr(verb, "config") else {}

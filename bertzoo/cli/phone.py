@@ -1,10 +1,10 @@
 """Pack test inputs for a phone and check the phone's outputs.
 
 `pack` writes inputs into FOLDER: FILE's golden rows and, for a fine-tuned model, the examples on which FILE was scored.
-`judge` compares the phone's outputs in OUTPUTS, one file per row, with those of this machine, and scores the task. It
-exits with 1 if an output's error or the drop in score exceeds its limit. launch/phone.sh runs `pack` and `judge`, and
-moves the inputs and outputs. A .pt, .pte or .onnx file can only be timed: `pack` writes one row for it, and `judge`
-rejects it.
+`judge` compares the phone's outputs in OUTPUTS, one file per row, with those of this machine, and scores the task.
+`judge` exits with 1 if an output's error or the drop in score exceeds its limit. launch/phone.sh runs `pack` and
+`judge`, and moves the inputs and outputs. A .pt, .pte or .onnx file can only be timed: `pack` writes one row for it,
+and `judge` rejects it.
 
 examples:
   bertzoo phone pack sst2.tflite packed --rows=100

@@ -127,7 +127,7 @@ def _is_training(step: "Step") -> bool:
 
 
 def configs_of(words: Sequence[str]) -> list[Any]:
-    """Return the configs of a step's command line: at most one, or one per run of a sweep.
+    """Return the configs of a step's command line: one for each run of a sweep, else at most one.
 
     Raises the command's UserError.
     """

@@ -2,9 +2,9 @@
 
 Run the same command again to resume. [target] is the budget, [cut] names the dimensions to cut and the number of
 iterations. Each iteration trains prune vectors, one factor per element of a dimension, with the weights frozen
-([weigh]). It cuts the elements with the smallest factors, multiplies the other factors into the weights and fine-tunes
-the weights ([[tuning]]). RUN/model is the pruned model; the config RUN/pruned.toml trains it further. finetune, convert
-and predict take RUN itself.
+([weigh]). The iteration then cuts the elements with the smallest factors, multiplies the other factors into the weights
+and fine-tunes the weights ([[tuning]]). RUN/model is the pruned model; the config RUN/pruned.toml trains it further.
+Pass RUN itself to finetune, convert and predict.
 
 examples:
   bertzoo prune demo_prune --from=runs/demo --run_dir=runs/pruned

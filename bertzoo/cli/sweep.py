@@ -1,6 +1,6 @@
 """Fine-tune or prune over a grid of settings, one process per device.
 
-CONFIG's [grid] lists values of options of `bertzoo finetune`, and [tasks.NAME] replaces these values for one task. A
+CONFIG's [grid] lists values for options of `bertzoo finetune`, and [tasks.NAME] replaces these values for one task. A
 point is a run with one combination of values. Run the same command again to resume: it skips finished points.
 --KEY=VALUE sets an option of every point; --tasks.NAME.KEY=VALUE sets an option of one task's points. {task} in a value
 stands for the task's name. If the base config of the sweep is a pruning, every point runs `bertzoo prune`, and the best

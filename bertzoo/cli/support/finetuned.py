@@ -26,7 +26,10 @@ def flags(parser: Parser) -> argparse._ArgumentGroup:
     group.add_argument("--task", metavar="NAME", help="the task (default: the task that the model records)")
     group.add_argument("--data_dir", metavar="DIR", help="the directory of the task's files (default: as in training)")
     group.add_argument(
-        "--seed", type=_whole, metavar="N", help="for a run of several seeds: whose model to use (default: the best)"
+        "--seed",
+        type=_whole,
+        metavar="N",
+        help="for a run of several seeds: the seed whose model to use (default: the best seed)",
     )
     group.add_argument(
         "--batch_size",

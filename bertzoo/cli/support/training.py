@@ -87,7 +87,7 @@ def main(
     """Train to the end, as the only process or one of several; `train` returns the closing line.
 
     load: returns the config.
-    late: whether to call `load` only after the processes have connected, for a `load` that reads a model.
+    late: whether to call `load` only after the processes have connected, because `load` reads a model.
     """
     from bertzoo.core import config as loader
     from bertzoo.train import hosts
