@@ -110,7 +110,7 @@ def check_models(record: "Record") -> None:
 def run_points(record: "Record", environments: Sequence[dict[str, str]]) -> None:
     """Run each unfinished point (run of a sweep); raises Stopped after a signal.
 
-    environments: sets of environment variables; processes that run at the same time have different sets.
+    environments: sets of environment variables; at most one process at a time uses a set.
     """
     from bertzoo.finetuning.sweep import queue
 

@@ -34,8 +34,8 @@ def arguments(parser: Parser) -> None:
     batch_workers_option(parser)
     many = parser.group("several processes")
     many.description = (
-        "On Cloud TPU, GKE and Slurm, these values are detected. Elsewhere, give every process the coordinator, the "
-        "number of processes and its own --distributed.process. All processes must see the same RUN."
+        "On Cloud TPU, GKE and Slurm, coordinator, processes and process are detected. Elsewhere, set all three for "
+        "every process, each with its own --distributed.process. All processes must see the same RUN."
     )
     many.add_argument(
         "--distributed.coordinator", metavar="HOST:PORT", help="the address of process 0 (default: detected)"
