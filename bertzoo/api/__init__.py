@@ -2,7 +2,8 @@
 
 Arguments that several functions take:
 
-config: the name of a shipped config, a file, a list of these (later ones win), or a config object.
+config: a config object, a shipped config's name, a file, or a list of names and files. Later configs in the list
+override earlier ones.
 overrides: config keys and values, such as `{"stages.0.steps": 100, "optimizer.learning_rate": 2e-3}`.
 tell: receives each line for the user; None silences the function.
 

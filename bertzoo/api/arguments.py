@@ -25,7 +25,9 @@ def config_files(config: Config) -> list[str | Path]:
 
     files = [config] if isinstance(config, str | Path) else config if isinstance(config, Sequence) else None
     if files is None or not all(isinstance(file, str | Path) for file in files):
-        raise UserError(f"config is {type(config).__name__}. Give a name, a file, a list of these, or a config object.")
+        raise UserError(
+            f"config has the type {type(config).__name__}. Give a name, a file, a list of these, or a config object."
+        )
     return list(files)
 
 
@@ -46,13 +48,13 @@ def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
 def reject(path: Path | str, what: str, **arguments: Any) -> None:
     """Raise UserError if any of `arguments` is set, because they do not apply to the model at `path`.
 
-    what: what the model is or is not, for the message, such as "a fine-tuned model".
+    what: describes the model in the message, such as "a fine-tuned model".
     """
     from bertzoo.core.errors import UserError
 
     for name, value in arguments.items():
         if value is not None:
-            raise UserError(f"{name}={value!r} does not apply to {path}, which is {what}. Leave it out.")
+            raise UserError(f"{name}={value!r} does not apply to {path}, which is {what}. Leave {name} out.")
 
 
 @overload
@@ -62,10 +64,11 @@ def on_disk(name: Path | str, argument: str) -> Path: ...
 @overload
 def on_disk(name: Path | str | None, argument: str) -> Path | None: ...
 def on_disk(name: Path | str | None, argument: str) -> Path | None:
-    """Return a path on this machine, or None for None; raises UserError, naming `argument`, for a URL."""
+    """Return `name` as a path on this machine, or None for None; raises UserError, naming `argument`, for a URL."""
     from bertzoo.core import paths
 
-    return None if name is None else paths.on_disk(name, f"{argument} =", "Copy it to this machine and name the copy.")
+    advice = "Copy it to this machine and pass the path of the copy."
+    return None if name is None else paths.on_disk(name, f"{argument} =", advice)
 
 
 @overload

@@ -38,8 +38,8 @@ def load(path: Path | str) -> Loaded:
     an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
 
     The model takes ids, token types and the mask, each (B,L). A masked language model takes the positions to predict as
-    a fourth array (B,P) and returns `masked_logits` (B,P,V); any other head returns `logits`. The call raises UserError
-    if an array is missing. The tokenizer reads "[MASK]" as plain text, unless it is called with `specials=True`.
+    a fourth array (B,P) and returns `masked_logits` (B,P,V); any other head returns `logits`. `model.apply` raises
+    UserError if an array is missing. The tokenizer reads "[MASK]" as plain text, unless you pass `specials=True`.
 
     >>> import jax, numpy as np
     >>> model, params, tokenizer = bertzoo.load("tiny")
@@ -74,19 +74,19 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure a model, as `bertzoo evaluate` does.
 
-    For a pretraining run, returns held-out losses (nats), metrics and the unigram entropy. Its arguments:
+    For a pretraining run, returns held-out losses (nats), metrics and the unigram entropy, and takes:
     checkpoint: latest, best or a step (default: latest).
     stage: the stage whose row length applies (default: the last).
     corpus: the present path or URL of the run's corpus, if it has moved.
 
-    For a fine-tuned model or its exported file, returns the task, the number of examples and `scores` in points, by
-    split and metric. Its arguments:
+    For a fine-tuned model or its exported file, returns the task, the number of examples by split, and `scores`
+    in points by split and metric, and takes:
     split: train, dev or test (default: dev).
     task, data_dir: the task and its data (default: as in training).
-    seed: the seed of the run's model to use (default: the best).
+    seed: for a run of several seeds, the seed whose model to evaluate (default: the best seed).
     batch_size: rows per batch (default: as in training).
     input: a file of rows to score instead of a split.
-    output: a folder for answers to questions.
+    output: a folder for the answers of a question-answering model.
     python: for a .pte file, a Python that has executorch.
 
     tell: receives progress lines; None silences them.
@@ -132,9 +132,9 @@ def predict(
     batch_size: int | None = None,
     python: Path | str | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a model's predictions for texts, in their order, as `bertzoo predict` does.
+    """Return a model's predictions, in the order of the texts, as `bertzoo predict` does.
 
-    texts: texts, or pairs of texts for a task on pairs. Questions are pairs of a question and its context.
+    texts: texts, or pairs of texts for a task on pairs. For question answering, a pair is (question, context).
     top: how many tokens a masked language model returns for each `[MASK]` (default: 5).
     checkpoint: for a pretraining run; as in `evaluate`.
     seed, batch_size, python: as in `evaluate`.
@@ -168,17 +168,17 @@ def predict(
         return evaluate.predict_texts(model, texts, batch_size or 0)
     reject(path, "a masked language model", batch_size=batch_size)
     if pairs := [text for text in texts if not isinstance(text, str)]:
-        raise UserError(f"{path} fills the blanks of single texts, not of {pairs[0]!r}. Pass texts, not pairs.")
+        raise UserError(f"{path} fills blanks in single texts, but a text is {pairs[0]!r}. Pass texts, not pairs.")
     return model.records([str(text) for text in texts], top)
 
 
 def convert(
     source: Path | str, destination: Path | str, *, to: str, tell: Say | None = print, **options: Any
 ) -> dict[str, Any] | None:
-    """Convert a model, as `bertzoo convert` does; return the metadata JSON of a file, None for a directory.
+    """Convert a model, as `bertzoo convert` does; return a file's metadata JSON, or None for a directory.
 
-    to: huggingface, bertzoo or pytorch for a directory; litert, mediapipe, torch-export, torchscript, onnx, onnx-text
-    or executorch for a file, which is verified against the model before it appears.
+    to: huggingface, bertzoo and pytorch write a directory; litert, mediapipe, torch-export, torchscript, onnx,
+    onnx-text and executorch write a file. A file appears only if its outputs agree with the model's.
     options: fields of `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`,
     `head="none"`.
     tell: receives progress lines; None silences them.
@@ -208,11 +208,11 @@ def plan(
 ) -> "RunPlan":
     """Estimate a pretraining or transfer run on a TPU slice such as "v5e:16x16", as `bertzoo plan` does.
 
-    Returns memory in bytes and seconds per step for each stage, and chip-hours and dollars for the run.
+    Returns, for each stage, the bytes of memory and the seconds per step; for the run, the chip-hours and dollars.
 
     compile_steps: whether to compile every stage's step if libtpu is installed. This takes minutes per stage.
-    cache_dir: folder in which the compiler's results are kept for later calls (default: ~/.cache/bertzoo/plans).
-    price: dollars per chip-hour.
+    cache_dir: folder for the compiler's results, which later calls reuse (default: ~/.cache/bertzoo/plans).
+    price: dollars per chip-hour; None omits the dollars.
     tell: receives progress lines; None silences them.
     """
     from bertzoo.planning import electra_flops, estimate

@@ -103,7 +103,8 @@ def pretrain(
 ) -> Run:
     """Pretrain a model, or resume the run, as `bertzoo pretrain` does.
 
-    from_model: path or URL of the model that a new run starts from; its [model] applies if `config` has none.
+    from_model: path or URL of the model that a new run starts from. If `config` has no [model], the run uses the
+    [model] of `from_model`.
     options: `workers` (processes that tokenise, 0 for one per core), `batch_workers` (processes that build batches, 0
     for a thread) and `corpus` (path or URL of a resumed run's corpus, if it has moved).
     tell: receives progress lines; None silences them.

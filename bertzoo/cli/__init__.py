@@ -1,4 +1,4 @@
-"""The command line: one module per command, which declares flags and prints; `main` imports only the one requested.
+"""The command line. Each command has a module that declares its flags and prints its results.
 
-`bertzoo.api` offers the commands to Python; `support` holds what several commands share.
+`main` imports only the requested command's module. `support` holds code that several commands share.
 """

@@ -1,8 +1,9 @@
 """Measure speed, size and memory of models on this machine's CPU.
 
 MODEL is a shipped config or TOML file (random weights), a run, a checkpoint, a model or Hugging Face directory, or a
-file that `bertzoo convert` wrote. A model without a task's head is measured as a classifier of two classes. Models run
-in turns, one row at a time. Speed is relative to a MODEL of BERT-base's shape, or to the first: above 1 is faster.
+file that `bertzoo convert` wrote. A model without a task's head is measured as a classifier of two classes. The models
+take turns, with one row at a time. Speeds are relative to the first MODEL of BERT-base's shape or, without such a
+MODEL, to the first MODEL; a speed of 2 is twice as fast.
 
 examples:
   bertzoo benchmark bert_base squeezebert mobilebert convbert_base
@@ -59,7 +60,9 @@ def arguments(parser: Parser) -> None:
         metavar="N",
         help="rounds to spread the timed runs over; in each round, the models take turns",
     )
-    runs.add_argument("--profile", action="store_true", help="print each part's share of a model's operations")
+    runs.add_argument(
+        "--profile", action="store_true", help="print the share of each part, such as attention, in a model's FLOPs"
+    )
     runs.add_argument(
         "--python",
         type=Path,
@@ -71,17 +74,22 @@ def arguments(parser: Parser) -> None:
         "--table",
         type=Path,
         metavar="FILE",
-        help='write a table of LiteRT latencies for `bertzoo prune` with target.kind = "latency", measured with small '
-        "encoders of sizes up to MODEL's (default: no table)",
+        help="write the LiteRT latencies of encoders up to MODEL's size, for `bertzoo prune` with "
+        'target.kind = "latency" (default: no table)',
     )
     table.add_argument(
         "--dimensions",
         type=_words,
         metavar="A,B",
-        help="letters of dimensions to vary, such as h,f for width and feed-forward (default: all of MODEL)",
+        help="letters of the dimensions to vary, such as h,f for the width and the feed-forward size (default: every "
+        "dimension that pruning can cut)",
     )
-    table.add_argument("--steps", type=int, metavar="N", help="sizes to measure of each dimension (default: 4)")
-    output.add_argument("--out", type=Path, metavar="PNG", help="draw a bar chart of the medians (default: none)")
+    table.add_argument(
+        "--steps", type=int, metavar="N", help="how many sizes of each dimension to measure (default: 4)"
+    )
+    output.add_argument(
+        "--out", type=Path, metavar="PNG", help="draw a bar chart of the median latencies (default: none)"
+    )
     json_option(parser)
 
 
@@ -150,7 +158,7 @@ def _table(args: argparse.Namespace, overrides: Overrides) -> int:
             raise UserError(f"--table needs one value of --{flag}, not {','.join(map(str, values))}. Give one value.")
     for flag in ("profile", "out"):
         if getattr(args, flag):
-            raise UserError(f"--{flag} does not apply to --table. Leave one of them out.")
+            raise UserError(f"--{flag} and --table exclude each other. Leave one out.")
     settings = latency.LatencySettings(
         dimensions=args.dimensions or (),
         steps=latency.STEPS if args.steps is None else args.steps,

@@ -1,7 +1,7 @@
 """List what a run's checkpoints hold: step, parameters, size, mesh.
 
-Reads metadata only and needs no accelerator. Parameter counts include the rows that compute.vocab_multiple adds to the
-word table.
+The command needs no accelerator and, without --verify, reads only metadata. Parameter counts include the rows that
+compute.vocab_multiple adds to the word embedding.
 
 examples:
   bertzoo checkpoints runs/first
@@ -33,7 +33,7 @@ def arguments(parser: Parser) -> None:
     text = "list the arrays of one checkpoint: latest, best or a step (default: list all checkpoints)"
     checkpoint_option(parser, "input", text)
     parser.group("output").add_argument(
-        "--verify", action="store_true", help="read every file and compare its checksum"
+        "--verify", action="store_true", help="read every file and compare its checksum with the recorded one"
     )
     json_option(parser)
 
@@ -69,8 +69,8 @@ def read_checkpoint(checkpoint: Path, verify: bool) -> "Contents":
 
     if verify and not manifest.verify(checkpoint):
         raise CheckpointError(
-            f"the checkpoint {checkpoint} has no manifest {manifest.path_of(checkpoint)}, so it cannot be verified. "
-            "Leave --verify out."
+            f"the checkpoint {checkpoint} cannot be verified, because its manifest {manifest.path_of(checkpoint)} is "
+            "missing. Leave --verify out."
         )
     return contents.read_contents(checkpoint)
 

@@ -1,4 +1,4 @@
-"""Print the complete config that files and options describe, as TOML.
+"""Print, as TOML, the complete config that files and options describe.
 
 `bertzoo config pretrain …` checks the options as `bertzoo pretrain …` would, and prints the config of that run. The
 same holds for transfer and prune.
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def command_config(argv: Sequence[str]) -> Any:
-    """Return the config of a command line that starts with one of VERBS; raises UserError as that command would."""
+    """Return the config of a command line of pretrain, transfer or prune; raises the command's UserError."""
     verb, args, overrides = cli.parse(argv)
     if args is None:
         raise UserError(
@@ -78,8 +78,8 @@ def command_config(argv: Sequence[str]) -> Any:
 
         def absent() -> Any:
             raise UserError(
-                f"[model] is missing: it comes from --from={args.origin}, which does not exist on this machine. Add "
-                "that model's model.toml to the command line as one more CONFIG."
+                f"no CONFIG has [model], and --from={args.origin}, whose [model] would apply, does not exist on this "
+                "machine. Add the model.toml of that model as one more CONFIG."
             )
 
         if args.origin is not None and not args.origin.exists():

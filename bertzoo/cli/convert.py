@@ -5,8 +5,8 @@ these. DST must be new or empty; it appears once it is complete.
 
 Files for phones are litert (NAME.tflite), mediapipe (NAME.tflite that takes a string, for MediaPipe's text tasks), onnx
 (NAME.onnx), onnx-text (NAME.onnx that takes a string), executorch (NAME.pte), torch-export (NAME.pt2) and torchscript
-(NAME.pt). FILE.json describes FILE; FILE.files/ has the card, the tokenizer and golden.json, to test an app with. A
-file whose outputs in its runtime differ from the model's is not written.
+(NAME.pt). FILE.json describes FILE; FILE.files/ has the model card, the tokenizer and golden.json, test data for an
+app. A file whose outputs in its runtime differ from the model's is not written.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface --head=masked
@@ -35,14 +35,14 @@ def arguments(parser: Parser) -> None:
         "--to", required=True, metavar="FORMAT", help=f"the format of DST: {', '.join((*DIRECTORIES, *FILES))}"
     )
     output.add_argument(
-        "--license", metavar="NAME", help="licence of the weights, for the card (default: the licence that SRC states)"
+        "--license", metavar="NAME", help="licence of the weights, for the card (default: SRC's licence)"
     )
     model = parser.group("model")
     model.add_argument(
         "--head",
         choices=HEADS,
-        help="keep only this head; in replaced token detection, masked is the generator and replaced the "
-        "discriminator (default: all heads, but no generator)",
+        help="keep only this head; in replaced token detection, masked: the generator's, replaced: the discriminator's "
+        "(default: all but the generator's)",
     )
     model.add_argument(
         "--leak_padding",
@@ -54,32 +54,32 @@ def arguments(parser: Parser) -> None:
         "--lengths",
         type=_lengths,
         metavar="N,…",
-        help="row lengths in tokens. litert: a signature for each; mediapipe, executorch: one; others: one is the only "
-        "length, several are verified (default: 128; others: any)",
+        help="row lengths in tokens. litert: a signature for each. mediapipe, executorch: only one. onnx, "
+        "torch-export: a single N fixes the length (default: 128; onnx and torch formats: any length)",
     )
     files.add_argument(
         "--precision",
         metavar="NAME",
-        help=f"precision of the weights: {', '.join(PRECISIONS)}; .pte: fp32, int8-dynamic; .onnx, .pt, .pt2: "
-        "fp32 (default: fp32)",
+        help=f"precision of the weights: {', '.join(PRECISIONS)}; in .pte only fp32 and int8-dynamic; in .onnx, .pt "
+        "and .pt2 only fp32 (default: fp32)",
     )
     files.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="for int8-static: texts that set the activations' scales, one text or tab-separated pair per line "
-        "(default: none)",
+        help="for int8-static: texts to calibrate on, a text or tab-separated pair per line (default: none)",
     )
     files.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="for a model without a head: output the mean token state or the pooled first token (default: mean)",
+        help="for a model without a head: output the mean of the token states or the pooled first token "
+        "(default: mean)",
     )
     files.add_argument(
         "--examples",
         type=_count,
         metavar="N",
-        help=f"development examples on which to score a fine-tuned model and its file; 0: all (default: {EXAMPLES:,})",
+        help=f"how many development examples to score a fine-tuned model and DST on; 0: all (default: {EXAMPLES:,})",
     )
     files.add_argument(
         "--no-optimize",

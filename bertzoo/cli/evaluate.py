@@ -41,18 +41,20 @@ def arguments(parser: Parser) -> None:
         "--hidden_below_unigram",
         type=float,
         metavar="NATS",
-        help="like --below_unigram, but the loss leaves out masked tokens that the input shows unchanged, because a "
-        "model can copy them (default: no check)",
+        help="like --below_unigram, but without the selected tokens that masking leaves unchanged, because a model can "
+        "copy them (default: no check)",
     )
     group = finetuned.flags(parser)
     group.add_argument("--split", choices=("train", "dev", "test"), help="the examples to score (default: dev)")
     group.add_argument(
         "--input",
         metavar="FILE",
-        help="a file of rows to score, for a model of the task `own` (default: the set of --split)",
+        help="a file of rows to score, for a model of the task `own` (default: the examples of --split)",
     )
     group.add_argument(
-        "--output", metavar="DIR", help="a folder for the answers, as JSON that SQuAD's scripts read (default: none)"
+        "--output",
+        metavar="DIR",
+        help="for question answering: a folder for the answers, as JSON that SQuAD's scripts read (default: none)",
     )
     json_option(parser)
 

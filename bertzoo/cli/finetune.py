@@ -1,8 +1,9 @@
 """Fine-tune a model on a task, one run per seed.
 
 Run the same command again to resume. --task is one of GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli),
-squad1 or squad2 (with the config finetune_squad), or `own`, whose files and columns the table [own] names. Every seed
-has a directory with its scores by epoch and its best model; results.json has the median, lowest and highest score.
+squad1 or squad2 (with the config finetune_squad), or `own`: your files, which the config describes in [own]. Every
+seed's directory has the scores of each epoch and the best model. results.json has the median, lowest and highest score
+over the seeds.
 
 examples:
   bertzoo finetune finetune --task=cola --data_dir=glue/CoLA --from=runs/first --run_dir=runs/cola
@@ -43,8 +44,8 @@ def arguments(parser: Parser) -> None:
     training.model_option(
         parser,
         "--teacher",
-        "a fine-tuning run on the same task, or its URL; the loss is alpha times the loss on the labels "
-        "plus (1 - alpha) times the loss on the teacher's predictions (default: none)",
+        "a fine-tuning run on the same task, or its URL; the loss is the config's alpha times the loss on the "
+        "labels plus (1 - alpha) times the loss on the teacher's predictions (default: none)",
     )
     json_option(parser, "print results.json instead of a summary")
 
@@ -63,12 +64,10 @@ def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
 
 
 def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -> None:
-    """Raise the UserError that `main` would raise for the model and the teacher.
-
-    It is raised if one of them is missing, or the model does not fit the task or max_length.
+    """Raise UserError if the model or the teacher is missing, or if the model does not fit the task or max_length.
 
     seen: models and (model, task, max_length) combinations to skip, because earlier calls checked them; this call adds
-    its own.
+    those of `recipe`.
     """
     from bertzoo.finetuning.run_dir import model_of
     from bertzoo.finetuning.warm_start import load_starting_model

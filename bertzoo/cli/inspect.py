@@ -1,8 +1,9 @@
 """Draw a model's attention maps, or a teacher's beside a student's.
 
 Every attention head is a map: rows are queries, columns are keys, on one colour scale. With --teacher, each head of
-the teacher stands above the student's head that matches it best; the command prints the mean KL divergence per query
-in nats. --average draws one map, the mean over heads, layers and rows. Layers and heads count from 1.
+the teacher stands above the student's head that matches it best; the command prints KL(teacher || student) of
+each pair in nats, averaged over queries. --average draws one map per model, the mean over heads, layers and rows.
+Layers and heads count from 1.
 
 examples:
   bertzoo inspect attention runs/demo --out=attention.png
@@ -28,7 +29,8 @@ def arguments(parser: Parser) -> None:
     inputs.add_argument(
         "model",
         metavar="MODEL",
-        help="a run, a checkpoint, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one",
+        help="a run, a checkpoint, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of "
+        "these",
     )
     inputs.add_argument("--teacher", metavar="MODEL", help="the model to compare with (default: none)")
     inputs.add_argument(
@@ -46,10 +48,12 @@ def arguments(parser: Parser) -> None:
         "--layers",
         type=_layers,
         metavar="N,…",
-        help="layers to draw; 6:12 is the student's 6th and the teacher's 12th (default: the 1st and the 12th, or the "
-        "last if there are fewer; all if --average is set)",
+        help="layers to draw; 6:12 pairs the student's 6th layer with the teacher's 12th (default: layers 1 and 12, or "
+        "the last layer of a shallower model; with --average, all layers)",
     )
-    drawing.add_argument("--average", action="store_true", help="draw the mean over heads, layers and rows")
+    drawing.add_argument(
+        "--average", action="store_true", help="draw one map per model: the mean over heads, layers and rows"
+    )
     output.add_argument("--out", required=True, metavar="PNG", type=Path, help="the file to write")
     json_option(parser)
 
@@ -98,8 +102,9 @@ def _check_options(args: argparse.Namespace) -> None:
         raise UserError(f"--rows={args.rows} is not a number of rows. Give at least 1.")
     rows = f"--rows={args.rows}" if (args.rows or 1) > 1 else f"{len(args.text or ())} times --text"
     if args.teacher is None and not args.average and max(args.rows or 1, len(args.text or ())) > 1:
-        raise UserError(f"{rows}, but the maps show one row. Give one row, or add --teacher or --average.")
+        raise UserError(f"{rows}, but without --teacher or --average, only one row is drawn. Give one row.")
     if args.teacher is None and any(student != teacher for student, teacher in args.layers or ()):
         raise UserError(
-            "--layers names layers of a teacher, but --teacher is missing. Add it, or name single layers, as in 1,12."
+            "--layers names layers of a teacher, but --teacher is missing. Add --teacher, or name single layers, as in "
+            "1,12."
         )

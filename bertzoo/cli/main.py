@@ -3,15 +3,16 @@
 Exit codes:
 
 0: done
-1: any other error
+1: failed, for a reason that has no other code
 2: wrong input
 3: stopped by a signal; run the command again to resume
-4: another process of the run is lost; run all its processes again
+4: another process of the run is lost; restart all processes of the run
 
 A verb is a module of `bertzoo.cli`: its docstring is the help text, `arguments(parser)` declares its flags, and
-`main(args, overrides) -> int` returns the exit code. A verb with a config also has `config() -> type`, the class whose
-fields `--a.b=value` sets. A verb with a `PASSES_ON` receives options that it does not declare, and checks them itself
-or passes them on; if `PASSES_ON` is a text, the help shows it. Only the requested verb's module is imported.
+`main(args, overrides) -> int` returns the exit code. A verb with a config also has `config() -> type`, which returns
+the config's class; `--a.b=value` sets a field of the config. A verb with `PASSES_ON` also receives options that it does
+not declare, and checks them itself or passes them to another command. A text in `PASSES_ON` is part of the help. Only
+the requested verb's module is imported.
 """
 
 import argparse
@@ -88,7 +89,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Send SIGTERM to this process if Python has discarded a KeyboardInterrupt; the signal raises it again.
+    """Send SIGTERM to this process if Python has discarded a KeyboardInterrupt; SIGTERM raises a new one.
 
     Python discards exceptions in callbacks of weak references, for example.
     """
@@ -122,8 +123,8 @@ def main(argv: Sequence[str]) -> int:
                 f" ({str(error).split(' (set ')[0][:200]})" if str(error) else "",
             )
             error = UserError(
-                f"JAX finds no device with JAX_PLATFORMS={platforms}{reason}. Unset it, or install 'jax[cuda12]' or "
-                "'jax[tpu]'."
+                f"JAX finds no device with JAX_PLATFORMS={platforms}{reason}. Unset JAX_PLATFORMS, or install "
+                "'jax[cuda12]' or 'jax[tpu]'."
             )
         elif isinstance(error, OSError) and error.errno in _PATHS and error.filename:
             error = UserError(f"{error.filename} cannot be used: {error.strerror}. Name another path.")
@@ -139,10 +140,9 @@ def _tell(error: Exception) -> int:
 
 
 def _has_devices(error: Exception) -> bool:
-    """Return False if JAX has no device, else True; True without a search if the error has another cause.
+    """Return False if `error` looks like JAX's error for a missing device and JAX has no device, else True.
 
-    It searches only if `error` looks like JAX's error for a missing device. If CUDA is missing, this error is an
-    AssertionError without text.
+    Without CUDA, JAX's error is an AssertionError without text.
     """
     bare = isinstance(error, AssertionError) and not str(error) and "JAX_PLATFORMS" in os.environ
     if not (bare or str(error).startswith("Unable to initialize backend")) or "jax" not in sys.modules:
@@ -199,7 +199,7 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, l
 
 
 def verb_parser(name: str, verb: ModuleType) -> Parser:
-    """Return the parser of a verb, whose `format_help` is its help text."""
+    """Return a verb's argument parser."""
     keys = ""
     if hasattr(verb, "config"):
         keys = "--TABLE.KEY=VALUE sets a key of the config. `bertzoo config CONFIG` prints every key and its value."
@@ -248,7 +248,7 @@ def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[
 def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) -> None:
     """Raise UserError, naming the nearest options, if `key` is neither dotted nor a top-level key of the config.
 
-    paths: the config's dotted keys by their last part.
+    paths: {last part: dotted keys} for the config's keys.
     """
     keys = [name for name, dotted in paths.items() if dotted[0] == name]
     if key in keys or ("." in key and keys):
@@ -267,5 +267,5 @@ def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) ->
 
 
 def _config_paths(verb: ModuleType) -> dict[str, list[str]]:
-    """Return the dotted keys of a verb's config by their last part."""
+    """Return {last part: dotted keys} for the keys of a verb's config."""
     return paths_by_name(verb.config()) if hasattr(verb, "config") else {}

@@ -76,7 +76,7 @@ def measured(name: str, recipe: "Recipe") -> dict[str, Any]:
 
 
 def published(name: str, recipe: "Recipe") -> "Published":
-    """Return a shipped config's published figures, or empty ones if `recipe` differs in model or objective."""
+    """Return a shipped config's published figures, or empty ones if `recipe` has another model or objective."""
     from bertzoo.core import config as loader
     from bertzoo.planning.sizes import PUBLISHED, Published
 

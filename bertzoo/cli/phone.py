@@ -1,9 +1,10 @@
 """Pack test inputs for a phone and check the phone's outputs.
 
-`pack` writes inputs into FOLDER: FILE's golden rows and, for a fine-tuned model, the examples it was scored on.
-`judge` compares the phone's outputs in OUTPUTS, one file per row, with those of this machine, and scores the task. It
-exits with 1 if an output or a score is worse than the limits allow. launch/phone.sh calls both and moves the files.
-A .pt, .pte or .onnx file is only timed: `pack` writes one row for it, and `judge` does not apply.
+`pack` writes inputs into FOLDER: FILE's golden rows and, for a fine-tuned model, the examples on which FILE was scored.
+`judge` compares the phone's outputs in OUTPUTS, one file per row, with those of this machine, and scores the task.
+`judge` exits with 1 if an output's error or the drop in score exceeds its limit. launch/phone.sh runs `pack` and
+`judge`, and moves the inputs and outputs. A .pt, .pte or .onnx file can only be timed: `pack` writes one row for it,
+and `judge` rejects it.
 
 examples:
   bertzoo phone pack sst2.tflite packed --rows=100
@@ -26,7 +27,7 @@ def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
     inputs = parser.group("input")
     inputs.add_argument(
-        "action", choices=("pack", "judge"), help="pack: write inputs for the phone; judge: check its outputs"
+        "action", choices=("pack", "judge"), help="pack: write inputs for the phone; judge: check the phone's outputs"
     )
     inputs.add_argument("file", metavar="FILE", type=Path, help="the .tflite, .pt, .pte or .onnx file")
     inputs.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of packed inputs; pack creates it")
@@ -38,7 +39,7 @@ def arguments(parser: Parser) -> None:
         "--rows", type=_count, metavar="N", help="pack only the first N examples of the task (default: all)"
     )
     pack.add_argument(
-        "--length", type=_count, metavar="N", help="tokens in the row of a .pt, .pte or .onnx file (default: 128)"
+        "--length", type=_count, metavar="N", help="for .pt, .pte and .onnx files: row length in tokens (default: 128)"
     )
     judge = parser.group("judge")
     judge.add_argument(
@@ -47,7 +48,9 @@ def arguments(parser: Parser) -> None:
         metavar="SHARE",
         help="largest error to allow, as a share of an output's largest value (default: depends on FILE's precision)",
     )
-    judge.add_argument("--float16", action="store_true", help="the phone computed in float16, as GPUs and NNAPI do")
+    judge.add_argument(
+        "--float16", action="store_true", help="use the limits for float16, in which GPUs and NNAPI compute"
+    )
     judge.add_argument("--json", action="store_true", help="print one JSON document on standard output")
 
 
@@ -63,14 +66,15 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         return 0
     if args.file.suffix in timed_rows.SUFFIXES:
         raise UserError(
-            f"{args.file} is timed only: its runner writes no outputs that judge reads. Judge a .tflite file."
+            f"{args.file} can only be timed, because its runner writes no outputs for judge. Use a .tflite file."
         )
     if args.outputs is None:
-        raise UserError("OUTPUTS, the folder of the phone's outputs, is missing. Write FILE FOLDER OUTPUTS.")
+        raise UserError("OUTPUTS, the folder of the phone's outputs, is missing. Add it after FILE and FOLDER.")
     for name, value in (("rows", args.rows), ("length", args.length)):
         if value is not None:
             raise UserError(
-                f"--{name}={value} applies to `bertzoo phone pack`: judge takes the rows from FOLDER. Leave it out."
+                f"--{name}={value} applies only to `bertzoo phone pack`; judge takes the rows from FOLDER. Leave "
+                f"--{name} out."
             )
     examples = device.count_packed(args.file, args.folder)
     report = device.judge(args.file, args.outputs, examples, args.limit, args.float16)
@@ -99,17 +103,18 @@ def _pack(args: argparse.Namespace) -> str:
 
     for name, flag in (("outputs", "OUTPUTS"), ("limit", "--limit"), ("float16", "--float16"), ("json", "--json")):
         if getattr(args, name) is not None and getattr(args, name) is not False:
-            raise UserError(f"{flag} applies to `bertzoo phone judge`, not to pack. Leave it out.")
+            raise UserError(f"{flag} applies to `bertzoo phone judge`, not to pack. Leave {flag} out.")
     if args.file.suffix in timed_rows.SUFFIXES:
         if args.rows is not None:
             raise UserError(
-                f"--rows={args.rows} applies only to .tflite files: {args.file} is timed with one row. Leave it out."
+                f"--rows={args.rows} applies only to .tflite files; {args.file} is timed with one row. Leave --rows "
+                "out."
             )
         return f"Wrote {args.folder}: a row of {timed_rows.pack_timed(args.file, args.folder, args.length)} tokens."
     if args.length is not None:
         raise UserError(
-            f"--length={args.length} applies only to .pt, .pte and .onnx files: {args.file} has its own lengths. Leave "
-            "it out."
+            f"--length={args.length} applies only to .pt, .pte and .onnx files; {args.file} has its own lengths. Leave "
+            "--length out."
         )
     golden, task = device.pack(args.file, args.folder, args.rows)
     return f"Wrote {args.folder}: {golden + task} rows, {golden} golden and {task} of the task."
@@ -132,7 +137,7 @@ def _limit(text: str) -> float:
 
 
 def _finite(value: Any) -> Any:
-    """Return a JSON value with None in place of numbers that are not finite, which JSON lacks."""
+    """Return a JSON value with None in place of every NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

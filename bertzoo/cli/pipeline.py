@@ -1,10 +1,10 @@
-"""Run a whole recipe, such as a paper's, with a command for each stage.
+"""Run a pipeline, such as a paper's recipe, in which every stage runs a command.
 
-Run the same command again to resume: it skips finished steps, and stops if the config or an input of a finished step
-has changed. Everything is checked before the first step starts. --inputs.NAME=PATH sets an input of the pipeline.
---COMMAND.KEY=VALUE sets an option in every stage that runs COMMAND, as in --finetune.seeds=3; --stages.NAME.KEY=VALUE
-sets it in one stage. RUN/pipeline.md has the result, the time and the command of every step. Exit code 1: a step
-failed; 3: a signal stopped the pipeline.
+A stage is a single step, or has a step for each task. Run the same command again to resume: it skips finished steps,
+and stops if the config or an input of a finished step has changed. Everything is checked before the first step starts.
+--inputs.NAME=PATH sets an input of the pipeline. --COMMAND.KEY=VALUE sets an option in every stage that runs COMMAND,
+as in --finetune.seeds=3; --stages.NAME.KEY=VALUE sets an option in one stage. RUN/pipeline.md has the result, the time
+and the command of every step. Exit code 1: a step failed; 3: a signal stopped the pipeline.
 
 examples:
   bertzoo pipeline demo_pipeline --run_dir=runs/demo_pipeline
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bertzoo.pipeline.recipe import Step
     from bertzoo.pipeline.record import PipelineRecord
 
-PASSES_ON = "Inputs of the pipeline, and options of the stages' commands. Its file lists the inputs and stages."
+PASSES_ON = "Inputs of the pipeline, and options of the stages' commands. CONFIG lists the inputs and stages."
 
 
 def arguments(parser: Parser) -> None:
@@ -46,7 +46,7 @@ def arguments(parser: Parser) -> None:
     )
     steps = parser.group("steps")
     steps.add_argument("--only", type=parse_names, default=(), metavar="A,B", help="stages to run (default: all)")
-    steps.add_argument("--from_stage", default="", metavar="NAME", help="the first stage to run (default: the first)")
+    steps.add_argument("--from_stage", default="", metavar="NAME", help="the stage to start with (default: the first)")
     steps.add_argument(
         "--tasks",
         type=parse_names,
@@ -72,8 +72,8 @@ def arguments(parser: Parser) -> None:
         type=shlex.split,
         default=(),
         metavar="WORDS",
-        help="words to put before every pretrain, transfer and prune command, to start it elsewhere or several times, "
-        "such as 'launch/local_multi.sh 2' (default: none)",
+        help="words to put before every pretrain, transfer and prune command, to start the command elsewhere or "
+        "several times, such as 'launch/local_multi.sh 2' (default: none)",
     )
 
 
@@ -93,7 +93,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     if not steps:
         only = ",".join(args.only)
         raise UserError(
-            f"--only={only} names only stages before --from_stage={args.from_stage}. Leave one of them out."
+            f"all stages in --only={only} come before --from_stage={args.from_stage}. Leave --only or --from_stage out."
         )
     if args.topology and not args.plan:
         raise UserError(f"--topology={args.topology} applies only to --plan. Add --plan.")
@@ -127,7 +127,10 @@ def _is_training(step: "Step") -> bool:
 
 
 def configs_of(words: Sequence[str]) -> list[Any]:
-    """Return the configs of a step's command line, one for each run of a sweep; raises the command's UserError."""
+    """Return the configs of a step's command line: one for each run of a sweep, else at most one.
+
+    Raises the command's UserError.
+    """
     from bertzoo.cli import config, convert
     from bertzoo.cli import main as cli
     from bertzoo.core import config as loader

@@ -1,10 +1,10 @@
 """Estimate memory, time and cost of a run on a TPU slice, without a TPU.
 
-For every stage, it prints the memory that a device needs, whether the step fits, its collectives, its FLOPs and its
-minimum time. For the whole run, it prints chip-hours, dollars and the size of a checkpoint. If libtpu (the extra
+For every stage, the plan shows the memory that a device needs, whether it fits, and the collectives, FLOPs and minimum
+time of a step. For the whole run, the plan shows chip-hours, dollars and the size of a checkpoint. If libtpu (the extra
 tpu-plan) is installed, the TPU compiler compiles the real steps, which takes minutes for each stage the first time.
-Without it, the memory of the activations is an upper bound. The plan of a pruning is for the sizes of the unpruned
-model and does not use the compiler.
+Without the compiler, the memory of the activations is an upper bound. The plan of a pruning is for the sizes of the
+unpruned model and does not use the compiler.
 
 examples:
   bertzoo plan squeezebert --topology=v5litepod-256
@@ -47,7 +47,10 @@ def arguments(parser: Parser) -> None:
     )
     planning.add_argument("--no-compile", action="store_true", help="estimate without the TPU compiler")
     planning.add_argument(
-        "--cache", type=_cache, metavar="DIR", help="the directory of compiled plans (default: ~/.cache/bertzoo)"
+        "--cache",
+        type=_cache,
+        metavar="DIR",
+        help="folder for the compiler's results, which later plans reuse (default: ~/.cache/bertzoo/plans)",
     )
     json_option(parser)
 
@@ -83,7 +86,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     unchanged = not overrides and len(args.files) == 1
     if kind_of(*args.files) == "prune":
         if args.cache is not None:
-            raise UserError(f"--cache={args.cache}: a pruning is planned without the compiler. Leave --cache out.")
+            raise UserError(
+                f"--cache={args.cache} does not apply to a pruning, which is planned without the compiler. Leave "
+                "--cache out."
+            )
         plan = plan_pruning(loader.load(Prune, args.files, overrides), args.topology, args.price)
     else:
         plan = estimate.plan(
@@ -102,7 +108,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 def plan_pruning(recipe: "Prune", topology: str, price: float | None = None) -> "RunPlan":
     """Return the estimated memory, time and cost of a pruning, as if no iteration cut anything.
 
-    It does not use the compiler. It treats a scoring step as a step that trains all weights.
+    Does not use the compiler. A step that trains prune vectors counts as one that trains all weights.
     topology, price: as in `estimate.plan`.
     """
     from bertzoo.planning import estimate

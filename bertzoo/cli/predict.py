@@ -1,10 +1,10 @@
 """Fill the blanks of a sentence, or label texts with a fine-tuned model.
 
 MODEL is a run (a fine-tuning run's best seed), RUN/seed-N, RUN/checkpoints/STEP, a model or Hugging Face directory, or
-a file that `bertzoo convert` wrote. Its head decides the prediction: tokens for each [MASK], a label with its
-probability, any number of labels (those above 50 %), a number, a tag for every word, or the answer to a question. For a
-task on pairs, two TEXTs, or one line with a tab, make one pair. Texts longer than in training are cut, and the command
-prints their number.
+a file that `bertzoo convert` wrote. The model's head decides the prediction: tokens for each [MASK], a label with its
+probability, all labels above 50 %, a number, a tag for every word, or the answer to a question. For a task on pairs,
+two TEXTs, or one line with a tab, make one pair. The command cuts texts to the row length of training and prints how
+many it cut.
 
 examples:
   bertzoo predict runs/demo 'This function returns the [MASK] of the array.'
@@ -54,14 +54,14 @@ def arguments(parser: Parser) -> None:
         help="the column of the second text or paragraph (default: own.text_b or own.context in the run's config)",
     )
     group.add_argument("--split", metavar="SPLIT", help="predict the task's train, dev or test set (default: none)")
-    group.add_argument("--question", metavar="TEXT", help="a question on --context (default: none)")
-    group.add_argument("--context", metavar="TEXT", help="the text that holds the answer (default: none)")
+    group.add_argument("--question", metavar="TEXT", help="a question about --context (default: none)")
+    group.add_argument("--context", metavar="TEXT", help="the text with the answer to --question (default: none)")
     group.add_argument("--pair", action="store_true", help="read pairs of texts, if the model does not record its task")
     output = parser.group("output")
     output.add_argument(
-        "--output", metavar="FILE", help="write a .jsonl, a .tsv or, for questions, a .json (default: print)"
+        "--output", metavar="FILE", help="a .jsonl, .tsv or, for questions, .json file to write (default: print)"
     )
-    json_option(parser, "print JSON; a fine-tuned model prints one line per text")
+    json_option(parser, "print JSON; for a fine-tuned model, one line per text")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

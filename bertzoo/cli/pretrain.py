@@ -3,9 +3,9 @@
 Run the same command again to resume. RUN receives the resolved config, the tokenised corpus, checkpoints and
 metrics.jsonl. SIGTERM, Ctrl-C or a closed terminal saves a checkpoint and exits with code 3.
 
---from continues the training of another model, on other text or with another objective: the run starts from its
-embedding, encoder, tokenizer and the heads that the objective shares. [model] must describe that model; if the config
-has no [model], the run uses that model's.
+--from=MODEL continues the training of MODEL, on other text or with another objective. The run copies MODEL's embedding,
+encoder and tokenizer, and the heads that the run's objective also has. The config's [model] must describe MODEL; if the
+config has no [model], the run uses MODEL's.
 
 examples:
   bertzoo pretrain demo --run_dir=runs/demo
@@ -38,7 +38,7 @@ def arguments(parser: Parser) -> None:
         parser,
         "--from",
         "start from a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a "
-        "URL of one of these; a resumed run does not read it again (default: random parameters)",
+        "URL of one of these; a resumed run does not read MODEL again (default: random parameters)",
     )
 
 

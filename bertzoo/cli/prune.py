@@ -2,9 +2,9 @@
 
 Run the same command again to resume. [target] is the budget, [cut] names the dimensions to cut and the number of
 iterations. Each iteration trains prune vectors, one factor per element of a dimension, with the weights frozen
-([weigh]). It cuts the elements with the smallest factors, multiplies the other factors into the weights and fine-tunes
-the weights ([[tuning]]). RUN/model is the pruned model; the config RUN/pruned.toml trains it further. finetune, convert
-and predict take RUN itself.
+([weigh]). The iteration then cuts the elements with the smallest factors, multiplies the other factors into the weights
+and fine-tunes the weights ([[tuning]]). RUN/model is the pruned model; the config RUN/pruned.toml trains it further.
+Pass RUN itself to finetune, convert and predict.
 
 examples:
   bertzoo prune demo_prune --from=runs/demo --run_dir=runs/pruned
@@ -51,7 +51,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> None:
-    """Raise UserError if a sweep's run lacks its unpruned model, its text or evaluations.
+    """Raise UserError if a sweep's run lacks its unpruned model or its text, or never evaluates.
 
     seen: models and texts that earlier calls have checked; this call adds those of `recipe`.
     """

@@ -1,10 +1,11 @@
 """Draw the curves of a run and write a page about it.
 
 Writes loss.png, accuracy.png and report.md into RUN, which may still be training, and prints a sketch of the loss. A
-pruning run adds layers.png, the sizes left in each layer; a fine-tuning run has scores.png.
+pruning run also gets layers.png, the sizes left in each layer. A fine-tuning run gets scores.png instead of
+accuracy.png.
 
---check compares the held-out losses with the golden curve of the shipped config (configs/curves). Exit code 0: they
-match; 1: they differ; 2: the run has another corpus and cannot be compared.
+--check compares the held-out losses with the golden curve of the shipped config (configs/curves). Exit code 0: the
+losses match; 1: they differ; 2: the run has another corpus and cannot be compared.
 
 examples:
   bertzoo report runs/first

@@ -1,8 +1,8 @@
-"""Print fine-tuning runs as the papers' tables, beside published numbers.
+"""Print the scores of fine-tuning runs as the papers' tables, beside published numbers.
 
-Runs in one directory that start from the same model make a row. For each task it shows the best run: the median over
-the seeds, the lowest and the highest score. Every row is marked as measured or quoted. Without DIR the table has only
-the paper's rows.
+Runs in one directory that start from the same model make a row. For each task, the row shows the best run's median,
+lowest and highest score over the seeds. Every row is marked as measured or quoted. Without DIR, the table has only the
+paper's rows.
 
 examples:
   bertzoo results runs/glue
@@ -31,15 +31,15 @@ def arguments(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="add a row with a submission's scores: a .csv with the header score,value and lines such as "
-        "mnli_matched/accuracy,82.0; repeatable (default: none)",
+        help="add a row with the scores of a submission from FILE, a .csv with the header score,value and lines such "
+        "as mnli_matched/accuracy,82.0; repeatable (default: none)",
     )
     names = (*PAPER_TABLES, OWN)
     output.add_argument(
         "--table",
         choices=names,
         metavar="TABLE",
-        help=f"{', '.join(names)} (default: the first table with a column for a run)",
+        help=f"{', '.join(names)} (default: the first table with a column for one of the runs)",
     )
     formats = output.add_mutually_exclusive_group()
     for name, text in (("latex", "a LaTeX tabular"), ("csv", "one line per number"), ("json", "one JSON document")):
@@ -72,7 +72,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         if submission not in fitting[name]:
             raise UserError(
                 f"--leaderboard={submission.path} has no score of the table {name}"
-                f"{advice([submission]) or '. Leave it out.'}"
+                f"{advice([submission]) or '. Leave the file out.'}"
             )
     table = rows.build_table(layouts[name], finished, submissions)
     for task in sorted({run.task for run in finished if run not in fitting[name]}):

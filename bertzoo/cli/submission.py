@@ -32,7 +32,7 @@ def arguments(parser: Parser) -> None:
         "--wnli",
         choices=("majority", "predicted"),
         default="majority",
-        help="WNLI's labels: the majority, as in papers, or predicted",
+        help="WNLI's labels: the most common label, as in papers, or the predicted labels",
     )
     prediction.add_argument(
         "--batch_size", type=_size, default=0, metavar="B", help="rows per batch (default: the run's batch size)"
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     if path.suffix != ".zip" or not path.parent.is_dir():
         raise UserError(f"{args.output} cannot be written. Name a .zip in a directory that exists.")
     check_file(path, args.output)
-    runs = [on_disk(run, "the model", "Copy it to this machine and name the copy.") for run in args.runs]
+    runs = [on_disk(run, "the model", "Copy it to this machine and pass the path of the copy.") for run in args.runs]
     predictions = leaderboard.predict_test_sets(
         runs, data_dir=args.data_dir, wnli=args.wnli, batch_size=args.batch_size, tell=say
     )

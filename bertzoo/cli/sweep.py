@@ -1,10 +1,11 @@
 """Fine-tune or prune over a grid of settings, one process per device.
 
-Run the same command again to resume: it skips finished points. A point is one combination of settings: CONFIG's [grid]
-lists values for options of `bertzoo finetune`, and [tasks.NAME] changes them for one task. --KEY=VALUE sets an option
-of every point, --tasks.NAME.KEY=VALUE an option of one task's points. {task} in a value stands for the task's name. If
-the base config of the sweep is a pruning, every point runs `bertzoo prune`, and the lowest held-out loss is the best.
-RUN/sweep.csv has a line for every point. Exit code 1: a point failed; 3: a signal stopped the sweep.
+CONFIG's [grid] lists values for options of `bertzoo finetune`, and [tasks.NAME] replaces these values for one task. A
+point is a run with one combination of values. Run the same command again to resume: it skips finished points.
+--KEY=VALUE sets an option of every point; --tasks.NAME.KEY=VALUE sets an option of one task's points. {task} in a value
+stands for the task's name. If the base config of the sweep is a pruning, every point runs `bertzoo prune`, and the best
+point has the lowest held-out loss. RUN/sweep.csv has a line for every point. Exit code 1: a point failed; 3: a signal
+stopped the sweep.
 
 examples:
   bertzoo sweep squeezebert --tasks=rte,mrpc --data_dir=glue --from=runs/mnli --teacher='runs/teacher/{task}' \
@@ -39,7 +40,7 @@ def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
     parser.group("input").add_argument("sweep", metavar="CONFIG", help="a TOML file or the name of a shipped sweep")
     run_dir_option(parser, "the sweep's directory")
-    task_options(parser, "only these tasks, comma-separated (default: all of the sweep)", "points")
+    task_options(parser, "only these tasks, comma-separated (default: all tasks of the sweep)", "points")
     points = parser.group("points")
     points.add_argument(
         "--random",

@@ -1,8 +1,9 @@
 """Train a student to match a teacher's layers, then its predictions.
 
 Run the same command again to resume. The config describes the teacher in [teacher] and the student in [model].
-[transfer] is the strategy that matches layers (progressive, joint, auxiliary or nothing) and [knowledge] its losses.
-[[distillation]] lists the stages after it. A checkpoint does not hold the teacher: a resumed run reads it again.
+[transfer] sets the strategy that matches layers (progressive, joint, auxiliary or nothing), and [knowledge] sets the
+losses of the matching. [[distillation]] lists the stages after the matching. A resumed run reads the teacher again,
+because checkpoints do not hold the teacher.
 
 examples:
   bertzoo transfer demo_transfer --teacher=runs/demo_teacher --run_dir=runs/demo_student
@@ -36,8 +37,8 @@ def arguments(parser: Parser) -> None:
     training.model_option(
         parser,
         "--teacher",
-        "a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one "
-        "of these (default: the teacher that the resumed run recorded)",
+        "the teacher: a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or "
+        "a URL of one of these (default: the teacher that the resumed run recorded)",
     )
     parser.group("training").add_argument(
         "--stages",

@@ -1,4 +1,4 @@
-"""Run the commands evaluate and predict for a fine-tuned model or an exported file; declare their flags."""
+"""The commands evaluate and predict for fine-tuned models and exported files: flags, checks and output."""
 
 import argparse
 import json
@@ -25,7 +25,12 @@ def flags(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.group("for a fine-tuned model or an exported file")
     group.add_argument("--task", metavar="NAME", help="the task (default: the task that the model records)")
     group.add_argument("--data_dir", metavar="DIR", help="the directory of the task's files (default: as in training)")
-    group.add_argument("--seed", type=_whole, metavar="N", help="the seed of a run (default: the best)")
+    group.add_argument(
+        "--seed",
+        type=_whole,
+        metavar="N",
+        help="for a run of several seeds: the seed whose model to use (default: the best seed)",
+    )
     group.add_argument(
         "--batch_size",
         type=_whole,
@@ -48,10 +53,13 @@ def _whole(text: str) -> int:
 
 
 def reject_flags(args: argparse.Namespace, names: Iterable[str], model: str) -> None:
-    """Raise UserError if one of the flags `names` is set. model: the kind of model that args.run is."""
+    """Raise UserError if one of the flags `names` is set.
+
+    model: describes args.run in the message, such as "a pretraining run".
+    """
     for name in names:
         if (value := getattr(args, name)) is not None and value is not False:  # 0 is a value
-            raise UserError(f"--{name} does not apply to {args.run}, which is {model}. Leave it out.")
+            raise UserError(f"--{name} does not apply to {args.run}, which is {model}. Leave --{name} out.")
 
 
 def evaluate_model(args: argparse.Namespace) -> int:
@@ -110,7 +118,7 @@ def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffi
         reject_flags(args, ("question", "context"), "a model that predicts labels")
         if suffix == ".json":
             raise UserError(
-                f"--output={args.output} applies only to a model that answers questions. Use .jsonl or .tsv."
+                f"--output={args.output} is JSON for questions, but {args.run} predicts labels. Use .jsonl or .tsv."
             )
     texts, records, counts = _answer(args, model) if questions else _label(args, model)
     unit = "questions" if questions else "texts"
@@ -198,7 +206,7 @@ def _answer(args: argparse.Namespace, model: "QuestionModel") -> tuple[Sequence[
 def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
     """Raise UserError if flags name two sources of the texts, or a flag does not fit the source.
 
-    texts: names, for the message, of other arguments that hold texts; empty if there are none.
+    texts: names of other arguments that hold texts, as the message shows them; empty if there are none.
     tabular: whether --input is a table.
     """
     sources = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + [texts] * bool(texts)
@@ -221,7 +229,8 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
     if args.split:
         if args.pair:
             raise UserError(
-                f"--pair does not apply to --split={args.split}, whose task decides whether it has pairs. Leave it out."
+                f"--pair does not apply to --split={args.split}, whose task decides whether it has pairs. Leave --pair "
+                "out."
             )
         task = model.task(args.task or "", args.data_dir or "")
         directory = args.data_dir or model.recipe.data_dir
@@ -234,15 +243,15 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
             )
         return read_split(task, first, directory, say).examples
     if args.pair and (model.task_name or args.task) and not model.pair:
-        raise UserError(f"--pair does not apply to {args.run}, which is fine-tuned on single texts. Leave it out.")
+        raise UserError(f"--pair does not apply to {args.run}, which is fine-tuned on single texts. Leave --pair out.")
     form = inputs.InputForm(pair=args.pair or bool(args.text_b) or model.pair, words=model.kind == "tokens")
     if form.pair and form.words:
-        raise UserError(f"--pair does not apply to {args.run}, which tags the words of one text. Leave it out.")
+        raise UserError(f"--pair does not apply to {args.run}, which tags the words of one text. Leave --pair out.")
     own = model.recipe.own
     if args.input:
         columns = [args.text_a or own.text_a, *([args.text_b or own.text_b] if form.pair else [])]
         if not all(columns):
-            raise UserError(f"--input={args.input} needs the column of the second text. Name it with --text_b.")
+            raise UserError(f"--input={args.input} needs a column of second texts. Name the column with --text_b.")
         return inputs.from_table(args.input, columns, form, header=own.header)
     return inputs.from_texts(args.text, form) if args.text else inputs.from_stdin(sys.stdin, form)
 
@@ -258,12 +267,12 @@ def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequenc
     if len(texts) > 1:
         raise UserError(f"{' and '.join(texts)} exclude each other, because both name questions. Keep one.")
     if len(single) == 1:
+        present, missing = ("question", "context") if args.context is None else ("context", "question")
         raise UserError(
-            "--question and --context belong together, but one is missing. Give the question, and the text that "
-            "holds its answer."
+            f"--{present} is set, but --{missing} is missing. Give the question, and the text that holds its answer."
         )
     if args.pair and (args.split or args.input):
-        raise UserError("--pair does not apply to questions: each comes with its paragraph. Leave --pair out.")
+        raise UserError("--pair does not apply to questions, which come with their paragraphs. Leave --pair out.")
     if args.split:
         if args.split not in ("train", "dev", "test"):
             raise UserError(f"--split={args.split} is unknown. Use train, dev or test.")

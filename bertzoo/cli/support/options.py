@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
         return [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
 
     def group(self, title: str) -> argparse._ArgumentGroup:
-        """Return the group of options with a title; the first call for it adds the group."""
+        """Return the option group with this title, and create it if there is none."""
         titled = (group for group in self._action_groups if group.title == title)
         return next(titled, None) or self.add_argument_group(title)
 
@@ -153,7 +153,7 @@ def _count_option(parser: Parser, flag: str, text: str) -> None:
 
 
 def checkpoint_option(parser: Parser, title: str, text: str = "latest, best or a step (default: latest)") -> None:
-    """Declare --checkpoint, None by default, in the group `title`. text: its help."""
+    """Declare --checkpoint, None by default, in the group `title`, with the help `text`."""
     parser.group(title).add_argument("--checkpoint", type=_checkpoint, metavar="STEP", help=text)
 
 

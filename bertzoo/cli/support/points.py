@@ -52,7 +52,7 @@ def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
     if args is None:
         command = point.arguments("")[0]
         raise UserError(
-            f"the options of a run ask for help. Remove --help from them; `bertzoo {command} --help` lists the options."
+            f"--help does not apply to a run of the sweep. Remove --help. `bertzoo {command} --help` lists the options."
         )
     return verb, args, config.load(verb.config(), args.files, overrides)
 
@@ -110,7 +110,7 @@ def check_models(record: "Record") -> None:
 def run_points(record: "Record", environments: Sequence[dict[str, str]]) -> None:
     """Run each unfinished point (run of a sweep); raises Stopped after a signal.
 
-    environments: sets of environment variables; at most one process runs in each set at a time.
+    environments: sets of environment variables; at most one process at a time uses a set.
     """
     from bertzoo.finetuning.sweep import queue
 
@@ -162,7 +162,7 @@ def _record_outcome(record: "Record", point: "SweepPoint", how: "ProcessExit") -
 def report_outcomes(record: "Record") -> int:
     """Print how many points (runs of the sweep) failed; return 1 if any failed, else 0.
 
-    Raises Stopped if a signal stopped some of them.
+    Raises Stopped if a signal stopped some points.
     """
     stopped, failed = (sum(state == word for state, _ in record.states.values()) for word in ("stopped", "failed"))
     pruning = any(point.is_pruning for point in record.points)

@@ -34,8 +34,8 @@ def arguments(parser: Parser) -> None:
     batch_workers_option(parser)
     many = parser.group("several processes")
     many.description = (
-        "Detected on Cloud TPU, GKE and Slurm. Elsewhere, give every process all three values, with its own "
-        "--distributed.process. All processes must see the same RUN."
+        "On Cloud TPU, GKE and Slurm, coordinator, processes and process are detected. Elsewhere, set all three for "
+        "every process, each with its own --distributed.process. All processes must see the same RUN."
     )
     many.add_argument(
         "--distributed.coordinator", metavar="HOST:PORT", help="the address of process 0 (default: detected)"
@@ -87,7 +87,7 @@ def main(
     """Train to the end, as the only process or one of several; `train` returns the closing line.
 
     load: returns the config.
-    late: whether to call `load` only after the processes have connected, for a `load` that reads a model.
+    late: whether to call `load` only after the processes have connected, because `load` reads a model.
     """
     from bertzoo.core import config as loader
     from bertzoo.train import hosts
@@ -116,7 +116,7 @@ def main(
 
 
 def options(args: argparse.Namespace) -> "Options":
-    """Return the options of a run that the flags set."""
+    """Return the run's options from the command line's flags."""
     from bertzoo.runs.open_run import Options
 
     return Options(
