@@ -110,7 +110,9 @@ def load_saved(path: Path, seed: int | None = None) -> SavedModel:
 
 
 def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) -> SavedModel:
-    """Return `model` as a SavedModel with the options of its run's `recipe` or, without one, of `model.source`.
+    """Return `model` as a SavedModel.
+
+    recipe: the config of the model's run; None: the options recorded in `model.source`.
 
     Raises ConfigError if the model has no tokenizer.
     """
