@@ -135,8 +135,8 @@ def build_teacher(model: Model, generator: Model | None, predicts: bool, compute
 class TransferObjective:
     """Distances between layers of a student and its teacher and, if `masked`, distillation (§3.5, §3.6).
 
-    Each distance in `knowledge.weights` has a loss term: (weight / N) · Σ over `pairs` of its mean over tokens, where N
-    is the student's number of layers. `masked` adds the masked language model loss and the loss of the sentence head.
+    Each distance in `knowledge.weights` has a loss term: (weight / N) · Σ over `pairs` of the mean distance per token.
+    N is the student's number of layers. `masked` adds the masked language model loss and the loss of the sentence head.
     The masked labels are α · truth + (1 − α) · the teacher's distribution, with α = knowledge.ground_truth.
 
     pairs: (student's layer, teacher's layer), counted from 1.
