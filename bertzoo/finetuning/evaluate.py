@@ -114,7 +114,7 @@ def check_files(model: SavedModel, directory: str, split: str, task: str) -> Non
 
 
 def _on_file(model: M, file: str) -> M:
-    """Return the model with `file` as its task's test file; raises UserError unless the task is the user's own."""
+    """Return the model with `file` as the test file of its task; raises UserError for other tasks than `own`."""
     if model.task_name != "own":
         raise UserError(
             f"--input={file} applies only to models of the task `own`, but the task of {model.path} is "

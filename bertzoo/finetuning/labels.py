@@ -47,7 +47,7 @@ def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained
 def name_classes(model: Pretrained) -> Pretrained:
     """Return the model with class names for GLUE's labels, such as "positive" for SST-2's label 1.
 
-    A model that does not record a task of GLUE, or has other labels, stays as it is.
+    A model that does not record a task of GLUE, or has other labels, is returned unchanged.
     """
     task = GLUE.get(model.source.get("task", ""))
     if task is None or getattr(model.head, "labels", ()) != task.labels:

@@ -34,7 +34,7 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionModel(SavedModel):
-    """A fine-tuned model that answers questions. nulls: whether it can predict "no answer"."""
+    """A fine-tuned model that answers questions. nulls: whether the model can predict "no answer"."""
 
     nulls: bool
 
@@ -51,7 +51,7 @@ class QuestionModel(SavedModel):
         return SQUAD[name]
 
     def for_task(self, task: SpanTask) -> "QuestionModel":
-        """Return a copy that can predict "no answer" if the task has unanswerable questions, and cannot otherwise."""
+        """Return a copy with the task's `nulls`: whether questions may have no answer."""
         return replace(self, nulls=task.nulls)
 
     def read_questions(self, task: SpanTask, split: SplitName, directory: str) -> QuestionSet:

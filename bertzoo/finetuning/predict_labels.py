@@ -25,10 +25,13 @@ from bertzoo.tasks.task import Example, Kind, Task
 class Predictions(NamedTuple):
     """Predictions for N examples, in order.
 
-    values: (N,) label indices or numbers; for multi_label (N,C), whether each of C labels has a probability above 0.5;
-    for tags, an array per example with each word's tag index, -1 for a word that was cut off.
-    probabilities: (N,C) for C labels; for tags, an array per example with the probability of each predicted tag; None
-    for numbers.
+    The contents of `values` and `probabilities` depend on the model's kind:
+    classification: label indices (N,); probabilities (N,C) of C labels.
+    multi_label: whether each label's probability is above 0.5, (N,C); probabilities (N,C).
+    regression: numbers (N,); None.
+    tokens: for each example, an array with the tag index of each word; an array with the predicted tags'
+    probabilities. The tag index of a word that was cut off is -1.
+
     cut: (N,) bool, whether the text was cut.
     """
 

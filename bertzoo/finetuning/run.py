@@ -31,7 +31,7 @@ Results = dict[str, Any]
 def resolve_task(recipe: Finetune) -> TaskKind:
     """Return the task that a config names.
 
-    Raises ConfigError if the task is unknown or an option does not apply to it.
+    Raises ConfigError if the task is unknown or an option does not apply to the task.
     """
     name, own = recipe.task, recipe.own
     if not name:

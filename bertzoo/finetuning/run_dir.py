@@ -41,7 +41,7 @@ def check_config(run: RunDirectory, recipe: Finetune) -> None:
     last = recipe.seed + recipe.seeds - 1
     if left := [seed for seed in range(last + 1, before.seed + before.seeds) if (run.path / f"seed-{seed}").is_dir()]:
         raise ConfigError(
-            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would drop from its results. Use "
+            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would drop from the results. Use "
             f"seeds = {left[-1] + 1 - recipe.seed} or more, or a different --run_dir."
         )
 

@@ -55,7 +55,7 @@ class SavedModel:
 
     @property
     def knows_task(self) -> bool:
-        """Whether the model's task is known; for the task `own`, whether a run's config names its files."""
+        """Whether the model's task is known; for the task `own`, whether a run's config names the task's files."""
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
     def check_columns(self) -> None:

@@ -99,7 +99,7 @@ def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence
     regression: a number, (N,).
     tokens: for each example, an array with the class index of each word.
 
-    scale: factor from a regression's output to the number.
+    scale: a regression's output times `scale` is the predicted number.
     """
     if task.kind == "tokens":
         return rows.restore_words(slots, [batch.argmax(-1) for batch in logits])

@@ -18,9 +18,9 @@ Environment = dict[str, str]
 
 
 def device_environments(processes: int | None) -> list[Environment]:
-    """Return one set of environment variables per process, which gives the process a device of its own.
+    """Return, for each process, environment variables that give the process a device of its own.
 
-    The sets are empty on a CPU. processes: number of processes; None: one per device, or one on a CPU. Raises UserError
+    On a CPU, no variables are set. processes: number of processes; None: one per device, or one on a CPU. Raises UserError
     if there are fewer devices than processes.
     """
     platform, count = count_devices()
