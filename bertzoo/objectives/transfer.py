@@ -70,8 +70,9 @@ class Knowledge:
 class Teacher(NamedTuple):
     """The frozen model that a student learns from.
 
-    The student's layers are compared with those of `model`. With `predicts`, the teacher's distribution over masked
-    tokens comes from `generator` (ELECTRA's) or, without one, from the masked language model head of `model`.
+    The student's layers are compared with those of `model`. If `predicts` is true, a loss also needs the teacher's
+    distribution over masked tokens. The distribution comes from `generator` (ELECTRA's) or, without a generator, from
+    the masked language model head of `model`.
     """
 
     model: Pretraining
@@ -122,7 +123,7 @@ def depth(model: Pretraining) -> int:
 def build_teacher(model: Model, generator: Model | None, predicts: bool, compute: Compute) -> Teacher:
     """Build a teacher's modules from the configs of its model and generator.
 
-    The generator is left out unless `predicts`.
+    predicts: whether a loss needs the teacher's predictions. If not, the generator is left out.
     """
 
     def build(config: Model) -> Pretraining:
@@ -192,7 +193,7 @@ class TransferObjective:
     ) -> tuple[dict[int, LayerOutput], Sums, Metrics, Any]:
         """Return outputs of the student's layers in `pairs`, loss terms, metrics and masked-LM logits (B,P,V).
 
-        Unless `masked`, there are no terms and no metrics, and the logits are None.
+        If `masked` is false, the loss terms and metrics are empty, and the logits are None.
         """
         layers = {layer for layer, _ in self.pairs}
         if not self.masked:
