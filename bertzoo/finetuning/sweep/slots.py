@@ -20,8 +20,9 @@ Environment = dict[str, str]
 def device_environments(processes: int | None) -> list[Environment]:
     """Return, for each process, environment variables that give the process a device of its own.
 
-    On a CPU, no variables are set. processes: number of processes; None: one per device, or one on a CPU. Raises UserError
-    if there are fewer devices than processes.
+    On a CPU, no variables are set. processes: number of processes; None: one per device, or one on a CPU.
+
+    Raises UserError if there are fewer devices than processes.
     """
     platform, count = count_devices()
     if platform == "cpu":
