@@ -1,5 +1,5 @@
 """Fine-tune a model on a task with several seeds: score each epoch, and save the best epoch's model.
 
-`sweep` runs grids of fine-tunings; `results` compares their scores with published ones. `tasks` defines tasks, their
-files and their metrics.
+`sweep` runs grids of fine-tunings; `results` compares scores with published ones. The package
+`bertzoo.tasks` defines tasks, files and metrics.
 """

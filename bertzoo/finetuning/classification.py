@@ -26,7 +26,7 @@ TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to tags of words
 
 @dataclass(frozen=True)
 class LabelTask(TaskKind):
-    """A fine-tuning task whose examples have one class, any number of classes, a number, or a tag for each word."""
+    """A fine-tuning task whose examples have labels: a class, a set of classes, a number, or a tag for each word."""
 
     task: Task
     unit = "examples"
@@ -45,13 +45,15 @@ class LabelTask(TaskKind):
             )
         if recipe.scale != 1 and task.kind != "regression":
             raise ConfigError(
-                f"scale = {recipe.scale} applies only to numbers, and {task.name} has classes. Remove it."
+                f"scale = {recipe.scale} applies only to tasks whose labels are numbers, not to {task.name}. Remove it."
             )
         if task.kind == "tokens" and (field := changed_field(recipe, TEXT_ONLY)):
-            raise ConfigError(f"{field} applies only to labels of texts, and {task.name} labels words. Remove it.")
+            raise ConfigError(
+                f"{field} applies only to tasks that label texts, but {task.name} labels words. Remove it."
+            )
         if recipe.double_unordered and not task.symmetric:
             raise ConfigError(
-                "double_unordered applies only to tasks on pairs of texts without an order, not to "
+                "double_unordered applies only to tasks on pairs of texts whose order is irrelevant, not to "
                 f"{task.name}. Remove it."
             )
 

@@ -41,7 +41,7 @@ def evaluate_split(
 
     split: train, dev or test; empty: dev.
     task: a task's name; empty: the model's own task.
-    data_dir: folder of the task's files; empty: that of the training.
+    data_dir: folder of the task's files; empty: the folder used in training.
     batch_size: rows in a batch; 0: as in training.
     input: for a model of the task `own`, a file with the columns of the training file.
     output: folder for the answers to questions.
@@ -100,7 +100,7 @@ def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_d
 
 
 def check_files(model: SavedModel, directory: str, split: str, task: str) -> None:
-    """Raise UserError if neither the model nor `directory` names the files of a split."""
+    """Raise UserError if neither the model's config nor `directory` says where the files of a split are."""
     if model.recipe.task:
         return
     if task == "own" and not getattr(model.recipe.own, split, ""):
@@ -114,7 +114,7 @@ def check_files(model: SavedModel, directory: str, split: str, task: str) -> Non
 
 
 def _on_file(model: M, file: str) -> M:
-    """Return the model with `file` as its task's test file; raises UserError unless the task is the user's own."""
+    """Return the model with `file` as the test file of its task; raises UserError for other tasks than `own`."""
     if model.task_name != "own":
         raise UserError(
             f"--input={file} applies only to models of the task `own`, but the task of {model.path} is "
@@ -137,7 +137,7 @@ def predict_texts(
 ) -> list[dict[str, Any]]:
     """Return a prediction record (see `tasks.predictions`) for each text or pair of texts, in order.
 
-    A QuestionModel takes pairs of a question and the text that holds its answer.
+    A QuestionModel takes pairs (question, paragraph with the answer).
     """
     pair = isinstance(model, QuestionModel) or model.pair or any(not isinstance(text, str) for text in texts)
     words = isinstance(model, LabelModel) and model.kind == "tokens"
@@ -150,7 +150,7 @@ def predict_texts(
 
 
 def to_questions(examples: Sequence[Example], origin: str) -> list[Question]:
-    """Convert pairs (question, paragraph) to Questions. origin: the name of their source in errors."""
+    """Convert pairs (question, paragraph) to Questions. origin: the name of the pairs in errors."""
     return [
         Question(pair.key, pair.text_a, pair.text_b or "", (), False, "", f"{origin} question {int(pair.key) + 1}")
         for pair in examples

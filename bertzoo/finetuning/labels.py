@@ -33,7 +33,7 @@ _OUTPUTS = tuple(f"{head}/output/{leaf}" for head in ("classifier", "token_class
 
 
 def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained:
-    """Return the model with its outputs in the order of the task's labels; raises ConfigError if it has other labels.
+    """Return the model with its outputs in the order of the task's labels; raises ConfigError if the labels differ.
 
     Case is ignored, and the task's aliases count as labels. Labels without a name (LABEL_0) are assumed to be in the
     task's order, and `tell` reports this. origin: the model's name in messages.
@@ -45,9 +45,9 @@ def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained
 
 
 def name_classes(model: Pretrained) -> Pretrained:
-    """Return the model with class names for GLUE's labels, such as "positive" for SST-2's 1.
+    """Return the model with class names for GLUE's labels, such as "positive" for SST-2's label 1.
 
-    A model that does not record a task of GLUE, or has other labels, stays as it is.
+    A model that does not record a task of GLUE, or has other labels, is returned unchanged.
     """
     task = GLUE.get(model.source.get("task", ""))
     if task is None or getattr(model.head, "labels", ()) != task.labels:
@@ -102,8 +102,8 @@ def teacher_logits(
     if several != (task.kind == "multi_label"):
         number = ("one label", "any number of labels")
         raise ConfigError(
-            f"--teacher={path} gives each text {number[several]}, but {task.name} gives it {number[not several]}. "
-            f"Use a model fine-tuned on {task.name}."
+            f"--teacher={path} predicts {number[several]} per text, but {task.name} has {number[not several]} per "
+            f"text. Use a model fine-tuned on {task.name}."
         )
     record = {"path": resolve_name(path), "parameters_sha256": tensors.digest(model.params)}
     model = relabel(model, task, f"--teacher={path}", tell)

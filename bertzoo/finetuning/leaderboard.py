@@ -24,11 +24,11 @@ def predict_test_sets(
 
     paths: one model for each task.
     data_dir: the parent of GLUE's folders; empty: the data_dir of each model's run.
-    wnli: "majority" leaves out a model of WNLI.
-    rows: {test set: number of its rows}; None: the numbers of GLUE's own test sets.
+    wnli: with "majority", a model of WNLI is not used.
+    rows: {test set: required number of rows}; None: the numbers of rows in GLUE's test sets.
 
-    Reads and counts all test sets before the first prediction. Raises UserError for a missing task or row, and for one
-    that occurs twice.
+    Reads and counts all test sets before the first prediction. Raises UserError if a task or row is missing or occurs
+    twice.
     """
     models: dict[str, LabelModel] = {}
     for path in paths:
@@ -74,7 +74,7 @@ def _tests(task: str, directory: str) -> dict[str, list[Example]]:
 
 
 def _diagnostic(directory: str) -> list[Example]:
-    """Read GLUE's diagnostic set from MNLI's directory or, if that fails, from a folder AX or diagnostic beside it."""
+    """Read GLUE's diagnostic set from MNLI's `directory`, else from a folder AX or diagnostic beside `directory`."""
     try:
         return GLUE["ax"].read("test", directory).examples
     except UserError:

@@ -34,7 +34,7 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionModel(SavedModel):
-    """A fine-tuned model that answers questions. nulls: whether it can predict "no answer"."""
+    """A fine-tuned model that answers questions. nulls: whether the model can predict "no answer"."""
 
     nulls: bool
 
@@ -47,11 +47,11 @@ class QuestionModel(SavedModel):
         if not name:
             raise ConfigError(f"{self.path} does not record its task. Name {known} with --task.")
         if name not in SQUAD:
-            raise ConfigError(f"{self.path} answers questions, but the task {name} has none. Name {known} with --task.")
+            raise ConfigError(f"{self.path} answers questions, but {name} has no questions. Name {known} with --task.")
         return SQUAD[name]
 
     def for_task(self, task: SpanTask) -> "QuestionModel":
-        """Return a copy that can predict "no answer" if the task has unanswerable questions, and cannot otherwise."""
+        """Return a copy with the task's `nulls`: whether questions may have no answer."""
         return replace(self, nulls=task.nulls)
 
     def read_questions(self, task: SpanTask, split: SplitName, directory: str) -> QuestionSet:
@@ -78,7 +78,7 @@ class QuestionModel(SavedModel):
         return predictor(params, data, self.lengths([data.rows]), 1.0)
 
     def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
-        """Score the model's answers as training does after an epoch; `for_task` must have returned the model.
+        """Score the model's answers as training does after an epoch. Call this method on a model from `for_task`.
 
         split: the split's name in the scores. Raises UserError if a question lacks a required answer.
         """
@@ -105,7 +105,7 @@ class QuestionModel(SavedModel):
         data = self.windows(questions, labels=True)
         if not data.windows:
             raise ConfigError(
-                f"none of the {len(questions)} questions of {split} has a paragraph with a word. Correct the data."
+                f"all {len(questions)} questions of {split} have a paragraph without words. Correct the paragraphs."
             )
         return data
 

@@ -25,10 +25,13 @@ from bertzoo.tasks.task import Example, Kind, Task
 class Predictions(NamedTuple):
     """Predictions for N examples, in order.
 
-    values: (N,) label indices or numbers; for multi_label (N,C), whether each of C labels has a probability above 0.5;
-    for tags, an array per example with each word's tag index, -1 for a word that was cut off.
-    probabilities: (N,C) for C labels; for tags, an array per example with the probability of each predicted tag; None
-    for numbers.
+    The contents of `values` and `probabilities` depend on the model's kind:
+    classification: label indices (N,); probabilities (N,C) of C labels.
+    multi_label: whether each label's probability is above 0.5, (N,C); probabilities (N,C).
+    regression: numbers (N,); None.
+    tokens: for each example, an array with the tag index of each word; an array with the predicted tags'
+    probabilities. The tag index of a word that was cut off is -1.
+
     cut: (N,) bool, whether the text was cut.
     """
 
@@ -72,7 +75,7 @@ class LabelModel(SavedModel):
         """
         name = name or self.task_name
         if not name:
-            raise ConfigError(f"{self.path} does not record its task. Name one with --task.")
+            raise ConfigError(f"{self.path} does not record its task. Name a task with --task.")
         if name in SQUAD:
             raise ConfigError(
                 f"{self.path} is fine-tuned for {self.kind}, but {name} has questions. Name a task with labels."
@@ -87,11 +90,14 @@ class LabelModel(SavedModel):
         return GLUE[name]
 
     def for_task(self, task: Task, tell: Say = lambda line: None) -> "LabelModel":
-        """Return a copy with outputs in the task's label order; raises ConfigError if labels or kind of task differ."""
+        """Return a copy with outputs in the task's label order.
+
+        Raises ConfigError if the task has other labels or is of another kind.
+        """
         if task.kind != self.kind:
             raise ConfigError(
-                f"{self.path} is fine-tuned for {self.kind}, but {task.name} is {task.kind}. Name a task of kind "
-                f"{self.kind}."
+                f"{self.path} is fine-tuned for tasks of kind {self.kind}, but {task.name} is of kind {task.kind}. "
+                f"Name a task of kind {self.kind}."
             )
         return replace(self, pretrained=relabel(self.pretrained, task, str(self.path), tell))
 
@@ -123,7 +129,7 @@ class LabelModel(SavedModel):
         return predictor(params, rows, self.lengths([rows]), 1.0)
 
     def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
-        """Score examples by split as training does after an epoch; `for_task` must have returned the model."""
+        """Score examples by split as training does after an epoch. Call this method on a model from `for_task`."""
         splits = {name: LabelSplit(split, self.rows(split)) for name, split in examples.items()}
         objective, params = self._objective()
         lengths, size = self.lengths([split.rows for split in splits.values()]), self.size(batch_size)
@@ -158,7 +164,9 @@ def label_model(model: SavedModel) -> LabelModel:
     if isinstance(head, TokenClassification):
         kind = "tokens"
     elif not isinstance(head, SequenceClassification):
-        raise UserError(f"{model.path} has a head of kind {head.kind}, not the head of a task. Fine-tune it first.")
+        raise UserError(
+            f"{model.path} has a head of kind {head.kind}, not the head of a task. Fine-tune the model first."
+        )
     elif head.problem_type == "multi_label_classification":
         kind = "multi_label"
     elif head.problem_type == "regression" or len(head.labels) == 1:

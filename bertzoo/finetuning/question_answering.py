@@ -29,7 +29,10 @@ AnySpanObjective = SpanObjective | JointSpanObjective
 
 @dataclass(frozen=True)
 class QuestionTask(TaskKind):
-    """A fine-tuning task whose examples are questions. A row holds a question and a window, a part of its paragraph."""
+    """A fine-tuning task whose examples are questions.
+
+    A row holds a question and a window: a part of the question's paragraph.
+    """
 
     task: SpanTask
     unit = "questions"
@@ -39,7 +42,9 @@ class QuestionTask(TaskKind):
         if field := changed_field(recipe, LABELS_ONLY):
             raise ConfigError(f"{field} applies only to tasks with labels, and {name} has questions. Remove it.")
         if options.joint and recipe.dropout:
-            raise ConfigError(f"dropout = {recipe.dropout} does not apply to the head of squad.joint. Use dropout = 0.")
+            raise ConfigError(
+                f"dropout = {recipe.dropout} conflicts with squad.joint, whose head has no dropout. Use dropout = 0."
+            )
         if options.threshold is not None and not self.task.nulls:
             raise ConfigError(
                 f"squad.threshold = {options.threshold} applies only to tasks with unanswerable questions, not to "
@@ -49,7 +54,7 @@ class QuestionTask(TaskKind):
             raise ConfigError(
                 f"own.dev = {recipe.own.dev!r} and squad.heldout = {options.heldout} conflict. Keep one."
                 if options.heldout
-                else "task = own has no development examples. Set own.dev, or hold some out with squad.heldout."
+                else "task = own has no development examples. Set own.dev, or hold out articles with squad.heldout."
             )
         options.windowing(recipe.max_length)
         options.decoding(self.task.nulls)
@@ -102,7 +107,10 @@ class QuestionTask(TaskKind):
         train_set, dev_set = self.task.splits(recipe.data_dir, recipe.squad.heldout)
         questions = self.draw_subset(train_set.questions)
         if train_set.ambiguous:
-            tell(f"train: {train_set.ambiguous:,} answers occur more than once in their text; the first is used")
+            tell(
+                f"train: {train_set.ambiguous:,} answers occur more than once in their paragraph; the first occurrence "
+                "counts"
+            )
         windowing = recipe.squad.windowing(recipe.max_length)
         train = windows.make_windows(questions, tokenizer, windowing, labels=True, padding=padding)
         dev = windows.make_windows(dev_set.questions, tokenizer, windowing, labels=True, every=True, padding=padding)
@@ -110,8 +118,8 @@ class QuestionTask(TaskKind):
         for name, split in (("train", train), ("dev", dev)):
             if not split.windows:
                 raise ConfigError(
-                    f"none of the {len(split.questions)} questions of {name} has a paragraph with a word. Correct the "
-                    "data."
+                    f"all {len(split.questions)} questions of {name} were skipped ({', '.join(split.skipped)}). "
+                    "Correct the data."
                 )
             count = _trained_count(split) if split is train else len(split.questions)
             tell(f"{name}: {count:,} questions, {len(split.windows):,} windows")
@@ -125,7 +133,7 @@ def span_objective(module: Any, joint: bool, reduction: Reduction = "mean") -> A
 
 
 class AnswerScorer:
-    """Answers the questions of one split with given parameters, and scores the answers."""
+    """Computes a model's answers to the questions of one split, and scores the answers."""
 
     def __init__(
         self,
@@ -144,7 +152,7 @@ class AnswerScorer:
         mean = replace(objective, reduction="mean")
 
         def outputs_and_losses(params: Any, batch: Batch) -> Any:
-            """Return the outputs for `decode` and, by loss term, the sums of losses and of weights."""
+            """Return the outputs for `decode`, and {loss term: (sum of losses, sum of weights)}."""
             sums, _ = mean(params, None, batch, None)
             weights = mean.weights(batch)
             return mean.predict(params, batch), {term: (sums[term], weights[term]) for term in sums}
@@ -183,7 +191,7 @@ def _skipped(train: Windows) -> dict[str, dict[str, int]]:
 
 
 def squad_notes(options: SquadOptions, nulls: bool) -> dict[str, str | int]:
-    """Return the options that answers depend on, to save in the model's `Pretrained.source`."""
+    """Return `nulls` and the options that affect predictions, to save in the model's `Pretrained.source`."""
     chosen = {name: str(getattr(options, name)) for name in NOTED if getattr(options, name) is not None}
     return {**chosen, "nulls": int(nulls)}
 

@@ -66,7 +66,7 @@ def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictur
 
 
 def _losses(history: History) -> History:
-    """Return a history of steps and losses alone: scores are in points, but the text plot expects 0 to 1."""
+    """Return a history without the scores: they are in points, and the text plot would read them as shares."""
     train, heldout = (
         [{"step": line["step"], "loss": line["loss"]} for line in lines] for lines in (history.train, history.heldout)
     )

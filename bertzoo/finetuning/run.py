@@ -31,7 +31,7 @@ Results = dict[str, Any]
 def resolve_task(recipe: Finetune) -> TaskKind:
     """Return the task that a config names.
 
-    Raises ConfigError if the task is unknown or an option does not apply to it.
+    Raises ConfigError if the task is unknown or an option does not apply to the task.
     """
     name, own = recipe.task, recipe.own
     if not name:
@@ -58,10 +58,12 @@ def train(
 ) -> Results:
     """Train every seed that is not finished, write results.json and return its content.
 
-    origin, teacher: paths of models; None: those in run.json. console: whether to print progress to stderr. Raises the
-    errors of `train.loop.run`.
+    origin: path of the model to fine-tune. teacher: path of the teacher. None: the path in run.json.
+    console: whether to print progress to stderr.
+
+    Raises the errors of `train.loop.run`.
     """
-    on_disk(run_dir, "the run directory", "Use a local or mounted directory, and copy the results there.")
+    on_disk(run_dir, "the run directory", "Use a local or mounted directory, and copy the finished run to the URL.")
     task, run = resolve_task(recipe), RunDirectory(run_dir)
     check_teacher(recipe, task, teacher, recorded=run.origin("teacher") is not None)
     start = load_starting_model(model_of(run, "from", origin), recipe, task, tell)

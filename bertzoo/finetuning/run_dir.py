@@ -41,7 +41,7 @@ def check_config(run: RunDirectory, recipe: Finetune) -> None:
     last = recipe.seed + recipe.seeds - 1
     if left := [seed for seed in range(last + 1, before.seed + before.seeds) if (run.path / f"seed-{seed}").is_dir()]:
         raise ConfigError(
-            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would drop from its results. Use "
+            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would drop from the results. Use "
             f"seeds = {left[-1] + 1 - recipe.seed} or more, or a different --run_dir."
         )
 
@@ -57,14 +57,14 @@ def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]
             owner = "" if name == "from" else f" of the {name}"
             raise UserError(
                 f"the parameters{owner} in {record['path']} differ from those that {run.name} started with. Restore "
-                "them or use a different --run_dir."
+                "the parameters or use a different --run_dir."
             )
     before = run.provenance().get(EXAMPLES, {}) if _begun(run) else {}
     if differing := [split for split, digest in digests.items() if before.get(split, digest) != digest]:
         where = f" in {recipe.data_dir}" if recipe.data_dir else ""
         raise UserError(
             f"the examples of {' and '.join(differing)}{where} differ from those that {run.name} started with. "
-            "Restore their files or use a different --run_dir."
+            "Restore the files or use a different --run_dir."
         )
     run.path.mkdir(parents=True, exist_ok=True)
     run.write_config(recipe)

@@ -55,7 +55,7 @@ class SavedModel:
 
     @property
     def knows_task(self) -> bool:
-        """Whether the model's task is known; for the task `own`, whether a run's config names its files."""
+        """Whether the model's task is known; for the task `own`, whether a run's config names the task's files."""
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
     def check_columns(self) -> None:
@@ -110,7 +110,9 @@ def load_saved(path: Path, seed: int | None = None) -> SavedModel:
 
 
 def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) -> SavedModel:
-    """Return `model` as a SavedModel with the options of its run's `recipe` or, without one, of `model.source`.
+    """Return `model` as a SavedModel.
+
+    recipe: the config of the model's run; None: the options recorded in `model.source`.
 
     Raises ConfigError if the model has no tokenizer.
     """

@@ -66,23 +66,21 @@ class LabelScorer:
         self._task, self._lengths, self._scale = task, lengths, scale
 
         def logits_and_loss(params: Any, batch: Batch) -> Any:
-            """Return the logits and, if the batch has labels, the sums of losses and of weights, else zeros."""
+            """Return (logits, (sum of losses, sum of weights)); without labels, both sums are 0."""
             logits = objective.logits(params, batch, None)
             return logits, objective(params, None, batch, None)[1][f"{TERM}_loss"] if "label" in batch else (0.0, 0.0)
 
         self._predictor = Predictor(logits_and_loss, mesh, batch_size)
 
     def predict(self, params: Any, rows: Rows) -> tuple[Any, float]:
-        """Return predictions as `label_values` does, and the mean loss, 0 without labels."""
+        """Return predictions as `label_values` does, and the mean loss (0 without labels)."""
         slots, results = self._predictor(params, rows, self._lengths, self._scale)
         logits, losses = [logits for logits, _ in results], np.array([loss for _, loss in results], np.float64).sum(0)
         loss = float(losses[0] / losses[1]) if losses[1] else 0.0
         return label_values(self._task, rows, slots, logits, self._scale), loss
 
     def __call__(self, params: Any, splits: dict[str, LabelSplit]) -> Figures:
-        """Score splits; return `scores` by split, their mean `score`, the mean `loss`, and `collapsed`: whether all
-        predictions are equal.
-        """
+        """Score splits; return the figures of `label_figures`, and the splits' mean `loss`."""
         predictions, losses = {}, []
         for name, split in splits.items():
             predictions[name], loss = self.predict(params, split.rows)
@@ -101,7 +99,7 @@ def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence
     regression: a number, (N,).
     tokens: for each example, an array with the class index of each word.
 
-    scale: factor from a regression's output to the number.
+    scale: a regression's output times `scale` is the predicted number.
     """
     if task.kind == "tokens":
         return rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
@@ -117,7 +115,7 @@ def label_figures(
     """Score predictions; return a dict.
 
     scores: by split and metric; 0 for a split with a predicted number that is not finite.
-    score: mean of `scores`; for multi_label, of the first metric alone, by default micro-F1.
+    score: mean of all scores; for multi_label, mean of the first metric's scores (by default micro-F1).
     collapsed: whether all predictions are equal; numbers, divided by `scale`, are compared to 6 decimals.
 
     predictions: by split, as `label_values` returns them.

@@ -60,7 +60,7 @@ class SeedJob:
     flops: dict[int, int] = field(default_factory=dict)
 
     def row_flops(self, batch: Batch) -> int:
-        """Return the operations to train on one row of `batch`: three times the forward pass's matrix products."""
+        """Return the operations to train on one row: three times those of the forward pass's matrix products."""
         objective, length = self.start.objective, _length(batch)
         if length not in self.flops:
             row = {name: jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for name, array in batch.items()}
@@ -81,7 +81,7 @@ class InPoints:
 
 
 class Seed:
-    """Trains with one seed. Its directory holds the scores of each epoch, the chosen epoch's model and checkpoints."""
+    """Trains with one seed. The seed's directory holds checkpoints, all epochs' scores and the chosen epoch's model."""
 
     def __init__(self, job: SeedJob, seed: int, folder: Path):
         self._job, self.seed, self._folder = job, seed, folder
@@ -89,7 +89,7 @@ class Seed:
         self._epoch = self._stage.steps // job.recipe.epochs
         self.history = read_scores(folder / SCORES)
         if self.history and not (folder / MODEL).is_dir():
-            job.tell(f"seed {seed}: {folder / MODEL} is missing: training this seed anew")
+            job.tell(f"seed {seed}: training starts anew, because {folder / MODEL} is missing")
             self._remove_checkpoints()
             self.history = []
 
@@ -226,8 +226,11 @@ class Seed:
 def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
     """Return a function from a parameter's name to its learning rate factor, or None if `decay` is 1.
 
-    names: all parameters. Layer i of n (from 0) has decay^(n + 1 - i), the embedding and its projection decay^(n + 2),
-    the pooler `decay` and the head 1. ELECTRA's code has these factors (electra/model/optimization.py), but no pooler.
+    names: all parameters. The factors are those of ELECTRA's code (electra/model/optimization.py), which has no pooler:
+    head: 1.
+    pooler: decay.
+    layer i of n, counted from 0: decay^(n + 1 - i).
+    embedding and its projection: decay^(n + 2).
     """
     if decay == 1:
         return None
@@ -244,9 +247,9 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
 
 
 def _moving_ranges(setup: StageSetup, steps: int) -> StageSetup:
-    """Return a setup for an Int8Model, which trains all weights as `setup` does.
+    """Return a setup that trains an Int8Model's weights as `setup` does.
 
-    The ranges of activations become moving averages of the ranges observed in the batches (nn/int8.py).
+    Each range of activations becomes a moving average of the ranges observed in the batches (nn/int8.py).
     """
 
     def part(path: tuple, _: Any) -> str:
@@ -286,5 +289,5 @@ def read_scores(file: Path) -> list[Figures]:
         return read_json(file, [_EPOCH])
     except ValueError as error:
         raise UserError(
-            f"{file} is damaged ({error}). Restore it, or remove {file.parent} to train that seed anew."
+            f"{file} is damaged ({error}). Restore the file, or remove {file.parent} to train the seed anew."
         ) from error

@@ -1,4 +1,4 @@
-"""The interface between a fine-tuning run and its task, with labels or questions: head, loss, batches and scores."""
+"""The interface between a fine-tuning run and its task: head, loss, batches and scores."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -114,7 +114,7 @@ class TaskKind(ABC):
             self.recipe.own.open("test", self.recipe.data_dir)
 
     def draw_subset(self, examples: list[T]) -> list[T]:
-        """Return `train_rows` examples (0: all) drawn by `seed`, in file order; raises ConfigError for too few."""
+        """Draw `train_rows` examples (0: all) by `seed`, in file order; raises ConfigError if there are fewer."""
         count = self.recipe.train_rows
         if count > len(examples):
             raise ConfigError(
@@ -168,7 +168,10 @@ def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], p
 
 
 def check_split(tokenizer: Tokenizer, examples: Sequence[Example | Question], name: str, tell: Say) -> None:
-    """Warn if over 20 % of a split's tokens are [UNK]; for `train`, warn above 1 % and raise CorpusError above 20 %."""
+    """Warn if too many of a split's tokens are [UNK]: more than 1 % of `train` or 20 % of another split.
+
+    Raises CorpusError if more than 20 % of `train` are [UNK].
+    """
     if name == "train":
         check_unknown(_unknown_share(tokenizer, examples), name, tell, inherited=True)
     else:

@@ -1,4 +1,4 @@
-"""The fine-tuning loss for classes or a number per sequence or token, from labels and optionally a teacher."""
+"""The fine-tuning loss of classes (per row or token) or numbers, from labels and optionally a teacher's logits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class LabelledObjective:
     """The loss of a model with a task head: cross-entropy of classes or, for a regression, the squared error.
 
     A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L).
-    With problem multi_label_classification, `label` is (B,C), 1 or 0 for each of C labels, and a row's loss is the mean
-    over them of the sigmoid cross-entropy, as in transformers.
+    With problem = "multi_label_classification", `label` is (B,C), 1 or 0 for each of C labels. A row's loss is then the
+    mean of C sigmoid cross-entropies, as in transformers.
     A batch may also have `teacher` (B,C), a teacher's logits for C classes. The target is then
     alpha · label + (1 - alpha) · the teacher's probabilities or number (SqueezeBERT, Iandola et al. 2020, §4.2.2).
 

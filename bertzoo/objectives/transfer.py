@@ -70,8 +70,9 @@ class Knowledge:
 class Teacher(NamedTuple):
     """The frozen model that a student learns from.
 
-    The student's layers are compared with those of `model`. With `predicts`, the teacher's distribution over masked
-    tokens comes from `generator` (ELECTRA's) or, without one, from the masked language model head of `model`.
+    The student's layers are compared with those of `model`. If `predicts` is true, a loss also needs the teacher's
+    distribution over masked tokens. The distribution comes from `generator` (ELECTRA's) or, without a generator, from
+    the masked language model head of `model`.
     """
 
     model: Pretraining
@@ -122,7 +123,7 @@ def depth(model: Pretraining) -> int:
 def build_teacher(model: Model, generator: Model | None, predicts: bool, compute: Compute) -> Teacher:
     """Build a teacher's modules from the configs of its model and generator.
 
-    The generator is left out unless `predicts`.
+    predicts: whether a loss needs the teacher's predictions. If not, the generator is left out.
     """
 
     def build(config: Model) -> Pretraining:
@@ -135,8 +136,8 @@ def build_teacher(model: Model, generator: Model | None, predicts: bool, compute
 class TransferObjective:
     """Distances between layers of a student and its teacher and, if `masked`, distillation (§3.5, §3.6).
 
-    Each distance in `knowledge.weights` has a loss term: (weight / N) · Σ over `pairs` of its mean over tokens, where N
-    is the student's number of layers. `masked` adds the masked language model loss and the loss of the sentence head.
+    Each distance in `knowledge.weights` has a loss term: (weight / N) · Σ over `pairs` of the mean distance per token.
+    N is the student's number of layers. `masked` adds the masked language model loss and the loss of the sentence head.
     The masked labels are α · truth + (1 − α) · the teacher's distribution, with α = knowledge.ground_truth.
 
     pairs: (student's layer, teacher's layer), counted from 1.
@@ -192,7 +193,7 @@ class TransferObjective:
     ) -> tuple[dict[int, LayerOutput], Sums, Metrics, Any]:
         """Return outputs of the student's layers in `pairs`, loss terms, metrics and masked-LM logits (B,P,V).
 
-        Unless `masked`, there are no terms and no metrics, and the logits are None.
+        If `masked` is false, the loss terms and metrics are empty, and the logits are None.
         """
         layers = {layer for layer, _ in self.pairs}
         if not self.masked:

@@ -239,7 +239,7 @@ def test_a_seed_ends_when_it_no_longer_gets_better(folder: Path, tmp_path: Path)
         (["--own.dev="], ("task = own", "development")),
         (["--seeds=0"], ("seeds = 0",)),
         (["--seed=-1"], ("seed = -1",)),
-        (["--scale=5"], ("scale = 5.0", "own", "classes")),
+        (["--scale=5"], ("scale = 5.0", "own", "numbers")),
         (["--wnli=majority"], ('wnli = "majority"', "task = own")),
         (["--own.kind=tokens", "--hidden=gelu"], ("hidden = 'gelu'", "own", "word")),
         (["--own.kind=tokens", "--pooler=false"], ("pooler = False", "own", "word")),

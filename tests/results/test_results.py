@@ -191,7 +191,7 @@ def test_leaderboard_scores_have_their_own_row(capsys: pytest.CaptureFixture) ->
         (["rte/accuracy,101"], ("line 2", "rte/accuracy", "'101'")),
         (["rte/accuracy,70", "rte/accuracy,71"], ("line 3", "rte/accuracy", "twice")),
         (["rte/accuracy"], ("line 2", "columns")),
-        ([], ("mine.csv", "score,value")),
+        ([], ("mine.csv", "score", "value")),
     ],
 )
 def test_scores_of_the_leaderboard_are_known_numbers(

@@ -40,9 +40,11 @@ class PaperTable:
 
 
 def _glue(part: str, *columns: tuple[str, str, tuple[str, ...]]) -> tuple[Column, ...]:
-    """Return a Column for each tuple (name, metric, scores), on GLUE's sets `part`, dev or test.
+    """Return a Column for each tuple (name, metric, scores).
 
-    A name in published.csv (`metric`) starts with its task; for MNLI it may end with m (matched) or mm (mismatched).
+    part: "dev" or "test", the sets of GLUE.
+    metric: a name in published.csv. It starts with the task's name; for MNLI, it may end with m (matched) or mm
+    (mismatched).
     """
     result = []
     for name, metric, scores in columns:
@@ -102,7 +104,10 @@ _MOBILEBERT = (
 def _glue_table(
     part: str, paper: str, number: str, columns: tuple, convention: str, note: str = "", sections: str = ""
 ) -> PaperTable:
-    """Return the layout of a paper's Table `number`, on GLUE's sets `part` (dev or test), with an average."""
+    """Return the layout of a paper's table of GLUE scores with an average.
+
+    part: "dev" or "test", the sets of GLUE. number: the table's number in the paper.
+    """
     return PaperTable(
         title=f"GLUE, {'development' if part == 'dev' else 'test'} sets ({paper}, Table {number}{note})",
         paper=paper,

@@ -14,7 +14,7 @@ FILE = Path(__file__).with_name("published.csv")
 
 
 class PaperValue(NamedTuple):
-    """A number in a paper; `value` is the text as printed, `metric` its column's name, such as mnli_m or params_m."""
+    """A number in a paper. value: the text as printed. metric: what the number measures, such as mnli_m or params_m."""
 
     paper: str
     table: str

@@ -12,8 +12,8 @@ from bertzoo.finetuning.results.rows import QUOTED, Cell, ResultRow, ResultTable
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--"}
 LEGEND = (
-    "Measured here: the median over seeds, with the lowest and the highest; by the leaderboard: as in the file of "
-    "--leaderboard; quoted: as the paper prints it."
+    'Rows "measured here": the median over seeds, with the lowest and the highest value. Rows "by the leaderboard": '
+    'the values in the file of --leaderboard. Rows "quoted": the values that the paper prints.'
 )
 
 

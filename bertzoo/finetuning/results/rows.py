@@ -67,8 +67,8 @@ def own_layout(runs: Iterable[FinishedRun]) -> PaperTable:
 def build_table(layout: PaperTable, runs: Iterable[FinishedRun], submitted: Iterable[Submitted] = ()) -> ResultTable:
     """Return a table: the paper's rows, a row for each group of runs, and a row for each submission.
 
-    A group is the runs of one model in one directory; its row shows each task's run with the best score. Each run on
-    the user's own files is a group, since the tasks may differ. Runs of tasks without a column are left out.
+    A group is the runs of one model in one directory. For each task, the group's row shows the run with the best score.
+    Each run on the user's own files is a group of its own. Runs of tasks without a column are left out.
     """
     groups: dict[tuple[Path, str, str], dict[str, list[FinishedRun]]] = {}
     for run in runs:
@@ -118,7 +118,7 @@ def _quoted(layout: PaperTable, row: published.PaperRow) -> ResultRow:
 
 
 def _measured(layout: PaperTable, best: Mapping[str, FinishedRun]) -> tuple[ResultRow, list[str]]:
-    """Return the row of a group of runs, from its best run of each task, and notes on the row's average."""
+    """Return the row of a group of runs, and notes on the row's average. best: {task: the group's best run}."""
     first = next(iter(best.values()))
     source = f"{_place(first)}, from {first.origin}"
     cells = _cells(layout, best)
@@ -140,7 +140,7 @@ def _place(run: FinishedRun) -> Path:
 
 
 def _cells(layout: PaperTable, sources: Mapping[str, FinishedRun | Submitted]) -> dict[str, Cell]:
-    """Return a row's cells by column name. sources: by task, the run or submission that has its scores."""
+    """Return {column name: cell} for a row. sources: {task: run or submission with the task's scores}."""
     columns = [column for column in layout.columns if column.task in sources]
     return {column.name: cell for column in columns if (cell := _cell(column, sources[column.task]))}
 
@@ -148,9 +148,10 @@ def _cells(layout: PaperTable, sources: Mapping[str, FinishedRun | Submitted]) -
 def _average(
     layout: PaperTable, scores: Mapping[str, Scores], cells: Mapping[str, Cell], name: str
 ) -> tuple[Cell | None, list[str]]:
-    """Return the cell of the paper's average over tasks, and notes on it, each starting with `name`.
+    """Return the cell of a row's average over tasks, and notes on the average.
 
-    The cell is None if the paper prints no average or a score is missing. scores: by task.
+    The cell is None if the paper prints no average or a score is missing.
+    scores: the row's scores by task. name: the row's name, with which each note starts.
     """
     if not layout.average:
         return None, []
@@ -169,7 +170,7 @@ def _average(
         return None, [f"{name} has no average: {', '.join(missing)} missing"]
     caveats = []
     if "wnli/accuracy" in sum(averages.AVERAGES[layout.convention], ()) and "wnli" not in scores:
-        caveats.append(f"{name}: WNLI counts as {averages.WNLI}, the majority's accuracy")
+        caveats.append(f"{name}: WNLI counts as {averages.WNLI}, the accuracy of its most common label")
     return Cell(value=value, text=f"{value:.1f}"), caveats
 
 
@@ -198,14 +199,14 @@ def _notes(run: FinishedRun, alternatives: int) -> list[str]:
     """Return notes on the scores of a run, the best of `alternatives` runs."""
     notes = []
     if alternatives > 1:
-        notes.append(f"{run.task}: {run.path}, the best of {alternatives} runs by its score")
+        notes.append(f"{run.task}: {run.path} has the best score of {alternatives} runs")
     if run.collapsed:
         notes.append(
             f"{run.task}: {run.collapsed} of {len(run.seeds)} seeds predict the same for every example ({run.path})"
         )
     if run.task == "squad2" and "f1" in run.median.get("dev", {}):
         notes.append(
-            f"squad2: with the best thresholds on the development set; with the run's own threshold F1 is "
+            f"squad2: EM and F1 use the best thresholds on the development set; with the run's own threshold, F1 is "
             f"{run.median['dev']['f1']:.1f} ({run.path})"
         )
     if rows := run.config.get("train_rows"):

@@ -70,7 +70,7 @@ def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
     runs: dict[Path, FinishedRun] = {}
     errors: dict[Path, str] = {}
     for name in names:
-        directory = on_disk(name, "the directory", "Copy or mount it and name that.")
+        directory = on_disk(name, "the directory", "Copy it to this machine and name the copy.")
         if not directory.is_dir():
             raise UserError(f"{name} is not a directory. Name a fine-tuning run or a directory of runs.")
         paths = sorted(_find_runs(directory))
@@ -133,7 +133,7 @@ def read_run(path: Path, place: Path) -> FinishedRun:
 
 
 def _check_median(run: FinishedRun, file: Path) -> None:
-    """Raise UserError unless every seed and `run.median` have the same scores, and every median is correct."""
+    """Raise UserError if a seed and `run.median` name different scores, or a median is wrong."""
     damaged = f"{file} is damaged: "
     if not run.seeds:
         raise UserError(f"{damaged}it has no seeds. Run the same bertzoo finetune again.")
@@ -180,7 +180,7 @@ def _scores(table: Scores) -> Scores:
 def _origin(path: Path, source: str, depth: int = 8) -> str:
     """Return the model that a run started from, traced back through at most `depth` earlier fine-tuning runs.
 
-    path: the run. source: the model that its results.json names; run.json takes precedence.
+    path: the run. source: the model named in the run's results.json; a model named in the run's run.json replaces it.
     """
     if (record := path / "run.json").is_file():
         source = _load(record, {"from?": {"path?": str}}).get("from", {}).get("path", source)

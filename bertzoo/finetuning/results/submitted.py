@@ -22,7 +22,7 @@ KNOWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """A submission's scores on GLUE's leaderboard. model: name for its row in tables; scores: by task, in points."""
+    """A submission's scores on GLUE's leaderboard. model: its name in tables. scores: by task, in points."""
 
     path: Path
     model: str
@@ -51,5 +51,5 @@ def read_leaderboard(path: Path) -> Submitted:
         if not -100 <= scores[metric] <= 100:
             raise UserError(f"{place}, {name}: {text!r} is not a number from -100 to 100. Correct it.")
     if not by_task:
-        raise UserError(f"{path} holds no score. Add a line such as rte/accuracy,71.2 below the header score,value.")
+        raise UserError(f"{path} holds no score. Add a row such as score = rte/accuracy, value = 71.2.")
     return Submitted(path=path, model=path.stem, scores=by_task)

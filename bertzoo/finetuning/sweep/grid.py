@@ -19,9 +19,9 @@ VERSION = 1  # format of sweep.json
 FOLDER = "sweeps"  # folder of sweeps in the shipped configs
 KEYS = {
     "sweep.base": "name or file of the config of every run, such as finetune or prune_66m; required",
-    "sweep.tasks": "list of the tasks; required, but for a pruning, which has none",
-    "options.OPTION": "value of an option of `bertzoo finetune` or `bertzoo prune` at all points",
-    "grid.OPTION": "list of an option's values; the points are all combinations",
+    "sweep.tasks": "list of tasks; required for fine-tunings, not allowed for prunings",
+    "options.OPTION": "value of an option of `bertzoo finetune` or `bertzoo prune` for all runs",
+    "grid.OPTION": "list of an option's values; the sweep has a run for every combination",
     "tasks.NAME.OPTION": "list of an option's values for one task; it replaces the list in [grid], if any",
 }
 OWN = ("task", "run_dir")  # options that a sweep sets itself
@@ -79,7 +79,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Runs of a grid.
+    """The runs of a grid.
 
     base: name of the config of all runs.
     options: options that all runs have in common.
@@ -120,8 +120,8 @@ def _digest(*parts: Any) -> str:
 def load_sweep(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Sweep:
     """Load a sweep from a file, or a shipped sweep by name; raises ConfigError for a wrong file or task.
 
-    overrides: (key, value) pairs that replace options and lists of the grid. A key is OPTION for all runs, or
-    tasks.NAME.OPTION for one task. tasks: the tasks to keep; empty: all.
+    overrides: (key, value) pairs. The key OPTION sets an option of all runs, tasks.NAME.OPTION of one task's runs. The
+    value replaces the option's list in the grid. tasks: the tasks to keep; empty: all.
     """
     path = config.find(name, FOLDER)
     try:
@@ -151,7 +151,8 @@ def _build(table: Mapping[str, Any]) -> Sweep:
     if kind_of(base) == "prune":
         if tasks is not None:
             raise ConfigError(
-                f"sweep.tasks = {schema.show(tasks)}, but {base} is a pruning, which has none. Remove it."
+                f"sweep.tasks = {schema.show(tasks)}, but {base} configures a pruning, which has no tasks. "
+                "Remove sweep.tasks."
             )
         tasks = [PRUNE]
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) and task for task in tasks):
@@ -168,7 +169,7 @@ def _build(table: Mapping[str, Any]) -> Sweep:
     grids = {task: dict(grid) for task in tasks}
     for task, lists in table.get("tasks", {}).items():
         if task not in tasks:
-            raise ConfigError(f"[tasks.{task}] is not a task in sweep.tasks{schema.nearest(task, tasks)}")
+            raise ConfigError(f"[tasks.{task}] does not name a task in sweep.tasks{schema.nearest(task, tasks)}")
         grids[task] |= _lists(f"tasks.{task}", check_table(f"tasks.{task}", lists))
     return Sweep(base=base, options=options, grids=grids)
 
@@ -178,7 +179,9 @@ def _lists(where: str, table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     for key, values in flatten(table):
         check_settable(f"{where}.{key}", key)
         if not isinstance(values, list) or not values:
-            raise ConfigError(f"{where}.{key} = {schema.show(values)} is not a list of values. Write it as [1, 2].")
+            raise ConfigError(
+                f"{where}.{key} = {schema.show(values)} is not a list of values. Write a list such as [1, 2]."
+            )
         lists[key] = tuple(to_text(f"{where}.{key}", value) for value in values)
         if len(set(lists[key])) < len(values):
             raise ConfigError(f"{where}.{key} = {values} has a value twice. Remove one.")
@@ -202,9 +205,7 @@ def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 def check_settable(where: str, key: str, more: Sequence[str] = ()) -> None:
-    """Raise ConfigError, naming `where`, if `key` is in OWN or `more`: options that the sweep itself sets for every
-    run.
-    """
+    """Raise ConfigError, naming `where`, if `key` is in OWN or `more`: options that the sweep itself sets."""
     if key in OWN or key in more:
         raise ConfigError(f"{where} cannot be set, because the sweep sets it for every run. Remove it.")
 
@@ -235,7 +236,7 @@ def _override(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
         _, task, name = (*key.split(".", 2), "")[:3]
         if task not in grids or not name:
             raise ConfigError(
-                f"--{key} is not of the form --tasks.NAME.KEY with a task of the sweep. The tasks are "
+                f"--{key} is not of the form --tasks.NAME.KEY with the NAME of a task. The tasks are "
                 f"{', '.join(grids)}."
             )
         check_settable(f"--{key}", name)

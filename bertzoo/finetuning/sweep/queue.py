@@ -26,7 +26,7 @@ class ProcessJob(Generic[Item]):
     item: the caller's label of the job.
     log: file for what the process prints.
     output: file for standard output alone, which appears on success; None: `log`.
-    launcher: command to run in place of `bertzoo`, to start it on other machines.
+    launcher: command that replaces `bertzoo`, for example to start it on other machines.
     """
 
     item: Item
@@ -60,10 +60,10 @@ def run_processes(
     environments: Sequence[Mapping[str, str]],
     ended: Callable[[Item, ProcessExit], None],
 ) -> None:
-    """Run all jobs side by side, one job at a time for each set of variables in `environments`.
+    """Run all jobs, as many at a time as `environments` has sets of variables.
 
-    Calls `ended` after each job. SIGTERM, SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a
-    second SIGINT kills them.
+    No two running jobs have the same set. Calls `ended` after each job. SIGTERM, SIGINT or SIGHUP terminates the
+    processes and raises KeyboardInterrupt; a second SIGINT kills the processes.
     """
     waiting = list(jobs)
     running: dict[int, tuple[ProcessJob[Item], subprocess.Popen, float]] = {}

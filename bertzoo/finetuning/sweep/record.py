@@ -24,7 +24,7 @@ POINTS, BEST, IDENTITY = "points", "best", "sweep.json"  # folders of runs and o
 
 @dataclass(frozen=True, kw_only=True)
 class PrunedRun:
-    """A finished pruning. heldout: metrics of its last evaluation, which follows the fine-tuning after the last cut."""
+    """A finished pruning. heldout: metrics on held-out data, after the fine-tuning that follows the last cut."""
 
     heldout: Mapping[str, float]
 
@@ -35,7 +35,7 @@ class PrunedRun:
 
 
 def read_pruned(path: Path) -> PrunedRun:
-    """Read the last held-out losses of a finished pruning run; raises UserError if it has none."""
+    """Read a finished pruning's last held-out evaluation; raises UserError if there is none."""
     part = prune_layout.parts(path)[-1:]
     lines = [line for folder in part for line in page.read_history(folder / "metrics.jsonl").heldout if LOSS in line]
     if not lines:
@@ -44,7 +44,7 @@ def read_pruned(path: Path) -> PrunedRun:
 
 
 class Record:
-    """The directory of a sweep, which need not exist yet, and the states of its runs.
+    """A sweep's directory, which need not exist yet, and the states of the sweep's runs.
 
     points: the runs.
     states: {name of a run that ended early: ("failed" or "stopped", the error)}.
@@ -63,7 +63,7 @@ class Record:
         return self.path / POINTS / point.name
 
     def log(self, point: SweepPoint) -> Path:
-        """Return the path of a run's log, outside of the folder of runs: file patterns for runs must not match logs."""
+        """Return the path of a run's log, outside of the folder of runs, so that a glob for runs matches no log."""
         return self.path / "logs" / f"{point.name}.log"
 
     def look(self, point: SweepPoint) -> bool:
@@ -78,18 +78,18 @@ class Record:
     def best(self, task: str) -> SweepPoint | None:
         """Return the finished run of a task with the best score, the first on a tie; None if no run is finished.
 
-        The best score is the highest. For prunings, the score is a loss, and the best is the lowest.
+        The best score is the highest or, for prunings, the lowest (a loss).
         """
         finished = [point for point in self.points if point.task == task and point.name in self.finished]
         sign = -1 if task == PRUNE else 1
         return max(finished, key=lambda point: sign * self.finished[point.name].score, default=None)
 
     def show(self, number: float) -> str:
-        """Format a score: points with two digits, or for a pruning nats with four."""
+        """Format a score: in points with two decimals or, for a pruning, in nats with four decimals."""
         return f"{number:.4f}" if any(point.is_pruning for point in self.points) else f"{number:.2f}"
 
     def link_best(self) -> None:
-        """Make best/TASK a link to the best finished run of every task."""
+        """For every task, make best/TASK a link to the task's best finished run."""
         for point in filter(None, map(self.best, dict.fromkeys(point.task for point in self.points))):
             link = self.path / BEST / point.task
             link.parent.mkdir(exist_ok=True)
@@ -100,8 +100,7 @@ class Record:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Create and lock the directory, since two sweeps in it would do each run twice. The lock ends with the
-        process.
+        """Create and lock the directory, so that two sweeps cannot do the same runs.
 
         Raises UserError if another process uses the directory, or if it holds files that belong to no sweep.
         """

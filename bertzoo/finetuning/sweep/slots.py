@@ -18,23 +18,25 @@ Environment = dict[str, str]
 
 
 def device_environments(processes: int | None) -> list[Environment]:
-    """Return one set of environment variables per process, which gives the process a device of its own.
+    """Return, for each process, environment variables that give the process a device of its own.
 
-    The sets are empty on a CPU. processes: number of processes; None: one per device, or one on a CPU. Raises UserError
-    if there are fewer devices than processes.
+    On a CPU, no variables are set. processes: number of processes; None: one per device, or one on a CPU.
+
+    Raises UserError if there are fewer devices than processes.
     """
     platform, count = count_devices()
     if platform == "cpu":
         return [{} for _ in range(processes or 1)]
     if (processes or 0) > count:
         raise UserError(
-            f"--processes={processes} is more than the {count} devices of this machine. Use at most {count}, one for "
-            "each."
+            f"--processes={processes} is more than the {count} devices of this machine. Use at most {count}, one "
+            "per device."
         )
     make = {"tpu": _chip, "gpu": _card}.get(platform)
     if make is None and (processes or 1) > 1:
         raise UserError(
-            f"--processes={processes}: several processes cannot share the devices of the platform {platform}. Use 1."
+            f"--processes={processes} applies only to CPUs, GPUs and TPUs, not to the platform {platform}. Use "
+            "--processes=1."
         )
     return [make(number) for number in range(processes or count)] if make else [{}]
 
