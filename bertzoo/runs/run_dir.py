@@ -135,7 +135,7 @@ class RunDirectory:
         return provenance.read_run_json(self.path, self.name)
 
     def origin(self, key: str) -> dict[str, Any] | None:
-        """Return run.json's record of another model: "from" (the initial model) or "teacher"; None if there is none."""
+        """Return run.json's record of another model, or None; key: "from" for the initial model, or "teacher"."""
         return self.provenance().get(key)
 
     def write_provenance(
