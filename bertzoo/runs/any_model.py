@@ -58,7 +58,7 @@ def read_model(path: Location, tell: Tell = lambda line: None) -> Pretrained:
 
 
 def check_model(path: Location, tell: Tell = lambda line: None) -> None:
-    """Raise UserError unless `read_model` would find a model; reads no parameters, but copies a model at a URL."""
+    """Raise UserError if `path` is not a model. Reads no parameters, but copies a model at a URL to this machine."""
     with local_model(path, tell) as (local, _):
         _reader(local)
 

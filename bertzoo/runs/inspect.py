@@ -73,7 +73,7 @@ def _read_model(path: str) -> Pretrained:
     pretrained = replace(any_model.read_model(path), origin=path)
     if pretrained.tokenizer is None:
         raise UserError(
-            f"{path} has no tokenizer and cannot read text. Convert the model again, from a folder with its vocabulary."
+            f"{path} has no tokenizer and cannot read text. Convert the model again, from a folder with the vocabulary."
         )
     return pretrained
 
@@ -107,7 +107,7 @@ def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, c
     """Return `count` rows of a run's held-out text, without masks and as long as in the run's first training stage.
 
     path: the run, by default the one that `model` was read from. corpus_path: path or URL of the run's corpus, if it
-    has moved. Raises UserError if there is no run, or if it has too few rows.
+    has moved. Raises UserError if there is no run, or if the run has too few rows.
     """
     if path is None and model.source.get("format") != "run":
         raise UserError(f"{model.origin} is not a run, so it has no held-out text. Use --text=TEXT or --heldout=RUN.")

@@ -135,7 +135,7 @@ def check_model(path: Location, options: Options) -> None:
 
 
 def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:
-    """Open the corpus of a run; process 0 tokenises it first if necessary.
+    """Open the corpus of a run; process 0 first tokenises the text if necessary.
 
     A run with a checkpoint reads the corpus that it began with. vocabulary: the tokenizer that the corpus must have, or
     None. Raises UserError if processes find different corpora.

@@ -191,7 +191,7 @@ class _TransferSetups:
     def _fixed_below_layers(self) -> frozenset[str]:
         """Paths of the parameters that lie below the layers and do not train in a layer transfer.
 
-        Parameters that are copied from the teacher do not train. If all but the embedding's norm are copied, the norm
+        Parameters that are copied from the teacher do not train. If only the embedding's norm is not copied, the norm
         does not train either: a NoNorm that only the student has keeps scale 1 and bias 0, as in MobileBERT's code.
         """
         copied = frozenset(copied_names(self._recipe))

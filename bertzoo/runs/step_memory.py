@@ -117,7 +117,7 @@ def advice(
 ) -> Callable[[int, float], str]:
     """Return a function (stage's index, share) -> sentence that advises how to cut the memory of the stage's step.
 
-    With the options in the sentence, the step needs at most `share` (a fraction) of its present estimate, even if the
+    With either option in the sentence, the step needs at most `share` (a fraction) of its present estimate, even if the
     compiler needs _MOST times the new estimate. If no option is enough, the sentence advises a smaller model or more
     devices.
 

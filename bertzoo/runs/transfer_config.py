@@ -65,7 +65,7 @@ class Progressive(StrategyStages):
         super().__post_init__()
         if not 0 <= self.lower_rate <= 1:
             raise ConfigError(
-                f"lower_rate = {self.lower_rate} is not between 0 and 1. Use 0 to freeze the lower layers."
+                f"lower_rate = {self.lower_rate} is not between 0 and 1. Use a factor in that range; 0 freezes layers."
             )
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:

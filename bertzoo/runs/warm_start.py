@@ -1,7 +1,7 @@
 """Start a run from another model's parameters and tokenizer.
 
-The embedding and the encoder are copied whole. A head is copied if the run's objective has the same one; otherwise it
-is drawn from the seed.
+The embedding and the encoder are copied whole. A head is copied if the run's objective has the same head; otherwise
+it is drawn from the seed.
 """
 
 from collections import defaultdict
