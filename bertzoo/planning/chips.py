@@ -4,9 +4,9 @@ Sources: peak FLOP/s and memory bandwidth are from the pages v3, v4, v5e, v5p, v
 https://docs.cloud.google.com/tpu/docs/. Devices of a chip and the matrix unit are from
 https://docs.jax.dev/en/latest/pallas/tpu/hardware.html. Memory is what libtpu 0.0.42.1 reports as available when a
 program does not fit, a little less than the pages' 32, 32, 16, 95, 32 and 192 GB. Interconnect bandwidth is the sum of
-all links in one direction. The pages of v4, v5e and v5p print it as 2,400, 1,600 and 4,800 Gb/s; for v6e and TPU7x it
-is half of their "bidirectional" figure. v3 has 4 links of 656 Gb/s (Jouppi et al. 2020, "A Domain-Specific
-Supercomputer for Training Deep Neural Networks"). Slices are from the pages and the list of
+all links in one direction. The pages of v4, v5e and v5p print this sum: 2,400, 1,600 and 4,800 Gb/s. For v6e and
+TPU7x, it is half of the pages' "bidirectional" figure. v3 has 4 links of 656 Gb/s (Jouppi et al. 2020, "A
+Domain-Specific Supercomputer for Training Deep Neural Networks"). Slices are from the pages and the list of
 https://github.com/AI-Hypercomputer/xpk.
 """
 
@@ -25,13 +25,13 @@ CUBE = 4  # edge in chips: larger 3D slices are made of cubes of 4x4x4
 class Chip:
     """A kind of TPU; figures are for a whole chip.
 
-    devices: JAX devices of a chip: its cores, or 1 if both cores act as one.
+    devices: number of JAX devices per chip (its cores, or 1 if both cores act as one).
     hbm: GiB of memory that programs may use, summed over the chip's devices.
     flops: bfloat16 operations per second.
     hbm_bandwidth, ici_bandwidth: bytes per second of the memory and of the interconnect.
-    mxu: number of rows, and of columns, of the matrix unit.
+    mxu: rows of the matrix unit, which is square.
     largest: chips in the largest slice.
-    slices: shapes of all 2D slices, or of the 3D slices below 4x4x4.
+    slices: shapes of all slices; if slices are 3D, only of those smaller than 4x4x4.
     configuration: libtpu's chip_config_name.
     """
 
@@ -105,7 +105,7 @@ def parse_topology(text: str) -> Topology:
     if chip is None:
         raise ConfigError(
             f"--topology={text}: bertzoo has no data on {kind or 'a TPU without a name'}, only on {', '.join(CHIPS)}. "
-            "Name one of these with its shape, as in --topology=v5e:16x16, or as an accelerator type such as "
+            "Name one of these with a slice's shape, as in --topology=v5e:16x16, or as an accelerator type such as "
             "v5litepod-256."
         )
     sizes = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d{1,4}(x\d{1,4})*", shape) else ()

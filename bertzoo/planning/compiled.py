@@ -1,6 +1,6 @@
 """Compile a run's training steps for a TPU slice, on a machine without TPUs, to get the compiler's figures.
 
-The compiler, libtpu, runs in a child process, which keeps its environment and its lock away from the caller.
+The compiler, libtpu, runs in a child process, so that its environment variables and its lock do not affect the caller.
 `python -m bertzoo.planning.compiled CONFIG SLICE FOLDER [MODE [STAGE ...]]` prints progress and results as JSON
 objects, one per line.
 """
@@ -54,7 +54,7 @@ class CompiledStep:
     temporaries: peak size of all other values.
     code: size of the program.
     collectives: the program's collective operations, or None if the compiler could not print the program.
-    traffic: bytes that the program reads and writes, or None if the compiler could not print it.
+    traffic: bytes that the program reads and writes; None as for `collectives`.
     """
 
     seconds: float

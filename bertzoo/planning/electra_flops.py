@@ -1,10 +1,10 @@
 """Training operations of a pretraining run as ELECTRA's authors count them, and as ConvBERT's paper prints them.
 
-Rules of https://github.com/google-research/electra/blob/master/flops_computation.py: a multiply-add is 2 operations.
-The backward pass costs as much as the forward pass. A look-up is a product of a one-hot vector and the whole table. The
-output softmax reads 5/32 of the positions, however many are masked. Element-wise operations count, with the
-constants below; pooler and sentence head do not. ConvBERT (Jiang et al. 2020) prints "Train FLOPs" by these rules. Here
-products are counted on the real modules, which covers models without a formula in that script.
+The rules are from the script https://github.com/google-research/electra/blob/master/flops_computation.py. A
+multiply-add is 2 operations. The backward pass costs as much as the forward pass. A look-up is a product of a one-hot
+vector and the whole table. The output softmax reads 5/32 of the positions, however many are masked. Element-wise
+operations count; pooler and sentence head do not count. ConvBERT (Jiang et al. 2020) prints "Train FLOPs" by these
+rules. This file counts products on the Linen modules, to cover models for which the script has no formula.
 """
 
 from typing import Any
@@ -82,7 +82,7 @@ def _embedding_flops(model: Any, width: int, length: int) -> float:
 
 
 def _elementwise_flops(model: Any, width: int, length: int) -> float:
-    """Return the element-wise operations for one row: all layers, and the bias of the embedding's projection.
+    """Return the element-wise operations for one row, in all layers and in the bias of the embedding's projection.
 
     width: size of an embedding vector; length: tokens of the row.
     """

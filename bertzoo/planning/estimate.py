@@ -1,4 +1,4 @@
-"""Plan a run on a TPU slice: exact memory of the state, a bound of the activations, operations, time and cost.
+"""Plan a run on a TPU slice: memory (exact for the state, an upper bound for activations), operations, time and cost.
 
 If the TPU compiler is installed, its figures (planning/compiled.py) replace the bound and the estimated traffic between
 devices.
@@ -66,12 +66,12 @@ class Roofline:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """The plan of one training stage. Bytes and rows are per device. Operations are per step, over all devices.
+    """The plan of one training stage. Bytes are per device. Operations are per step, over all devices.
 
-    rows: rows of one microbatch.
+    rows: rows of one microbatch on one device.
     fits: whether the step fits, or None if it was not compiled and the estimates do not decide.
-    model_flops: operations in products of the forward and backward pass.
-    computed_flops: operations in all products of the step, also recomputed products.
+    model_flops: operations in matrix products of the forward and backward pass.
+    computed_flops: operations in all matrix products of the step, also recomputed ones.
     padded_flops: computed_flops with products padded to the matrix unit.
     step_seconds: (at best, at worst).
     """
@@ -103,7 +103,7 @@ class RunPlan:
     model_flops: operations of the whole run.
     electra_flops: the operations as ELECTRA's authors count them, or None.
     published_flops: the operations that ConvBERT's paper prints, or None.
-    published_note: how the printed training differs from this run.
+    published_note: how the training in ConvBERT's paper differs from this run.
     chip_hours: (at best, at worst).
     dollars: (at best, at worst), or None without a price.
     not_compiled: why there are no compiler figures, or None.
@@ -139,11 +139,11 @@ def plan(
 ) -> RunPlan:
     """Plan a run on a slice such as "v5e:16x16", as `bertzoo plan` does.
 
-    compile_steps: whether to compile the steps if libtpu is installed. Each takes minutes without a result in
-    `cache_dir`.
+    compile_steps: whether to compile the steps if libtpu is installed. A step takes minutes, unless its result is
+    in `cache_dir`.
     cache_dir: folder of the compiler's results, by default ~/.cache/bertzoo/plans.
     price: dollars per chip-hour.
-    published: (training operations that a paper prints, note).
+    published: (training operations that a paper prints, how the paper's training differs).
     tell: receives lines of progress.
     Raises ConfigError if the recipe does not fit the slice, and UserError if the compiler fails.
     """
@@ -203,9 +203,9 @@ def make_plan(
 
 
 def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
-    """Return the plan of a run that executes all `plans` in order, and repeats this `times` times.
+    """Return the plan of a run that goes through all `plans` in order, `times` times.
 
-    plans: {name that the plan's stages take: plan}; all plans are for the same slice. note: as in RunPlan. The result
+    plans: {name for the plan's stages: plan}; all plans are for the same slice. note: as in RunPlan. The result
     lists every stage once, numbered from 0, with its steps in all repetitions.
     """
     first, *_ = parts = list(plans.values())
@@ -232,7 +232,7 @@ def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
 
 
 def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: CompiledStep | None) -> StagePlan:
-    """Plan one stage; arguments as in `make_plan`."""
+    """Plan the training stage `index`; compiled_step: the compiler's figures, or None."""
     mesh = step.abstract_mesh(recipe, topology)
     stage, chip = recipe.stages[index], topology.chip
     shards = sharding.row_shards(mesh)

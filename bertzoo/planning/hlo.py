@@ -27,11 +27,11 @@ _CALLS = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_co
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """Totals of a step's collectives of one kind, such as all-reduce, over groups of `group` devices.
+    """Totals for a step's collectives of one kind, such as all-reduce, that work in groups of `group` devices.
 
     count: number of these collectives.
     size: bytes of their results.
-    sent: bytes that a device sends for them, in the best algorithm on a ring.
+    sent: bytes that a device sends for these collectives, with the best algorithm on a ring.
     """
 
     kind: str
@@ -115,8 +115,8 @@ def _iterations(condition: Iterable[str]) -> int:
 def _result_bytes(shape: str, kind: str, start: bool) -> int:
     """Return the bytes of a collective's results from their `shape` in the program's text.
 
-    start: whether the collective is asynchronous. If so, `shape` has operands, results and counters, in this order; but
-    an asynchronous all-reduce has only results.
+    start: whether the collective is asynchronous. The shape of an asynchronous all-reduce has only results; that of any
+    other asynchronous collective has operands, results and counters, in this order.
     """
     shapes = [(ELEMENT_BYTES.get(name, 0), sizes) for name, sizes in _ARRAY.findall(shape)]
     arrays = [width * math.prod(int(n) for n in sizes.split(",") if n) for width, sizes in shapes]

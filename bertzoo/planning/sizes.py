@@ -22,8 +22,8 @@ class Sizes:
     params_encoder: embeddings and encoder.
     params_with_pooler: embeddings, encoder and pooler.
     params_pretraining: everything that is pretrained, including a generator.
-    flops_128: operations (2 per multiply-add) of the inference of one row of 128 tokens.
-    activation_bytes: peak bytes of activations of that inference.
+    flops_128: operations (2 per multiply-add) to infer one row of 128 tokens.
+    activation_bytes: peak bytes of activations for that row.
     """
 
     params_encoder: int

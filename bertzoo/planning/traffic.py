@@ -36,12 +36,10 @@ PARTS = (*_PARTS, _OPTIMIZER)
 class Traffic:
     """Bytes that a training step reads and writes on one device, with the padding of arrays to tiles.
 
-    hbm: bytes of the device's memory, by the parts in PARTS. "attention" is scores, probabilities and their dropout;
-    "projections" is everything else in an attention block, such as its linear maps. A part includes its gradients,
-    forward and backward.
-    vmem: bytes of the memory on the chip, where the compiler keeps what fits.
-    accessed: the compiler's own count: bytes of the operands and results of all operations, without padding, in both
-    memories.
+    hbm: {part of the step in PARTS: bytes in the device's main memory}, forward and backward. "attention" is scores,
+    probabilities and their dropout; "projections" is everything else in an attention block, such as its linear maps.
+    vmem: bytes in the on-chip memory, where the compiler keeps arrays that fit.
+    accessed: bytes in both memories as the compiler counts them, from operands and results without padding.
     """
 
     hbm: Mapping[str, int]
@@ -50,7 +48,7 @@ class Traffic:
 
     @property
     def total(self) -> int:
-        """Bytes of the device's memory that the step reads and writes."""
+        """Bytes that the step reads and writes in the device's main memory."""
         return sum(self.hbm.values())
 
 

@@ -1,5 +1,5 @@
 """Pretraining and knowledge transfer: config, batches, run directory, initial parameters, teacher, training and report.
 
-A command such as `bertzoo pretrain` opens a run here and starts its training. The training loop is in `train`;
-fine-tuning and pruning build on this package.
+The package opens a run and starts its training, for commands such as `bertzoo pretrain`. The training loop is in
+`train`. Fine-tuning and pruning build on this package.
 """

@@ -46,18 +46,19 @@ class ModelTables:
 
 
 def read_model(path: Location, tell: Tell = lambda line: None) -> Pretrained:
-    """Read the model at a path or URL. A model at a URL is first copied to this machine, which `tell` reports.
+    """Read the model at a path or URL; a model at a URL is first copied to this machine.
 
     path: a run, one of its checkpoints, a fine-tuning run (its best seed), a pruning run, a model directory or a
-    Hugging Face directory. A TensorFlow 1 checkpoint is named by its directory or by the prefix of its files. Raises
-    UserError if the path is none of these, or damaged.
+    Hugging Face directory. A TensorFlow 1 checkpoint is named by its directory or by the prefix of its files.
+    tell: receives a line about the copy.
+    Raises UserError if the path is none of these, or if the model is damaged.
     """
     with local_model(path, tell) as (local, rename):
         return _renamed(_reader(local)(), rename)
 
 
 def check_model(path: Location, tell: Tell = lambda line: None) -> None:
-    """Raise UserError unless `read_model` would find a model; reads no parameters, but copies a model at a URL."""
+    """Raise UserError if `path` is not a model. Reads no parameters, but copies a model at a URL to this machine."""
     with local_model(path, tell) as (local, _):
         _reader(local)
 
@@ -66,8 +67,8 @@ def check_model(path: Location, tell: Tell = lambda line: None) -> None:
 def local_model(path: Location, tell: Tell = lambda line: None) -> Iterator[tuple[Path, Callable[[str], str]]]:
     """Yield a model's path on this machine, and a function that replaces this path by the model's URL in a text.
 
-    Without a URL, the function returns the text unchanged. UserErrors raised in the with block name the URL instead of
-    the path.
+    If `path` is not a URL, the function returns the text unchanged. UserErrors raised in the with block name the URL
+    instead of the path.
     """
     path = location(path, "the model", "Write :// after the protocol, or copy the model to this machine.")
     if isinstance(path, Path):
@@ -127,7 +128,8 @@ def _best_seed(path: Path) -> Path:
 def _read_pruned(path: Path) -> Pretrained:
     if not (path / prune_layout.MODEL / MODEL).is_file():
         raise UserError(
-            f"{path} is an unfinished pruning run. Run the same bertzoo prune again, or name one of its iterations."
+            f"{path} is an unfinished pruning run. Run the same bertzoo prune again, or name the directory of an "
+            "iteration."
         )
     return _read_own(path / prune_layout.MODEL)
 
@@ -186,20 +188,22 @@ def _read_own(path: Path) -> Pretrained:
         digest = source.pop("parameters_sha256")
         tables = config.from_dict(ModelTables, table)
     except ValueError as error:
-        raise UserError(f"{file} is damaged: {error}. Convert the model again.") from error
+        raise UserError(f"{file} is damaged: {error}. Convert or train the model again.") from error
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
     parameters = path / PARAMETERS
     if not parameters.is_file():
-        raise UserError(f"{parameters} does not exist. Convert the model again.")
+        raise UserError(f"{parameters} does not exist. Convert or train the model again.")
     shapes, expected = tensors.tensor_shapes(parameters), parameter_shapes(tables.model, tables.head)
     if wrong := sorted(name for name in shapes.keys() | expected if shapes.get(name) != expected.get(name)):
         raise UserError(
             f"{parameters} does not fit the model in {MODEL}: {wrong[0]} has shape {shapes.get(wrong[0])}, not "
-            f"{expected.get(wrong[0])}. Convert the model again."
+            f"{expected.get(wrong[0])}. Convert or train the model again."
         )
     if sha256(parameters) != digest:
-        raise UserError(f"{parameters} is damaged: its hash differs from the one in {MODEL}. Convert the model again.")
+        raise UserError(
+            f"{parameters} is damaged: its hash differs from the one in {MODEL}. Convert or train the model again."
+        )
     params = tensors.read_safetensors(parameters, integers=False)
     tokenizer = saved.load(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
     check_vocabulary(tokenizer, tables.model.vocab_size, str(path))

@@ -37,8 +37,8 @@ class RunBatches:
     plans: folder that caches row plans (which tokens make up each row).
     warn: receives each warning about the rows of the training split.
     workers: processes that build the training batches; 0 builds them in a thread.
-    first: in a pruning run, the number of stages in earlier training runs; else 0. The seeds of row order and masks
-    count stages from `first`, so that no two stages of a pruning run draw the same.
+    first: number added to a stage's index in the seeds of its row order and masks. A pruning run, which is a series of
+    training runs, passes the number of stages before this run, so that no two of its stages use the same seeds.
 
     Raises ConfigError if the tokenizer has more entries than model.vocab_size.
     """
@@ -65,7 +65,7 @@ class RunBatches:
     def plan(self, split: Split, max_length: int) -> RowPlan:
         """Return which tokens of a split make up each row of at most `max_length` tokens.
 
-        For the training split, the first call with a length passes warnings about the rows to `warn` (see the class).
+        The first call for the training split with a new `max_length` passes warnings about these rows to `warn`.
         """
         if (split, max_length) not in self._by_length:
             rows = plan_rows(
@@ -105,7 +105,7 @@ class RunBatches:
             self.stage(index, "heldout")
 
     def train(self, index: int, row: int, own: OwnRows = all_rows) -> Iterator[Batch]:
-        """Yield the training batches of stage `index`, prefetched, from the batch that starts at row number `row`.
+        """Yield prefetched training batches of stage `index`, from the batch that starts at row `row` of the stage.
 
         own: maps a batch size to the indices of the rows that this process reads.
         """
@@ -116,7 +116,7 @@ class RunBatches:
         return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=PREFETCH)
 
     def heldout(self, index: int, rows: int, shards: int, own: OwnRows = all_rows) -> Iterator[Batch]:
-        """Yield held-out batches of stage `index`: about `rows` rows in total, or all if there are fewer.
+        """Yield held-out batches of stage `index`: about `rows` rows in whole batches, or all rows of a smaller split.
 
         Repeated calls yield the same batches. shards: number of devices that a batch is split over; own: as in `train`.
         """
@@ -130,6 +130,6 @@ class RunBatches:
     def describe(self, index: int, row: int, rows: int) -> list[str]:
         """Return a line for each row of a training batch of stage `index`: its epoch, document and tokens.
 
-        row: number of the batch's first row in the stage. rows: size of the batch.
+        row: number of the stage's rows before this batch. rows: number of rows in this batch.
         """
         return self.stage(index, "train").describe(row // rows, rows)

@@ -68,7 +68,7 @@ class BlankFiller:
         ids.append(specials.sep)
         if len(ids) > self.longest:
             raise UserError(
-                f"the text has {len(ids)} tokens, but {self.path} reads at most {self.longest}. Shorten it."
+                f"the text has {len(ids)} tokens, but {self.path} reads at most {self.longest}. Shorten the text."
             )
         input_ids = np.array([ids], np.int32)
         row = {
@@ -88,7 +88,7 @@ class BlankFiller:
     def records(self, texts: Sequence[str], top: int | None = None) -> list[dict[str, Any]]:
         """Return {"text": …, "blanks": [{token: probability}, …]} for every text.
 
-        Each blank has a dict of the `top` likeliest tokens.
+        Each blank has one dict, with its `top` likeliest tokens (TOP tokens if `top` is None).
         """
         filled = [self.fill(text, TOP if top is None else top) for text in texts]
         return [

@@ -1,8 +1,9 @@
 """Keep the small files of a run in a cloud bucket: write them to a local folder and upload each as a whole.
 
-A bucket has neither append nor locks. So `metrics.jsonl` is uploaded before every checkpoint, after events and every 30
-seconds. A process that opens a run writes its id into `.owner.json`, the owner mark, and checks the mark before every
-save. If two processes open the same run, the later one continues.
+A bucket cannot append to a file. So the whole of `metrics.jsonl` is uploaded before every checkpoint, after every event
+in it and every 30 seconds. A bucket has no locks either. So a process that opens a run writes a new id into
+`.owner.json`, and before every save checks that the file still has this id. If two processes open the same run, the
+first one stops at its next save.
 """
 
 import contextlib
@@ -43,8 +44,8 @@ _SHARE = 20  # uploads take at most 1/20 of the time
 class Bucket:
     """A run's folder in a bucket, and local copies of its small files in `directory`.
 
-    Until `take` is called, `directory` is a temporary folder. Then it is `local`, a folder of this machine that
-    outlives the process.
+    `directory` is a temporary folder until `take` replaces it by `local`, a folder of this machine that outlives the
+    process.
     """
 
     def __init__(self, url: str):
@@ -92,24 +93,24 @@ class Bucket:
         return owner["id"]
 
     def owner(self) -> dict[str, Any]:
-        """Return the contents of .owner.json (id, host and start of the owner), or {} if it is missing or damaged."""
+        """Return the contents of .owner.json (the owner's id, host and start), or {} if it is missing or damaged."""
         with contextlib.suppress(ValueError):
             return parse_json(self.folder.read_bytes(OWNER), _OWNER) if self.folder.has_file(OWNER) else {}
         return {}
 
     def check_owner(self) -> None:
-        """Raise UserError if another process has taken over the run, or its folder was deleted."""
+        """Raise UserError if another process has taken over the run, or if the run's folder was deleted."""
         if self.folder.has_file(OWNER) and self.folder.read_bytes(OWNER) == self._mark:
             return
         owner = self.owner()
         if not owner:
             raise UserError(
-                f"{self.folder.url}/{OWNER} no longer names an owner: the run was deleted or damaged. Restore its "
-                "folder and run the same command again."
+                f"{self.folder.url}/{OWNER} no longer names an owner: the run was deleted or damaged. Restore the "
+                "run's folder and run the same command again."
             )
         raise UserError(
             f"{self.folder.url} was taken over by the process that began on {owner['host']} at {owner['since']}. This "
-            "process stops and changes nothing there. Start only one process for a run."
+            "process stops and changes nothing there. Do not start a run twice at the same time."
         )
 
     def send(self, names: Iterable[str] | None = None) -> None:
@@ -134,7 +135,7 @@ class Bucket:
 
 
 class Sender:
-    """A reporter that uploads the other reporters' files, after events and at intervals."""
+    """A reporter that uploads a run's changed files after every event and at intervals of 30 seconds or more."""
 
     def __init__(self, bucket: Bucket):
         self._bucket, self._due = bucket, 0.0

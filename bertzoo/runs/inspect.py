@@ -73,7 +73,7 @@ def _read_model(path: str) -> Pretrained:
     pretrained = replace(any_model.read_model(path), origin=path)
     if pretrained.tokenizer is None:
         raise UserError(
-            f"{path} has no tokenizer, so it cannot read text. Convert the model again, with its vocabulary."
+            f"{path} has no tokenizer and cannot read text. Convert the model again, from a folder with the vocabulary."
         )
     return pretrained
 
@@ -107,12 +107,10 @@ def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, c
     """Return `count` rows of a run's held-out text, without masks and as long as in the run's first training stage.
 
     path: the run, by default the one that `model` was read from. corpus_path: path or URL of the run's corpus, if it
-    has moved. Raises UserError if there is no run, or if it has too few rows.
+    has moved. Raises UserError if there is no run, or if the run has too few rows.
     """
     if path is None and model.source.get("format") != "run":
-        raise UserError(
-            f"{model.origin} is not a run, so it has no held-out text. Give --text, or a run with --heldout."
-        )
+        raise UserError(f"{model.origin} is not a run, so it has no held-out text. Use --text=TEXT or --heldout=RUN.")
     run = RunDirectory(path or str(model.source["path"]))
     run.fetch()
     recipe, corpus = run.load(), run.open_corpus(corpus_path)
@@ -135,9 +133,9 @@ def _tokens(tokenizer: Tokenizer, row: UnpaddedRow) -> list[str]:
 def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -> dict[str, list[int]]:
     """Return {role: numbers of the layers to show, counted from 1}; the roles are the keys of `models`.
 
-    pairs: (layer of the model or student, layer of the teacher) to show. None shows LAYERS or, if `averaged`, all
-    layers; a model with fewer layers shows its last layer in place of those that it lacks.
-    averaged: whether the maps of a model's layers are averaged. If not, the i-th layers of the lists form a pair.
+    pairs: (layer of the model or student, layer of the teacher) to show. None stands for all layers if `averaged`, else
+    for LAYERS; a model that lacks one of LAYERS shows its last layer instead.
+    averaged: whether a model's maps are averaged over its layers. If not, the i-th layers of all roles belong together.
     """
     counts = {role: pretrained.model.layers for role, pretrained in models.items()}
     if pairs is None and averaged:

@@ -1,4 +1,4 @@
-"""Train a run: build the job of `train.loop` from the run's config, batches and directory, and run it."""
+"""Train a run: build the job of `train.loop` from the run's config, batches and directory, and run the loop."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -53,9 +53,9 @@ def train(
     start: the frozen parameters and, for a run without a checkpoint, the initial parameters.
     until: the step after which to pause.
     setups: losses and optimisers of the stages, by default those of `recipe`.
-    followed: whether another run follows in this program, as in `train.job.Job`.
+    followed: whether another run follows in this program, so that a signal at the last step still stops the program.
     console: whether to print progress to standard error.
-    where: a function from a stage's index to the config key that advice names; by default `recipe.where`.
+    where: a function from a stage's index to the config key that advice on memory names; by default `recipe.where`.
 
     Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
     """

@@ -28,8 +28,7 @@ from bertzoo.train.step import make_eval_step
 class LoadedRun:
     """A run with the parameters of one checkpoint, on one device.
 
-    `objective` and `params` have no padding rows of the vocabulary. For a student of a transfer, they do not include
-    the teacher.
+    `objective` and `params` include neither padding of the vocabulary nor the teacher of a student.
     """
 
     recipe: Recipe
@@ -81,10 +80,11 @@ def heldout_means(loaded: LoadedRun, corpus: Corpus, stage: int) -> tuple[int, d
 
 
 def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None = None) -> dict[str, Any]:
-    """Return losses (nats) and metrics over all held-out rows of a training stage's length, and the unigram entropy.
+    """Return mean losses (nats) and metrics of all held-out rows, and unigram losses of the held-out text (nats).
 
-    corpus: path or URL of the run's corpus, if it has moved. stage: index of a stage, by default the last. Raises
-    UserError if the stage or the corpus does not belong to the run.
+    corpus: path or URL of the run's corpus, if it has moved.
+    stage: index of the training stage whose row length applies, by default the last.
+    Raises UserError if the stage or the corpus does not belong to the run.
     """
     stages = loaded.recipe.stages
     index = len(stages) - 1 if stage is None else stage

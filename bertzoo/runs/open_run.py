@@ -85,10 +85,12 @@ def transfer(
     stages: tuple[int, int] | None,
     options: Options,
 ) -> int:
-    """Train a student on its teacher to the run's end or to the end of stage `stages[1]`; return the steps done.
+    """Train a student on its teacher and return the number of steps done.
 
-    teacher_path: None in a resumed run, whose run.json names it. stages: first and last stage to train, counted from
-    1. Raises UserError if the config does not fit the run, teacher, corpus or devices, and Stopped after a signal.
+    teacher_path: path or URL of the teacher. None stands for the teacher in the run.json of a resumed run.
+    stages: first and last stage to train, counted from 1; None trains all.
+    Raises UserError if the config or `stages` does not fit the run, teacher, corpus or devices, and Stopped after a
+    signal.
     """
     run, tell = RunDirectory(run_dir), options.tell_once
     path, record = hosts.share("the teacher", lambda: _teacher(teacher_path, run))
@@ -133,7 +135,7 @@ def check_model(path: Location, options: Options) -> None:
 
 
 def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:
-    """Open the corpus of a run; process 0 tokenises it first if necessary.
+    """Open the corpus of a run; process 0 first tokenises the text if necessary.
 
     A run with a checkpoint reads the corpus that it began with. vocabulary: the tokenizer that the corpus must have, or
     None. Raises UserError if processes find different corpora.
@@ -142,7 +144,7 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
     if options.corpus and not begun:
         raise UserError(
             f"--corpus={options.corpus} applies only to a run that is resumed, but {run.name} has no checkpoint yet. "
-            "Leave it out; --data.source names the text of a new run."
+            "Leave --corpus out; --data.source names the text of a new run."
         )
 
     @functools.cache
@@ -209,7 +211,7 @@ def _checked_devices(
 ) -> jax.sharding.Mesh:
     """Return the device mesh; raises an error if the config does not fit the run's directory or the devices.
 
-    Passes config changes since the run's start to `tell`. Called before tokenising, which may take hours.
+    Passes config changes since the run's start to `tell`.
     """
     for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
         tell(f"changed since the run started: {line}")
@@ -224,9 +226,9 @@ def _checked_devices(
 def _warm_start(
     run: RunDirectory, recipe: Pretrain, origin: Location | None, tell: Callable[[str], None]
 ) -> tuple[WarmStart | None, Tokenizer | None]:
-    """Return the initial parameters and the tokenizer that the run takes from the model `origin`, or (None, None).
+    """Return the initial parameters and the tokenizer that the run takes from the model `origin`.
 
-    The parameters are also None if the run has a checkpoint.
+    If `origin` is None, both are None. If the run has a checkpoint, the parameters are None.
     """
     if hosts.share("the newest checkpoint", run.latest) is not None:
         return None, None if origin is None else run.tokenizer()
@@ -284,7 +286,7 @@ def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) 
         return None
     first, last = stages
     if last > len(recipe.stages):
-        raise UserError(f"--stages={first}-{last} is out of range. The run has {len(recipe.stages)} stages.")
+        raise UserError(f"--stages={first}-{last} is out of range. Use stages from 1 to {len(recipe.stages)}.")
     current = locate(recipe.stages, run.latest() or 0)[0] + 1
     if current > len(recipe.stages):
         raise UserError(f"--stages={first}-{last}: {run.name} has finished all its stages. Leave --stages out.")

@@ -99,5 +99,5 @@ def check_tables(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
     if not data.tokenizer.path and data.tokenizer.vocab_size > model.vocab_size:
         raise ConfigError(
             f"data.tokenizer.vocab_size = {data.tokenizer.vocab_size} is more than model.vocab_size = "
-            f"{model.vocab_size}. Lower it, or raise model.vocab_size."
+            f"{model.vocab_size}. Lower data.tokenizer.vocab_size or raise model.vocab_size."
         )

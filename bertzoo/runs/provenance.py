@@ -115,8 +115,8 @@ def read_tokenizer(directory: Path, record: dict[str, Any], run: str) -> "Tokeni
     for name, digest in hashes.items():
         if hashlib.sha256((copy / name).read_bytes()).hexdigest() != digest:
             raise CorpusError(
-                f"{run}/{TOKENIZER}/{name} is damaged: its hash differs from {RUN_JSON}. Restore a copy, or remove the "
-                "file to read the corpus's tokenizer instead."
+                f"{run}/{TOKENIZER}/{name} is damaged: its hash differs from the one in {RUN_JSON}. Restore a copy, "
+                "or remove the file to read the corpus's tokenizer instead."
             )
     return tokenizer.load(copy)
 
@@ -135,8 +135,8 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
         if expected is None:
             address = f" at {record['corpus']}" if "corpus" in record else ""
             raise CorpusError(
-                f"{run} does not record its corpus's hash, so --corpus={where} cannot be compared with it. Restore the "
-                f"corpus{address} and leave --corpus out."
+                f"{run} does not record its corpus's hash, so nothing proves that --corpus={where} is its corpus. "
+                f"Restore the corpus{address} and leave --corpus out."
             )
         return _open_corpus(where, record, run)
     own = isinstance(default, Path) and (default / manifest.NAME).is_file()
@@ -145,7 +145,7 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
     if not record:
         raise CorpusError(f"{run} has not started to train: it has no {RUN_JSON}. Run `bertzoo pretrain` first.")
     if (address := record.get("corpus")) is None:
-        raise CorpusError(f"{run}/{RUN_JSON} does not name the run's corpus. Restore a copy.")
+        raise CorpusError(f"{run}/{RUN_JSON} does not name the run's corpus. Restore a copy of {RUN_JSON}.")
     if not is_url(address) and not (Path(address) / manifest.NAME).is_file():
         remedy = "Restore it." if expected is None else "Name its new place with --corpus."
         raise CorpusError(f"the corpus of {run} is no longer at {address}. {remedy}")

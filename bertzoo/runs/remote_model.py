@@ -157,7 +157,8 @@ def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell)
             folder.download(path, files / path)
             if (arrived := (files / path).stat().st_size) != tree[path][0]:
                 raise CorpusError(
-                    f"{folder.url}/{path} has {arrived:,} of {tree[path][0]:,} bytes. Run the same command again."
+                    f"{folder.url}/{path} arrived with {arrived:,} of its {tree[path][0]:,} bytes. Run the same "
+                    "command again."
                 )
 
         transfer_files(download, sorted(missing))

@@ -99,7 +99,7 @@ class RunDirectory:
         """Return a line for each difference between `recipe` and the run's saved config.
 
         origin: the model that the run is to start from. Raises ConfigError if the run has a checkpoint and a difference
-        would change a key in FIXED or rows already read.
+        concerns a key in FIXED or the rows that the run has read.
         """
         if not self.config.exists():
             return []
@@ -135,7 +135,7 @@ class RunDirectory:
         return provenance.read_run_json(self.path, self.name)
 
     def origin(self, key: str) -> dict[str, Any] | None:
-        """Return run.json's record of another model: "from" (the initial model) or "teacher"; None if there is none."""
+        """Return run.json's record of another model, or None; key: "from" for the initial model, or "teacher"."""
         return self.provenance().get(key)
 
     def write_provenance(
@@ -176,7 +176,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the directory against other processes in a with block; the lock also ends with this process.
+        """Lock the directory against other processes until the with block or this process ends.
 
         If the block raises before it writes a file, the lock file and new directories are removed.
         """

@@ -51,8 +51,8 @@ def gradient_function(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], A
 def model_flops(recipe: Recipe, index: int) -> int:
     """Return the FLOPs of matrix products for one row of training stage `index`, without recomputation.
 
-    They include the backward pass: two matrix products for each product in the forward pass, except in the teacher and
-    below the first trained parameter.
+    The FLOPs include the backward pass: two matrix products for each product in the forward pass, except in the teacher
+    and below the first trained parameter.
     """
     recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
     objective, batch = build_setups(recipe)[index].objective, batch_shapes(recipe, index)
@@ -98,7 +98,7 @@ def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> A
 def copied_names(recipe: Transfer) -> tuple[str, ...]:
     """Return the paths of the student's parameters to copy from the teacher, or () if knowledge.copy is false.
 
-    They lie outside the encoder's layers, and have the same path, shape and module class in both models.
+    These parameters lie outside the encoder's layers, and have the same path, shape and module class in both models.
     """
     if not recipe.knowledge.copy:
         return ()
@@ -191,8 +191,8 @@ class _TransferSetups:
     def _fixed_below_layers(self) -> frozenset[str]:
         """Paths of the parameters that lie below the layers and do not train in a layer transfer.
 
-        Parameters that are copied from the teacher do not train. If all but the embedding's norm are copied, the norm
-        does not train either: a NoNorm that only the student has keeps scale 1 and bias 0, as in the authors' code.
+        Parameters that are copied from the teacher do not train. If only the embedding's norm is not copied, the norm
+        does not train either: a NoNorm that only the student has keeps scale 1 and bias 0, as in MobileBERT's code.
         """
         copied = frozenset(copied_names(self._recipe))
         before = {name for name in shapes_of(self._student) if name.startswith(BELOW_LAYERS)}

@@ -65,10 +65,10 @@ def step_memory(
     accumulate: int | None = None,
     gradients: core.Jaxpr | None = None,
 ) -> StepMemory:
-    """Return the memory of a step of training stage `index`, split into `accumulate` microbatches.
+    """Return the memory that a step needs in training stage `index`.
 
-    accumulate: by default the stage's own number. gradients: the result of `trace_gradients` for one device's rows of a
-    microbatch; computed if None.
+    accumulate: number of microbatches, by default the stage's own. gradients: the result of `trace_gradients` for the
+    rows of a microbatch on one device; computed if None.
     """
     stage, state = recipe.stages[index], state_shapes(recipe, index, mesh)
     rows, accumulate = stage.batch_size // sharding.row_shards(mesh), accumulate or stage.accumulate
@@ -93,7 +93,7 @@ def check_memory(
 ) -> None:
     """Raise OutOfMemory, with advice, if the largest step is certain not to fit the devices.
 
-    Warns through `tell` about a step that may not fit; `train.compilation.check_fits` decides once it is compiled.
+    Warns through `tell` about a step that may not fit; `train.compilation.check_fits` decides after compiling it.
     where: maps a stage's index to the config key that the advice names, by default `recipe.where`.
     """
     index = max(range(len(recipe.stages)), key=lambda i: _tokens(recipe.stages[i]))
@@ -117,7 +117,7 @@ def advice(
 ) -> Callable[[int, float], str]:
     """Return a function (stage's index, share) -> sentence that advises how to cut the memory of the stage's step.
 
-    With the options in the sentence, the step needs at most `share` (a fraction) of its present estimate, even if the
+    With either option in the sentence, the step needs at most `share` (a fraction) of its present estimate, even if the
     compiler needs _MOST times the new estimate. If no option is enough, the sentence advises a smaller model or more
     devices.
 

@@ -1,4 +1,4 @@
-"""Read the teacher of a transfer: place its parameters on devices, and copy some to the student."""
+"""Read the teacher of a transfer: place its parameters on devices, and copy some of them to the student."""
 
 from dataclasses import replace
 from typing import Any
@@ -76,7 +76,7 @@ def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> An
         if missing := sorted(modules - {path.split("/")[0] for path in part.params}):
             raise ConfigError(
                 f"{source.origin} has no {missing[0]}, but the student learns the teacher's distribution over masked "
-                "tokens. Use a teacher with one, or set knowledge.ground_truth = 1.0."
+                f"tokens. Use a teacher with {missing[0]}, or set knowledge.ground_truth = 1.0."
             )
         params = {path: array for path, array in part.params.items() if path.split("/")[0] in modules}
         nested = flax.traverse_util.unflatten_dict(params, sep="/")
@@ -99,9 +99,9 @@ def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
     configured: Any = recipe.teacher_objective
     if "masked" not in source.others:
         raise ConfigError(
-            f"{source.origin} has no generator, but knowledge.ground_truth = {recipe.knowledge.ground_truth} makes the "
-            f'student learn from one under teacher_objective.kind = "{configured.kind}". Name the run that trained the '
-            "teacher, or set knowledge.ground_truth = 1.0."
+            f"{source.origin} has no generator, from which the student learns with teacher_objective.kind = "
+            f'"{configured.kind}" and knowledge.ground_truth = {recipe.knowledge.ground_truth}. Name the run that '
+            "trained the teacher, or set knowledge.ground_truth = 1.0."
         )
     generator, expected = source.others["masked"], generator_config(recipe.teacher, configured.generator_width)
     lines = [line for line in config.difference(generator.model, expected) if line.split(": ")[0] not in FREE]
@@ -116,7 +116,7 @@ def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
 def _copied(source: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return {path: array} of the parameters that the student copies from the teacher, and lines for the user.
 
-    Arrays over the vocabulary are padded to the student's rows.
+    Arrays with a row for each vocabulary entry are padded to the student's number of rows.
     """
     shapes = shapes_of(stage_setups.build_setups(recipe)[-1].objective)
     sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same

@@ -47,9 +47,9 @@ class StrategyStages:
         return Stage(**fields, carry="params")
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
-        """Return for each training stage the student's layers (from 1) that it compares with the teacher's.
+        """Return the student's layers (from 1) that each training stage compares with the teacher's.
 
-        A single stage compares all `layers` layers, unless a strategy overrides the method.
+        By default, a single stage compares all layers. layers: number of the student's layers.
         """
         return [tuple(range(1, layers + 1))]
 
@@ -65,7 +65,7 @@ class Progressive(StrategyStages):
         super().__post_init__()
         if not 0 <= self.lower_rate <= 1:
             raise ConfigError(
-                f"lower_rate = {self.lower_rate} is not between 0 and 1. Use 0 to freeze the lower layers."
+                f"lower_rate = {self.lower_rate} is not between 0 and 1. Use a factor in that range; 0 freezes layers."
             )
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
@@ -84,8 +84,8 @@ class Joint(StrategyStages):
 class Auxiliary(StrategyStages):
     """Auxiliary knowledge transfer (AKT, §3.6): one stage whose loss sums the transfer of all layers and distillation.
 
-    All parameters train, none are copied from the teacher by default, and no stage follows. The stage replaces the
-    distillation, so its default schedule is the one of the authors' distillation: 10 k of 500 k steps of warm-up.
+    All parameters train, none are copied from the teacher by default, and no stage follows. The default schedule is
+    that of the distillation in MobileBERT's code, with 10 k of 500 k steps of warm-up.
     """
 
     kind: Literal["auxiliary"] = "auxiliary"
@@ -142,7 +142,7 @@ class Transfer:
         if self.distillation and self.distillation[0].carry == "all":
             raise ConfigError(
                 'distillation.0.carry = "all" does not apply: the first distillation stage starts with a fresh '
-                "optimiser and its own schedule. Remove it."
+                "optimiser and its own schedule. Remove this key."
             )
         check_tables(self, [self.optimizer_of(index) for index in range(len(self.stages))])
         longest = max(stage.max_length for stage in self.stages)
@@ -165,12 +165,12 @@ class Transfer:
         if self.transfer.kind != "nothing" and not self.knowledge.weights:
             raise ConfigError(
                 f'transfer.kind = "{self.transfer.kind}" compares layers, but all weights of [knowledge] are 0. Set '
-                'a weight, or transfer.kind = "nothing".'
+                'a weight above 0, or transfer.kind = "nothing".'
             )
         if self.transfer.kind == "nothing" and self.knowledge.ground_truth == 1 and not self.knowledge.copy:
             raise ConfigError(
-                'transfer.kind = "nothing", knowledge.ground_truth = 1.0 and knowledge.copy = false do not use the '
-                "teacher. Train [model] with bertzoo pretrain."
+                'transfer.kind = "nothing", knowledge.ground_truth = 1.0 and knowledge.copy = false leave the '
+                "teacher unused. Train [model] with bertzoo pretrain instead."
             )
 
     def _check_layers(self) -> None:
@@ -178,21 +178,21 @@ class Transfer:
         if self.transfer.kind == "nothing":
             if layers:
                 raise ConfigError(
-                    f'knowledge.layers = {layers} does not apply to transfer.kind = "nothing". Remove it.'
+                    f'knowledge.layers = {layers} does not apply to transfer.kind = "nothing". Remove knowledge.layers.'
                 )
             return
         if not layers and mine != theirs:
             raise ConfigError(
-                f"model.layers = {mine} and teacher.layers = {theirs} differ. Set knowledge.layers to the teacher's "
-                f"layer for each of the student's {mine}."
+                f"model.layers = {mine} and teacher.layers = {theirs} differ. Set knowledge.layers to a list of {mine} "
+                "layers of the teacher, one for each layer of the student."
             )
         if layers and len(layers) != mine:
             raise ConfigError(
-                f"knowledge.layers has {len(layers)} entries, but model.layers = {mine}. Give one for each layer."
+                f"knowledge.layers has {len(layers)} entries, but model.layers = {mine}. Give {mine} entries."
             )
         if wrong := [layer for layer in layers if not 1 <= layer <= theirs]:
             raise ConfigError(
-                f"knowledge.layers has layer {wrong[0]}, but the teacher's layers are 1 to {theirs}. Correct it."
+                f"knowledge.layers has layer {wrong[0]}, but the teacher's layers are 1 to {theirs}. Use one of these."
             )
         if layers != sorted(layers):
             raise ConfigError(f"knowledge.layers = {layers} is not in ascending order. Sort it.")
@@ -209,7 +209,7 @@ class Transfer:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """All training stages: of the strategy, then of the distillation, which starts with a fresh optimiser."""
+        """All training stages: the strategy's, then the distillation's, which start with a fresh optimiser."""
         strategy = [] if isinstance(self.transfer, Nothing) else [self.transfer.stage()] * len(self.layer_groups)
         first = [dataclasses.replace(stage, carry="params") for stage in self.distillation[:1]]
         return (*strategy, *first, *self.distillation[1:])

@@ -1,7 +1,7 @@
 """Start a run from another model's parameters and tokenizer.
 
-The embedding and the encoder are copied whole. A head is copied if the run's objective has the same one; otherwise it
-is drawn from the seed.
+The embedding and the encoder are copied whole. A head is copied if the run's objective has the same head; otherwise
+it is drawn from the seed.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ class WarmStart:
     """Parameters and tokenizer that a new run takes from another model.
 
     key: the key in run.json under which the other model is recorded.
-    params: initial parameters by path; all others are drawn from the seed.
+    params: initial parameters by path; all other parameters are drawn from the seed.
     tokenizer: the tokenizer that the corpus must have.
     record: the value of `key` in run.json, such as the model's path and hash.
     report: lines that tell the user which parameters are copied.
@@ -173,7 +173,7 @@ def origin_record(source: Pretrained, path: Location) -> dict[str, Any]:
 def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
     """Raise ConfigError if the source's model config differs from `model`, except in FREE fields such as dropout.
 
-    table: name of `model` in errors. Returns [a line about the FREE fields that differ], or [] if none do.
+    table: name of `model` in errors. Returns a list with one line about the FREE fields that differ, or [].
     """
     lines = [line.split(": ", 1) for line in config.difference(source.model, model)]
     both = {key: values.split(" -> ", 1) for key, values in lines}
@@ -186,7 +186,7 @@ def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
 
 
 def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str]]:
-    """Return the source's tokenizer (or the config's, if the source has none), and lines to print.
+    """Return the source's tokenizer (or the config's, if the source has none), and lines for the user.
 
     Raises ConfigError if the two tokenizers differ, or if neither exists.
     """
@@ -194,7 +194,7 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
     if not configured.path:
         if own is None:
             raise ConfigError(
-                f"{origin} holds no tokenizer. Set data.tokenizer.path to the vocabulary it was trained with."
+                f"{origin} holds no tokenizer. Set data.tokenizer.path to the vocabulary that the model uses."
             )
         if (difference := tokenizers.unlike(configured, own.config)) is not None:
             raise ConfigError(
@@ -215,13 +215,13 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
     if (difference := tokenizers.difference(tokenizer, own)) is not None:
         raise ConfigError(
             f"data.tokenizer.path = {configured.path} is not the tokenizer of {origin}: {difference}. Remove the path "
-            "to use the model's own."
+            "to use the model's tokenizer."
         )
     return own, []
 
 
 def pad_vocabulary(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the array padded with zeros to `shape`, which may have more rows for the vocabulary."""
+    """Return the array with zeros appended along its axes up to `shape`."""
     return np.pad(array, [(0, after - before) for before, after in zip(array.shape, shape, strict=True)])
 
 

@@ -1,1 +1,1 @@
-"""Report a run as tables and pictures: metrics, curves, recorded losses to compare, pruning cuts and attention maps."""
+"""Report a run as tables and pictures: metrics, curves, differences from recorded losses, cuts, attention."""

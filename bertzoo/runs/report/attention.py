@@ -57,7 +57,8 @@ def attentions(
     types = 1 + max(int(row.token_type_ids.max()) for row in rows)
     if 0 < model.token_types < types:
         raise UserError(
-            f"the rows have {types} segments, but {origin} has {model.token_types} token types. Give --text."
+            f"the rows have {types} segments, but {origin} has {model.token_types} token types. Use --text, whose rows "
+            "have one segment."
         )
     module, params = pretrained.module()
 
@@ -80,7 +81,7 @@ def attentions(
 
 
 def divergences(teacher_GLM: np.ndarray, student_HLM: np.ndarray) -> np.ndarray:
-    """Return (G,H): KL(teacher's head || student's head) = Σ_M t·log(t/s) in nats, summed over one row's queries.
+    """Return KL(teacher's head || student's head) for every pair of heads (G,H), in nats, summed over a row's queries.
 
     Probabilities that float32 rounded to 0 count as the smallest positive float32.
     """
@@ -96,7 +97,7 @@ def _normalised(array: np.ndarray) -> np.ndarray:
 
 
 def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) -> list[np.ndarray]:
-    """Return for each pair of layers the mean divergence (G,H) of heads over all queries (MobileBERT, Appendix C).
+    """Return the heads' mean divergence per query (G,H), in nats, for each pair of layers (MobileBERT, Appendix C).
 
     pairs: for every row, the attention maps of the teacher's layers and of the student's layers.
     """
@@ -110,7 +111,7 @@ def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) 
 
 
 class Matching(NamedTuple):
-    """A one-to-one matching of the heads of a teacher's and a student's layer, counted from 0.
+    """A one-to-one matching of the heads in a teacher's and a student's layer; heads are numbered from 0.
 
     divergence_GH: divergence of every pair of heads, in nats.
     pairs: matched (teacher's head, student's head), in the teacher's order.

@@ -48,7 +48,7 @@ def figure(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] 
     """Return a figure of all strips from top to bottom.
 
     blocks: groups of strips; long strips of a group are broken at the same columns. tokens: labels of the positions;
-    without them, or with more than LABELLED, the positions are numbered. Raises UserError if a side of the picture
+    without labels, or with more than LABELLED, the positions are numbered. Raises UserError if a side of the picture
     would be larger than LARGEST pixels.
     """
     from matplotlib.cm import ScalarMappable

@@ -125,8 +125,8 @@ def _later(steps: int, stages: int, line: Line) -> Line:
 def read_history(path: Path) -> History:
     """Read `metrics.jsonl`, keeping the last line of every step.
 
-    A "resumed" event at step k cancels all earlier lines about steps after k. Raises UserError naming a line that is
-    not a JSON object, or if no step has been logged.
+    A "resumed" event at step k cancels all earlier lines about steps after k. Raises UserError if a line is damaged, or
+    if no training step has been logged.
     """
     history = _read_lines(path)
     if not history.train:
@@ -154,7 +154,7 @@ def _read_lines(path: Path) -> History:
                 torn = True
                 continue
             raise UserError(
-                f"{path}, line {number} is not a line of metrics: {error}. Remove it to see the rest."
+                f"{path}, line {number} is not a line of metrics: {error}. Remove the line to see the rest."
             ) from error
         if isinstance(kind, dict):
             kind[step] = line
@@ -199,10 +199,10 @@ def title(key: str, among: Iterable[str] = ()) -> str:
 
 
 def why_absent(key: str, line: Line) -> str | None:
-    """Return the reason in ABSENT why a line of metrics lacks the metric `key`, or None if ABSENT has no reason.
+    """Return the reason in ABSENT why a line of metrics lacks the metric `key`.
 
-    Returns None too if the line has the metric, or if it has no loss of the metric's term (`rtd_loss` for `rtd_auc`),
-    because the run then did not measure the term.
+    Returns None if the line has the metric, if ABSENT has no reason, or if the run did not measure the metric's term,
+    so that the line also lacks the term's loss (`rtd_loss` for `rtd_auc`).
     """
     return ABSENT.get(key) if key not in line and f"{key.split('_')[0]}_loss" in line else None
 

@@ -40,7 +40,7 @@ def read_cuts(run: Path) -> list[Cut]:
         try:
             cuts.append(read_json(path, _CUT))
         except ValueError as error:
-            raise UserError(f"{path} is damaged ({error}). Restore a copy or remove it.") from error
+            raise UserError(f"{path} is damaged ({error}). Restore a copy or remove the file.") from error
     return cuts
 
 
