@@ -108,7 +108,8 @@ def _find(path: Path, split: str, version: str) -> Path:
     if files:
         raise UserError(f"{path} holds {len(files)} files {_PARTS[split]}*.parquet, not one. Name the one to read.")
     raise UserError(
-        f"{path} holds neither {name} nor a {_PARTS[split]}*.parquet. Add one of these files, or name the file itself."
+        f"neither {path / name} nor {path}/{_PARTS[split]}*.parquet exists. Add one of these files, or name the file "
+        "itself."
     )
 
 
