@@ -44,7 +44,8 @@ class Cost:
 def check_steps(record: PipelineRecord, steps: Sequence[Step], parse: Parse) -> dict[str, Cost]:
     """Return the cost of every step by name; raise UserError if options, models, data or disk space make a step fail.
 
-    steps: the steps that will run; only their data and disk space are checked.
+    The options and models of every step are checked. Data and disk space are checked only for `steps`, the steps that
+    will run.
     """
     recipes: dict[str, list[Any]] = {}
     for step in record.pipeline.steps:
@@ -98,10 +99,10 @@ def _shape(record: PipelineRecord, step: Step, recipes: Sequence[Any], shapes: M
 def _text_model(
     record: PipelineRecord, name: str, recipes: Mapping[str, Sequence[Any]], known: dict[str, TextModel]
 ) -> TextModel:
-    """Return the facts that decide whether a model's file can take texts, as known before any step runs.
+    """Return the properties that decide whether a model's file can take texts, as far as known before any step runs.
 
     name: the step that makes the model, or the input that names it. For an input at a URL, returns the defaults.
-    known: results of earlier calls by name; the function adds its own.
+    known: {name: result of an earlier call}; the function adds the new result.
     """
     if name not in known:
         known[name] = (
@@ -175,8 +176,10 @@ def _check_fit(record: PipelineRecord, step: Step, recipes: Sequence[Any], shape
 def _check_lengths(step: Step, model: Any) -> None:
     """Raise UserError if a conversion's --lengths do not fit its model or its format.
 
-    A length may leave no room for text or exceed the model's positions; some models in the format onnx-text need a
-    single length. model: the model's config; if it is None, because it is unknown, there is no check.
+    A length may leave no room for text or exceed the model's positions. In the format onnx-text, some models need a
+    single length.
+
+    model: the model's config; None skips the checks.
     """
     if step.verb != "convert" or model is None:
         return
@@ -200,7 +203,7 @@ def _check_examples(record: PipelineRecord, step: Step, recipes: Mapping[str, Se
         option = "input" if task == "own" else "data_dir"
         if option not in step.options:
             raise ConfigError(
-                f"{source} is a converted model and does not record the files of the task {task}. Name them with "
+                f"{source} is a converted model and does not record the files of the task {task}. Name the files with "
                 f"options.{option} in [stages.{step.stage}]."
             )
 
@@ -208,7 +211,8 @@ def _check_examples(record: PipelineRecord, step: Step, recipes: Mapping[str, Se
 def _check_data(record: PipelineRecord, step: Step, recipes: Sequence[Any], read: set[Any]) -> None:
     """Raise UserError if a step's text or task files are missing or wrong.
 
-    read: keys of the data that earlier calls have checked; the function skips these and adds the step's.
+    read: keys of the data that earlier calls have checked. The function skips such data, and adds the keys of what it
+    checks.
     """
     if step.form.by_task:
         for recipe in recipes:
@@ -239,7 +243,7 @@ def _cost(model: Any, recipes: Sequence[Any]) -> Cost:
 
 
 def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
-    """Yield (steps, FLOPs of a step) for every stage of training; for a pruning, FLOPs are of the unpruned model."""
+    """Yield (steps, FLOPs of a step) for every stage of training; pruning counts the FLOPs of the unpruned model."""
     if isinstance(recipe, Prune):
         parts = [recipe.scoring_recipe(recipe.model), recipe.tuning_recipe(recipe.model)] * recipe.cut.iterations
     else:

@@ -63,7 +63,7 @@ def _of_model(place: str) -> str:
 
 def _of_path(path: Path) -> str:
     if not path.exists():
-        raise UserError(f"{path} is missing. Run the same pipeline again to make it anew.")
+        raise UserError(f"{path} is missing. Run the same pipeline again to make this output.")
     if path.is_dir():
         return _digest([json.dumps(atomic.hashes(path), sort_keys=True)])
     with path.open("rb") as file:
@@ -71,7 +71,7 @@ def _of_path(path: Path) -> str:
 
 
 def _matches(text: str) -> list[Path]:
-    """Return the existing paths that `text` (a path, or paths and globs with commas between) names; [] for a URL."""
+    """Return the existing paths that `text` names: one path, or paths and globs between commas; [] for a URL."""
     if is_url(text) or not text:
         return []
     if Path(text).exists():

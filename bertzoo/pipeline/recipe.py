@@ -21,17 +21,17 @@ from bertzoo.pipeline.verbs import OUTPUT, VERBS, Verb
 
 FOLDER = "pipelines"  # folder of pipelines in the shipped configs
 KEYS = {
-    "inputs.NAME": "default of a path or source that --inputs.NAME=… replaces; if empty, --inputs.NAME is required",
+    "inputs.NAME": "path or source; --inputs.NAME=… replaces this value, and is required if the value is empty",
     "options.COMMAND.OPTION": "value of an option in all stages of a command, such as options.finetune.seeds",
     "stages.NAME.verb": "command that the stage runs, such as pretrain; required",
-    "stages.NAME.config": "name or file of the config, or a list of them, for commands that take one",
+    "stages.NAME.config": "config name or file, or a list of these, for commands that take a config",
     "stages.NAME.source": "text that tokenize reads",
     "stages.NAME.from": "earlier stage or input that holds the model or file to start from",
     "stages.NAME.teacher": "earlier stage or input that holds the teacher",
     "stages.NAME.models": "list of earlier stages or inputs that benchmark, results and submission read",
     "stages.NAME.options.OPTION": "value of an option of the command",
-    "stages.NAME.tasks": "list of tasks, one step of the stage for each, or a table of options by task",
-    "stages.NAME.tasks.TASK.OPTION": "value of an option, of `from` or of `teacher` for one task",
+    "stages.NAME.tasks": "list of tasks, or table of each task's options; the stage has one step per task",
+    "stages.NAME.tasks.TASK.OPTION": "for one task, the value of an option, `from` or `teacher`",
 }
 _STAGE = ("verb", *verbs.KEYS, "options", "tasks")
 _LINKS = ("from", "teacher")
@@ -207,7 +207,7 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
     read = {name for step in pipeline.steps for name in pipeline.inputs_of(step)}
     if missing := [name for name, value in pipeline.inputs.items() if name in read and not value]:
         flags = " ".join(f"--inputs.{name}=PATH" for name in missing)
-        raise ConfigError(f"{path} needs {len(missing)} more inputs: {', '.join(missing)}. Add {flags}.")
+        raise ConfigError(f"{path} needs a value for inputs.{', inputs.'.join(missing)}. Add {flags}.")
     return pipeline
 
 
@@ -267,9 +267,9 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
     form = VERBS[verb]
     for key in verbs.KEYS:
         if key in table and key not in form.keys:
-            raise ConfigError(f"{where}.{key} does not apply to {verb}. Remove it.")
+            raise ConfigError(f"{where}.{key} does not apply to {verb}. Remove the key {key}.")
         if key in form.words and key not in table and key in verbs.REQUIRED:
-            raise ConfigError(f"{where}.{key} is missing, but {verb} needs it. Add it.")
+            raise ConfigError(f"{where}.{key} is missing, but {verb} needs it. Add this key.")
     options = {**common.get(verb, {}), **_options(f"{where}.options", table.get("options", {}))}
     step = Step(
         stage=stage,
@@ -287,10 +287,10 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
         yield step
         return
     if "models" in form.words:
-        raise ConfigError(f"{where}.tasks does not apply to {verb}, which reads several models. Remove it.")
+        raise ConfigError(f"{where}.tasks does not apply to {verb}, which reads several models. Remove tasks.")
     if not isinstance(tasks, Mapping) or not tasks:
         shown = f"is missing, but {verb} needs it" if tasks is None else f"= {schema.show(tasks)} names no tasks"
-        raise ConfigError(f'{where}.tasks {shown}. Write it as a list such as ["cola", "rte"].')
+        raise ConfigError(f'{where}.tasks {shown}. Write tasks as a list such as ["cola", "rte"].')
     for task, values in tasks.items():
         if not _NAME.fullmatch(task):
             raise ConfigError(f"{where}.tasks names {task!r}, which is not the name of a task. Use letters and digits.")
@@ -304,12 +304,12 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
 def _linked(step: Step, steps: Sequence[Step], inputs: Mapping[str, str]) -> Step:
     """Return the step with names of stages replaced by names of steps.
 
-    A fine-tuning with alpha = 1 does not use a teacher, so its teacher is removed. Raises ConfigError if a key is
+    Fine-tuning with alpha = 1 gives the teacher no weight, so its teacher is removed. Raises ConfigError if a key is
     missing or names a wrong step.
     """
     links = dict(step.links)
     if (needed := step.form.requires) and needed not in links:
-        raise ConfigError(f"stages.{step.stage}.{needed} is missing, but {step.verb} needs it. Add it.")
+        raise ConfigError(f"stages.{step.stage}.{needed} is missing, but {step.verb} needs it. Add this key.")
     if step.verb == "finetune" and _is_one(step.options.get("alpha", "")):
         links.pop("teacher", None)
     by_name = {other.name: other for other in steps}
@@ -342,7 +342,7 @@ def _is_one(text: str) -> bool:
 def _names(where: str, value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        raise ConfigError(f'{where} = {schema.show(value)} is not a list of names. Write it as ["a", "b"].')
+        raise ConfigError(f'{where} = {schema.show(value)} is not a list of names. Use a list such as ["a", "b"].')
     return tuple(names)
 
 
@@ -351,7 +351,7 @@ def _links(where: str, table: Mapping[str, Any]) -> dict[str, str]:
     for key, name in links.items():
         if not isinstance(name, str) or not name:
             raise ConfigError(
-                f"{where}.{key} = {schema.show(name)} is not the name of a stage or an input. Correct it."
+                f"{where}.{key} = {schema.show(name)} is not a name. Use the name of a stage or an input."
             )
     return links
 
@@ -365,7 +365,7 @@ def _options(where: str, table: Any) -> dict[str, str]:
 
 def _check_settable(where: str, key: str) -> None:
     if key in _SET:
-        raise ConfigError(f"{where} cannot be set, because the pipeline sets it. Remove it.")
+        raise ConfigError(f"{where} sets {key}, which the pipeline sets itself. Remove this option.")
 
 
 def _overridden(steps: list[Step], inputs: dict[str, str], overrides: Sequence[tuple[str, str]]) -> list[Step]:

@@ -30,12 +30,14 @@ _FACTS = {  # keys of `facts`, in words
 class PipelineRecord:
     """The directory of a pipeline, which need not exist yet.
 
-    training_dir: the directory or URL `Places.training`; by default the directory of all other outputs.
+    training_dir: directory or URL of training runs, as `Places.training`; None puts them beside the other outputs.
     configs: {step name: resolved configs of the step's runs, as TOML}; only a sweep has several runs.
     """
 
     def __init__(self, run_dir: str, pipeline: Pipeline, training_dir: str | None = None):
-        self.path = on_disk(run_dir, "the run directory", "Name a local or mounted directory, and --training_dir=URL.")
+        self.path = on_disk(
+            run_dir, "the run directory", "Name a local or mounted directory, and the URL with --training_dir."
+        )
         self.pipeline = pipeline
         training = (training_dir or str(self.path / STAGES)).rstrip("/")
         if not training.startswith("gs://"):
@@ -93,7 +95,7 @@ class PipelineRecord:
             output = self._hash(step.makes, self.places.readable(step))
         except UserError as error:
             return [f"one of its inputs or outputs is damaged: {error}"]
-        lines = [f"its command lacks {word}" for word in old["words"] if word not in new["words"]]
+        lines = [f"its command no longer has {word}" for word in old["words"] if word not in new["words"]]
         lines += [f"its command has a new {word}" for word in new["words"] if word not in old["words"]]
         lines += config.difference(parse_toml(old["config"]), parse_toml(new["config"]))
         for kind, names in (("the input", "inputs"), ("the output of", "reads")):
@@ -108,8 +110,8 @@ class PipelineRecord:
     def finish(self, step: Step, facts: Mapping[str, Any], seconds: float) -> None:
         """Record that a step has just finished.
 
-        facts: the return value of `begin`. Raises UserError if the step's facts have changed since, or if its output is
-        missing or damaged.
+        facts: the return value of `begin`. Raises UserError if the facts have changed since `begin`, or if the step's
+        output is missing or damaged.
         """
         output = self._hash(step.makes, self.places.readable(step))
         if changed := [_FACTS[key] for key, value in self.facts(step).items() if value != facts[key]]:

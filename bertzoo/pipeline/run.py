@@ -18,8 +18,7 @@ from bertzoo.pipeline.record import PipelineRecord, is_training
 class Execution:
     """Settings for running steps.
 
-    environments: sets of environment variables. Steps that fine-tune or sweep run side by side, one at a
-    time in each set.
+    environments: sets of environment variables. Fine-tuning and sweep steps run side by side, each with its own set.
     launcher: words that start a step of pretrain, transfer or prune on other machines.
     tell: receives each progress line.
     """
@@ -83,8 +82,8 @@ def _check_order(record: PipelineRecord, steps: Sequence[Step]) -> None:
         for name in record.unfinished(step):
             if name not in chosen:
                 raise UserError(
-                    f"{step.name} reads {name}, which is not finished. Run that stage first, or leave out --only and "
-                    "--from_stage."
+                    f"{step.name} reads {name}, which is not finished. Run the stage of {name} first, or leave out "
+                    "--only and --from_stage."
                 )
 
 
@@ -107,7 +106,7 @@ def _waits(record: PipelineRecord, step: Step) -> bool:
 
 
 def _groups(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Yield groups of steps that may run side by side: those of a stage that fine-tunes or sweeps, or one step."""
+    """Yield groups of steps that may run side by side: all steps of a fine-tuning or sweep stage, or one step."""
     for _, group in groupby(steps, lambda step: step.stage if step.form.by_task else step.name):
         yield list(group)
 

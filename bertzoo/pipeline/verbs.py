@@ -12,7 +12,7 @@ OUTPUT = "output"  # among `words`: stands for the path of the command's output
 class Verb:
     """A command of bertzoo as a pipeline's stage runs it.
 
-    words: the positional arguments in order: keys of the stage, OUTPUT, or literal words.
+    words: the positional arguments in order: keys of the stage, OUTPUT (the output's path), or literal words.
     flags: keys of the stage that are passed as flags.
     reads: for each key that names a stage, the kinds of output that the stage may have.
     makes: kind of the command's output.

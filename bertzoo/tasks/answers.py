@@ -121,7 +121,7 @@ def decode(windows: Paragraphs, outputs: Sequence[Output], decoding: Decoding) -
 
 
 def _logits(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
-    """Return a window's possible answers: all pairs of the starts and the ends with the highest logits."""
+    """Return a window's possible answers: every pair of a start and an end among those with the highest logits."""
     start, end = (output[name][: window.length].astype(np.float64) for name in ("start_logits", "end_logits"))
     starts, ends = (np.argsort(-scores, kind="stable")[: decoding.candidates] for scores in (start, end))
     pairs = np.repeat(starts, len(ends)), np.tile(ends, len(starts))

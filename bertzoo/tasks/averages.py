@@ -47,10 +47,10 @@ def score_name(task: Task, split: str, metric: str) -> str:
 def average(name: str, scores: Mapping[str, float]) -> float:
     """Return the average called `name` in AVERAGES, in points.
 
-    scores: {key: score in points}. The keys are those of `score_name`; SQuAD's are `squad1/f1` and so on. Without a
-    score for WNLI, the accuracy of its majority class counts.
+    scores: {key: score in points}. The keys are those of `score_name`; SQuAD's are `squad1/f1` and so on. The accuracy
+    of WNLI's majority class replaces a missing score of WNLI.
 
-    Raises UserError naming missing scores.
+    Raises UserError naming the other missing scores.
     """
     if name not in AVERAGES:
         raise UserError(f"the average {name!r} is unknown. Use one of {', '.join(AVERAGES)}.")

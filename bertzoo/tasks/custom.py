@@ -23,7 +23,7 @@ QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable
 
 @dataclass(frozen=True, kw_only=True)
 class CustomFiles:
-    """The config table [own]: the files of your task, and the columns of texts and labels in them."""
+    """The config table [own]: your task's files, and the names of their text and label columns."""
 
     # target: a label of a text or pair, any number of labels (multi_label), a number, a label for every word (tokens),
     # or an answer in a text (span)
@@ -51,25 +51,35 @@ class CustomFiles:
     def __post_init__(self) -> None:
         foreign = LABEL_FIELDS if self.kind == "span" else QUESTION_FIELDS
         if changed := [name for name in foreign if getattr(self, name) != getattr(CustomFiles, name)]:
+            name = changed[0]
             raise ConfigError(
-                f"{changed[0]} = {getattr(self, changed[0])!r} does not apply to kind = {self.kind!r}. Remove it."
+                f"{name} = {getattr(self, name)!r} does not apply to kind = {self.kind!r}. Remove {name}."
             )
         if self.separator and self.kind != "multi_label":
-            raise ConfigError(f"separator = {self.separator!r} does not apply to kind = {self.kind!r}. Remove it.")
+            raise ConfigError(
+                f"separator = {self.separator!r} does not apply to kind = {self.kind!r}. Remove separator."
+            )
         if self.kind == "multi_label" and not self.separator:
             self._check_flag_columns()
         columns = ("question", "context", "answer") if self.kind == "span" else ("text_a", "text_b", "label")
         for first, second in itertools.combinations([name for name in columns if getattr(self, name)], 2):
             if getattr(self, first) == getattr(self, second):
-                raise ConfigError(f"{first} and {second} are both {getattr(self, first)!r}. Name two columns.")
-        if not self.header and (files := [name for name in (self.train, self.dev, self.test) if _has_header(name)]):
-            raise ConfigError(f"header = false applies only to .tsv and .csv, not to {files[0]}. Remove it.")
+                raise ConfigError(
+                    f"{first} and {second} are both {getattr(self, first)!r}. Name two different columns."
+                )
+        names = [name for name in (self.train, self.dev, self.test) if name]
+        if not self.header and (files := [name for name in names if not name.endswith((".tsv", ".csv"))]):
+            raise ConfigError(
+                f"header = false applies only to .tsv and .csv files, not to {files[0]}. Remove the key header."
+            )
         if self.kind == "tokens" and self.text_b:
-            raise ConfigError(f"text_b = {self.text_b!r} does not apply to kind = 'tokens'. Remove it.")
+            raise ConfigError(f"text_b = {self.text_b!r} does not apply to kind = 'tokens'. Remove text_b.")
         if self.kind == "regression" and self.labels:
-            raise ConfigError(f"labels = {list(self.labels)} do not apply to kind = 'regression'. Remove them.")
+            raise ConfigError(f"labels = {list(self.labels)} do not apply to kind = 'regression'. Remove labels.")
         if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
-            raise ConfigError(f"labels = {list(self.labels)} needs two or more labels, each once. Correct it.")
+            raise ConfigError(
+                f"labels = {list(self.labels)} are not two or more different labels. Name at least two, each once."
+            )
         if unknown := [name for name in self.metrics if name not in METRICS[self.kind]]:
             known = ", ".join(METRICS[self.kind])
             raise ConfigError(f"metrics = {unknown} do not apply to kind = {self.kind!r}. Use {known}.")
@@ -77,7 +87,7 @@ class CustomFiles:
     def _check_flag_columns(self) -> None:
         if not self.labels:
             raise ConfigError(
-                "kind = 'multi_label' needs labels or a separator. Set labels to the names of columns of 0 and 1, or "
+                "kind = 'multi_label' needs labels or a separator. Name in labels the columns that hold 0 or 1, or set "
                 f"separator to the text between the labels in the column {self.label!r}."
             )
         if self.label != CustomFiles.label:
@@ -97,7 +107,7 @@ class CustomFiles:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """All fields but `train`, `dev` and `test`. A saved model stores them, so that it can read more such files."""
+        """All fields but `train`, `dev` and `test`, by name. A saved model stores these to read similar files."""
         return {name: value for name, value in plain(self).items() if name not in _SPLITS}
 
     def task(self, directory: Path | str) -> Task:
@@ -112,7 +122,7 @@ class CustomFiles:
         metrics = self.metrics or tuple(METRICS[self.kind])[: None if self.kind == "multi_label" else 1]
         if "f1" in metrics and len(labels) != 2:
             raise ConfigError(
-                f"metrics = {list(metrics)} needs two classes, but there are {len(labels)}. Use accuracy."
+                f"metrics = {list(metrics)} has f1, which needs two labels, but there are {len(labels)}. Use f1_macro."
             )
         train, dev, test = ((split,) if getattr(self, split) else () for split in _SPLITS)
         return Task(
@@ -128,11 +138,11 @@ class CustomFiles:
         )
 
     def open(self, split: str, directory: Path | str) -> DataTable:
-        """Return the table in the file of `split` (train, dev or test); raises UserError if the config names none."""
+        """Return the table in the file of `split` (train, dev or test); raises UserError if the split has no file."""
         if not (name := getattr(self, split, "")):
             known = ", ".join(s for s in _SPLITS if getattr(self, s))
             raise UserError(
-                f"there is no file of the split {split}{f', only of {known}' if known else ''}. Name a "
+                f"there is no file for the split {split}{f', only for {known}' if known else ''}. Name a "
                 f"file with {'--input' if split == 'test' else f'--own.{split}'}=FILE."
             )
         if str(directory) == SOURCE:
@@ -154,13 +164,13 @@ class CustomFiles:
             raise UserError(f"{table.name} holds no example with a label in the column {self.label!r}. Add rows.")
         if len(labels) < 2:
             raise UserError(
-                f"{table.name} has only the label {', '.join(labels)!r} in the column {self.label!r}. Give examples "
-                "of two or more labels."
+                f"{table.name} has only the label {', '.join(labels)!r} in the column {self.label!r}. Add examples of "
+                "another label."
             )
         return tuple(sorted(labels, key=lambda label: (0, int(label), label) if _is_integer(label) else (1, 0, label)))
 
     def _items(self, cell: Any, place: str) -> list[Any]:
-        """Return the labels in a cell: one, one for each word (tokens), or any number (multi_label)."""
+        """Return the labels in a cell: any number (multi_label), one label per word (tokens), or a single label."""
         if self.kind == "tokens":
             return fields.listed(cell, place, self.label)
         return fields.separated(cell, self.separator, place, self.label) if self.separator else [cell]
@@ -215,15 +225,10 @@ class CustomFiles:
                 label for label, column in zip(labels, zip(*flags, strict=True), strict=True) if 1 not in column
             ]:
                 raise UserError(
-                    f"{table.name} has no example with the label {never[0]!r}, so it cannot be learnt. Add examples, "
-                    "or leave the label out of own.labels."
+                    f"{table.name} has no example with the label {never[0]!r}. Add examples with this label, or remove "
+                    "the label from own.labels."
                 )
         return SplitExamples(examples, {})
-
-
-def _has_header(file: str) -> bool:
-    """Return whether a file is neither TSV nor CSV, so that the key `header` does not apply; False for no file."""
-    return bool(file) and not file.endswith((".tsv", ".csv"))
 
 
 def _is_missing(cell: Any) -> bool:

@@ -23,8 +23,8 @@ def question_task(own: CustomFiles) -> SpanTask:
 def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str) -> QuestionSet:
     """Return the questions of a split; raises UserError naming file and line.
 
-    Without the column `own.start`, an answer starts at its first occurrence in the paragraph. If it does not occur, its
-    start is None, and the question is scored but not trained on. A test set may lack answers.
+    Without the column `own.start`, an answer starts at its first occurrence in the paragraph. An answer that does not
+    occur has the start None, and its question is scored but not trained on. A test set may lack answers.
     """
     table = own.open(split, directory)
     hidden = split == "test" and own.answer not in table.columns
@@ -39,8 +39,8 @@ def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str)
         answers = () if hidden else _answers(own, row, context, place)
         if not (answers or own.unanswerable or split == "test"):
             raise UserError(
-                f"{place} has no answer in the column {own.answer!r}. Add one, remove the row, or set own.unanswerable "
-                "if questions may have none."
+                f"{place} has no answer in the column {own.answer!r}. Add an answer, remove the row, or set "
+                "own.unanswerable if questions may have no answer."
             )
         if answers and not own.start and (start := answers[0].start) is not None:
             ambiguous += context.find(answers[0].text, start + 1) >= 0

@@ -89,7 +89,7 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) 
 
 
 def _of_words(labels: Sequence[Label], first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the labels of the T tokens of all rows, (T,): the word's label at each word's first token, else 0."""
+    """Return labels of the T tokens in all rows, (T,): at a word's first token the word's label, at other tokens 0."""
     ends = np.cumsum(lengths)
     kept = [int(first[end - length : end].sum()) for end, length in zip(ends, lengths, strict=True)]
     tags = np.zeros(len(first), np.int32)

@@ -12,34 +12,34 @@ _GREATEST = 3.4e38  # about the largest float32, the type of numeric labels
 
 
 def text(cell: Any, place: str, column: str) -> str:
-    """Return a cell as text, which may be empty; raises UserError if it is not text."""
+    """Return a cell as text, which may be empty; raises UserError if the cell is not text."""
     if isinstance(cell, bytes):
         try:
             cell = cell.decode()
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{place} is not UTF-8 text in the column {column!r}: {error.reason}. Convert it to UTF-8."
+                f"{place} is not UTF-8 text in the column {column!r}: {error.reason}. Convert the file to UTF-8."
             ) from error
     if not isinstance(cell, str):
-        raise UserError(f"{place} has {_shown(cell)} in the column {column!r}, not text. Fill it or remove the row.")
+        raise UserError(f"{place} has {_shown(cell)} in the column {column!r}, not text. Use text or remove the row.")
     try:
         cell.encode()
     except UnicodeEncodeError as error:
         raise UserError(
-            f"{place} holds half a surrogate pair in the column {column!r}, which is not text. Remove it."
+            f"{place} has half of a surrogate pair in the column {column!r}. Remove this character."
         ) from error
     return cell
 
 
 def nonblank(cell: Any, place: str, column: str) -> str:
-    """Return a cell as text; raises UserError if it is not text or is blank."""
+    """Return a cell as text; raises UserError if the cell is not text or is blank."""
     if not (value := text(cell, place, column)).strip():
-        raise UserError(f"{place} has an empty text in the column {column!r}. Fill it or remove the row.")
+        raise UserError(f"{place} has an empty text in the column {column!r}. Fill in text or remove the row.")
     return value
 
 
 def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) -> str:
-    """Return the label in a cell as text. If there are `names`, an integer in the cell is an index of `names`.
+    """Return the label in a cell as text; with `names`, an integer i in the cell stands for `names[i]`.
 
     Raises UserError if the cell holds no label.
     """
@@ -51,8 +51,7 @@ def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) ->
         if 0 <= int(cell) < len(names):
             return names[int(cell)]
         raise UserError(
-            f"{place} has the label {cell} in the column {column!r}, which is not one of {', '.join(names)}. Correct "
-            "it."
+            f"{place} has the label {cell} in the column {column!r}. Use 0 to {len(names) - 1} for {', '.join(names)}."
         )
     if isinstance(cell, bool):
         return str(cell).lower()
@@ -67,9 +66,7 @@ def label_index(label: str, index: Mapping[str, int], place: str, column: str) -
     """Return `index[label]`; raises UserError naming the labels in `index` if `label` is not among them."""
     if label not in index:
         known = ", ".join(list(index)[:20])
-        raise UserError(
-            f"{place} has the label {label[:100]!r} in the column {column!r}, which is not one of {known}. Correct it."
-        )
+        raise UserError(f"{place} has the label {label[:100]!r} in the column {column!r}. Use one of {known}.")
     return index[label]
 
 
@@ -87,7 +84,7 @@ def number(cell: Any, place: str, column: str, limits: tuple[float, float] | Non
         )
     if limits and not limits[0] <= value <= limits[1]:
         raise UserError(
-            f"{place} has {value:g} in the column {column!r}, outside {limits[0]:g} to {limits[1]:g}. Correct it."
+            f"{place} has {value:g} in the column {column!r}. Use a number from {limits[0]:g} to {limits[1]:g}."
         )
     return value
 
@@ -102,7 +99,7 @@ def flag(cell: Any, place: str, column: str) -> bool:
 
 
 def separated(cell: Any, separator: str, place: str, column: str) -> list[Any]:
-    """Return the items of a cell that is a list, or a text with separators between items. An empty cell has no items.
+    """Return the items of a cell: a list, or the parts of a text between separators. An empty text has no items.
 
     Raises UserError if the cell is neither a list nor text.
     """
@@ -112,15 +109,17 @@ def separated(cell: Any, separator: str, place: str, column: str) -> list[Any]:
 
 
 def listed(cell: Any, place: str, column: str) -> list[Any]:
-    """Return the items of a cell: a list, or words separated by spaces. Raises UserError if there are none."""
+    """Return the items of a cell: a list, or words separated by spaces. Raises UserError for other and empty cells."""
     values = cell.split() if isinstance(cell, str) else cell
     if not isinstance(values, list | tuple) or not values:
-        raise UserError(f"{place} has no words in the column {column!r}. Separate them by spaces, or use a list.")
+        raise UserError(
+            f"{place} has {_shown(cell)} in the column {column!r}. Use words separated by spaces, or a list of words."
+        )
     return list(values)
 
 
 def _missing(place: str, column: str) -> UserError:
-    return UserError(f"{place} has no label in the column {column!r}. Add one or remove the row.")
+    return UserError(f"{place} has no label in the column {column!r}. Add a label or remove the row.")
 
 
 def _shown(cell: Any) -> str:

@@ -1,8 +1,8 @@
 """GLUE (Wang et al. 2018): nine tasks and the diagnostic set, from GLUE's TSVs, Hugging Face's Parquet files or TFDS.
 
 A directory's files decide between TSV and Parquet; `tfds:glue` selects TFDS. Labels are matched by name, since the
-sources number them differently. Quotation marks in TSVs have no meaning. Malformed rows of train and dev are skipped
-and counted. ELECTRA's code also skips rows with too few columns, but cuts the text at an extra tab.
+sources number them differently. Quotation marks in TSVs have no meaning. Rows of train and dev with too few or too
+many columns are skipped and counted; ELECTRA's code skips only rows with too few, and cuts a text at an extra tab.
 """
 
 from collections import Counter
@@ -51,8 +51,8 @@ class _Reader:
         table = readers.read_table(files[0], header=not layout.width)
         if layout.width and len(table.columns) != layout.width:
             raise UserError(
-                f"{table.place(1)} has {len(table.columns)} columns, not {_described(layout, split)}. Use the file "
-                "as GLUE distributes it."
+                f"{table.place(1)} has {len(table.columns)} columns, but GLUE's file has {_described(layout, split)}. "
+                "Use the file as GLUE distributes it."
             )
         return self._read([table], _Columns(layout.tsv, layout.tsv_label, None))
 
@@ -67,13 +67,13 @@ class _Reader:
                     skipped[row.why] += 1
                     continue
                 if row.cells is None:
-                    raise UserError(f"{place} has {row.why}, but a test set needs every row. Correct it.")
+                    raise UserError(f"{place} has {row.why}, but a test set needs every row. Correct the row.")
                 texts = [fields.text(cell, place, name) for cell, name in zip(row.cells, columns.texts, strict=False)]
                 key = str(row.cells[-1]) if columns.key else str(nth)
                 label = to_label(row.cells[len(texts)], place) if columns.label else None
                 examples.append(Example(key, texts[0], texts[1] if len(texts) > 1 else None, label))
         if not examples:
-            raise UserError(f"{parts[0].name} holds no example. Download it again.")
+            raise UserError(f"{parts[0].name} holds no example. Download the file again.")
         return SplitExamples(examples, dict(skipped))
 
     def _to_label(self, table: DataTable, column: str | None) -> Callable[[Any, str], Label]:
@@ -124,19 +124,22 @@ def _find(layout: GlueLayout, split: str, root: Path) -> list[Path]:
         if tsv or parquet:
             return tsv[:1] or parquet
     raise UserError(
-        f"{root} holds no {split} split of {layout.folders[0]}. Put GLUE's {layout.folders[0]}/{split}.tsv"
-        f" ({_described(layout, split)}) or Hugging Face's {layout.name}/{hub}-00000-of-00001.parquet there, or use"
-        f" {tfds.PREFIX}glue."
+        f"{root} holds no {split} split of {layout.folders[0]}. Add GLUE's {layout.folders[0]}/{split}.tsv"
+        f" ({_described(layout, split)}) or Hugging Face's {layout.name}/{hub}-00000-of-00001.parquet, or set data_dir"
+        f" to {tfds.PREFIX}glue."
     )
 
 
 def _described(layout: GlueLayout, split: str) -> str:
     text, label = ", ".join(layout.tsv), layout.tsv_label
     if split in layout.test:
-        return f"columns {layout.tsv_key} and {', '.join(layout.tsv_test or layout.tsv)} under a header"
+        return f"a header with the columns {layout.tsv_key}, {', '.join(layout.tsv_test or layout.tsv)}"
     if layout.width:
-        return f"{layout.width} columns without a header; counted from 0, {label} has the label and {text} the text"
-    return f"columns {text} and {label} under a header"
+        return (
+            f"{layout.width} columns without a header: the label in column {label} and the text in column {text}, "
+            "counted from 0"
+        )
+    return f"a header with the columns {text}, {label}"
 
 
 def _task(layout: GlueLayout) -> Task:

@@ -16,7 +16,7 @@ Tags = Sequence[Sequence[str]]  # by example and word
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the percentage of correct predictions; for multi_label, a prediction is correct if all its labels are."""
+    """Return the percentage of correct predictions; for multi_label, all labels of a prediction must be correct."""
     import sklearn.metrics
 
     return 100 * float(sklearn.metrics.accuracy_score(labels, predictions))
@@ -30,7 +30,7 @@ def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
 def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean F1, in percent, of the classes that occur among labels or predictions.
 
-    For multi_label it is the mean over all labels; one that neither occurs nor is predicted counts 0.
+    For multi_label, return the mean over all labels; the F1 of a label that neither occurs nor is predicted is 0.
     """
     return _f1(labels, predictions, average="macro")
 
@@ -89,7 +89,7 @@ def word_accuracy(predictions: Tags, labels: Tags) -> float:
 
 
 def word_f1(predictions: Tags, labels: Tags) -> float:
-    """Return the micro-averaged F1, in percent, over the words of all tags but O; 0 if all tags are O."""
+    """Return the micro-averaged F1, in percent, of all tags except O; 0 if every tag is O."""
     predicted, true = ([tag for tags in both for tag in tags] for both in (predictions, labels))
     inside = sorted({*predicted, *true} - {OUTSIDE, _CUT})
     return _f1(true, predicted, labels=inside, average="micro") if inside else 0.0
@@ -107,7 +107,7 @@ def entity_f1(predictions: Tags, labels: Tags) -> float:
 
 
 def entities(tags: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Yield (type, first word's index, last word's index) of every entity; a tag without a prefix counts as I-."""
+    """Yield (type, first word's index, last word's index) of every entity; the tag PER counts as I-PER."""
     start, kind, before = 0, "", OUTSIDE
     for place, tag in enumerate([*tags, OUTSIDE]):
         prefix, name = _split_tag(tag)
@@ -138,15 +138,19 @@ METRICS: dict[str, dict[str, Callable[..., float]]] = {
 def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
     """Return the scores of the task's metrics, by name; all but `mse` are in points.
 
-    predictions, labels: (N,) class indices or numbers; for multi_label (N,C), 0 or 1 for each label; for tags a
-    sequence of indices per example, -1 for a word that was cut off, which counts as wrong. Raises ValueError if their
-    lengths differ, if they are empty, or if a number is not finite.
+    predictions, labels: class indices or numbers (N,); for multi_label, 0 or 1 for each label (N,C); for tags, a
+    sequence of tag indices per example. The index -1, for a word that was cut off, counts as wrong.
+
+    Raises ValueError if predictions and labels differ in number, are empty, or hold a number that is not finite.
     """
     return scores_of(task.kind, task.metrics, task.labels, predictions, labels)
 
 
 def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions: Any, labels: Any) -> dict[str, float]:
-    """Return the scores of the metrics `names` for a kind of task, as in `score`; tags: the word tags, by index."""
+    """Return the scores of the metrics `names` for a kind of task, as `score` does.
+
+    tags: the names of the tags, in the order of their indices; used only if `kind` is "tokens".
+    """
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(f"{len(predictions)} predictions for {len(labels)} labels")
     if kind == "tokens":
@@ -163,7 +167,7 @@ def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions:
 
 
 def in_points(name: str) -> bool:
-    """Return whether the figure `name` is in points, where higher is better. Only mse and thresholds are not."""
+    """Return whether the figure `name` is a score in points (higher is better), rather than mse or a threshold."""
     return name != "mse" and not is_threshold(name)
 
 

@@ -102,8 +102,8 @@ def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
 def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
     """Return, for each token of a paragraph, the index of the window in which it has most context, (pieces,).
 
-    A window of `size` tokens, `left` of them before the token and `right` after it, gives it the context
-    min(left, right) + 0.01 · size. Of windows with equal context, the first is returned.
+    In a window of `size` tokens, a token with `left` tokens before it and `right` after it has the context
+    min(left, right) + 0.01 · size. If several windows give a token equal context, the first window counts.
 
     parts: the windows, as `cut` returns them.
     pieces: number of tokens of the paragraph.

@@ -22,17 +22,17 @@ def label_records(
 ) -> Iterator[dict[str, Any]]:
     """Yield a record per example, in order.
 
-    A record has the example's key as `index`, the prediction and, if the text was cut, `cut`. The prediction is one of
-    these:
-    a class: `label`, `probability` and, for all labels, `probabilities`.
-    any number of labels: `labels`, those whose probability is above 0.5, and `probabilities` for all labels.
-    a number: `number`.
-    tags of words: `words`, `tags` and `probabilities`; a word that was cut off has None as tag and as probability.
+    A record has the example's key as `index`, the prediction and, if the text was cut, `cut`. The kind of task decides
+    the keys of the prediction:
+    classification: `label`, its `probability`, and `probabilities` {label: probability}.
+    multi_label: `labels`, those whose probability is above 0.5, and `probabilities` {label: probability}.
+    regression: `number`.
+    tokens: `words`, `tags` and `probabilities`, lists by word. A word that was cut off has None as tag and probability.
 
-    values: one for each example. For a class, its index. For any number of labels, 1 or 0 for each label. For a number,
-    the number. For tags, their indices, -1 for a word that was cut off.
-    chances: for each example, the probability of every label. For tags, the probability of each word's tag, negative
-    for a word that was cut off. Not used for numbers.
+    values: the prediction for each example: a label's index (classification), 1 or 0 for each label (multi_label), a
+    number (regression), or an array of tag indices by word, -1 for a word that was cut off (tokens).
+    chances: for each example, the probability of every label. For tokens, the probability of each word's tag, negative
+    for a word that was cut off. Not used for regression.
     cut: for each example, whether its text was cut.
     """
     for nth, example in enumerate(examples):
@@ -61,8 +61,8 @@ def answer_records(answered: Iterable[Answered]) -> Iterator[dict[str, Any]]:
     index: id of the question.
     answer: text of the answer.
     start, end: offsets of the answer in the paragraph; None if unknown.
-    probability: of the answer among the candidates; None if unknown.
-    null_odds: score of "no answer"; absent if None.
+    probability: probability of the answer among the question's candidates; None if unknown.
+    null_odds: score of "no answer"; absent if unknown.
     """
     for answer in answered:
         chosen = answer.given

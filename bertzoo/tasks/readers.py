@@ -31,7 +31,10 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True)
 class DataTable:
-    """A table whose `rows(columns)` are read on demand. names: by column, the class names that integers stand for."""
+    """A table whose `rows(columns)` are read on demand.
+
+    names: {column: class names}. An integer in such a column is an index into its class names.
+    """
 
     name: str
     unit: str  # word for a row in messages, such as line
@@ -50,7 +53,7 @@ class DataTable:
         """Yield (place, cells of the columns) of every row; raises UserError for a malformed row."""
         for row in self.select(columns):
             if row.cells is None:
-                raise UserError(f"{self.place(row.number)} has {row.why}. Correct or remove it.")
+                raise UserError(f"{self.place(row.number)} has {row.why}. Correct or remove the row.")
             yield self.place(row.number), row.cells
 
     def place(self, number: int) -> str:
@@ -61,10 +64,10 @@ class DataTable:
 def read_table(name: Path | str, *, header: bool = True) -> DataTable:
     """Open a file by its suffix; raises UserError if it is missing, empty or not text.
 
-    Quotation marks have no meaning in a .tsv. header: whether the first line of a .tsv or .csv names the columns;
-    without such a line, they are called 0, 1, and so on.
+    Quotation marks have no meaning in a .tsv. header: whether the first line of a .tsv or .csv names the columns; if
+    not, the columns are called 0, 1, and so on.
     """
-    path = on_disk(name, "the table", "Copy it to this machine and name the copy.")
+    path = on_disk(name, "the table", "Copy the file to this machine and name the copy.")
     if path.is_dir():
         raise UserError(f"{path} is a directory, not a table. Name a file in it.")
     if not path.is_file():
@@ -81,7 +84,7 @@ def read_table(name: Path | str, *, header: bool = True) -> DataTable:
 
 
 def read_tfds(name: str, split: str) -> DataTable:
-    """Open a split of a prepared TensorFlow Datasets data set; raises CorpusError if it is missing."""
+    """Open a split of a prepared TensorFlow Datasets data set; raises CorpusError if the split is missing."""
     examples = tfds.open_split(name, split)
     features = dict(examples.dataset_info.features)
 
@@ -102,7 +105,7 @@ def _plain(cell: Any) -> Any:
 def _first(path: Path, records: Iterator[T]) -> T:
     for record in records:
         return record
-    raise UserError(f"{path} is empty. Fill it or leave it out.")
+    raise UserError(f"{path} is empty. Add rows to the file, or name another file.")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -204,7 +207,7 @@ def _parquet(path: Path) -> DataTable:
     def failure(error: Exception) -> UserError:
         return UserError(
             f"{path} is damaged or cut short, so it cannot be read as Parquet: {' '.join(str(error).split())}. "
-            "Download it again."
+            "Download the file again."
         )
 
     try:
@@ -235,7 +238,7 @@ def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, t
         named = {name: feature for name, feature in classes.items() if type(feature) is dict and "names" in feature}
         fitting(named, {str: {"names": [str]}})
     except DocumentError as error:
-        raise UserError(f"{path} has damaged metadata of Hugging Face: {error}. Write the table again.") from error
+        raise UserError(f"{path} has damaged Hugging Face metadata: {error}. Save the file again.") from error
     return {name: tuple(feature["names"]) for name, feature in named.items()}
 
 

@@ -32,8 +32,8 @@ class Rows:
     lengths: (N,), number of tokens of each row.
     middle: (N,), number of tokens before the second text; without one, the length of the row.
     cut: (N,) bool, whether texts were cut.
-    label: (N,) int32 or float32, one per example; for multi_label (N,C) int32, 1 or 0 for each of C labels; for words
-    (T,) int32, one per token; or None.
+    label: None without labels. Else one per example, (N,) int32 or float32; for multi_label, 1 or 0 for each of C
+    labels, (N,C) int32; for words, one per token, (T,) int32.
     first: (T,) bool, whether the token is the first of a word; None without words.
     words: (N,), number of words of each example; None without words.
     padding: least number of padding tokens after a row, as far as max_length allows. With enough of them, a model whose
@@ -138,12 +138,15 @@ class Rows:
         """Return batches' outputs (B,...) as (N,...) in the examples' order; raises ValueError if a row is missing."""
         order = np.concatenate([slot.rows for slot in slots])
         if not np.array_equal(np.sort(order), np.arange(len(self))):
-            raise ValueError(f"batches of {len(order)} rows do not hold each of the {len(self)} rows once")
+            raise ValueError(f"the batches hold {len(order)} rows, not each of the {len(self)} rows once")
         found = np.concatenate([output[: len(slot.rows)] for slot, output in zip(slots, outputs, strict=True)])
         return found[np.argsort(order)]
 
     def restore_words(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return, per example, the output at each word's first token, -1 if it was cut off. outputs: (B,L) each."""
+        """Return, for each example, the outputs at its words' first tokens; -1 for a word that was cut off.
+
+        outputs: (B,L) for each batch.
+        """
         assert self.first is not None and self.words is not None
         longest = max(slot.length for slot in slots)
         restored = self.restore(slots, [np.pad(out, ((0, 0), (0, longest - out.shape[1]))) for out in outputs])

@@ -17,7 +17,7 @@ _PARTS = {"train": "train", "dev": "validation"}  # Hugging Face's and TFDS's na
 
 
 class Answer(NamedTuple):
-    """An answer's text, and the offset of its first character in the paragraph, or None if it does not occur."""
+    """An answer's text, and the offset of its first character in the paragraph, or None if the text is not there."""
 
     text: str
     start: int | None
@@ -52,21 +52,22 @@ def load_squad(source: Path | str, split: Literal["train", "dev"], version: Vers
     """Return the questions of a split, in the order of the file.
 
     source: a file, a directory with the published JSON or Parquet files, or `tfds:squad`. Raises UserError if the file
-    is missing, damaged, or of another version: 1.1 with an unanswerable question, or 2.0 without any unanswerable
-    question.
+    is missing or damaged, or if its questions do not fit `version`: 1.1 has no unanswerable question, 2.0 has some.
     """
     if str(source).startswith(tfds.PREFIX):
         origin, questions = source, _read_tfds(str(source), split)
     else:
-        origin = _find(on_disk(source, "the data set", "Copy it to this machine and name the copy."), split, version)
+        origin = _find(
+            on_disk(source, "the data set", "Copy the files to this machine and name the copy."), split, version
+        )
         questions = read_questions(origin)
     if version == "2.0" and not any(question.impossible for question in questions):
         raise UserError(
-            f"{origin} has no question without an answer, so it is not SQuAD 2.0. Use squad1, or name a file of 2.0 or "
-            f"{tfds.PREFIX}squad/v2.0."
+            f"{origin} has only answerable questions, unlike SQuAD 2.0. Use the task squad1, or name a file of "
+            f"SQuAD 2.0 or {tfds.PREFIX}squad/v2.0."
         )
     if version == "1.1" and (first := next((q for q in questions if q.impossible), None)):
-        raise UserError(f"{first.place} has no answer, so it is not SQuAD 1.1. Use squad2.")
+        raise UserError(f"{first.place} has no answer, which SQuAD 1.1 does not allow. Use the task squad2.")
     return questions
 
 
@@ -82,15 +83,15 @@ def read_questions(file: Path) -> list[Question]:
 def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
     """Return the questions to train on, and the questions to hold out.
 
-    About a `share` of the articles is held out, each with all its questions; the hash of an article's title decides.
-    Raises UserError if either list is empty.
+    Articles are held out whole: about `share` (0 to 1) of all articles, chosen by hashes of their titles. Raises
+    UserError if either list is empty.
     """
     held = {article for article in {q.article for q in questions} if is_heldout(article, share)}
     parts = [q for q in questions if q.article not in held], [q for q in questions if q.article in held]
     if not all(parts):
         raise UserError(
-            f"squad.heldout = {share} of {len({q.article for q in questions})} articles leaves none for training or "
-            "for scoring. Use another share."
+            f"squad.heldout = {share} of {len({q.article for q in questions})} articles leaves training or scoring "
+            "without an article. Use another share."
         )
     return parts
 
@@ -107,7 +108,8 @@ def _find(path: Path, split: str, version: str) -> Path:
     if files:
         raise UserError(f"{path} holds {len(files)} files {_PARTS[split]}*.parquet, not one. Name the one to read.")
     raise UserError(
-        f"{path / name} does not exist. Put SQuAD's file or a {_PARTS[split]}*.parquet there, or name the file itself."
+        f"neither {path / name} nor {path}/{_PARTS[split]}*.parquet exists. Add one of these files, or name the file "
+        "itself."
     )
 
 
@@ -129,7 +131,7 @@ def _read_json(file: Path) -> Iterator[Question]:
     except FileNotFoundError as error:
         raise UserError(f"{file} does not exist. Correct data_dir.") from error
     except DocumentError as error:
-        raise UserError(f"{file} is not valid JSON: {error}. Download it again.") from error
+        raise UserError(f"{file} is not valid JSON: {error}. Download the file again.") from error
     for i, article in enumerate(_list(table, "data", str(file))):
         place = f"{file} article {i}"
         title = article.get("title", f"article {i}") if isinstance(article, dict) else ""
@@ -146,10 +148,10 @@ def _question(record: Any, context: str, article: str, place: str, number: str) 
     answers = tuple(Answer(_text(a, "text", place), _start(a, place)) for a in listed)
     impossible = record.get("is_impossible", record.get("answers") == [])
     if not isinstance(impossible, bool):
-        raise UserError(f"{place} has is_impossible = {impossible!r}, which is neither true nor false. Correct it.")
+        raise UserError(f"{place} has is_impossible = {impossible!r}. Use true or false.")
     if impossible and answers:
         raise UserError(
-            f"{place} is marked is_impossible, but has the answer {answers[0].text[:50]!r}. Remove one of them."
+            f"{place} has is_impossible = true and the answer {answers[0].text[:50]!r}. Remove one of the two."
         )
     return Question(key, _text(record, "question", place), context, answers, impossible, article, place)
 
@@ -166,18 +168,20 @@ def _start(answer: Any, place: str) -> int:
 def _list(table: Any, field: str, place: str) -> list[Any]:
     value = table.get(field) if isinstance(table, dict) else None
     if not isinstance(value, list):
-        raise UserError(f"{place} has no list {field!r}. Use SQuAD's layout: data, paragraphs, qas, answers.")
+        raise UserError(
+            f"{place} has no list in the field {field!r}. Use SQuAD's layout: data, paragraphs, qas, answers."
+        )
     return value
 
 
 def _text(table: Any, field: str, place: str) -> str:
     value = table.get(field) if isinstance(table, dict) else None
     if not isinstance(value, str):
-        raise UserError(f"{place} has no text {field!r}. Add it.")
+        raise UserError(f"{place} has no text in the field {field!r}. Add text.")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{place} holds half a surrogate pair in {field!r}, which is not text. Remove it.") from error
+        raise UserError(f"{place} has half of a surrogate pair in {field!r}. Remove this character.") from error
     return value
 
 

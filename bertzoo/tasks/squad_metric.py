@@ -29,7 +29,7 @@ def exact(predicted: str, gold: str) -> float:
 
 
 def f1(predicted: str, gold: str) -> float:
-    """Return the F1, 0 to 1, of two normalised texts' words; 0 without a common word, even if both are empty."""
+    """Return the F1 (0 to 1) of two texts' words after `normalize`; 0 without a common word, even if both are empty."""
     ours, theirs = (Counter(normalize(text).split()) for text in (predicted, gold))
     common = (ours & theirs).total()
     if not common:
@@ -39,12 +39,12 @@ def f1(predicted: str, gold: str) -> float:
 
 
 def f1_or_none(predicted: str, gold: str) -> float:
-    """Return `f1`, but 1 if neither normalised text has a word."""
+    """Return `f1`, but 1 if both texts are empty after `normalize`."""
     return f1(predicted, gold) if normalize(predicted) or normalize(gold) else 1.0
 
 
 def score_1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Return `exact_match` and `f1` of SQuAD 1.1 in percent, each the best over a question's answers.
+    """Return `exact_match` and `f1` of SQuAD 1.1 in percent. A question's score is the best over its answers.
 
     predictions: by question id; a question without a prediction scores 0. Raises UserError naming a question that has
     no answer.
@@ -70,9 +70,9 @@ def score_2(
 ) -> dict[str, float]:
     """Return `exact` and `f1` of SQuAD 2.0 in percent, and `total`, the number of questions.
 
-    Keys with the prefix `HasAns_` or `NoAns_` have the scores of only the questions with or without an answer. With
-    null odds, the result also has the best scores over all thresholds, `best_exact` and `best_f1`, and their
-    thresholds, with the suffix `_thresh`.
+    The same keys with the prefix `HasAns_` cover only the questions with an answer, with `NoAns_` only the questions
+    without one. With null odds, the result also has the best scores over all thresholds, `best_exact` and `best_f1`,
+    and the thresholds that reach them, `best_exact_thresh` and `best_f1_thresh`.
 
     predictions, null_odds: by question id. A prediction whose null odds exceed `threshold` counts as "no answer".
     Raises UserError naming a question without a prediction.
@@ -156,8 +156,9 @@ def _counted(questions: Sequence[Question]) -> Sequence[Question]:
 def _scores(
     questions: Sequence[Question], predictions: Mapping[str, str], metric: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """Return, by question id, the best `metric` of a prediction over the question's non-blank answers, or over "" if it
-    has none.
+    """Return, by question id, the best `metric` of a prediction over the question's non-blank answers.
+
+    A question without such an answer counts as having the answer "".
     """
     scores = {}
     for question in questions:

@@ -37,7 +37,7 @@ class SquadOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.heldout < 1:
-            raise ConfigError(f"heldout = {self.heldout} is not at least 0 and below 1. Use a share in that range.")
+            raise ConfigError(f"heldout = {self.heldout} is not a share. Use at least 0 and below 1.")
 
     def windowing(self, max_length: int) -> Windowing:
         """Return a Windowing with these options; raises ConfigError if one is below 1 or `max_length` is too small."""
@@ -54,7 +54,7 @@ class QuestionSet(NamedTuple):
     """The questions of a split.
 
     ambiguous: number of questions whose answer occurs more than once in the paragraph.
-    hidden: whether the split has no answers, so that it cannot be scored.
+    hidden: whether the split lacks answers, so that predictions cannot be scored.
     """
 
     questions: list[Question]

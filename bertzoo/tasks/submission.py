@@ -41,7 +41,7 @@ def write_submission(
 ) -> None:
     """Write the zip; raises UserError for missing test sets or rows, and for predictions that are not labels.
 
-    predictions: {test set, a name in FILES: {key of an example: label index or number}}.
+    predictions: {test set: {key of an example: label index or number}}. FILES names the test sets.
     wnli: "majority" predicts WNLI's most common label, as papers do, and needs no predictions.
     rows: {test set: number of its rows}, if not as in FILES.
     """
@@ -65,9 +65,7 @@ def check_files(names: Collection[str], wnli: Wnli) -> None:
     if missing := [name for name in FILES if name not in names and not (name == "wnli" and wnli == "majority")]:
         raise UserError(f"the submission lacks predictions for {', '.join(missing)}. Fine-tune on these tasks too.")
     if unknown := sorted(set(names) - set(FILES)):
-        raise UserError(
-            f"the submission has no place for {', '.join(unknown)}. Leave them out; its files are {', '.join(FILES)}."
-        )
+        raise UserError(f"the submission takes no predictions for {', '.join(unknown)}. Use only {', '.join(FILES)}.")
 
 
 def check_rows(name: str, keys: Collection[str], rows: Mapping[str, int] | None = None) -> None:
@@ -75,7 +73,7 @@ def check_rows(name: str, keys: Collection[str], rows: Mapping[str, int] | None 
     count = _row_count(name, rows)
     expected, present = [str(index) for index in range(count)], set(keys)
     if twice := [key for key, times in Counter(list(keys)).items() if times > 1]:
-        raise UserError(f"row {twice[0]} of {name} occurs twice. Give every row once.")
+        raise UserError(f"row {twice[0]} of {name} occurs twice. Predict each row once.")
     if missing := [key for key in expected if key not in present]:
         some = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         raise UserError(

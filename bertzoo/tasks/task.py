@@ -15,8 +15,9 @@ class Example(NamedTuple):
     """One or two texts, or the words of a text, and their label.
 
     key: index of the row, as in submissions.
-    label: index in the task's labels (for words, a tuple of indices); for multi_label, a tuple with 1 or 0 for each of
-    the task's labels; a number for a regression; or None if unknown.
+    label: None if unknown. Else, by kind of task: an index in the task's labels (classification), a tuple of such
+    indices, one per word (tokens), a tuple with 1 or 0 for each of the task's labels (multi_label), or a number
+    (regression).
     """
 
     key: str
@@ -79,10 +80,12 @@ class Task:
         Any other `split` is itself the name of a data set, and is returned alone. Raises UserError if the task has no
         such split.
         """
-        parts = {"train": self.train, "dev": self.dev, "test": self.test}.get(split, (split,))
+        sets = {"train": self.train, "dev": self.dev, "test": self.test}
+        parts = sets.get(split, (split,))
         if not parts:
-            advice = " Name a file with --input." if self.name == "own" else ""
-            raise UserError(f"{self.name} has no {split} set.{advice}")
+            known = ", ".join(name for name, names in sets.items() if names)
+            advice = "Name a file with --input." if self.name == "own" else f"Use {known}."
+            raise UserError(f"{self.name} has no {split} set. {advice}")
         return parts
 
 

@@ -82,7 +82,7 @@ class Windows(Paragraphs):
     def restore(
         self, slots: Sequence[Slot], outputs: Sequence[Mapping[str, np.ndarray]]
     ) -> list[dict[str, np.ndarray]]:
-        """Return batches' outputs (B,...) as one dict per window, in order; raises ValueError if one is missing."""
+        """Return batches' outputs (B,...) as a dict per window, in order; raises ValueError if a window is missing."""
         places = self.rows.restore(slots, [np.arange(len(slot.rows)) for slot in slots])
         batches = self.rows.restore(slots, [np.full(len(slot.rows), i) for i, slot in enumerate(slots)])
         return [
@@ -129,7 +129,7 @@ def make_windows(
             layouts[context, count] = parts, max_context(parts, count)
         parts, owners = layouts[context, count]
         if not parts:
-            skipped["the paragraph has no piece"] += 1
+            skipped["the paragraph has no token"] += 1
         for number, (first, size) in enumerate(parts):
             inside = first <= span[0] and span[1] < first + size
             start, end = (place - first + context if inside else 0 for place in span)
@@ -168,8 +168,8 @@ def _rows(
 def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
     """Return the indices of the first and last token of a question's first answer, or the reason why it is unusable.
 
-    As in BERT's code, the result spans whole words: all that the answer overlaps. If the tokens of the answer's text
-    occur within these words, the result spans only them. An impossible question has (-1, -1).
+    As in BERT's code, the result spans every word that the answer overlaps. If the tokens of the answer's text occur
+    within these words, the result spans only these tokens. An impossible question has (-1, -1).
 
     pieces: the paragraph's tokens.
     encoded: {text of an answer: its token ids}.
@@ -178,7 +178,7 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
         return _NOWHERE
     if not question.answers:
         raise UserError(
-            f"{question.place} has no answer, but is not marked is_impossible. Add an answer, or mark the question."
+            f"{question.place} has no answer, but is not marked is_impossible. Add an answer, or set is_impossible."
         )
     answer = question.answers[0]
     if answer.start is None:
@@ -200,12 +200,12 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
         return "the answer is not in the paragraph where it should start"
     start, end = int(pieces.words[word - 1]), int(pieces.words[final]) - 1
     if end < start:
-        return "the tokenizer has no piece for the answer"
+        return "the answer has no token"
     return _refine(pieces.ids, start, end, encoded[answer.text])
 
 
 def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[int, int]:
-    """Return the first and last index of `answer` in `ids` from `start` to `end`, or (start, end) if not there."""
+    """Find `answer` in ids[start : end + 1]; return its first and last index in `ids`, or (start, end) if absent."""
     size = len(answer)
     if size:
         for first in start + np.flatnonzero(ids[start : end + 2 - size] == answer[0]):

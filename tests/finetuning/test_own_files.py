@@ -71,7 +71,7 @@ def test_a_missing_training_file_is_named_by_its_option(
     error = said(capsys, *words, code=2)[1]
     assert mentions(error, "train", "--own.train=") and "--input" not in error
     error = said(capsys, *words, "--own.dev=dev.csv", code=2)[1]
-    assert mentions(error, "only of dev", "--own.train=")
+    assert mentions(error, "only for dev", "--own.train=")
 
 
 @pytest.mark.slow

@@ -156,7 +156,7 @@ def test_a_start_counts_only_where_it_has_its_most_context():
 
 def test_without_a_possible_answer_the_text_is_empty():
     found = made("the leader", " \n ", "was born")
-    assert found.skipped == {"the paragraph has no piece": 1}
+    assert found.skipped == {"the paragraph has no token": 1}
     outputs = logits(found)
     first, second, third = answers.decode(found, outputs, Decoding())
     assert first.text and third.text and second == ("q1", "", "", None, [])
