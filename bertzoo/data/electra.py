@@ -39,8 +39,8 @@ def electra_rows(
 def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
     """Return the index of the first sentence of segment B; segment A begins with sentence `first`.
 
-    A takes one sentence, then more as long as it stays below `half` tokens. If A is then below `half`, it takes one
-    more sentence with probability 1/2.
+    A takes one sentence, then adds the next as long as the sum stays below `half` tokens. If A has fewer than `half`
+    tokens at the end, it adds one more sentence with probability 1/2.
 
     bounds: as in `electra_rows`. stop: index of the sentence after the row's last one.
     """

@@ -54,7 +54,8 @@ def write_corpus(
         raise UserError(f"--workers={workers} and --runner={runner} exclude each other. Leave one out.")
     if runner_options and not runner:
         raise UserError(
-            f"--runner_options={' '.join(runner_options)} applies only with --runner. Add it, or leave the options out."
+            f"--runner_options={' '.join(runner_options)} applies only with --runner. Add --runner, or leave "
+            "--runner_options out."
         )
     if isinstance(destination, Path):
         options = {"runner": runner, "runner_options": runner_options}
