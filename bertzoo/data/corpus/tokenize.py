@@ -64,7 +64,7 @@ def write_corpus(
     if runner:
         raise UserError(
             f"DST = {destination} is a URL, but the workers of --runner={runner} need a shared directory. Mount the "
-            "bucket and name its directory."
+            "bucket and name the mounted directory."
         )
     return _checked(
         tokenize_to_url(data, destination, workers=workers, progress=progress, tell=tell), destination, tell
