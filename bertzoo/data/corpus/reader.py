@@ -99,7 +99,7 @@ class Corpus:
         if np.any(crossing := starts + lengths > ends):
             row = int(np.argmax(crossing))
             raise ValueError(
-                f"the range of {lengths[row]} tokens from token {starts[row]} crosses the end of a shard, {ends[row]}"
+                f"the range of {lengths[row]} tokens from token {starts[row]} crosses the shard's end at {ends[row]}"
             )
         local = starts - blocks.first_token[shards]
         first = blocks.first_block[shards] + local // BLOCK

@@ -19,8 +19,8 @@ def drop_rare_words(
 
     The table counts the words. It holds distinct words of TABLE characters in all, where a word counts as
     len(word) + ENTRY characters. When the table is full, it drops the words seen once, then those seen twice, and so
-    on, until at least half of it is free, as `ReduceVocab` in word2vec.c does (Mikolov et al. 2013). If that would drop all
-    words, it keeps the half that it saw first. The result keeps the words that are in the table after the last text.
+    on, until at least half of it is free, as `ReduceVocab` in word2vec.c does (Mikolov et al. 2013). If that would drop
+    all words, it keeps the half that it saw first. The result keeps the words that the table holds after the last text.
     """
     counts: Counter[str] = Counter()
     size = rarest = 0
