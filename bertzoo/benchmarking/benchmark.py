@@ -250,7 +250,7 @@ def prepare(
     """Yield a case for each backend, precision, thread count and length of a model.
 
     A model that is not a file is first written to `folder`, once for each backend and precision. If the backend's files
-    have a single row length, it is written once for each length too.
+    have a single row length, the model is also written once for each length.
     """
     if model.pretrained is None:
         assert model.file is not None
