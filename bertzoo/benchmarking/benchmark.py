@@ -73,7 +73,7 @@ class BenchmarkResult:
 
     def lines(self) -> list[str]:
         """Return the measurements as aligned lines of text, column names first."""
-        note = f"speed: times as fast as {self.base}, in the same backend with as many threads and tokens"
+        note = f"speed: 2.0 is twice as fast as {self.base} with the same backend, threads and length"
         return [*rows.table(self.rows, self.base), note]
 
 
@@ -112,7 +112,9 @@ class BenchmarkSettings:
                 if number < 1:
                     raise UserError(f"--{flag}={number} is less than 1. Use numbers from 1, such as 1,4.")
         if not 1 <= self.rounds <= self.runs:
-            raise UserError(f"--runs={self.runs} is less than --rounds={self.rounds}. Use at least one run per round.")
+            raise UserError(
+                f"--rounds={self.rounds} is not between 1 and --runs={self.runs}. Use at least one run per round."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,10 +148,10 @@ class Case:
         return self.model.description.flops.get(signature(length))
 
     def resolve_length(self, available: Sequence[int]) -> int:
-        """Return the length to run; raises UserError if the file does not have it.
+        """Return the row length to time, in tokens; raises UserError if it is not one of `available`.
 
-        available: the file's lengths; empty if it takes any. The default is 128 tokens or, if the file does not
-        take 128, the longest row that it takes.
+        available: the file's row lengths; empty if the file takes any length. If `self.length` is None, the result is
+        128 or, if the file does not take 128, the file's greatest length.
         """
         if self.length is None and available:
             return USUAL if USUAL in available else max(available)
@@ -183,7 +185,10 @@ def benchmark(
     loaded = [read_model(name, overrides, tuple(SUFFIXES)) for name in models]
     check_overrides(overrides, loaded)
     if parts and all(model.pretrained is None for model in loaded):
-        raise UserError(f"--profile counts the operations of models, but {', '.join(models)} are files. Name a model.")
+        raise UserError(
+            f"--profile counts a model's operations, but every MODEL is a file: {', '.join(models)}. Name a config or "
+            "a model directory."
+        )
     backends = {model.name: _backends(settings, model) for model in loaded}
     _check_backends(settings, loaded, backends, tell)
     base = next((model.name for model in loaded if model.is_bert_base), loaded[0].name)
@@ -197,7 +202,7 @@ def benchmark(
 
 
 def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
-    """Return the backends to time a model in; for a file, this is the backend of its format.
+    """Return the backends to time a model in: for a file, only the backend of its format.
 
     Raises UserError if the settings exclude this backend.
     """
@@ -218,9 +223,12 @@ def _check_backends(
     written = {name for model in models if model.file is None for name in backends[model.name]}
     for name in settings.backends or ():
         if name not in used:
-            raise UserError(f"--backends={name} runs none of {', '.join(backends)}. Leave it out.")
+            raise UserError(f"--backends={name} runs none of {', '.join(backends)}. Leave {name} out.")
     if settings.precisions and not written:
-        raise UserError(f"--precision applies to models, but {models[0].name} is a file. Leave it out.")
+        raise UserError(
+            f"--precision applies to configs and model directories, but every MODEL is a file: {', '.join(backends)}. "
+            "Leave --precision out."
+        )
     for name in sorted(used):
         check_backend(name, name in written, settings.threads, settings.python)
     for name in sorted(written):
@@ -228,7 +236,7 @@ def _check_backends(
         missing = [precision for precision in settings.precisions or () if precision not in has]
         if missing and len(missing) == len(settings.precisions or ()):
             raise UserError(
-                f"--precision={','.join(missing)}: {name} has only {', '.join(has)}. Add one of these precisions."
+                f"--precision={','.join(missing)}: {name} has only {', '.join(has)}. Add a precision of {name}."
             )
         for precision in missing:
             tell(f"left out: {precision}, which {name} does not have")
@@ -241,8 +249,8 @@ def prepare(
 ) -> Iterator[Case]:
     """Yield a case for each backend, precision, thread count and length of a model.
 
-    A model that is not a file yet is first written to the folder: once for each backend and precision, and for each
-    length if the backend's files have only one.
+    A model that is not a file is first written to `folder`, once for each backend and precision. If the backend's files
+    have a single row length, the model is also written once for each length.
     """
     if model.pretrained is None:
         assert model.file is not None

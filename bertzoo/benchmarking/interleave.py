@@ -32,7 +32,7 @@ class Worker:
     """A child process that holds a loaded model; call `close` at the end.
 
     name: name of the model in messages.
-    state: the process's answer after loading, as in `worker`: `empty` (bytes), `lengths`, `threads` and `version`.
+    state: the process's answer after loading, with the keys that the docstring of `worker` lists.
     """
 
     def __init__(self, name: str, request: LoadRequest, python: str = sys.executable) -> None:
@@ -103,9 +103,9 @@ def start_workers(
 
 
 def order(count: int, index: int) -> list[int]:
-    """Return the workers' order in round `index`.
+    """Return the order of `count` workers in round `index`, as their numbers from 0.
 
-    Two rounds form a pair, an order and its reverse; the next pair rotates the order by one worker.
+    Two rounds form a pair: an order and its reverse. The next pair rotates the order by one worker.
     """
     turned = [(index // 2 + place) % count for place in range(count)]
     return turned if index % 2 == 0 else turned[::-1]

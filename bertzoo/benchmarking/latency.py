@@ -132,8 +132,8 @@ def _milliseconds(
 ) -> tuple[list[float], str]:
     """Return the milliseconds of a row in every model, and the runtime's version.
 
-    A few models at a time take turns with the first model. Times come from ratios to the first model's time, so a
-    machine that slows down between two groups does not change them.
+    The models are timed in small groups, and each group takes turns with the first model. Times come from ratios to the
+    first model's time, so a machine that slows down between two groups does not change them.
     """
     shares, of_first, done, runtime = [1.0], list[float](), 1, ""
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:

@@ -144,7 +144,7 @@ def untrained(model: Model, name: str) -> Pretrained:
 
 
 def classifier(pretrained: Pretrained) -> Pretrained:
-    """Return the model with a classification head of two classes; parameters that it lacks are random."""
+    """Return the model with a classification head of two classes; parameters that the model lacks are random."""
     head = SequenceClassification()
     random = np.random.default_rng(0)
 

@@ -12,12 +12,12 @@ SHORTEST = 5  # tokens of the shortest row, [CLS] A [SEP] B [SEP]
 def electra_rows(
     bounds: list[int], max_length: int, document: int, single_share: float, short_share: float, random: SplitMix
 ) -> Iterator[RowFields]:
-    """Yield the rows of one document, as google-research/electra's build_pretraining_dataset.py makes them.
+    """Yield the rows of one document, following google-research/electra's build_pretraining_dataset.py.
 
     Every row gathers sentences until they have its target length: `max_length` tokens or a random number up to it.
     Segment A holds the sentences up to about half the target length, B the rest. Tokens that do not fit into
-    `max_length` are cut off. Sentences keep their order, unlike in ELECTRA's code, where a short sentence
-    may join A after B has begun.
+    `max_length` are cut off. Sentences keep their order. In ELECTRA's code, a short sentence may join A after B has
+    begun.
 
     bounds: index of each sentence's first token in the token stream, and the document's end.
     single_share: share of the rows with only one segment, A.
@@ -39,8 +39,8 @@ def electra_rows(
 def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
     """Return the index of the first sentence of segment B; segment A begins with sentence `first`.
 
-    A takes one sentence, then more as long as it stays below `half` tokens. If A is then below `half`, it takes one
-    more sentence with probability 1/2.
+    A takes one sentence, then adds the next as long as the sum stays below `half` tokens. If A has fewer than `half`
+    tokens at the end, it adds one more sentence with probability 1/2.
 
     bounds: as in `electra_rows`. stop: index of the sentence after the row's last one.
     """

@@ -12,7 +12,7 @@ RowFields = tuple[int, int, int, int, int, int, int, int]  # fields of pack.ROW,
 
 
 def single_rows(bounds: list[int], room: int, target: int, document: int) -> Iterator[RowFields]:
-    """Yield rows that take whole sentences until they have `target` tokens, but at most `room`; no token is lost.
+    """Yield rows that take whole sentences until they have `target` tokens, never more than `room`; no token is lost.
 
     bounds: index of each sentence's first token in the token stream, and the document's end. A sentence longer than
     `room` is cut, and its rest begins the next row.

@@ -73,8 +73,8 @@ def check_tokenizer(corpus: Corpus, vocabulary: Tokenizer) -> None:
     """Raise ConfigError unless the corpus has the model's tokenizer, `vocabulary`."""
     if (different := difference(vocabulary, corpus.tokenizer)) is not None:
         raise ConfigError(
-            f"the corpus {corpus.address} has another tokenizer than the model: {different}. Tokenise the text with "
-            "the model's tokenizer."
+            f"the corpus {corpus.address} (there) has another tokenizer than the model (here): {different}. Tokenise "
+            "the text with the model's tokenizer."
         )
 
 
@@ -96,7 +96,7 @@ def _open_existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str
         )
         raise ConfigError(
             f"the corpus {data.source} was tokenised with other settings: {'; '.join(different)}. "
-            f"Make the config agree with it{hint}."
+            f"Make the config agree with the corpus{hint}."
         )
     return corpus
 

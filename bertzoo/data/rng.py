@@ -1,7 +1,7 @@
 """Counter-based randomness: every draw is a pure function of its keys, so that any host can compute it.
 
 The mixing function is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
-Generators", OOPSLA 2014; constants by Stafford's variant 13).
+Generators", OOPSLA 2014) with the constants of Stafford's variant 13.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Tokenise with an Apache Beam pipeline, for corpora that would take one machine too long.
 
-The files equal those of `tokenize` byte for byte. Pieces (groups of documents) are numbered in the order of the source,
-over all readings (passes over a file). Of equal documents, the corpus keeps only the one with the smallest (reading,
+The files equal those of `tokenize` byte for byte. A reading is one pass over a file; pieces (groups of documents) are
+numbered over all readings. If several documents are equal, the corpus keeps only the one with the smallest (reading,
 piece, position).
 """
 
@@ -86,7 +86,7 @@ def run_pipeline(data: Data, destination: Path, pipeline: Any) -> int:
 
 
 def _original_error(error: Exception) -> Exception:
-    """Return the CorpusError that a worker raised, rebuilt from the text of Beam's `error`; without one, `error`."""
+    """Return the CorpusError that the text of Beam's `error` quotes, or `error` itself if it quotes none."""
     text = f"CorpusError: {error}" if isinstance(error, CorpusError) else str(error)
     match = re.search(r"CorpusError: (.*?)(?: \[while running '[^']*'\]|\n|$)", text)
     return CorpusError(match[1]) if match else error

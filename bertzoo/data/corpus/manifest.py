@@ -43,20 +43,24 @@ _MANIFEST = {
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRecord:
-    """The manifest's entry for one split, training or held-out."""
+    """The manifest's entry for one split, training or held-out.
+
+    unknown: number of [UNK] tokens. entries: number of vocabulary entries that occur. Both are None in corpora of an
+    earlier version, which did not count them.
+    """
 
     documents: int
     sentences: int
     tokens: int
-    unknown: int | None = None  # number of [UNK] tokens
-    entries: int | None = None  # number of vocabulary entries that occur
+    unknown: int | None = None
+    entries: int | None = None
     sentence_index: FileRecord
     document_index: FileRecord
     shards: tuple[ShardRecord, ...]
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts by name, for JSON: documents, sentences, tokens and, unless they are None, unknown and entries."""
+        """The fields that are numbers, by name; a field that is None is left out."""
         usage = {"unknown": self.unknown, "entries": self.entries}
         counts = {"documents": self.documents, "sentences": self.sentences, "tokens": self.tokens}
         return counts | {name: count for name, count in usage.items() if count is not None}
@@ -297,9 +301,9 @@ def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
-    """Write an array, which `parts` yields piece by piece, to a .npy file; only one part is in memory at a time.
+    """Write the arrays of `parts` to a .npy file as one array, with only one of them in memory at a time.
 
-    length: number of elements of the array. This function uses no memory map, which would stay in memory until flushed.
+    length: number of elements of all parts. A memory map is not used, because it would stay in memory until flushed.
     """
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:

@@ -38,12 +38,17 @@ class _SplitPart:
 
 @dataclass
 class _Document:
-    """A document whose sentences are being encoded. tokens, lengths: an array for each call of the tokenizer."""
+    """A document whose sentences are being encoded.
+
+    waiting: number of its sentences in the next call of the tokenizer.
+    tokens: ids of the encoded sentences, an array for each call.
+    lengths: number of tokens of each encoded sentence, an array for each call.
+    """
 
     text: str
-    waiting: int = 0  # sentences in the next batch
+    waiting: int = 0
     tokens: list[np.ndarray] = field(default_factory=list)
-    lengths: list[np.ndarray] = field(default_factory=list)  # tokens of each sentence
+    lengths: list[np.ndarray] = field(default_factory=list)
 
 
 def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:

@@ -95,8 +95,12 @@ class Corpus:
         blocks = self._blocks[split]
         starts, lengths = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
         shards = np.searchsorted(blocks.first_token, starts, side="right") - 1
-        if np.any(starts + lengths > blocks.first_token[shards + 1]):
-            raise ValueError("a range of tokens crosses the end of a shard")
+        ends = blocks.first_token[shards + 1]
+        if np.any(crossing := starts + lengths > ends):
+            row = int(np.argmax(crossing))
+            raise ValueError(
+                f"the range of {lengths[row]} tokens from token {starts[row]} crosses the shard's end at {ends[row]}"
+            )
         local = starts - blocks.first_token[shards]
         first = blocks.first_block[shards] + local // BLOCK
         spanned = int(np.max((local % BLOCK + np.maximum(lengths, 1) - 1) // BLOCK, initial=0)) + 1
@@ -124,6 +128,7 @@ def _map(directory: Path, record: FileRecord, length: int) -> np.ndarray:
     array = np.load(directory / record.file, mmap_mode="r")
     if array.shape != (length,):
         raise CorpusError(
-            f"{directory / record.file} is damaged: it has shape {array.shape}. Tokenise the source again."
+            f"{directory / record.file} is damaged: it has shape {array.shape} instead of {(length,)}. Tokenise the "
+            "source again."
         )
     return array

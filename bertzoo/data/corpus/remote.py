@@ -1,7 +1,7 @@
 """Read and write tokenised corpora behind URLs.
 
 Reading: ArrayRecord and memory maps need files on disk, so every host copies the whole corpus to the user's cache. All
-processes of the host share this copy. The manifest's hash is the name of its directory.
+processes of the host share this copy. The copy's directory is named after the manifest's hash.
 
 Writing: `claim` reserves a remote folder, and `upload` copies a finished corpus from a local directory into it.
 """
@@ -72,21 +72,24 @@ def _download(folder: RemoteFolder, manifest: Manifest, directory: Path, tell: T
     size = sum(record.bytes for record in missing)
     tell(f"copying {folder.url} to {directory}: {len(missing):,} files, {size / 1e6:,.1f} MB")
     check_room(directory, size, folder.url)
-    advice = "Delete it and repeat the `bertzoo tokenize` that wrote it."
+    advice = "and repeat the `bertzoo tokenize` that wrote the corpus."
 
     def download(record: FileRecord) -> None:
         folder.download(record.file, directory / record.file)
         if not record.matches(directory):
             (directory / record.file).unlink()
             raise CorpusError(
-                f"{folder.url}/{record.file} is damaged: its SHA-256 differs from the manifest's. {advice}"
+                f"{folder.url}/{record.file} is damaged: its SHA-256 differs from the manifest's. Delete this file "
+                f"{advice}"
             )
 
     transfer_files(download, missing)
     for name in _tokenizer_files(manifest):
         folder.download(name, directory / name)
     if tokenizer.fingerprint(directory / "tokenizer") != manifest.tokenizer_sha256:
-        raise CorpusError(f"{folder.url}/tokenizer is damaged: its hash differs from the manifest's. {advice}")
+        raise CorpusError(
+            f"{folder.url}/tokenizer is damaged: its hash differs from the manifest's. Delete this folder {advice}"
+        )
 
 
 def _tokenizer_files(manifest: Manifest) -> list[str]:

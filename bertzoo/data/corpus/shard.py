@@ -122,7 +122,7 @@ class Blocks:
         _allow_open_files(len(shards) + _OTHER_FILES, directory)
 
     def read(self, blocks: np.ndarray) -> np.ndarray:
-        """Return the tokens of blocks, (N, BLOCK); a block that a shard's end cuts short is padded with 0.
+        """Return the tokens of blocks, (N, BLOCK); a shard's last block may be shorter and is padded with 0.
 
         blocks: (N,) block numbers, ascending and distinct.
         """

@@ -54,7 +54,8 @@ def write_corpus(
         raise UserError(f"--workers={workers} and --runner={runner} exclude each other. Leave one out.")
     if runner_options and not runner:
         raise UserError(
-            f"--runner_options={' '.join(runner_options)} applies only with --runner. Add it, or leave the options out."
+            f"--runner_options={' '.join(runner_options)} applies only with --runner. Add --runner, or leave "
+            "--runner_options out."
         )
     if isinstance(destination, Path):
         options = {"runner": runner, "runner_options": runner_options}
@@ -63,7 +64,7 @@ def write_corpus(
     if runner:
         raise UserError(
             f"DST = {destination} is a URL, but the workers of --runner={runner} need a shared directory. Mount the "
-            "bucket and name its directory."
+            "bucket and name the mounted directory."
         )
     return _checked(
         tokenize_to_url(data, destination, workers=workers, progress=progress, tell=tell), destination, tell

@@ -53,7 +53,7 @@ def documents() -> tuple[str, ...]:
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a docstring that read like prose, without markup, one line each."""
+    """Yield a docstring's paragraphs of prose, without markup, one line each."""
     for _, lines in itertools.groupby(text.expandtabs().splitlines(), key=_indentation):
         paragraph = " ".join(line.strip() for line in lines)
         if paragraph.count(" ") < FEWEST_WORDS - 1:
@@ -71,7 +71,7 @@ def module_paragraphs(path: Path) -> list[str]:
 
 
 def _indentation(line: str) -> int:
-    """Return the indentation of a line, or -1 for a blank line or a heading's underline (they end a paragraph)."""
+    """Return the indentation of a line, or -1 for a blank line or a heading's underline, which both end a paragraph."""
     return len(line) - len(line.lstrip()) if any(map(str.isalnum, line)) else -1
 
 

@@ -74,7 +74,10 @@ class SourceFile:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Open the file as a seekable stream; raises OSError for a local file, CorpusError for a remote one."""
+        """Open the file as a seekable stream.
+
+        If the file cannot be read, raises OSError for a local file and CorpusError for a remote one.
+        """
         if self.system is None:
             with open(self.address, "rb") as file:
                 yield file
@@ -132,7 +135,7 @@ def _remote_files(name: str) -> list[SourceFile] | None:
 
 
 def _text_files(name: str, files: list[SourceFile]) -> list[SourceFile]:
-    """Return the files with a text suffix that are not hidden; raises CorpusError if there are none."""
+    """Return the files that are not hidden and have a text suffix; raises CorpusError if there are none."""
     text = [file for file in files if file.is_text and file.name[0] != "."]
     if not text:
         raise CorpusError(

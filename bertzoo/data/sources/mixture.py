@@ -28,7 +28,7 @@ class MixturePart:
                 "number, or remove the source."
             )
         if self.source == MIXTURE:
-            raise ConfigError(f"source = {MIXTURE!r} cannot be a part of a mixture. Name its parts instead.")
+            raise ConfigError(f"source = {MIXTURE!r} cannot be a part of a mixture. Name a source of text.")
 
     @property
     def shares(self) -> list[float]:

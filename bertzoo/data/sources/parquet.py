@@ -11,7 +11,10 @@ _BUFFER = 1 << 20  # bytes read ahead per column; the default loads a whole row 
 
 
 def documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
-    """Yield the texts in a column; raises CorpusError without pyarrow, for a damaged file or a row without text."""
+    """Yield the texts in the column `text_field`.
+
+    Raises CorpusError if pyarrow is not installed, the file is damaged, or a row has no text.
+    """
     try:
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]

@@ -52,7 +52,7 @@ class Reading:
         return self.share >= 1 or is_chosen(document, self.share)
 
     def pieces(self, piece_bytes: int) -> "Iterator[Piece]":
-        """Cut the documents into pieces of about `piece_bytes` of text, numbered from 0."""
+        """Group the documents into pieces of about `piece_bytes` bytes of text, numbered from 0."""
         batch: list[str] = []
         size = index = left_out = 0
         most = max(_FEWEST_DOCUMENTS, piece_bytes // 16)  # every document costs memory, however short

@@ -28,7 +28,10 @@ _DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError, EO
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Largest sizes of a source's texts; a longer text stops the command, so limits never change a corpus."""
+    """Greatest lengths of a source's documents and words, in characters, and of its lines, in bytes.
+
+    A longer text stops the command, so limits never change a corpus.
+    """
 
     document: int = 16 << 20  # characters of a document
     line: int = 16 << 20  # bytes of a line of a file, or of blank lines in a row
@@ -53,8 +56,8 @@ def text_documents(file: SourceFile, limits: Limits) -> Iterator[str]:
             size += document.write(f"\n{line}" if size else line)
             if size > limits.document:
                 raise CorpusError(
-                    f"{file} line {start}: a document without a blank line has more than {limits.document:,} "
-                    f"characters ({size:,} read). Put blank lines between documents, or raise data.limits.document."
+                    f"{file} line {start}: the document that starts here has at least {size:,} characters, more than "
+                    f"{limits.document:,}. Put blank lines between documents, or raise data.limits.document."
                 )
         elif size:
             yield document.getvalue()
@@ -79,8 +82,8 @@ def json_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterato
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
             raise CorpusError(
-                f"{file} line {number} has no text in the field {text_field!r}. Set text_field to the field that has "
-                "it."
+                f"{file} line {number} has no text in the field {text_field!r}. Set text_field to the field with "
+                "the text."
             )
         yield record_document(text, f"{file} line {number}", limits)
 
@@ -111,7 +114,7 @@ def record_document(text: str, place: str, limits: Limits) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise CorpusError(
-            f"{place} holds half a surrogate pair, which is not text: {error.reason}. Remove it."
+            f"{place} holds half a surrogate pair, which is not text: {error.reason}. Remove this half."
         ) from error
     document = io.StringIO()
     for paragraph in paragraphs(text):
@@ -126,7 +129,7 @@ def _check_words(text: str, place: str, limits: Limits) -> None:
     longest = max((match.end() - match.start() for match in _WORD.finditer(text)), default=0)
     if longest > limits.word:
         raise CorpusError(
-            f"{place} has a word of {longest:,} characters, longer than {limits.word:,}. Remove it, or raise "
+            f"{place} has a word of {longest:,} characters, more than {limits.word:,}. Remove the word, or raise "
             "data.limits.word."
         )
 
@@ -158,8 +161,8 @@ def _lines(file: SourceFile, limits: Limits) -> Iterator[tuple[int, str]]:
 def _check_line(file: SourceFile, number: int, size: int, limits: Limits) -> None:
     if size > limits.line:
         raise CorpusError(
-            f"{file} line {number}: a line, or a run of blank lines, has more than {limits.line:,} bytes ({size:,} "
-            "read). Break up the line, delete the blank lines, or raise data.limits.line."
+            f"{file} line {number}: this line, or the run of blank lines around it, has at least {size:,} bytes, more "
+            f"than {limits.line:,}. Break up the line, delete the blank lines, or raise data.limits.line."
         )
 
 

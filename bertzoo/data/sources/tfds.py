@@ -57,7 +57,7 @@ def ranges(dataset: str, text_field: str) -> list[Range]:
     """
     count = len(open_split(dataset))
     if not count:
-        raise CorpusError(f"{PREFIX}{dataset} has no examples in the split {SPLIT}. Prepare a data set that has some.")
+        raise CorpusError(f"{PREFIX}{dataset} has no examples in the split {SPLIT}. Name a data set with examples.")
     return [Range(dataset, text_field, start, min(start + ROWS, count)) for start in range(0, count, ROWS)]
 
 

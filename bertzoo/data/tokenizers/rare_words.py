@@ -13,15 +13,14 @@ def drop_rare_words(
 ) -> Callable[[], Iterator[str]]:
     """Return a function that yields the texts without rare words, or `texts` itself if all words fit a table.
 
-    The table holds distinct words of TABLE characters in all; each word counts as ENTRY characters more than it has.
-
     texts: returns a new iterator over the texts at each call.
     word: matches each word of a text.
     tell: receives a line if words are dropped.
 
-    The table counts the words. When full, it drops the words seen once, then those seen twice, and so on, until at
-    least half of it is free, as `ReduceVocab` in word2vec.c does (Mikolov et al. 2013). If that would drop all words,
-    it keeps the half seen first. The result keeps the words that are in the table after the last text.
+    The table counts the words. It holds distinct words of TABLE characters in all, where a word counts as
+    len(word) + ENTRY characters. When the table is full, it drops the words seen once, then those seen twice, and so
+    on, until at least half of it is free, as `ReduceVocab` in word2vec.c does (Mikolov et al. 2013). If that would drop
+    all words, it keeps the half that it saw first. The result keeps the words that the table holds after the last text.
     """
     counts: Counter[str] = Counter()
     size = rarest = 0

@@ -147,10 +147,7 @@ class SentencePieceTokenizer(Tokenizer):
         return np.array(ids, np.int32), np.array(_source_offsets(offsets, sources), np.int32).reshape(-1, 2)
 
     def _split(self, ids: list[int]) -> list[int]:
-        """Replace each piece of a number and a comma, such as "19,", by its two parts, as ALBERT's encode_pieces does.
-
-        ids: ids of the pieces. The result also holds ids of pieces.
-        """
+        """Replace the id of a piece such as "19," by the ids of "19" and of ",", as ALBERT's encode_pieces does."""
         if self._apart.keys().isdisjoint(ids):
             return ids
         return [part for index in ids for part in self._apart.get(index, (index,))]

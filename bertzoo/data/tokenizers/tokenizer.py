@@ -83,7 +83,7 @@ def label(tokenizer: Tokenizer) -> str:
 
 
 def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
-    """Return a phrase that names how two configs differ in kind or normalisation, or None if they agree."""
+    """Return a phrase that says how two configs differ in kind or normalisation, or None if they agree."""
     if ours.kind != theirs.kind:
         return f"kind is {theirs.kind} there and {ours.kind} here"
     pairs = zip(ours.normalization.items(), theirs.normalization.values(), strict=True)
@@ -91,7 +91,7 @@ def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
 
 
 def difference(ours: Tokenizer, theirs: Tokenizer) -> str | None:
-    """Return a phrase that names how two tokenizers differ, or None if they give every text the same ids."""
+    """Return a phrase that says how two tokenizers differ, or None if they give every text the same ids."""
     if (different := unlike(ours.config, theirs.config)) is not None:
         return different
     here, there = ([t.token(i) for i in range(t.vocab_size)] for t in (ours, theirs))

@@ -88,7 +88,7 @@ class Tokenizer(ABC):
         the token's id. Never set `specials` for text that you did not write. Raises UserError if `texts` is a string.
         """
         if isinstance(texts, str):
-            raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
+            raise UserError(f"texts is a single text that begins with {texts[:40]!r}. Give a list of texts.")
         if not specials:
             return [ids for batch in _batches(texts) for ids in self._encode(batch)]
         ids = {self._entries[index]: [index] for index in asdict(self.specials).values()}

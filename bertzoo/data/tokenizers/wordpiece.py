@@ -27,7 +27,7 @@ class WordPiece:
     """A WordPiece vocabulary, loaded from the vocab.txt at `path` or, if path is empty, trained on the source.
 
     Training drops the rarest words of a source with over 16 Mi characters of distinct words. Each distinct word counts
-    as 8 characters more than it has.
+    as its length plus 8 characters.
     """
 
     kind: Literal["wordpiece"] = "wordpiece"
