@@ -83,8 +83,9 @@ class BertAdam(_Adaptive):
 class Muon(_Adaptive):
     """Muon (Jordan et al. 2024) for the matrices of the encoder, AdamW for all other parameters.
 
-    A matrix's update has a root mean square of about `update_rms`, like AdamW's, so both share learning rate and decay
-    (Liu et al. 2025, §2.2). beta1, beta2 and epsilon belong to AdamW. Each group of a grouped kernel is its own matrix.
+    A matrix's update has a root mean square of about `update_rms`, like AdamW's, so Muon and AdamW share learning rate
+    and decay (Liu et al. 2025, §2.2). beta1, beta2 and epsilon belong to AdamW. Each group of a grouped kernel is its
+    own matrix.
     """
 
     kind: Literal["muon"] = "muon"
@@ -130,8 +131,8 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
 def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
     """Build `optax.clip_by_global_norm` as a multiplication by one factor.
 
-    On CPUs, XLA fuses it into the updates that follow. optax divides, and XLA writes the quotients to memory: a quarter
-    of AdamW's time for BERT-base.
+    On CPUs, XLA fuses the multiplication into the updates that follow. optax divides, and XLA writes the quotients to
+    memory, which takes a quarter of AdamW's time for BERT-base.
     """
 
     @optax.stateless

@@ -97,7 +97,8 @@ def validate(stages: Sequence[Stage], where: Callable[[int], str] = "stages.{}".
         if stage.carry == "all" and stage.learning_rate not in (None, peak):
             raise ConfigError(
                 f'{where(i)}.carry="all" continues the schedule of the previous stage, whose peak is '
-                f"{peak or 'optimizer.learning_rate'}, not learning_rate={stage.learning_rate}. Remove one of them."
+                f"{peak or 'optimizer.learning_rate'}, not learning_rate={stage.learning_rate}. Remove carry or "
+                "learning_rate."
             )
 
 
