@@ -67,7 +67,7 @@ class MaskedHead(nn.Module):
 
 
 class ReplacedHead(nn.Module):
-    """Map hidden states (B,L,D) to logits (B,L) in float32; above 0, the token is predicted to be replaced.
+    """Map hidden states (B,L,D) to logits (B,L) in float32; above 0 for tokens predicted as replaced.
 
     output(activation(dense(x))), as in ELECTRA's code; the paper has no dense map (Clark et al. 2020, §2).
     """

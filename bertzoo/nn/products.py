@@ -36,7 +36,10 @@ def cpu_results() -> Results:
     if not value:
         return "float32" if _fast_extensions() and jax.device_count() == 1 else "bfloat16"
     if value not in get_args(Results):
-        raise ConfigError(f"{RESULTS_VARIABLE} = {value!r} in the environment. Use float32 or bfloat16, or unset it.")
+        raise ConfigError(
+            f"{RESULTS_VARIABLE} = {value!r} in the environment is not valid. Use float32 or bfloat16, or unset the "
+            "variable."
+        )
     return cast(Results, value)
 
 

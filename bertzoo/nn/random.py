@@ -31,7 +31,7 @@ def content_seeds(ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return random uint32 (B, ...) from the key, the row's index and the position in it, independent of sharding."""
+    """Return random uint32 (B, ...) from the key, the row's index and the place in the row, independent of sharding."""
     return _bits(row_seeds(key, shape[0]), words_of(key)[1], shape)
 
 

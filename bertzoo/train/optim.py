@@ -154,7 +154,7 @@ def _included(params: Any) -> Any:
 
 
 def per_tensor(config: Optimizer) -> optax.GradientTransformation:
-    """Build the per-tensor part of the update (moments, decay, trust ratio), before the factor −learning rate."""
+    """Build the per-tensor part of the update (moments, decay, trust ratio), to be multiplied by −learning rate."""
     moments = (config.beta1, config.beta2, config.epsilon)
     decay = optax.masked(optax.add_decayed_weights(config.weight_decay), _included)
     match config:
@@ -170,7 +170,7 @@ def per_tensor(config: Optimizer) -> optax.GradientTransformation:
 
 
 def _muon(config: Muon, matrices: Mapping[str, Matrix]) -> optax.GradientTransformation:
-    """Build Muon's update of the kernels whose paths are in `matrices`, before the factor −learning rate."""
+    """Build Muon's update of the kernels whose paths are in `matrices`, to be multiplied by −learning rate."""
 
     @optax.stateless
     def orthogonal(updates: Any, params: Any) -> Any:
@@ -263,7 +263,8 @@ def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any
     """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised state.
 
     parts: what the stage carries over.
-    "moments": mu, nu, Muon's momentum and, if the optimiser corrects bias, its step count; the schedule restarts.
+    "moments": the moments mu and nu, Muon's momentum and, if the optimiser corrects bias, its step count. The
+    schedule restarts.
     "all": the whole old state, so that the schedule continues.
     "params": nothing of the old state; the new state is returned.
     """

@@ -52,7 +52,7 @@ Fallback = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fallbacks:
-    """For a dimension that the devices of a mesh axis cannot share evenly, other dimensions to split instead.
+    """Other dimensions to split, for dimensions that do not divide evenly over the devices of a mesh axis.
 
     A field is named after the logical axis of the uneven dimension. Its values name other dimensions of the same
     parameter, in order of preference, or "replicate" to keep the parameter whole on every device. If none of the values

@@ -78,7 +78,7 @@ class Group:
 
     start: number of steps before the schedule.
     steps: length of the schedule in steps.
-    learning_rate: peak of the schedule; None takes the optimiser's.
+    learning_rate: peak of the schedule; None takes the peak in the optimiser's config.
     """
 
     start: int
