@@ -27,9 +27,9 @@ def attend(
     Keys where `mask_BM` is 0 are masked out. K and J are the sizes of a head's keys and values. The softmax is in
     float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities.
 
-    The kernel of the current platform (`Platform.attention_kernel`) computes (B,L,H,J) if it supports the arrays. If it
-    does not, cuDNN does, provided that `cudnn_supports` is true and no dropout acts. In all other cases, plain
-    operations do. The probabilities always come from plain operations, which jit removes if nothing uses them.
+    The first result is computed by `Platform.attention_kernel` if this kernel supports the arrays, else by cuDNN if
+    `cudnn_supports` is true and no dropout acts, else by plain operations. The probabilities always come from plain
+    operations; jit removes those operations if nothing uses the probabilities.
     """
     kernel, context_BLHJ = current_platform().attention_kernel, None
     if kernel is not None:
@@ -51,9 +51,9 @@ def attend(
 
 
 def cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array) -> bool:
-    """Return whether cuDNN has fused attention for arrays of these sizes and formats on JAX's default device.
+    """Return whether cuDNN has fused attention for arrays of these shapes and dtypes on JAX's default device.
 
-    cuDNN's dropout is not used: its seed is part of the compiled program, so every step would drop the same elements.
+    cuDNN's dropout is not used. Its seed is part of the compiled program, so every step would drop the same elements.
     """
     if current_platform().name != "gpu" or query.dtype != jnp.bfloat16 or key.shape != value.shape:
         return False

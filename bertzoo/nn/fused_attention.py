@@ -21,11 +21,11 @@ TOKENS = 512  # tokens in a block, if it holds several rows
 
 
 class Drop(NamedTuple):
-    """Rate and random inputs of the dropout of attention probabilities, for `nn.random`.
+    """Dropout of attention probabilities: its rate, and the numbers that are hashed into its random bits.
 
     seeds_B: a seed for each row.
     salt: one uint32 number, hashed with the seeds.
-    first_head: number of the first head in the arrays; above 0 if other devices compute the heads before it.
+    first_head: index of the first head in the arrays; above 0 if other devices compute the heads before it.
     """
 
     rate: float
@@ -58,8 +58,8 @@ def block_bytes(heads: int, query: jax.Array, key: jax.Array, value: jax.Array) 
 
     heads: number of heads on one device.
 
-    The block holds the vectors and their gradients, twice because the next block is loaded meanwhile, and six float32
-    matrices of scores.
+    The block needs two copies of the vectors and of their gradients, because the next block is loaded meanwhile, and
+    six float32 matrices of scores.
     """
     queries, keys = query.shape[1], key.shape[1]
     key_size, value_size = query.shape[3], value.shape[3]
@@ -80,7 +80,8 @@ class _Head(NamedTuple):
     """Arrays of one head of one row in a block.
 
     row: index of the row in the block.
-    query_lanes, value_lanes: where the head's queries and keys, and its values, lie in the last axis of the block.
+    query_lanes: where the head's queries and keys lie in the last axis of the block.
+    value_lanes: where the head's values lie in the last axis of the block.
     query_LK: queries, scaled by 1/√K.
     probabilities_LM: attention probabilities before dropout.
     valid_1M: whether a key is a real token.
@@ -106,7 +107,7 @@ def _softmax(scores_LM: jax.Array) -> jax.Array:
 def _keep_mask(seed: jax.Array, salt: jax.Array, head: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
     """Return (L,M): whether dropout keeps each pair of query and key of a head.
 
-    It keeps the pairs whose bits, those of `random_bits`, are at least rate · 2³². shape: (L, M).
+    Dropout keeps a pair if its random bits, computed as in `random_bits`, are at least rate · 2³². shape: (L, M).
     """
     rows, columns = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in (0, 1))
     place = (head * jnp.uint32(shape[0]) + rows) * jnp.uint32(shape[1]) + columns

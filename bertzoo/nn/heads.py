@@ -67,7 +67,7 @@ class MaskedHead(nn.Module):
 
 
 class ReplacedHead(nn.Module):
-    """Map hidden states (B,L,D) to logits (B,L) in float32; above 0, the token is predicted to be replaced.
+    """Map hidden states (B,L,D) to logits (B,L) in float32; above 0 for tokens predicted as replaced.
 
     output(activation(dense(x))), as in ELECTRA's code; the paper has no dense map (Clark et al. 2020, §2).
     """
@@ -115,7 +115,7 @@ class PairHead(nn.Module):
 class JointSpans(NamedTuple):
     """Logits of an answer's start (B,L), of its end given each of K `starts` (B,K,L), and of no answer (B,).
 
-    A null logit above 0 means no answer. 1000 is subtracted from the logits of positions that cannot hold an answer.
+    `null_logits` above 0 mean no answer. 1000 is subtracted from the logits of positions that cannot hold an answer.
     """
 
     start_logits: jax.Array

@@ -40,10 +40,10 @@ def _peak(
 ) -> tuple[int, list[bool]]:
     """Return the peak bytes of a jaxpr's values without its arguments, and whether each output depends on the inputs.
 
-    Only values that depend on the inputs are counted.
+    A value is counted if it depends on the inputs or, with `count_constants`, on no argument (such as a dropout mask
+    from a fixed key).
 
-    input_dependent: for each argument of the jaxpr, whether it depends on the inputs.
-    count_constants: whether to count also values that depend on no argument, such as dropout masks of a fixed key.
+    input_dependent: for each argument of the jaxpr, whether the argument depends on the inputs.
     skipped: variables not to count.
     """
     depends = dict(zip(jaxpr.invars, input_dependent, strict=True))

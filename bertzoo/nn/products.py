@@ -1,9 +1,9 @@
-"""Products of matrices, in the form that is fastest on the platform that computes them.
+"""Matrix products in bfloat16 that use the bfloat16 instructions of CPUs.
 
-XLA's CPU backend uses a processor's bfloat16 instructions in one form of product only: its result is float32, and its
-matrices are row-major in memory, the right one perhaps transposed. It converts the matrices of every other form to
-float32 first. On a CPU with such instructions, the functions here therefore compute this form and round its result.
-Elsewhere, and in float32, they compute the plain product.
+XLA's CPU backend uses these instructions only for products with a float32 result and row-major matrices (the right
+matrix may be transposed). For all other products, it first converts the matrices to float32. On a CPU with the
+instructions, the functions here therefore compute a float32 result and round it to bfloat16. On other platforms, and
+for float32 matrices, they compute the plain product.
 """
 
 import functools
@@ -25,27 +25,31 @@ Results = Literal["float32", "bfloat16"]
 
 
 def cpu_results() -> Results:
-    """Return the format of a bfloat16 product's result on this machine's CPU, before it is rounded to bfloat16.
+    """Return the dtype in which this machine's CPU computes a bfloat16 product, before rounding it to bfloat16.
 
-    "float32" if the processor has one of FAST_EXTENSIONS and there is one device, because XLA's partitioner gathers
-    whole arrays for the row-major copies of this form; else "bfloat16". The environment variable RESULTS_VARIABLE
-    overrides it. Raises ConfigError if the variable has another value.
+    The dtype is "float32" if the processor has one of FAST_EXTENSIONS and JAX has one device, else "bfloat16". With
+    several devices, XLA's partitioner would gather whole arrays to make them row-major, as float32 results require.
+
+    The environment variable RESULTS_VARIABLE overrides the choice. Raises ConfigError if its value is neither.
     """
     value = os.environ.get(RESULTS_VARIABLE)
     if not value:
         return "float32" if _fast_extensions() and jax.device_count() == 1 else "bfloat16"
     if value not in get_args(Results):
-        raise ConfigError(f"{RESULTS_VARIABLE} = {value!r} in the environment. Use float32 or bfloat16, or unset it.")
+        raise ConfigError(
+            f"{RESULTS_VARIABLE} = {value!r} in the environment is not valid. Use float32 or bfloat16, or unset the "
+            "variable."
+        )
     return cast(Results, value)
 
 
 def describe_cpu() -> str:
-    """Return a line for the user about bfloat16 products on this machine's CPU: their form, or a warning."""
+    """Return a line about bfloat16 products on this machine's CPU: the dtype of their results, or a warning."""
     results = cpu_results()
     if os.environ.get(RESULTS_VARIABLE):
-        return f"bfloat16 products on this CPU have {results} results ({RESULTS_VARIABLE})"
+        return f"bfloat16 products on this CPU have {results} results, because {RESULTS_VARIABLE}={results}"
     if results == "float32":
-        return f"bfloat16 products on this CPU have float32 results: {' and '.join(_fast_extensions())}"
+        return f"bfloat16 products on this CPU, which has {' and '.join(_fast_extensions())}, have float32 results"
     if _fast_extensions():
         return (
             f"warning: bfloat16 is slower than float32 on {jax.device_count()} CPU devices. Use "
@@ -62,7 +66,7 @@ def _fast_extensions() -> list[str]:
 
 
 def _is_fast(x: jax.Array) -> bool:
-    """Return whether CPUs compute products with x in the fast form."""
+    """Return whether this machine's CPU computes products of x by bfloat16 instructions, with float32 results."""
     return x.dtype == jnp.bfloat16 and cpu_results() == "float32"
 
 
@@ -71,15 +75,15 @@ def _by_platform(fast: bool, on_cpu: Callable[..., Any], plain: Callable[..., An
 
 
 def _row_major(x: jax.Array) -> jax.Array:
-    """Return x in row-major order; XLA does not fold the copy of a transposed x into the product that reads it."""
+    """Return x, copied to row-major order if it is transposed; XLA does not merge the copy into a product of x."""
     return with_layout_constraint(x, Layout(major_to_minor=tuple(range(x.ndim))))
 
 
 def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """Return x (..., I) @ kernel (*I, *O), shape (..., O), with a gradient that is fast on CPUs.
 
-    The axes *I and *O are flattened to I and O. The result has the format of x, to which the kernel is rounded; the
-    kernel's gradient has the kernel's format.
+    The axes *I and *O are flattened to I and O. The kernel is rounded to the dtype of x, and the result has this
+    dtype. The kernel's gradient has the dtype of the kernel.
     """
     return _product(_is_fast(x), kernel.shape, kernel.dtype.name, x, kernel)
 
@@ -102,7 +106,7 @@ def _product_backward(
     x, matrix_IO = residuals
 
     def over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
-        """Return the kernel's gradient as one product of two matrices."""
+        """Return the kernel's gradient as one product of two matrices; change: gradient of the result."""
         x_NI, change_NO = (array.reshape(-1, array.shape[-1]) for array in (x, change))
         if not fast:
             return over_axes(x_NI, change_NO)
@@ -110,7 +114,7 @@ def _product_backward(
         return product_IO.reshape(shape).astype(dtype)
 
     def over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
-        """Return the kernel's gradient: the sum of xᵀ·change over all leading axes."""
+        """Return the kernel's gradient, the sum of xᵀ·change over all leading axes; change: gradient of the result."""
         axes = tuple(range(x.ndim - 1))
         return jax.lax.dot_general(x, change, ((axes, axes), ((), ()))).reshape(shape).astype(dtype)
 
@@ -127,7 +131,7 @@ _product.defvjp(_product_forward, _product_backward)
 
 
 def _fast_rows(x: jax.Array, matrix: jax.Array, axis: int = 0) -> jax.Array:
-    """Return x times the matrix, summed over x's last axis and the matrix's `axis`, in the fast form.
+    """Return x times the matrix, summed over x's last axis and the matrix's `axis`, by bfloat16 instructions.
 
     For axis 0, (..., I) and (I, O) -> (..., O); for axis 1, (..., O) and (I, O) -> (..., I).
     """
@@ -137,7 +141,7 @@ def _fast_rows(x: jax.Array, matrix: jax.Array, axis: int = 0) -> jax.Array:
 
 
 def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
-    """Return x (..., *O) + bias (*O), rounded to the format of x, with a gradient that is fast on CPUs."""
+    """Return x (..., *O) + bias (*O), rounded to the dtype of x, with a gradient that is fast on CPUs."""
     return _add_bias(_is_fast(x), bias.dtype.name, x, bias)
 
 
@@ -155,7 +159,7 @@ def _add_bias_backward(fast: bool, dtype: str, bias: jax.Array, change: jax.Arra
         return jnp.sum(change, tuple(range(change.ndim - bias.ndim))).astype(dtype)
 
     def multiplied(change: jax.Array) -> jax.Array:
-        """Return the bias's gradient as a product with ones: XLA's CPU backend sums columns of bfloat16 slowly.
+        """Return the bias's gradient as a product with ones, because XLA's CPU backend sums columns of bfloat16 slowly.
 
         The ones are eight equal rows, because XLA multiplies a single row slowly too.
         """
@@ -174,10 +178,10 @@ def batched_product(axes: str, left: jax.Array, right: jax.Array, result: Any = 
     """Return `jnp.einsum(axes, left, right)`, with gradients that are fast on CPUs.
 
     axes: a letter for each axis of the arrays and of the result, such as "blhk,bmhk->bhlm".
-    result: format of the result, by default that of `left`.
+    result: dtype of the result, by default the dtype of `left`.
 
-    `right` is rounded to the format of `left`. In bfloat16, both gradients are products of bfloat16 matrices. If the
-    result is float32, the gradient that arrives for it is rounded to bfloat16 first.
+    `right` is rounded to the dtype of `left`. In bfloat16, both gradients are products of bfloat16 matrices. If the
+    result is float32, its gradient is first rounded to bfloat16.
     """
     static = axes, jnp.dtype(result or left.dtype).name
     if left.dtype == jnp.bfloat16:
@@ -243,7 +247,7 @@ def _sorted_axes(left_axes: str, right_axes: str, result_axes: str) -> _Axes:
 
 
 def _fast_einsum(axes: str, result: str, left: jax.Array, right: jax.Array) -> jax.Array:
-    """Return an einsum as one batched product in the fast form, rounded from float32 to the format `result`."""
+    """Return an einsum, computed by bfloat16 instructions as one batched product and rounded to the dtype `result`."""
     left, right = left.astype(jnp.bfloat16), right.astype(jnp.bfloat16)
     left_axes, right_axes, result_axes = _split(axes)
     sides = (left_axes, right_axes, result_axes, left, right), (right_axes, left_axes, result_axes, right, left)
@@ -265,7 +269,8 @@ def _moved(
 ) -> float:
     """Return how many elements a product's transposes move: those of the left matrices and those of the result.
 
-    may_swap: whether the result's rows and columns may be transposed. If they must be but may not, return infinity.
+    may_swap: whether the result may be transposed. If False, the function returns infinity for axes that require a
+    transposed result.
     """
     batch, rows, columns, summed = _sorted_axes(left_axes, right_axes, result_axes)
     sizes = dict(zip(left_axes + right_axes, left.shape + right.shape, strict=True))

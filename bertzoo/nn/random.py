@@ -31,7 +31,7 @@ def content_seeds(ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return random uint32 (B, ...) from the key, the row's index and the position in it, independent of sharding."""
+    """Return random uint32 (B, ...) from the key, the row's index and the place in the row, independent of sharding."""
     return _bits(row_seeds(key, shape[0]), words_of(key)[1], shape)
 
 
@@ -56,7 +56,7 @@ def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...], entries: 
     """Return random uint32 (B, ...): hashes of each row's seed, a salt and the element's position in the row.
 
     Positions count from 0 in each row, because a batch can hold more than 2³² elements. entries: length of the last
-    axis without padding, if it is padded; then the first `entries` elements get the same bits as without padding.
+    axis without its padding, which then does not affect the bits of the first `entries` elements.
     """
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
     if entries is not None and (spare := shape[-1] - entries):

@@ -30,11 +30,11 @@ class Checkpoints:
     """Write and restore the checkpoints of a run: `<directory>/<step>/` and `<directory>/<step>.sha256.json`.
 
     keep_last: number of newest checkpoints to keep.
-    keep_best: number of checkpoints with the lowest held-out loss to keep as well.
+    keep_best: number of other checkpoints to keep, those with the lowest held-out loss.
     before_save: called by process 0 before every save; an error that it raises prevents the save.
 
-    One run at a time may use a directory. All its processes call every method together, and must share the directory's
-    file system or GCS bucket.
+    One run at a time may use a directory. All processes of the run call every method together, and must share the
+    directory's file system or GCS bucket.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Checkpoints:
         return steps_in(self.directory)
 
     def latest(self) -> Path | None:
-        """Return the path of the newest committed checkpoint, or None. The path is relative if `directory` is."""
+        """Return the path of the newest committed checkpoint, or None if there is none."""
         steps = self.steps()
         return self._named / str(steps[-1]) if steps else None
 
@@ -103,7 +103,7 @@ class Checkpoints:
         self._sealer.start()
 
     def wait(self) -> None:
-        """Wait until the current save is committed and has its manifest; raises CheckpointError if it failed."""
+        """Wait until the current save is committed and has its manifest; raises CheckpointError if the save failed."""
         if self._sealer is None:
             return
         self._sealer.join()
@@ -115,7 +115,7 @@ class Checkpoints:
             raise self._save_error(step, message) from failure
 
     def _first_failure(self, step: int, message: str) -> str:
-        """Wait until every process has finished its part of a save; return the first error message, "" for success.
+        """Wait until every process has finished its part of a save; return the first error message, or "".
 
         message: this process's error message, or "".
         """
@@ -137,7 +137,9 @@ class Checkpoints:
     def restore_latest(self, abstract: State | Callable[[int], State]) -> State | None:
         """Restore the newest undamaged checkpoint with the shardings of `abstract`; None if there are no checkpoints.
 
-        abstract: the result of `state.abstract`, or a function from a step to it, if optimiser states differ by step.
+        abstract: the result of `state.abstract` or, if the optimiser state differs by step, a function that returns
+        this result for a step.
+
         Damaged checkpoints are skipped: each is logged with its damaged file and renamed to damaged-<step>. Raises
         CheckpointError if all are damaged, or if an undamaged one does not fit `abstract`.
         """

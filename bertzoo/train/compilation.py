@@ -125,7 +125,7 @@ def keep_programs() -> None:
 
 
 def _processor() -> str:
-    """Return a hash of this machine's processor type: a program compiled for another type may not run here."""
+    """Return a hash of this machine's processor type. Programs compiled for another type may not run here."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     kind = [line for line in lines if line.startswith(("flags", "Features", "model name"))][:2]
     return hashlib.sha256("\n".join(kind).encode()).hexdigest()[:12]

@@ -60,8 +60,8 @@ class Contents:
 def read_contents(checkpoint: Path | str) -> Contents:
     """Read a checkpoint's contents, without the arrays' data.
 
-    Verifies the checksums of all other files; `manifest.verify` checks the data too. Raises CheckpointError naming a
-    file that is missing or damaged.
+    Verifies the checksums of all files but those with the arrays' data, which only `manifest.verify` checks. Raises
+    CheckpointError naming a file that is missing or damaged.
     """
     checkpoint = place(checkpoint)
     if not checkpoint.is_dir():
@@ -106,7 +106,7 @@ def read_loss(checkpoint: Path) -> float | None:
 def check_step(checkpoint: Path) -> None:
     """Raise CheckpointError if a checkpoint's step is not the step in its name.
 
-    Reading a damaged checkpoint may raise any other error.
+    If the checkpoint is damaged, reading it may raise an error of any type.
     """
     if (step := _read_number(checkpoint, "step")) != int(checkpoint.name):
         raise manifest.another_step(checkpoint, step)

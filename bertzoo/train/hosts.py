@@ -1,7 +1,7 @@
 """Connect the processes of one run, on one host or many: discovery, exchange of values, and barriers.
 
-`jax.distributed` runs a coordination service in process 0. It aborts the other processes when one stops sending
-heartbeats; `bertzoo.train.supervisor` turns the abort into exit code 4. With one process, nothing is exchanged.
+`jax.distributed` runs a coordination service in process 0. When one process stops sending heartbeats, the service
+aborts the others; `bertzoo.train.supervisor` turns the abort into exit code 4. With one process, nothing is exchanged.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ class Cluster:
     """Settings for connecting the processes of a run; a field that is None is detected from the environment.
 
     coordinator: HOST:PORT of process 0. processes: number of processes. process: index of this process, from 0.
-    start_timeout: seconds for all to connect. heartbeat_timeout: seconds without a heartbeat after which a process
-    counts as lost.
+    start_timeout: seconds in which all processes must connect.
+    heartbeat_timeout: seconds without a heartbeat after which a process counts as lost.
     """
 
     coordinator: str | None = None
@@ -56,8 +56,8 @@ class Cluster:
         missing = [f"--distributed.{name}" for name in names if getattr(self, name) is None]
         if missing and len(missing) < len(names):
             raise ConfigError(
-                f"missing: {' and '.join(missing)}. A run needs coordinator, processes and process together. Set all "
-                "three, or none of them to detect them."
+                f"missing: {' and '.join(missing)}. coordinator, processes and process belong together. Set all "
+                "three, or leave out all three to have them detected."
             )
         for name in ("start_timeout", "heartbeat_timeout"):
             if getattr(self, name) < 1:
@@ -111,8 +111,8 @@ def connect(cluster: Cluster) -> None:
     """Connect to the other processes, if there are any; call it before any computation.
 
     Raises HostLost if connecting fails, and Stopped if a signal comes first. Raises ConfigError if the coordinator's
-    host name does not resolve, or if process 0 expects a different number of processes. If a process never connects,
-    the coordination service aborts this one after `start_timeout` seconds.
+    host name does not resolve, or if process 0 expects a different number of processes. If another process never
+    connects, the coordination service aborts this process after `start_timeout` seconds.
     """
     if (method := cluster.detection()) is None:
         return
@@ -152,9 +152,9 @@ def connect(cluster: Cluster) -> None:
 
 
 def leave_together() -> None:
-    """Wait until every process is ready to exit, but at most 5 s for each.
+    """Wait until every process is ready to exit, or until one has sent nothing for 5 s.
 
-    Process 0 waits 2 s longer, because its exit aborts every process that still runs.
+    Process 0 then waits 2 s more, because its exit aborts every process that still runs.
     """
     if alone() or not _connected.is_set():
         return
@@ -249,7 +249,7 @@ def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:
 
 
 def barrier(topic: str, timeout: float = _HOUR) -> None:
-    """Wait until every process calls `barrier`; raises HostLost if one does not within `timeout` seconds.
+    """Wait until every process calls `barrier`; raises HostLost if one has not called it after `timeout` seconds.
 
     topic: what the processes wait for, such as "the corpus"; equal in all processes. HostLost quotes it.
     """
@@ -259,7 +259,7 @@ def barrier(topic: str, timeout: float = _HOUR) -> None:
 def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Value:
     """Run `action` in process 0 only and return its result, a JSON value, in every process.
 
-    topic: as in `barrier`.
+    topic: what the processes wait for; equal in all processes. HostLost quotes it.
 
     If the action raises an error, process 0 raises that error, and every other process raises FirstProcessError. Raises
     HostLost if process 0 sends no result within `timeout` seconds.

@@ -69,7 +69,7 @@ class Job:
     until: the step after which to pause, or None.
     measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
     enough(step): whether to finish early, after this step.
-    followed: whether another run follows, so that a signal at the last step still stops the program.
+    followed: whether the program then starts another run; if so, a signal at the last step stops the program.
     programs: compiled steps by stage, shared by jobs that differ only in seed and batches.
     memory_advice(stage, share): advice that cuts a step's memory to at most that share of its present size.
 

@@ -50,7 +50,7 @@ def seal(checkpoint: Path) -> None:
 def _run_id(directory: Path) -> str:
     """Return the id of the run whose checkpoints are in a directory, from the file RUN.
 
-    A missing file is written first. Its id is the one in a manifest or, if no manifest names an id, a new one.
+    If the file is missing, writes it first, with the id from a manifest or, if no manifest has an id, with a new one.
     """
     file = directory / RUN
     if not file.is_file():

@@ -14,7 +14,7 @@ class Objective(Protocol):
     """A loss: Σ sums[term] / weights[term] over the loss terms.
 
     The weights depend on the batch alone, so sums add up over microbatches and devices. Splitting a batch is therefore
-    exact, except for random draws (dropout, replacements), which depend on the microbatch.
+    exact, except for random draws (dropout, replaced tokens), which depend on the microbatch.
     """
 
     def init(self, key: jax.Array) -> Params:
@@ -28,7 +28,7 @@ class Objective(Protocol):
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         """Return the numerator of every loss term, summed over the batch, and metrics as (sum, weight).
 
-        key: random key for dropout and replacements. If None, there is no dropout, and a row's replacements depend on
-        the row alone.
+        key: random key for dropout and for replacing tokens. If None, there is no dropout, and the tokens that replace
+        others in a row depend on the row alone.
         """
         ...

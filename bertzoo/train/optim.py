@@ -83,8 +83,9 @@ class BertAdam(_Adaptive):
 class Muon(_Adaptive):
     """Muon (Jordan et al. 2024) for the matrices of the encoder, AdamW for all other parameters.
 
-    A matrix's update has a root mean square of about `update_rms`, like AdamW's, so both share learning rate and decay
-    (Liu et al. 2025, §2.2). beta1, beta2 and epsilon belong to AdamW. Each group of a grouped kernel is its own matrix.
+    A matrix's update has a root mean square of about `update_rms`, like AdamW's, so Muon and AdamW share learning rate
+    and decay (Liu et al. 2025, §2.2). beta1, beta2 and epsilon belong to AdamW. Each group of a grouped kernel is its
+    own matrix.
     """
 
     kind: Literal["muon"] = "muon"
@@ -130,8 +131,8 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
 def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
     """Build `optax.clip_by_global_norm` as a multiplication by one factor.
 
-    On CPUs, XLA fuses it into the updates that follow. optax divides, and XLA writes the quotients to memory: a quarter
-    of AdamW's time for BERT-base.
+    On CPUs, XLA fuses the multiplication into the updates that follow. optax divides, and XLA writes the quotients to
+    memory, which takes a quarter of AdamW's time for BERT-base.
     """
 
     @optax.stateless
@@ -153,7 +154,7 @@ def _included(params: Any) -> Any:
 
 
 def per_tensor(config: Optimizer) -> optax.GradientTransformation:
-    """Build the per-tensor part of the update (moments, decay, trust ratio), before the factor −learning rate."""
+    """Build the per-tensor part of the update (moments, decay, trust ratio), to be multiplied by −learning rate."""
     moments = (config.beta1, config.beta2, config.epsilon)
     decay = optax.masked(optax.add_decayed_weights(config.weight_decay), _included)
     match config:
@@ -169,7 +170,7 @@ def per_tensor(config: Optimizer) -> optax.GradientTransformation:
 
 
 def _muon(config: Muon, matrices: Mapping[str, Matrix]) -> optax.GradientTransformation:
-    """Build Muon's update of the kernels whose paths are in `matrices`, before the factor −learning rate."""
+    """Build Muon's update of the kernels whose paths are in `matrices`, to be multiplied by −learning rate."""
 
     @optax.stateless
     def orthogonal(updates: Any, params: Any) -> Any:
@@ -262,7 +263,8 @@ def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any
     """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised state.
 
     parts: what the stage carries over.
-    "moments": mu, nu, Muon's momentum and, if the optimiser corrects bias, its step count; the schedule restarts.
+    "moments": the moments mu and nu, Muon's momentum and, if the optimiser corrects bias, its step count. The
+    schedule restarts.
     "all": the whole old state, so that the schedule continues.
     "params": nothing of the old state; the new state is returned.
     """

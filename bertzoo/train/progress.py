@@ -49,7 +49,7 @@ class JsonLines:
 def _drop_torn_line(path: Path) -> None:
     """Remove an incomplete last line, which a killed run leaves.
 
-    No record is lost, because the resumed run repeats all steps after the last checkpoint and writes it again.
+    No record is lost: the resumed run repeats all steps after the last checkpoint and writes their records again.
     """
     if path.is_file():
         content = path.read_bytes()

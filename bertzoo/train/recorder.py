@@ -31,7 +31,7 @@ class Recorder:
         self._stage = 0
 
     def enter_stage(self, index: int, fresh: bool) -> None:
-        """Continue with stage `index`, from its start if `fresh`; its first step of each row length is not timed."""
+        """Enter stage `index`, at its first step if `fresh`; the first step of each row length is not timed."""
         stage, name = self._job.stages[index], self._job.setups[index].name
         if name and fresh:  # only stages that differ in more than their sizes have names
             sizes = {"steps": stage.steps, "batch_size": stage.batch_size, "max_length": stage.max_length}
@@ -113,10 +113,10 @@ class Recorder:
         return locate(self._job.stages, max(step - 1, 0))[0]
 
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """Return the metrics that the stage's `watch` computes, or {} if it does not run after this step.
+        """Return the metrics that the stage's `watch` computes, or {} if `watch` is not called after this step.
 
-        It runs only after a logged step. After a call of t seconds, it does not run for t / _WATCH_SHARE seconds,
-        except after the stage's last step, when it always runs.
+        `watch` is called after the stage's last step. It is also called after a logged step, unless its last call, of t
+        seconds, ended less than t / _WATCH_SHARE seconds ago.
         """
         watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
         if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):

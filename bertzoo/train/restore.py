@@ -86,7 +86,7 @@ def check_compatible(directory: Path | str, abstract: State) -> None:
 
 
 def _check_arrays(checkpoint: Path, expected: Any, stored: Mapping[str, contents.StoredArray]) -> None:
-    """Raise CheckpointError naming the first array in which a checkpoint's item differs from the tree `expected`."""
+    """Raise CheckpointError naming the first array in which the checkpoint's `stored` differs from `expected`."""
     expected = named(expected)
     for name in sorted(expected.keys() | stored.keys()):
         ours, theirs = (
@@ -125,7 +125,7 @@ def restore_state(checkpoint: Path, abstract: State) -> State:
 def restore_params(
     directory: Path | str, abstract_params: Any, which: Literal["latest", "best"] | int = "latest"
 ) -> tuple[Any, int]:
-    """Restore the parameters of one checkpoint, in this process alone, and return them with its step.
+    """Restore a checkpoint's parameters, in this process alone; return (parameters, the checkpoint's step).
 
     Only reads, so a run may be writing to the directory. Raises CheckpointError naming the file if the checkpoint is
     missing, damaged or of another model.
@@ -164,7 +164,7 @@ def _check_before(checkpoint: Path, abstract_params: Any) -> None:
 
 
 def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:
-    """Return True if a checkpoint matches its manifest, False if it has none, or an error message.
+    """Return True if a checkpoint matches its manifest, False if there is no manifest, an error message if they differ.
 
     unread: as in `manifest.verify`.
     """
@@ -177,7 +177,7 @@ def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:
 def _failure_of_any(failure: CheckpointError | None) -> CheckpointError | None:
     """Return the error that all processes raise if one has failed, else None; failure: this process's error.
 
-    The result is a DamagedCheckpoint only if no process has another error.
+    The result is a DamagedCheckpoint only if no process has an error of another type.
     """
     message = None if failure is None else [isinstance(failure, DamagedCheckpoint), str(failure)]
     messages = hosts.gather(f"restoring {next(_restores)}", json.dumps(message))

@@ -72,14 +72,14 @@ class Schedule:
 
     @property
     def final_share(self) -> float:
-        """The share of the steps in which kind = "wsd" decays."""
+        """The share of the steps in which the learning rate decays, for kind = "wsd"."""
         return 0.2 if self.decay_share is None else self.decay_share
 
 
 def build(config: Schedule, peak: float, steps: int) -> Callable[[jax.typing.ArrayLike], jax.Array]:
     """Return the function step -> learning rate (float32) of a schedule over `steps` steps; step 0 is the first update.
 
-    Raises ConfigError if the warm-up, or warm-up plus decay of wsd, is longer than `steps`.
+    Raises ConfigError if the warm-up (for kind = "wsd", the warm-up and the decay) takes more than `steps` steps.
     """
     if config.warmup_steps > steps:
         raise ConfigError(

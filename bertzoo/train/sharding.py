@@ -43,7 +43,7 @@ RULES: dict[str, str | None] = {
 
 
 REPLICATE = "replicate"
-_SPARE = ", or set compute.vocab_multiple to a multiple of it, which adds spare rows to the vocabulary"
+_SPARE = ", or set compute.vocab_multiple to a multiple of {}, which adds spare rows to the vocabulary"
 Fallback = Literal[
     "vocab", "embed", "position", "model", "heads", "head_size", "feed_forward", "window", "group_in", "group_out",
     "pooled", "bottleneck", "replicate",
@@ -52,7 +52,7 @@ Fallback = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fallbacks:
-    """For a dimension that the devices of a mesh axis cannot share evenly, other dimensions to split instead.
+    """Other dimensions to split, for dimensions that do not divide evenly over the devices of a mesh axis.
 
     A field is named after the logical axis of the uneven dimension. Its values name other dimensions of the same
     parameter, in order of preference, or "replicate" to keep the parameter whole on every device. If none of the values
@@ -173,12 +173,13 @@ def place(
         if fallback is None:
             none = f"none of mesh.fallbacks.{logical[index]} = {', '.join(names)} fits" if names else "has no fallback"
             raise ConfigError(
-                f"parameter {name} of shape {tuple(shape)}: dimension {problem} the mesh axis {axis}={parts} and {none}"
-                f". Use an {axis} that divides it, or set mesh.fallbacks.{logical[index]} to another dimension of "
-                f"{', '.join(map(str, logical))} or {REPLICATE}{_SPARE if logical[index] == 'vocab' else ''}."
+                f"parameter {name} of shape {tuple(shape)}: dimension {problem} the mesh axis {axis}={parts}, and "
+                f"{none}. Set mesh.{axis} to a divisor of {shape[index]}, or set mesh.fallbacks.{logical[index]} to "
+                f'another of the dimensions {", ".join(map(str, logical))} or to "{REPLICATE}"'
+                f"{_SPARE.format(parts) if logical[index] == 'vocab' else ''}."
             )
         if fallback == REPLICATE:
-            taken.append(f"{name}: {problem} {axis}={parts}; every device holds it whole")
+            taken.append(f"{name}: {problem} {axis}={parts}; every device holds the whole parameter")
         else:
             dimension = logical.index(fallback)
             spec[dimension] = axis
@@ -297,9 +298,10 @@ def platform_of(mesh: jax.sharding.Mesh) -> Platform:
 
 
 def attention_kernel(mesh: jax.sharding.Mesh, interpret: bool = False) -> AttentionKernel | None:
-    """Return the kernel that computes attention in programs for a mesh, or None if its devices lack it.
+    """Return the kernel that computes attention in programs for a mesh, or None if these devices have no kernel.
 
-    Each device computes its own rows (data, fsdp) and heads (tensor). interpret: run it without TPUs, for tests.
+    Each device computes its own rows (data, fsdp) and heads (tensor).
+    interpret: run the kernel without TPUs, for tests.
     """
     device = mesh.devices.flat[0]
     if not interpret and (device.platform != "tpu" or device.device_kind in _NO_KERNELS):

@@ -58,7 +58,7 @@ class StopRequest:
     def request(self, name: str) -> None:
         """Request a stop: set `name` if it is None.
 
-        A request is not a signal: a first signal after it does not kill either.
+        The request does not count as a first signal, so the next signal does not kill the process.
         """
         self.name = self.name or name
 

@@ -41,7 +41,7 @@ def _groups(params: Any) -> list[tuple[str, list[int]]]:
 def stacked(inner: optax.GradientTransformation) -> optax.GradientTransformation:
     """Wrap a transformation of single tensors: stack small leaves of equal name, shape and dtype and vmap over them.
 
-    Results and state equal those of `inner` leaf by leaf; `inner` sees every tensor as {leaf name: tensor}.
+    Results and state are the same as with `inner` on every leaf; `inner` sees every tensor as {leaf name: tensor}.
     """
 
     def update(updates, state, params=None):

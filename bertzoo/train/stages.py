@@ -78,7 +78,7 @@ class Group:
 
     start: number of steps before the schedule.
     steps: length of the schedule in steps.
-    learning_rate: peak of the schedule; None takes the optimiser's.
+    learning_rate: peak of the schedule; None takes the peak in the optimiser's config.
     """
 
     start: int
@@ -97,7 +97,8 @@ def validate(stages: Sequence[Stage], where: Callable[[int], str] = "stages.{}".
         if stage.carry == "all" and stage.learning_rate not in (None, peak):
             raise ConfigError(
                 f'{where(i)}.carry="all" continues the schedule of the previous stage, whose peak is '
-                f"{peak or 'optimizer.learning_rate'}, not learning_rate={stage.learning_rate}. Remove one of them."
+                f"{peak or 'optimizer.learning_rate'}, not learning_rate={stage.learning_rate}. Remove carry or "
+                "learning_rate."
             )
 
 

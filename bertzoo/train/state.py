@@ -125,7 +125,7 @@ def _is_masked(leaf: Any) -> bool:
 
 
 def shardings_of(tree: Any) -> Any:
-    """Return the shardings of a tree of arrays or of their ShapeDtypeStructs."""
+    """Return a tree with the sharding of every array or ShapeDtypeStruct in `tree`."""
     return jax.tree.map(lambda leaf: leaf.sharding, tree)
 
 

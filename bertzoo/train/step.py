@@ -80,9 +80,9 @@ def gradients(
 def _size(updates: Any, params: Any) -> jax.Array:
     """Return a norm that is finite only if the update is finite.
 
-    On CPUs and TPUs, it is the norm of the new parameters: the norm of the update would require writing or reading the
-    update once more, a fifth of AdamW's time for BERT-base on a CPU, and 30 % of the optimiser's bytes on a TPU. On
-    other platforms, it is the norm of the update.
+    On CPUs and TPUs, the function returns the norm of the new parameters. The norm of the update would take a fifth of
+    AdamW's time for BERT-base on a CPU, and 30 % of the bytes that the optimiser moves on a TPU, because the update
+    would be written or read once more. On other platforms, the function returns the norm of the update.
     """
 
     def of_parameters(_: Any, new: Any) -> jax.Array:

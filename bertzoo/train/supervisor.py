@@ -1,7 +1,7 @@
 """Run one process of several as a child, so that the loss of another host ends it with exit code 4 and a message.
 
 If a process is lost, JAX's coordination service aborts the others by SIGABRT from a C++ thread. No Python code runs
-then, and the client's Python callback for it crashes (std::bad_cast). Only a parent can turn the abort into an exit
+then, and a Python callback for lost processes crashes (std::bad_cast). Only a parent can turn the abort into an exit
 code. Measured with jax 0.10.2, two CPU processes and a heartbeat timeout of 20 s: SIGKILL of process 0 aborted process
 1 after 0.1 s. SIGKILL of process 1, or SIGSTOP of either, aborted the other after 18 to 19 s. It made no difference
 whether the survivor computed, waited for a key or sat in a collective.
@@ -40,7 +40,7 @@ def supervise(argv: Sequence[str], name: str) -> int:
 
     name: this process's name in messages.
 
-    If a signal ended the child, raises Stopped if this process had forwarded a signal to it, else HostLost.
+    If a signal ended the child, raises Stopped or, if this process had forwarded no signal to the child, HostLost.
     """
     children: list[subprocess.Popen] = []
     forwarded: list[int] = []
@@ -77,7 +77,7 @@ def supervise(argv: Sequence[str], name: str) -> int:
 
 
 def exit_child(code: int) -> NoReturn:
-    """Exit with a nonzero code and skip jax's shutdown, which would wait for the other processes, then abort."""
+    """Exit with a nonzero code and skip jax's shutdown, which would wait for the other processes and then abort."""
     from bertzoo.train import hosts
 
     hosts.leave_together()
