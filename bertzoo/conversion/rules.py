@@ -1,4 +1,4 @@
-"""Rules that pair our parameters with another project's tensors, and functions that convert by them."""
+"""Rules that pair our parameters with another project's tensors, and the conversion by these rules."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
