@@ -147,8 +147,8 @@ def reject(run: str, changed: Sequence[str]) -> None:
     """
     if changed:
         raise ConfigError(
-            f"{run} holds a run with another config: {'; '.join(changed)}. Restore these values or use a different "
-            "--run_dir."
+            f"{run} holds a run with another config (saved -> new): {'; '.join(changed)}. Restore the saved values or "
+            "use a different --run_dir."
         )
 
 

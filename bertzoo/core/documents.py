@@ -56,7 +56,7 @@ def parse_json(text: str | bytes, pattern: Any = dict, containers: int = CONTAIN
     """Return the value of a JSON text, or of its UTF-8 bytes.
 
     containers: largest number of lists and objects. options: arguments of `json.loads`. Raises DocumentError if the
-    text is not JSON, does not fit the pattern or exceeds the limit.
+    text is not JSON, does not fit the pattern or exceeds `containers`.
     """
     try:
         text = _decoded(text)
