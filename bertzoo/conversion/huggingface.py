@@ -169,8 +169,8 @@ def _has_pooler(family: Family, model: Any) -> bool:
 def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> Tensors:
     """Return the tensors under transformers' current names, without buffers, tied copies and empty tensors.
 
-    Names lose the backbone's prefix. Raises UserError if two tensors get the same name, or a tied
-    copy differs from its original.
+    Names lose the backbone's prefix. Raises UserError if two tensors get the same name, or a tied copy differs from its
+    original.
     """
     named: Tensors = {}
     for name, array in raw.items():
@@ -181,8 +181,8 @@ def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> 
             continue
         if plain in named:
             raise UserError(
-                f"{origin} holds the tensor {name} twice, under an old and a new name. Save the model again with one "
-                "of them."
+                f"{origin} holds the tensor {name} twice, under an old and a new name. Save the model again with only "
+                "one of the names."
             )
         named[plain] = array
     for repeated, original in family.tied.items():

@@ -31,8 +31,8 @@ class Pretrained:
     origin: the directory's name in messages.
     source: texts and numbers that record where the model came from; for the task "own", also `CustomFiles.columns`.
     others: other models in the same directory, by kind of head: a discriminator's generator is others["masked"].
-    generator: parameters by path that only the generator of a run's discriminator uses; empty for any other model. A new
-    run that trains generator and discriminator starts from them.
+    generator: for a discriminator read from a run, the parameters by path that only the run's generator uses; else
+    empty. A new run that trains a generator and a discriminator starts from these parameters.
     """
 
     model: Any

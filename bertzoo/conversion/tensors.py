@@ -82,7 +82,7 @@ def _read_shards(index: Path) -> Tensors:
         path = index.parent / file
         if Path(file).name != file:
             raise UserError(
-                f"{index} names {file}, which is not a file name without folders. Download the model again."
+                f"{index} names {file}, but may only name files in its own directory. Download the model again."
             )
         if not path.is_file():
             raise UserError(f"{index} names {file}, which does not exist. Download the missing file.")

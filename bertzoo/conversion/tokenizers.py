@@ -171,9 +171,9 @@ def _read_sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
     """Write the files that `AutoTokenizer.from_pretrained` reads.
 
-    A WordPiece vocabulary with fewer entries than the model's word table has rows is filled up with entries [unused0],
-    [unused1] and so on, to which no text is tokenised. It is not filled up if the table has more rows only because the
-    number of entries was rounded up (see `pretrained.fits`).
+    If the model's word table has more rows than a WordPiece vocabulary has entries, the vocabulary is filled up with
+    entries [unused0], [unused1] and so on, to which no text is tokenised. Rows that only round the number of entries up
+    (see `pretrained.fits`) get no entries.
     """
     inputs = ["input_ids", "token_type_ids", "attention_mask"] if model.token_types else ["input_ids", "attention_mask"]
     options: dict[str, Any] = {"model_max_length": model.max_positions, "model_input_names": inputs}
