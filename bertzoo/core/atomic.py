@@ -140,10 +140,10 @@ def _write_error(destination: Path, error: OSError) -> WriteError:
 
 
 def remove_leftovers(destination: Path) -> None:
-    """Remove temporary directories that killed processes left beside `destination`, as `_clear` does.
+    """Remove the temporary directories that killed processes left beside `destination`.
 
-    Skips temporary directories that it cannot open or lock, such as those in use. Raises no error for an unusable
-    `destination`.
+    `_clear` first finishes or undoes the moves of their files. Directories that cannot be opened or locked, such as
+    those in use, stay. Raises no error for an unusable `destination`.
     """
     with suppress(OSError, RuntimeError, ValueError):
         folder = destination.resolve().parent
@@ -272,10 +272,10 @@ def _lock(directory: Path) -> int | None:
 
 
 def _clear(temporary: Path, folder: Path) -> None:
-    """Remove a temporary directory, after finishing or undoing the move of its files to `folder`.
+    """Remove a temporary directory, after finishing or undoing an incomplete move of its files to `folder`.
 
-    If its files replace existing files, the remaining files move to `folder`. Otherwise, if the move is incomplete, the
-    files that have moved are deleted from `folder`.
+    A move that may replace existing files is finished: the remaining files move to `folder`. Any other move is undone:
+    the files that have moved are deleted from `folder`.
     """
     for name in _listed(temporary / _REPLACING):
         path = folder / name

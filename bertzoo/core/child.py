@@ -84,7 +84,7 @@ def _absolute_paths() -> str:
 
 @contextmanager
 def isolated_spawning() -> Iterator[None]:
-    """In this context, processes that multiprocessing spawns import nothing from the current directory."""
+    """Return a context in which children of multiprocessing import nothing from the current directory."""
     usual = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
     os.environ |= {"PYTHONPATH": _absolute_paths(), "PYTHONSAFEPATH": "1"}
     try:

@@ -34,7 +34,7 @@ def load(
 
     files: paths or names of shipped configs; later files win.
     overrides: options as (key, value), such as `("stages.*.steps", "10")`; they win over files.
-    missing: {name of a top-level table: function}; if no file has the table, the function returns its config.
+    missing: {name of a top-level table: function}; if no file has the table, the function returns the table's config.
 
     A file may also be a saved model's config: one with exactly the tables in `cls.EXTRACTS`, if `cls` has that
     attribute. Such a file sets only the tables that are fields of `cls`, such as `model`, so another file must set the

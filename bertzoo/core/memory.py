@@ -28,7 +28,7 @@ _ACCELERATORS = ("accel*", "vfio/*", "nvidia[0-9]*", "kfd")  # in /dev: TPUs, an
 def machine_memory() -> tuple[int, int]:
     """Return the machine's total and available memory in bytes, within the limits of a container.
 
-    Memory that this process has freed, but keeps (`keep_freed_memory`), returns to the system first.
+    First returns the memory that this process has freed, but kept (see `keep_freed_memory`), to the system.
     """
     if trim := _in_libc("malloc_trim"):
         trim(0)

@@ -53,7 +53,7 @@ def run_directory(name: Path | str) -> Path:
 
 
 def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
-    """Raise UserError if the directory for a new run holds files that are not a run's.
+    """Raise UserError if the directory for a new run is neither empty nor the directory of a run.
 
     directory: the directory's name in the error.
     names: names of the directory's entries.
