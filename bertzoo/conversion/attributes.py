@@ -69,7 +69,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
 
 
 def _with_their_names(origin: str, error: ConfigError, names: Iterable[tuple[str, str]]) -> UserError:
-    """Return a UserError with the message of `error` and what config.json calls the fields in that message.
+    """Return a UserError: the message of `error`, then config.json's names for the fields in this message.
 
     names: (field of our model config, name in config.json).
     origin: config.json's path in messages.
@@ -82,9 +82,9 @@ def _with_their_names(origin: str, error: ConfigError, names: Iterable[tuple[str
 def check_counts(
     family: Family, model: Any, attributes: Mapping[str, Any], tensors: Sequence[int], origin: str, file: str
 ) -> None:
-    """Raise UserError if a size in the config is larger than the tensors of `file` allow.
+    """Raise UserError if a size in config.json is too large for the tensors of `file`.
 
-    So a damaged config never builds a huge model.
+    This check keeps a damaged config.json from building a huge model.
 
     tensors: number of values of each tensor.
     origin: config.json's path in messages.
@@ -101,13 +101,13 @@ def check_counts(
         if isinstance(size, int) and size > most:
             raise UserError(
                 f"{origin}: {theirs.get(name, name)} = {size} is too large for {file}, which holds {len(tensors)} "
-                f"tensors with {numbers:,} numbers in total. The file is damaged or belongs to another config: "
-                "download both again."
+                f"tensors with {numbers:,} numbers in total. One of the two files is damaged, or they belong to "
+                "different models. Download both files again."
             )
 
 
 def _shares_layers(family: Family, model: Any) -> bool:
-    """Return whether the layers of a model share their tensors; another layer then adds no tensors."""
+    """Return whether all layers of a model share one set of tensors, as in ALBERT."""
     one, two = (len([*family.rules(dataclasses.replace(model, layers=layers))]) for layers in (1, 2))
     return one == two
 
@@ -172,7 +172,7 @@ def _labels(attributes: Mapping[str, Any], origin: str) -> list[Any]:
         return [labels[str(index)] for index in range(len(labels))]
     except KeyError as error:
         raise UserError(
-            f"{origin}: id2label names {len(labels)} labels, but the number {error} is missing. Number them from 0."
+            f"{origin}: id2label names {len(labels)} labels, but none has the number {error}. Number the labels from 0."
         ) from error
 
 
@@ -248,11 +248,11 @@ def _unsupported_head(family: Family, dropout: str | None, model: Any, head: Any
     if dropout not in family.dropouts:  # the model's own rate, or none
         expected = model.dropout if dropout else 0.0
         if rate != expected:
-            return f"in that class, its dropout can only be {expected}, not {rate}"
+            return f"in that class, the head's dropout can only be {expected}, not {rate}"
     if getattr(head, "hidden", None) is not None:
         if head.hidden != family.hidden(model):
-            return f"in that class, it has hidden = {family.hidden(model)}, not {head.hidden}"
+            return f"in that class, the head has hidden = {family.hidden(model)}, not {head.hidden}"
         expected = rate if family.input_dropout else 0.0
         if head.input_dropout != expected:
-            return f"in that class, its input_dropout can only be {expected}, not {head.input_dropout}"
+            return f"in that class, the head's input_dropout can only be {expected}, not {head.input_dropout}"
     return None

@@ -1,4 +1,4 @@
-"""ConvBERT's tensor names and config attributes at Hugging Face, where convolutions read padding too."""
+"""ConvBERT's tensor names and config attributes at Hugging Face, whose convolutions do not mask padding."""
 
 from collections.abc import Iterable
 
@@ -45,7 +45,8 @@ def _unsupported(model: ConvBert, key: str) -> str | None:
     if size != model.hidden_size // model.heads:
         return (
             f"that class has {heads} attention and {heads} convolution heads with {size} channels each, but this model "
-            f"(heads = {model.heads}, hidden_size = {model.hidden_size}) has {model.hidden_size // model.heads} in each"
+            f"(heads = {model.heads}, hidden_size = {model.hidden_size}) has "
+            f"{model.hidden_size // model.heads} channels per head"
         )
     return electra.unsupported_generator(model, key)
 

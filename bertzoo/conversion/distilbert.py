@@ -26,7 +26,10 @@ def _masked(model: DistilBert) -> Iterable[TensorRule]:
 
 
 def _unsupported(model: DistilBert, key: str) -> str | None:
-    """Return a reason if `model.norm_epsilon` is not 1e-12, the only value of Hugging Face's DistilBERT; else None."""
+    """Return why Hugging Face's class cannot compute a model, or None if it can.
+
+    The class supports only norm_epsilon = 1e-12.
+    """
     return (
         None
         if model.norm_epsilon == 1e-12

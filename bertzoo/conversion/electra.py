@@ -11,7 +11,7 @@ TIED = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
 
 
 def projection_rules(model: Electra | ConvBert) -> Iterable[TensorRule]:
-    """Yield the tensor rules of the projection from the embeddings' width to the layers' width, if they differ."""
+    """Yield the tensor rules of the projection from the embeddings to the layers, if their widths differ."""
     if model.embedding_size != model.hidden_size:
         yield from dense("encoder/projection", "embeddings_project", "E", "D")
 

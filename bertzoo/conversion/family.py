@@ -64,7 +64,8 @@ Rules = Callable[[Any], Iterable[TensorRule]]  # model config -> rules of its te
 class Attribute:
     """An attribute in Hugging Face's config.json (`theirs`) and the field of our model config for it (`ours`).
 
-    default: transformers' value if the attribute is missing. values: our values by theirs, if they differ.
+    default: transformers' value if the attribute is missing.
+    values: {supported value in config.json: value in our config}; empty if both configs have the same values.
     """
 
     theirs: str
@@ -98,16 +99,16 @@ class Family:
     attributes: attributes of config.json that each hold one field of the model config.
     rules: returns the tensor rules of the backbone without the pooler.
     pooler: name of the pooler's tensors, if any.
-    tied: for each tensor that repeats another one, the other one's name.
+    tied: {name of a tensor that repeats another tensor: name of the other tensor}.
     heads: layout of each head by its kind; "masked_sentence" is a masked head with a sentence head.
     hidden: returns the activation of the hidden layer in the sequence classification head, or "none".
     input_dropout: whether dropout precedes this hidden layer.
-    fixed: the supported value of each attribute for which bertzoo supports only one.
+    fixed: {attribute: the only value that bertzoo supports}.
     sentence: the sentence head's objective.
     ignored: attributes without effect on the model.
     dropouts: defaults of the attributes that hold a head's dropout rate.
     unsupported: (model, head key) -> the reason why Hugging Face's class would compute other outputs, or None.
-    more: attributes that determine fields of the model config only together.
+    more: attributes that set fields of the model config only in combination.
     read_more: computes these fields from all attributes.
     write_more: computes the attributes in `more` from the model config.
     """
@@ -135,7 +136,7 @@ class Family:
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
     """Return BERT's config attributes, which most architectures share.
 
-    defaults: transformers' defaults by attribute, for attributes that differ from BERT's or that BERT lacks.
+    defaults: transformers' default by attribute, where it differs from BERT's default or BERT lacks the attribute.
     """
     table = (
         Attribute("vocab_size", "vocab_size", 30522),
@@ -158,9 +159,9 @@ def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
 def standard_heads(
     name: str, dropout: str, sequence: Rules | None = None, *, pooled: bool = False
 ) -> dict[str, HeadLayout]:
-    """Return the heads that all architectures have, by key in `Family.heads`.
+    """Return the layouts of the heads that all architectures have, by key in `Family.heads`.
 
-    name: prefix of Hugging Face's classes.
+    name: first part of Hugging Face's class names, such as "Bert".
     dropout: config attribute of the classifiers' dropout rate.
     sequence: rules of the sequence classification head, or None if it is a single dense layer.
     pooled: whether Hugging Face's class for sequence classification always has a pooler.

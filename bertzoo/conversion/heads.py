@@ -25,7 +25,7 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
     else:
         raise UserError(
             f"{pretrained.origin} has the head {head.kind}, so --head={kind} has nothing to keep. Use --head=none, "
-            "or leave it out."
+            "or leave --head out."
         )
     names = parameter_shapes(pretrained.model, new_head)
     params = {name: array for name, array in pretrained.params.items() if name in names}
@@ -33,13 +33,14 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
 
 
 def leak_padding(pretrained: Pretrained) -> Pretrained:
-    """Return the model with convolution windows that read padding, as at Hugging Face.
+    """Return the model with mask_padding = false: its convolutions then read padding, as at Hugging Face.
 
-    Outputs for rows without padding do not change. Raises UserError if the model has no such windows.
+    Outputs for rows without padding do not change. Raises UserError if the model has no convolutions with mask_padding.
     """
     if not hasattr(pretrained.model, "mask_padding"):
         raise UserError(
-            f"--leak_padding: a model of kind {pretrained.model.kind} has no windows that see padding. Leave it out."
+            f"--leak_padding does not apply to a model of kind {pretrained.model.kind}, which has no mask_padding. "
+            "Leave the option out."
         )
     try:
         return replace(pretrained, model=replace(pretrained.model, mask_padding=False))

@@ -44,7 +44,7 @@ def read_huggingface(directory: Path) -> Pretrained:
         raise UserError(f"{path} is not a config of a model: {error}. Download it again.") from error
     families = {family.model_type: family for family in FAMILIES}
     if not isinstance(kind, str) or kind not in families:
-        raise UserError(f"{path}: model_type = {kind!r} is not supported. bertzoo reads {', '.join(families)}.")
+        raise UserError(f"{path}: model_type = {kind!r} is not supported. Use a model of type {' or '.join(families)}.")
     family = families[kind]
     tokenizer_class = config.pop("tokenizer_class", None)  # checked below, with the vocabulary
     model = attributes.read_model_config(family, config, str(path))
@@ -88,8 +88,8 @@ def _check_header(family: Family, model: Any, config: Mapping[str, Any], weights
 def stated_in_card(directory: Path) -> dict[str, str]:
     """Return license, language and base_model, if stated in the header of a directory's model card.
 
-    If the header lists several values, the first one counts. Without a license in the card, the first line of LICENSE
-    is the license.
+    If an entry of the header has several values, the first one counts. Without a license in the card, the first line of
+    LICENSE is the license.
     """
     card, stated = directory / "README.md", {}
     if card.is_file():
@@ -132,10 +132,9 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
         raise Inexpressible(f"Hugging Face's transformers has no class for a model of kind {model.kind}")
     key = attributes.head_key(head)
     if key not in family.heads:
-        name = key.replace("_", " ")
-        hint = "Leave it out with --head=none, or keep it with --to=pytorch."
+        name, hint = key.replace("_", " "), "Leave the head out with --head=none, or keep it with --to=pytorch."
         if key == "masked_sentence":
-            hint = "Leave the sentence head out with --head=masked."
+            name, hint = "masked and a sentence", "Leave the sentence head out with --head=masked."
         raise UserError(f"{origin}: Hugging Face has no {family.model_type} with a {name} head. {hint}")
     if family.heads[key].needs_pooler and _has_pooler(family, model) and not head.pooler:
         raise UserError(
@@ -170,7 +169,8 @@ def _has_pooler(family: Family, model: Any) -> bool:
 def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> Tensors:
     """Return the tensors under transformers' current names, without buffers, tied copies and empty tensors.
 
-    Names lose the backbone's prefix. Raises UserError if two tensors get the same name, or a tied copy differs.
+    Names lose the backbone's prefix. Raises UserError if two tensors get the same name, or a tied copy differs from its
+    original.
     """
     named: Tensors = {}
     for name, array in raw.items():
@@ -181,8 +181,8 @@ def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> 
             continue
         if plain in named:
             raise UserError(
-                f"{origin} holds the tensor {name} twice, under an old and a new name. Save the model again with one "
-                "of them."
+                f"{origin} holds the tensor {name} twice, under an old and a new name. Save the model again with only "
+                "one of the names."
             )
         named[plain] = array
     for repeated, original in family.tied.items():
@@ -212,7 +212,8 @@ def _find_head(family: Family, model: Any, config: Mapping[str, Any], named: Ten
         if len(fitting) > 1:
             classes = " or ".join(family.heads[key].architecture for key in fitting)
             raise UserError(
-                f"{origin} has no architectures, and its tensors fit {classes}. Add architectures with one of them."
+                f"{origin} has no architectures, and the model's tensors fit {classes}. Add architectures with one of "
+                "these names."
             )
         return fitting[0]
     known = {layout.architecture: key for key, layout in family.heads.items()}

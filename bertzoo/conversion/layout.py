@@ -1,4 +1,4 @@
-"""Convert between array layouts written as axes, such as "D H K" here and "(H K) D" in a checkpoint."""
+"""Convert between array layouts written as axes, such as "D H K" in bertzoo and "(H K) D" in a checkpoint."""
 
 import math
 import re

@@ -57,7 +57,7 @@ def _pretraining(model: MobileBert) -> Iterable[TensorRule]:
 
 
 def _read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config fields that follow from several attributes: bottleneck_size, attention_input, mask_padding."""
+    """Return the model config's bottleneck_size, attention_input and mask_padding from config.json's attributes."""
     fields: dict[str, Any] = {"mask_padding": False}
     flags = {name: attributes.get(name, default) for name, default in _FLAGS.items()}
     if wrong := next((name for name, value in flags.items() if not isinstance(value, bool)), None):

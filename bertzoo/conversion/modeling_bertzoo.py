@@ -7,7 +7,7 @@
 
 Requires torch and safetensors. config.json describes the parts of the model, whose classes are below; the tensors have
 bertzoo's names and layouts. Shapes: B batch, L length, M key length, D width, E embedding width, H heads,
-K size of a head, W window, G groups.
+K size of a head, W window, G groups, V vocabulary.
 """
 
 import json
@@ -27,7 +27,7 @@ EXCLUDED = -1000.0
 
 
 class Part(nn.Module):
-    """A module built from its description in config.json: its settings and the descriptions of its submodules."""
+    """A module, built from config.json's description of its settings and submodules."""
 
     tensors: tuple[str, ...] = ()
 
@@ -51,7 +51,7 @@ class Part(nn.Module):
         self.rows = {**getattr(self, "rows", {}), name: [f"{name}_{index}" for index in places]}
 
     def row(self, name: str) -> list[nn.Module]:
-        """Return the modules of the list `name`, found by attribute, so that a deep copy uses its own modules."""
+        """Return the modules of the list `name`, looked up as attributes: a deep copy then returns its own modules."""
         return [getattr(self, place) for place in self.rows[name]]
 
 
@@ -155,7 +155,7 @@ class MixedAttention(Part):
 
 
 def convolved(x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
-    """Return, at each t, Σ_w weights[w] · x[:, t + w - W//2], with zeros beyond the ends of x (B,L,...)."""
+    """Return, at each position t, Σ_w weights[w] · x[:, t + w - W//2], with zeros beyond the ends of x (B,L,...)."""
     padded = functional.pad(x, [0, 0] * (x.ndim - 2) + [len(weights) // 2] * 2)
     return sum(weight * padded[:, tap : tap + x.shape[1]] for tap, weight in enumerate(weights))
 
@@ -296,7 +296,7 @@ class PairHead(Part):
 
 
 class JointSpanHead(Part):
-    """Returns start_logits (B,L), the likeliest N starts (B,N), end_logits (B,N,L) given a start, null_logits (B,)."""
+    """Returns start_logits (B,L), the N likeliest starts (B,N), end_logits of each start (B,N,L), null_logits (B,)."""
 
     def forward(self, x: Tensor, second: Tensor, starts: Tensor | None) -> Outputs:
         excluded = EXCLUDED * functional.pad((1 - second.to(x.dtype))[:, 1:], (1, 0))
@@ -342,7 +342,7 @@ class SpanFinder(Encoding):
 
 
 class JointSpanFinder(Encoding):
-    """A model with a JointSpanHead; end_logits depend on start positions `starts` (B,N), the likeliest if None."""
+    """A model with a JointSpanHead. `starts` (B,N): start positions for end_logits; None uses the likeliest ones."""
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, starts: Tensor | None = None):
         outputs = super().forward(input_ids, token_type_ids, attention_mask)
@@ -378,7 +378,7 @@ def make(description: dict, take: Callable[[str], Tensor], path: str) -> nn.Modu
     """Return the module that `description` describes; `take` returns a tensor by name, `path` precedes the names."""
     kind = globals().get(description["part"])
     if not (isinstance(kind, type) and issubclass(kind, Part)):
-        raise ValueError(f"modeling_bertzoo.py has no class {description['part']}. Use the copy beside config.json.")
+        raise ValueError(f"modeling_bertzoo.py has no class {description['part']}. Use the version beside config.json.")
     return kind(description, take, path)
 
 
@@ -396,5 +396,5 @@ def load(directory: str | Path) -> nn.Module:
 
     model = make(description["architecture"], take, "")
     if tensors:
-        raise ValueError(f"config.json lacks model.safetensors' tensor {next(iter(tensors))}. Export the model again.")
+        raise ValueError(f"model.safetensors holds the unknown tensor {next(iter(tensors))}. Export the model again.")
     return model.eval()

@@ -31,8 +31,8 @@ class Pretrained:
     origin: the directory's name in messages.
     source: texts and numbers that record where the model came from; for the task "own", also `CustomFiles.columns`.
     others: other models in the same directory, by kind of head: a discriminator's generator is others["masked"].
-    generator: only for a run's discriminator: the generator's parameters that the discriminator does not use, by path
-    in the run. A new run that trains both starts from them.
+    generator: for a discriminator read from a run, the parameters by path that only the run's generator uses; else
+    empty. A new run that trains a generator and a discriminator starts from these parameters.
     """
 
     model: Any
@@ -74,10 +74,10 @@ def source_number(source: Mapping[str, Any], name: str, default: float) -> float
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:
-    """Raise UserError unless a word table of `rows` rows belongs to the tokenizer's vocabulary.
+    """Raise UserError if a word table of `rows` rows does not fit the tokenizer's vocabulary.
 
-    The table may have more rows than the vocabulary has entries, because some projects round the number up for the
-    hardware (SqueezeBERT: 30528 rows for 30522 entries); see `fits`. Without a tokenizer, there is no check.
+    The table may have more rows than the vocabulary has entries, because some projects round the number of rows up for
+    the hardware (SqueezeBERT: 30528 rows for 30522 entries); see `fits`. Without a tokenizer, there is no check.
     """
     if tokenizer is None:
         return

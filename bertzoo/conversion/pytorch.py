@@ -46,7 +46,7 @@ def _plain_value(value: Any, where: str) -> Any:
     if callable(value):
         names = [name for name, function in _NAMED.items() if function is value]
         if not names:
-            raise ValueError(f"{where} is a function without a name in modeling_bertzoo.py. Add it to _NAMED.")
+            raise ValueError(f"{where} is a function that modeling_bertzoo.py lacks. Add it there and to _NAMED here.")
         return names[0]
     return value
 

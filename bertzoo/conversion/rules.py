@@ -1,4 +1,4 @@
-"""Rules that pair our parameters with another project's tensors, and functions that convert by them."""
+"""Rules that pair our parameters with another project's tensors, and the conversion by these rules."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -92,8 +92,8 @@ def to_theirs(rules: Iterable[TensorRule], params: Mapping[str, np.ndarray], ori
 def _complete(rules: Iterable[TensorRule], shapes: Shapes, origin: str, advice: str) -> list[TensorRule]:
     """Return the rules as a list.
 
-    Raises UserError, ending with `advice`, unless there is one rule for each parameter in `shapes`. Raises ValueError
-    if two rules have the same path or tensor.
+    Raises UserError, whose message ends with `advice`, unless there is one rule for each parameter in `shapes`. Raises
+    ValueError if two rules have the same path or tensor.
     """
     rules = list(rules)
     for side, names in (("path", [rule.ours for rule in rules]), ("tensor", [rule.theirs for rule in rules])):

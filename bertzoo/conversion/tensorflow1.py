@@ -1,6 +1,6 @@
 """Read TensorFlow 1 checkpoints of BERT, MobileBERT, ELECTRA and ConvBERT.
 
-It uses the tensor rules for Hugging Face, with names and axes changed to TensorFlow's.
+The module uses the tensor rules for Hugging Face, with names and axes changed to TensorFlow's.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Read and write safetensors, in one file or in shards; read torch's older pickles if torch is installed."""
+"""Read weights from safetensors (one file or shards) or, if torch is installed, from pickles; write safetensors."""
 
 import hashlib
 import math
@@ -22,7 +22,7 @@ _INTEGERS = {"I64": np.dtype("<i8"), "I32": np.dtype("<i4")}  # such as embeddin
 def read_weights(directory: Path) -> tuple[Tensors, Path]:
     """Return all tensors of a Hugging Face directory, floats as float32, and the file to name in messages.
 
-    Raises UserError if there is no file, it is damaged, or it holds NaN or infinity.
+    Raises UserError if no file holds weights, or a file is damaged or holds NaN or infinity.
     """
     if (directory / SAFE).is_file():
         return read_safetensors(directory / SAFE), directory / SAFE
@@ -38,9 +38,10 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
 
 
 def read_safetensors(path: Path, integers: bool = True) -> Tensors:
-    """Return the tensors of a safetensors file, floats as float32. integers: whether it may also hold integers.
+    """Return the tensors of a safetensors file, floats as float32.
 
-    Raises UserError naming the file, and the tensor that cannot be used.
+    integers: whether the file may also hold integers. Raises UserError naming the file and the tensor that cannot be
+    used.
     """
     shapes = tensor_shapes(path)
     check_available(path.stat().st_size + sum(4 * math.prod(shape) for shape in shapes.values()), str(path))
@@ -63,7 +64,7 @@ def read_safetensors(path: Path, integers: bool = True) -> Tensors:
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes in a safetensors file's header; raises UserError unless they fit the size of the file."""
+    """Return tensors' shapes by name from a safetensors header; raises UserError unless they fit the file's size."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -81,7 +82,7 @@ def _read_shards(index: Path) -> Tensors:
         path = index.parent / file
         if Path(file).name != file:
             raise UserError(
-                f"{index} names {file}, which is not the name of a file beside it. Download the model again."
+                f"{index} names {file}, but may only name files in its own directory. Download the model again."
             )
         if not path.is_file():
             raise UserError(f"{index} names {file}, which does not exist. Download the missing file.")

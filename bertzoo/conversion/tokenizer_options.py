@@ -87,9 +87,9 @@ def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
 
 
 def read_options(directory: Path, kind: str) -> dict[str, Any]:
-    """Return tokenizer_class and the supported options of tokenizer_config.json. kind: key of DEFAULTS.
+    """Return tokenizer_class and the supported options of tokenizer_config.json.
 
-    Raises UserError naming a setting that is unknown or not supported.
+    kind: "wordpiece" or "sentencepiece". Raises UserError naming an option that is unknown or not supported.
     """
     path = directory / OPTIONS
     options = read_table(path)
@@ -104,7 +104,7 @@ def read_options(directory: Path, kind: str) -> dict[str, Any]:
                     f"{path}: {setting} = {value!r} is not supported. Use a tokenizer with {setting} = {ours!r}."
                 )
         elif setting not in known:
-            raise UserError(f"{path}: the setting {setting} = {value!r} is unknown. Use a tokenizer without it.")
+            raise UserError(f"{path}: the option {setting} = {value!r} is unknown. Use a tokenizer without it.")
         if setting in DEFAULTS[kind] and not (
             isinstance(value, bool) or (value is None and setting == "strip_accents")
         ):
@@ -130,7 +130,8 @@ def check_foreign(directory: Path) -> None:
     for name in FOREIGN:
         if (directory / name).exists():
             raise UserError(
-                f"{directory / name} belongs to another kind of tokenizer, which is not supported. Remove it if unused."
+                f"{directory / name} belongs to another kind of tokenizer, which is not supported. Remove the "
+                "file if the model does not need it."
             )
 
 
@@ -147,7 +148,9 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
         for setting, value in read_table(path).items():
             ours, content = names.get(setting), _content(value)
             if setting in _NO_MORE and value not in _NONE and not set(_contents(value)) <= set(names.values()):
-                raise UserError(f"{path}: {setting} must be empty, not {value!r}. Use a tokenizer without it.")
+                raise UserError(
+                    f"{path}: {setting} must be empty, not {value!r}. Use a tokenizer without these tokens."
+                )
             if ours is not None and value is not None and content != ours:
                 raise UserError(f"{path}: {setting} must be {ours!r}, not {content!r}. Use another tokenizer.")
             if path.name == SPECIALS and ours is None and setting not in _NO_MORE:
@@ -157,8 +160,8 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
         if not isinstance(content, str) or ids.get(content) != index:
             known = ", ".join(f"{token} = {number}" for token, number in ids.items())
             raise UserError(
-                f"{path}: the added token {content!r} with id {index} is not supported. Supported are {known}. Use a "
-                "tokenizer without it."
+                f"{path}: the added token {content!r} with id {index} is none of the supported ones: {known}. Use a "
+                "tokenizer without this added token."
             )
 
 

@@ -115,8 +115,8 @@ def _check_same_entries(plain: list[str], entries: list[str], path: Path) -> Non
     for index, (first, second) in enumerate(zip(plain, entries, strict=True)):
         if first != second:
             raise UserError(
-                f"{path} and {WHOLE} disagree: entry {index} is {first!r} in one and {second!r} in the other. Remove "
-                "the file that is not the model's."
+                f"{path} and {WHOLE} disagree: entry {index} is {first!r} in {path.name} and {second!r} in {WHOLE}. "
+                "Remove the file that is not the model's."
             )
 
 
@@ -131,8 +131,8 @@ def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | Senten
 def _agreed_config(directory: Path, kind: str, path: str, options: dict[str, Any]) -> Any:
     """Return the tokenizer config for tokenizer.json's `options`; raises UserError if tokenizer_config.json differs.
 
-    The two must agree because transformers prefers the options in tokenizer_config.json. If an option is missing there,
-    transformers uses the default of the tokenizer_class or, for a generic class (`GENERIC`), tokenizer.json.
+    The two files must agree because transformers prefers the options in tokenizer_config.json. If an option is missing
+    there, transformers uses the default of the tokenizer_class or, for a generic class (`GENERIC`), tokenizer.json.
     """
     saved = tokenizer_options.read_options(directory, kind)
     generic = saved.pop("tokenizer_class", None) in tokenizer_options.GENERIC
@@ -141,8 +141,8 @@ def _agreed_config(directory: Path, kind: str, path: str, options: dict[str, Any
     for name, value in config.normalization.items():
         if second.normalization[name] != value:
             raise UserError(
-                f"{directory / WHOLE} and {tokenizer_options.OPTIONS} (or its default) disagree: {name} is {value} in "
-                f"one and {second.normalization[name]} in the other. Edit one to match."
+                f"{directory / WHOLE} and {tokenizer_options.OPTIONS} disagree: {name} is {value} in {WHOLE} and "
+                f"{second.normalization[name]} in {tokenizer_options.OPTIONS} (or by default). Edit one of the files."
             )
     return config
 
@@ -171,8 +171,9 @@ def _read_sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
     """Write the files that `AutoTokenizer.from_pretrained` reads.
 
-    If the model's word table is larger than the vocabulary by more than rounding (see `pretrained.fits`), entries
-    [unused0] and so on are added, as in BERT's own vocabulary. No text is tokenised to these entries.
+    If the model's word table has more rows than a WordPiece vocabulary has entries, the vocabulary is filled up with
+    entries [unused0], [unused1] and so on, to which no text is tokenised. Rows that only round the number of entries up
+    (see `pretrained.fits`) get no entries.
     """
     inputs = ["input_ids", "token_type_ids", "attention_mask"] if model.token_types else ["input_ids", "attention_mask"]
     options: dict[str, Any] = {"model_max_length": model.max_positions, "model_input_names": inputs}
@@ -210,9 +211,9 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
 
 
 def _filled_up(tokenizer: WordPieceTokenizer, rows: int) -> WordPieceTokenizer:
-    """Return the tokenizer, filled up with entries [unused…] to the `rows` rows of the model's word table.
+    """Return the tokenizer, filled up with entries [unused…] to `rows` entries, one per row of the word table.
 
-    Returns it without new entries if `fits` is true: `rows` is then its size, or its size rounded up.
+    Adds no entries if `rows` is the tokenizer's size, or this size rounded up as `fits` allows.
     """
     entries = [tokenizer.token(index) for index in range(tokenizer.vocab_size)]
     if not fits(len(entries), rows):

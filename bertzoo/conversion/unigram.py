@@ -18,7 +18,10 @@ _CHARACTER_MAP = 2
 def build_albert_pipeline(
     model: bytes, lowercase: bool, strip_accents: bool, specials: dict[str, str]
 ) -> tokenizers.Tokenizer:
-    """Return AlbertTokenizer's pipeline for a serialised SentencePiece model; raises UserError if it is not unigram."""
+    """Return AlbertTokenizer's pipeline for a serialised SentencePiece model.
+
+    specials: special tokens by name, such as {"pad_token": "<pad>"}. Raises UserError if the model is not unigram.
+    """
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = _pieces(processor)
     fields = dict(_fields(model))
@@ -45,7 +48,7 @@ def build_albert_pipeline(
 
 
 def pair_template(token_to_id: Callable[[str], int | None]) -> processors.TemplateProcessing:
-    """Return the template of one text, [CLS] A [SEP], and of two, [CLS] A [SEP] B [SEP]."""
+    """Return the templates of a single text, [CLS] A [SEP], and of a pair of texts, [CLS] A [SEP] B [SEP]."""
     return processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
@@ -61,12 +64,12 @@ def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | 
     """
     ours = _pieces(sentencepiece.SentencePieceProcessor(model_proto=model))
     if len(ours) != len(theirs):
-        return f"{len(ours):,} entries and {len(theirs):,}"
+        return f"the SentencePiece model has {len(ours):,} entries and tokenizer.json has {len(theirs):,}"
     for index, ((piece, score), (their_piece, their_score)) in enumerate(zip(ours, theirs, strict=True)):
         if piece != their_piece:
-            return f"entry {index} is {piece!r} and {their_piece!r}"
+            return f"entry {index} is {piece!r} in the SentencePiece model and {their_piece!r} in tokenizer.json"
         if abs(score - their_score) > 1e-4:
-            return f"the score of {piece!r} is {score} and {their_score}"
+            return f"the score of {piece!r} is {score} in the SentencePiece model and {their_score} in tokenizer.json"
     return None
 
 

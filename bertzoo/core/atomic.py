@@ -79,11 +79,12 @@ def check_new_file(destination: Path, *companions: str) -> None:
 def new_files(destination: Path, *companions: str, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary directory; its files move to the folder of `destination`, or are deleted after an error.
 
-    The caller writes a file with the name of `destination` into it, and optionally the files or directories named in
-    `companions`. The companions move first: once `destination` exists, the output is complete. If the process is killed
-    between two moves, the next call for the same parent directory deletes the moved companions.
+    The caller writes a file with the name of `destination` into the temporary directory, and optionally the files or
+    directories named in `companions`. The companions move first: once `destination` exists, the output is complete. If
+    the process is killed between two moves, the next call for the same parent directory deletes the moved companions.
 
-    replace: move the files over existing ones. After a kill between two moves, the next call makes the other moves.
+    replace: move the files over existing ones. After a kill between two moves, the next call then makes the remaining
+    moves.
 
     Raises UserError if the directory cannot be created or, without `replace`, a name is taken. Raises WriteError if
     writing fails.
@@ -111,7 +112,7 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
 def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
     """Yield a temporary directory, which is renamed to `destination` at the end, or removed after an error.
 
-    repeat: accept an existing `destination` whose files are equal, and discard the temporary directory.
+    repeat: accept an existing `destination` that holds the same files, and remove the temporary directory.
 
     Raises UserError if `destination` is taken or cannot be created, WriteError if writing fails.
     """
@@ -139,10 +140,10 @@ def _write_error(destination: Path, error: OSError) -> WriteError:
 
 
 def remove_leftovers(destination: Path) -> None:
-    """Remove temporary directories of killed processes beside `destination`; finish or undo the moves of their files.
+    """Remove the temporary directories that killed processes left beside `destination`.
 
-    Skips temporary directories that it cannot open or lock, such as those in use. Raises no error for an unusable
-    `destination`.
+    `_clear` first finishes or undoes the moves of their files. Directories that cannot be opened or locked, such as
+    those in use, stay. Raises no error for an unusable `destination`.
     """
     with suppress(OSError, RuntimeError, ValueError):
         folder = destination.resolve().parent
@@ -271,10 +272,10 @@ def _lock(directory: Path) -> int | None:
 
 
 def _clear(temporary: Path, folder: Path) -> None:
-    """Remove a temporary directory, after finishing or undoing the move of its files to `folder`.
+    """Remove a temporary directory, after finishing or undoing an incomplete move of its files to `folder`.
 
-    If its files replace existing files, the remaining files move to `folder`. Otherwise, if the move is incomplete, the
-    files that have moved are deleted from `folder`.
+    A move that may replace existing files is finished: the remaining files move to `folder`. Any other move is undone:
+    the files that have moved are deleted from `folder`.
     """
     for name in _listed(temporary / _REPLACING):
         path = folder / name

@@ -2,7 +2,7 @@
 
 A downloaded model's directory may hold a `numpy.py`, and `python -m` or `-c` would import it. So every child runs this
 file first, under any interpreter: `python -P child.py PIPE -m MODULE …`, `… -c CODE` or `… SCRIPT …`. PIPE is the
-descriptor that `main` takes.
+file descriptor of a pipe from the parent.
 """
 
 import fcntl
@@ -38,11 +38,11 @@ def start_python(
 ) -> subprocess.Popen:
     """Start Python with the arguments `words`; raises OSError if it does not start.
 
-    The child ends when this process ends, or when nothing refers to the returned Popen any more. Its PYTHONPATH has
-    absolute entries only.
+    The child ends when this process ends, or when nothing refers to the returned Popen any more.
 
     words: such as `-m bertzoo …`.
-    python: another interpreter; it gets no PYTHONPATH, and so uses its own packages.
+    python: another interpreter, which gets no PYTHONPATH and so uses its own packages. The default is this process's
+    interpreter, which gets only the absolute entries of PYTHONPATH.
     environment: variables to add to the child's environment.
     options: further arguments of subprocess.Popen.
     """
@@ -67,7 +67,7 @@ def start_program(words: Sequence[str], environment: Mapping[str, str], **option
     """Start a program other than Python; on Linux, it receives SIGTERM when this process ends.
 
     words: the program and its arguments. environment, options: as in `start_python`. The returned process is a Python
-    process that forwards SIGTERM and SIGINT to the program and exits with its code.
+    process that forwards SIGTERM and SIGINT to the program and exits with the program's exit code.
     """
     return start_python(["-c", _GUARD, *words], environment=environment, **options)
 
@@ -84,7 +84,7 @@ def _absolute_paths() -> str:
 
 @contextmanager
 def isolated_spawning() -> Iterator[None]:
-    """In this context, processes that multiprocessing spawns import nothing from the current directory."""
+    """Return a context in which children of multiprocessing import nothing from the current directory."""
     usual = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
     os.environ |= {"PYTHONPATH": _absolute_paths(), "PYTHONSAFEPATH": "1"}
     try:

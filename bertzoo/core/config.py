@@ -34,7 +34,7 @@ def load(
 
     files: paths or names of shipped configs; later files win.
     overrides: options as (key, value), such as `("stages.*.steps", "10")`; they win over files.
-    missing: {name of a top-level table: function}; if no file has the table, the function returns its config.
+    missing: {name of a top-level table: function}; if no file has the table, the function returns the table's config.
 
     A file may also be a saved model's config: one with exactly the tables in `cls.EXTRACTS`, if `cls` has that
     attribute. Such a file sets only the tables that are fields of `cls`, such as `model`, so another file must set the
@@ -147,8 +147,8 @@ def reject(run: str, changed: Sequence[str]) -> None:
     """
     if changed:
         raise ConfigError(
-            f"{run} holds a run with another config: {'; '.join(changed)}. Restore these values or use a different "
-            "--run_dir."
+            f"{run} holds a run with another config (saved -> new): {'; '.join(changed)}. Restore the saved values or "
+            "use a different --run_dir."
         )
 
 

@@ -55,8 +55,8 @@ def read_json(path: Path, pattern: Any = dict, advice: str = "", **options: Any)
 def parse_json(text: str | bytes, pattern: Any = dict, containers: int = CONTAINERS, **options: Any) -> Any:
     """Return the value of a JSON text, or of its UTF-8 bytes.
 
-    containers: largest number of lists and objects. options: arguments of `json.loads`. Raises DocumentError if the
-    text is not JSON, does not fit the pattern or exceeds the limit.
+    containers: largest allowed number of lists and objects. options: arguments of `json.loads`. Raises DocumentError if
+    the text is not JSON, does not fit the pattern or exceeds `containers`.
     """
     try:
         text = _decoded(text)

@@ -13,7 +13,7 @@ def shorten(text: str, longest: int = LONGEST) -> str:
 
 
 def one_line(message: str) -> str:
-    """Return a message as one line: escapes control characters; shortens long words, quotations and messages."""
+    """Return a message as one line, with control characters escaped and long words, quotations and messages cut."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message[: 100 * _MESSAGE])
     return shorten(_LONG_VALUES.sub(lambda match: shorten(match[0]), shown), _MESSAGE)
 

@@ -28,7 +28,7 @@ _ACCELERATORS = ("accel*", "vfio/*", "nvidia[0-9]*", "kfd")  # in /dev: TPUs, an
 def machine_memory() -> tuple[int, int]:
     """Return the machine's total and available memory in bytes, within the limits of a container.
 
-    Memory that this process has freed, but keeps (`keep_freed_memory`), returns to the system first.
+    First returns the memory that this process has freed, but kept (see `keep_freed_memory`), to the system.
     """
     if trim := _in_libc("malloc_trim"):
         trim(0)
@@ -50,15 +50,15 @@ def check_available(needed: int, purpose: str) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep the memory that this process frees; return True if glibc has accepted the options.
+    """Let glibc keep the memory that this process frees; return whether glibc accepts this setting.
 
     XLA's CPU backend allocates the memory of a compiled program at every call and frees it afterwards. By default,
     glibc returns this memory to the system, and the system clears every page before its next use. With this setting,
     the process never shrinks below its peak memory, and only one of its threads can allocate at a time.
 
-    Call the function before JAX starts. It does nothing and returns False with another C library, if the machine has a
-    GPU or a TPU and JAX_PLATFORMS is not "cpu", if a variable configures the allocator, or if the environment has
-    BERTZOO_KEEP_MEMORY=0. Raises ConfigError if that variable is neither 0 nor 1.
+    Call the function before JAX starts. It does nothing and returns False if the C library is not glibc, if the machine
+    has a GPU or a TPU and JAX_PLATFORMS is not "cpu", if an environment variable configures the allocator, or if
+    BERTZOO_KEEP_MEMORY is 0. Raises ConfigError if BERTZOO_KEEP_MEMORY is set, but neither 0 nor 1.
     """
     choice = os.environ.get(KEEP_VARIABLE, "1")
     if choice not in ("0", "1"):
@@ -73,5 +73,5 @@ def keep_freed_memory() -> bool:
 
 
 def _in_libc(name: str) -> Any:
-    """Return the C library's function, or None if it has none of this name."""
+    """Return the C library's function `name`, or None if it does not exist."""
     return getattr(ctypes.CDLL(None), name, None)

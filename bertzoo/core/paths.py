@@ -29,7 +29,7 @@ def on_disk(name: Path | str, what: str, instead: str) -> Path:
     what: noun for the name in the error. instead: sentence of advice in the error.
     """
     if _FLATTENED.match(str(name)):
-        raise UserError(f"{what} {name} is a URL, but this must be a path on this machine. {instead}")
+        raise UserError(f"{what} {name} is a URL that bertzoo cannot use here. {instead}")
     return Path(name)
 
 
@@ -53,12 +53,12 @@ def run_directory(name: Path | str) -> Path:
 
 
 def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
-    """Raise UserError if the directory for a new run holds other files and no run.
+    """Raise UserError if the directory for a new run is neither empty nor the directory of a run.
 
-    directory: name for the error.
+    directory: the directory's name in the error.
     names: names of the directory's entries.
     marks: names of files that only a run has; every run has at least one of them.
-    leftovers: names to ignore: files that a run leaves if it is killed before it writes a mark.
+    leftovers: names of files to ignore, because a run leaves them if it is killed before it writes a mark.
     """
     names = sorted(names)
     foreign = [name for name in names if name not in (*leftovers, *_PLACEHOLDERS) and not name.endswith(".tmp")]
@@ -98,8 +98,8 @@ def hub_download(name: Path | str) -> str:
         return ""
     owner = "" if folder.name or text.split("-")[0] not in _OWNERS else f"{_OWNERS[text.split('-')[0]]}/"
     return (
-        f"If it names a model on the Hugging Face Hub, download it and pass the directory {local}: "
-        f"hf download {owner}{name} --local-dir {local}"
+        f"If {name} is a model on the Hugging Face Hub, run `hf download {owner}{name} --local-dir {local}` and pass "
+        f"the directory {local}."
     )
 
 

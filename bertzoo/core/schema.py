@@ -157,7 +157,7 @@ def fits_bits(value: Any, bits: int) -> bool:
 def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
     """Return the table `old` updated with `new`, inner tables included.
 
-    If the `kind` of `new` names another config class than that of `old`, `new` replaces `old` as a whole.
+    If `kind` in `new` names another config class than `kind` in `old`, `new` replaces `old` as a whole.
 
     tp, base: type and default of the table.
     """

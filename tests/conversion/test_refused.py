@@ -88,7 +88,7 @@ REFUSED = {
         ("SqueezeBertForSequenceClassification", "pooler"),
     ),
     "a discriminator": (Bert(**SMALL), ReplacedTokens(), ("bert", "replaced")),
-    "a sentence head": (CONV, MaskedLanguageModel(sentence=True), ("convbert", "masked sentence")),
+    "a sentence head": (CONV, MaskedLanguageModel(sentence=True), ("convbert", "masked", "sentence")),
 }
 INEXPRESSIBLE = {
     "the generator's gelu": (Electra(**SMALL, activation="relu"), MASKED, ("gelu", "activation", "relu")),

@@ -244,7 +244,7 @@ REFUSED_PIECES: dict[str, tuple[tuple[str, Change], tuple]] = {
     "sampling": (options(sp_model_kwargs={"alpha": 0.1}), ("sp_model_kwargs", "'alpha'", None)),
     "of words": (options(tokenizer_class="BertTokenizer"), ("'BertTokenizer'", "sentencepiece")),
     "another unknown": (options(unk_token="[UNK]"), ("unk_token", "'[UNK]'", "'<unk>'")),
-    "of words alone": (options(strip_accents=True), ("setting", "strip_accents", True)),
+    "of words alone": (options(strip_accents=True), ("option", "strip_accents", True)),
 }
 
 

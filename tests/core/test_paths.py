@@ -101,7 +101,7 @@ def test_a_name_of_the_hub_gets_the_command_that_downloads_it(name, tmp_path, mo
     ):
         assert main(command) == 2
         message = capsys.readouterr().err
-        assert mentions(message, name) and message.endswith(f": {HUB[name]}\n")
+        assert mentions(message, name, f"`{HUB[name]}`")
     assert not [*tmp_path.iterdir()]
 
 
