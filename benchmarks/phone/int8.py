@@ -1,11 +1,11 @@
-"""What int8-static costs a fine-tuned model, with and without `--quantise=int8` in its training.
+"""What int8-static costs a fine-tuned model, with and without a second training by `--quantise=int8`.
 
-    python -m benchmarks phone.int8 --model=MODEL --data=glue --tasks=sst2,mrpc --epochs=3
+    python -m benchmarks phone.int8 --model=MODEL --data=glue --tasks=sst2,mrpc --epochs=3 --int8.epochs=1
 
-Both runs of a task have the same options and seeds; every seed's model becomes a float32 and an int8-static file, which
-`bertzoo convert` scores on the whole development set. Options that are not known here are passed to every run,
---TASK.option to one task's, --int8.option to the runs with --quantise=int8. With --int8.alpha they have the float32
-run's best seed as their teacher. Finished work is kept.
+Each seed's float32 model becomes an int8-static file. The model is then trained again with --quantise=int8, and becomes
+another file. `bertzoo convert` scores both files on the whole development set. Options that are not known here go to
+every run, --TASK.option to one task's, --int8.option to the runs with --quantise=int8. With --int8.alpha the float32
+model is their teacher. Finished work is kept.
 Fails if the files of trained int8 have a median more than half a point below the float32 runs'.
 """
 
@@ -25,12 +25,12 @@ TEXTS = 100  # training examples that set the scales
 LOST = 0.5  # target: points, as in MobileBERT's Table 6
 
 
-def options_of(task: str, data: Path, seeds: int, more: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Options of the task's float32 run, and those that its int8 run has too."""
+def options_of(task: str, data: Path, more: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Options of the task's runs, and those that its int8 runs have too."""
     of_task = [word.replace(f"--{task}.", "--", 1) for word in more if word.startswith(f"--{task}.")]
     shared = [word for word in more if not word.startswith(tuple(f"--{name}." for name in (*FOLDERS, "int8")))]
     int8 = [word.replace("--int8.", "--", 1) for word in more if word.startswith("--int8.")]
-    common = [f"--task={task}", f"--data_dir={data / FOLDERS[task]}", f"--seeds={seeds}", *shared, *of_task]
+    common = [f"--task={task}", f"--data_dir={data / FOLDERS[task]}", *shared, *of_task]
     return common, ["--quantise=int8", *int8]
 
 
@@ -42,26 +42,30 @@ def texts(task: str, data: Path, file: Path) -> Path:
     return file
 
 
-def file_scores(run: Path, seed: int, calibration: Path) -> dict[str, float]:
+def file_scores(model: Path, calibration: Path) -> dict[str, float]:
     """Mean scores in points of a seed's model ("model") and of its int8-static file ("file")."""
-    file = run / f"seed-{seed}-static.tflite"
+    file = model.with_name("static.tflite")
     if not file.exists():
         print(f"{file}: bertzoo converts and scores", flush=True)
         options = ["--to=litert", "--precision=int8-static", "--examples=0", f"--calibration={calibration}"]
-        bertzoo("convert", str(run / f"seed-{seed}" / "model"), str(file), *options)
+        bertzoo("convert", str(model), str(file), *options)
     scores = json.loads(file.with_name(companions(file)[0]).read_text(encoding="utf-8"))["scores"]
     return {side: statistics.fmean(scores[side].values()) for side in ("model", "file")}
 
 
 def row(task: str, data: Path, model: str, runs: Path, seeds: int, more: Sequence[str]) -> dict[str, Any]:
     """A task's row: median, least and greatest score over the seeds, and what the medians lose."""
-    common, int8 = options_of(task, data, seeds, more)
-    plain, trained = runs / f"{task}-float32", runs / f"{task}-int8"
-    finetune([*common, f"--from={model}"], plain)
-    teacher = [f"--teacher={plain}"] if any(word.startswith("--alpha=") for word in int8) else []
-    finetune([*common, f"--from={model}", *int8, *teacher], trained)
+    common, int8 = options_of(task, data, more)
+    plain = runs / f"{task}-float32"
+    finetune([*common, f"--from={model}", f"--seeds={seeds}"], plain)
+    pairs = []
+    for seed in range(seeds):
+        trained, first = runs / f"{task}-int8" / str(seed), plain / f"seed-{seed}" / "model"
+        teacher = [f"--teacher={first}"] if any(word.startswith("--alpha=") for word in int8) else []
+        finetune([*common, *int8, *teacher, f"--from={first}", f"--seed={seed}", "--seeds=1"], trained)
+        pairs.append((first, trained / f"seed-{seed}" / "model"))
     calibration = texts(task, data, runs / f"{task}.txt")
-    before, after = ([file_scores(run, seed, calibration) for seed in range(seeds)] for run in (plain, trained))
+    before, after = ([file_scores(model, calibration) for model in models] for models in zip(*pairs, strict=True))
     points = {
         "float32": [scores["model"] for scores in before],
         "its int8-static": [scores["file"] for scores in before],

@@ -1,4 +1,4 @@
-"""Load the pretrained model of a fine-tuning run, and replace its heads by a fresh head for the task."""
+"""Load the model that a fine-tuning run starts from, with a fresh head unless it was fine-tuned for the same task."""
 
 import math
 from dataclasses import dataclass, replace
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
@@ -54,7 +55,10 @@ class StartingModel:
 def load_starting_model(
     path: Location, recipe: Finetune, task: TaskKind, tell: Say = lambda line: None
 ) -> StartingModel:
-    """Load the model at `path` and add a fresh head; raises UserError if it is missing or does not fit `recipe`."""
+    """Load the model at `path`; raises UserError if it is missing or does not fit `recipe`.
+
+    The model keeps its head if it was fine-tuned for the same task. Otherwise the head is drawn from the seed.
+    """
     source = any_model.read_model(path, tell)
     if source.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
@@ -75,7 +79,8 @@ def load_starting_model(
     objective = task.objective(Int8Model(module, recipe.accumulate) if recipe.quantise == "int8" else module)
     unpadded = task.head.build(model, replace(recipe.compute, vocab_multiple=1))
     padded, shapes = state.shapes_of(objective), state.shapes_of(task.objective(unpadded))
-    match = match_parameters(source.params, shapes, str(path), dict.fromkeys(HEADS, "trained for the task"))
+    fresh = {} if _same_task(source, recipe, task) else dict.fromkeys(HEADS, "trained for the task")
+    match = match_parameters(source.params, shapes, str(path), fresh)
     loaded = [name for name in shapes if name.split("/")[0] in match.taken]
     return StartingModel(
         model=model,
@@ -86,3 +91,11 @@ def load_starting_model(
         record=origin_record(source, path),
         report=match.report(str(path)),
     )
+
+
+def _same_task(source: Pretrained, recipe: Finetune, task: TaskKind) -> bool:
+    """Return whether the source was fine-tuned for the recipe's task, with the same labels and unit of numbers."""
+    own = source.source.get("own") == recipe.own.columns if recipe.task == "own" else True
+    labels = [getattr(head, "labels", ()) for head in (source.head, task.head)]
+    scale = str(source.source.get("scale", recipe.scale)) == str(recipe.scale)
+    return source.source.get("task") == recipe.task and own and labels[0] == labels[1] and scale

@@ -210,3 +210,20 @@ def test_a_task_starts_from_another_tasks_model_without_its_head(finished: Path,
     assert {name.split("/")[0] for name in begun.initial} == {"embedding", "encoder", "pooler"}
     for name, array in begun.initial.items():
         np.testing.assert_array_equal(array, first.params[name])
+
+
+@pytest.mark.parametrize(
+    ("option", "keeps"),
+    [(("seed", "3"), True), (("own.labels", '["1","0"]'), False), (("own.text_b", "number"), False)],
+)
+def test_a_model_of_the_same_task_keeps_its_head(
+    option: tuple[str, str], keeps: bool, finished: Path, folder: Path
+) -> None:
+    options = [tuple(word.removeprefix("--").split("=", 1)) for word in planted.OPTIONS]
+    made = config.load(Finetune, ["finetune"], [*options, ("data_dir", str(folder)), option])  # type: ignore[list-item]
+    first, begun = any_model.read_model(finished), load_starting_model(finished, made, resolve_task(made))
+    assert {name for name in first.params if name not in begun.initial} == (
+        set() if keeps else {"classifier/output/kernel", "classifier/output/bias"}
+    )
+    for name, array in begun.initial.items():
+        np.testing.assert_array_equal(array, first.params[name])
