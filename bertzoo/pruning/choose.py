@@ -21,9 +21,9 @@ NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 class Bundle(NamedTuple):
     """Elements that are cut together.
 
-    score: mean score of the elements, but at least the score of the bundle before it in the same dimensions. (Its
-    elements do not score less, but rounding could make their mean smaller.)
-    elements: (name of the dimension, index in it) of each element.
+    score: mean score of the elements. If only rounding makes this mean smaller than the score of the previous bundle in
+    the same dimensions, it is the previous bundle's score.
+    elements: (name of the dimension, index in the dimension) of each element.
     """
 
     score: float
@@ -37,15 +37,15 @@ def choose(
     target: float,
     multiples: Mapping[str, int] = NO_MULTIPLES,
 ) -> dict[str, np.ndarray]:
-    """Return for every dimension the sorted indices to keep, cutting as few of the smallest scores as needed.
+    """Return {dimension: sorted indices to keep}; the cut takes as few elements as needed, lowest scores first.
 
     scores: importance of the elements by dimension, comparable across dimensions; of equal scores, the first is cut
     first.
     target: the highest cost allowed.
-    multiples: {letter: a number that must divide the sizes of the letter's dimensions after the cut}.
+    multiples: {letter (`shapes.LETTERS`): a number that must divide the sizes of its dimensions after the cut}.
 
-    The groups of a dimension, and dimensions with the same `tie`, lose equally many elements; at least one stays in
-    each. Raises UserError unless the target lies between the costs of the smallest possible model and of this model.
+    All groups of a dimension, and all dimensions with the same `tie`, lose equally many elements. Each group keeps at
+    least one element. Raises UserError if `target` is not below the model's cost, or if no cut meets it.
     """
     bundles = removal_order(structure, scores, multiples)
 
@@ -69,10 +69,10 @@ def uniform(
 ) -> dict[str, np.ndarray]:
     """Return the indices to keep in every dimension, as `choose` does, but shrink all dimensions by one factor.
 
-    This is schuBERT's "BERT-all uniform". The factor is the largest that meets `target`. It multiplies the sizes in
-    `whole`, because repeated rounding of the current sizes could keep a few heads forever. The size of each group of a
-    dimension is rounded to the nearest integer, at least 1, and never grows. Every group keeps its elements with the
-    largest scores.
+    This is schuBERT's "BERT-all uniform". The sizes of the unpruned model are multiplied by the largest factor that
+    meets `target`. (With a factor for the current sizes, rounding could keep a few heads in every iteration.) The new
+    size of a group is rounded to the nearest integer, but is at least 1 and at most the group's current size. Every
+    group keeps its elements with the largest scores.
 
     whole: sizes of the unpruned model.
     """
@@ -107,14 +107,14 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
 
     sizes(n): sizes of the dimensions after n steps; their cost falls as n grows.
     steps: number of possible steps.
-    hint: advice that the error adds.
+    hint: advice at the end of the second error.
 
     Raises UserError if no step is necessary, or if all `steps` steps are not enough.
     """
     whole, least = cost(sizes(0)), cost(sizes(steps))
     budget, most = format_amount(target, whole), format_amount(whole, whole)
     if target >= whole:
-        raise UserError(f"a budget of {budget} is not below the model's own cost, {most}. Use a smaller budget.")
+        raise UserError(f"a budget of {budget} is not below the model's cost of {most}. Use a smaller budget.")
     if target < least:
         raise UserError(
             f"a budget of {budget} is below {format_amount(least, whole)}, the model's cost after the largest possible "

@@ -63,13 +63,14 @@ def removed(weights: Weights, kept: Kept) -> float:
 
 
 def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
-    """Compare a cut with the cut that the run would make without multiples.
+    """Compare a cut with the cut that the run would make without [cut.multiples].
 
-    weights: by dimension, the cost of one element times each element's |factor in the prune vector|.
-    kept, without: by dimension, the elements that remain after each of the two cuts.
+    weights: by dimension, the weight of each element: its cost times the absolute value of its prune factor.
+    kept: by dimension, the elements that remain after the cut.
+    without: by dimension, the elements that would remain without multiples.
 
-    Returns the costs `after` and `after_without`, and the shares of all weight that the cuts remove: `weight` and
-    `weight_without`.
+    Returns the model's costs after the two cuts, `after` and `after_without`, and the shares of the total weight that
+    the cuts remove, `weight` and `weight_without`.
     """
     whole = float(sum(weight.sum() for weight in weights.values()))
     return {

@@ -20,7 +20,9 @@ class _Budget:
     def __post_init__(self):
         if (self.count is None) == (self.share is None):
             both = "neither is set" if self.count is None else f"count = {self.count:,.12g} and share = {self.share}"
-            raise ConfigError(f"a budget is either a count or a share of the unpruned model, but {both}. Set one.")
+            raise ConfigError(
+                f"a budget is either a count or a share of the unpruned model, but {both}. Set count or share."
+            )
         if self.count is not None and not 0 < self.count < float("inf"):
             raise ConfigError(f"count = {self.count} is not above 0. Use a positive number.")
         if self.share is not None and not 0 < self.share < 1:
@@ -33,7 +35,7 @@ class _Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(_Budget):
-    """A budget in parameters of embeddings, encoder and pooler."""
+    """A budget in number of parameters, counted in embeddings, encoder and pooler."""
 
     kind: Literal["parameters"] = "parameters"
     unit = "parameters"
@@ -69,8 +71,8 @@ class Latency(_Budget):
     def __post_init__(self):
         if not self.table:
             raise ConfigError(
-                'kind = "latency" needs table, a file with the latencies of encoders on a device. Measure it with '
-                "`bertzoo benchmark CONFIG --table=FILE`."
+                'kind = "latency" needs table, a file with the latencies of encoders on a device. Measure a table '
+                "with `bertzoo benchmark CONFIG --table=FILE`."
             )
         super().__post_init__()
 
