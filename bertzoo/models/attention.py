@@ -105,7 +105,9 @@ class MixedHeads:
         for name in ("kernel_size", "mask_padding") if self.convolution == "none" else ():
             value, default = (str(getattr(table, name)).lower() for table in (self, MixedHeads))
             if value != default:
-                raise ConfigError(f'{name} = {value} has no effect with convolution = "none". Leave it at {default}.')
+                raise ConfigError(
+                    f'{name} = {value} has no effect with convolution = "none". Leave {name} at {default}.'
+                )
 
     @property
     def padding_seen(self) -> int:

@@ -46,8 +46,9 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
     """Build a generator `width` times as wide as the model of `config`.
 
     If `config` has a method `generator`, the config that this method returns sets all sizes of the generator.
-    Otherwise, the generator is ELECTRA's: as many layers as the model, feed-forwards 4 times as wide as the generator,
-    and as many heads of at least 64 features as divide its width, or one head. All other settings are the model's.
+    Otherwise, the generator is ELECTRA's. It has as many layers as the model, feed-forwards 4 times as wide as
+    the generator, and as many heads as possible with at least 64 features each, or one head. All other settings are
+    the model's.
 
     Raises ConfigError if the generator's width rounds to 0.
     """

@@ -22,7 +22,7 @@ STACKED = "layers"  # key that replaces layers_0, layers_1, …; its arrays have
 
 
 class LayerOutput(NamedTuple):
-    """A layer's output (B,L,D) and attention probabilities (B,H,L,L). The embedding has `attention` = None."""
+    """A layer's output (B,L,D) and attention probabilities (B,H,L,L). For the embedding, `attention` is None."""
 
     hidden: jax.Array
     attention: jax.Array | None

@@ -119,7 +119,7 @@ class Leaves(NamedTuple):
         return Table(rows=rows, features=features, axes=(axis, width), init=self.kernel_init)
 
     def token_types(self, count: int, features: int, width: str = "embed") -> Table | OnlyRow | None:
-        """Build a table of `count` token types, or return None for 0. With one type, every token uses its row.
+        """Build a table of `count` token types, or return None for 0. With one type, every token uses the table's row.
 
         width: axis name of the features.
         """

@@ -29,7 +29,7 @@ class ReplacedDetection(nn.Module):
         train: bool = False,
         masked_only: bool = False,
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Run the generator on masked ids (B,L); returns its logits (B,P,V) at `positions_BP` and EncoderOutput.
+        """Run the generator on masked ids (B,L); returns its logits (B,P,V) at `positions_BP` and its EncoderOutput.
 
         masked_only: see `Generator`.
         """
@@ -40,7 +40,7 @@ class ReplacedDetection(nn.Module):
     def discriminate(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Run the discriminator on ids (B,L); returns its logits (B,L) and EncoderOutput.
+        """Run the discriminator on ids (B,L); returns its logits (B,L) and its EncoderOutput.
 
         A logit above 0 means that the token was probably replaced.
         """

@@ -39,7 +39,7 @@ class Encoding(OnBackbone):
     def logits(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> jax.Array | None:
-        """Return only the logits. A subclass may skip what the other outputs of `__call__` need."""
+        """Return only the logits, or None without a head. A subclass may skip what only other outputs need."""
         return self(input_ids, token_type_ids, attention_mask, train).logits
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array | None:

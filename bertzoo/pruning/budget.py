@@ -14,7 +14,10 @@ from bertzoo.runs import any_model, job
 
 
 def structure_of(recipe: Prune, model: Model) -> Structure:
-    """Return a model's structure with the dimensions that the run cuts; raises ConfigError if the model lacks one."""
+    """Return a model's structure with the dimensions that the run cuts.
+
+    Raises ConfigError if the model lacks one of these dimensions.
+    """
     return declare(model, any_model.head_of(recipe), recipe.letters)
 
 

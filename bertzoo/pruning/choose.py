@@ -21,8 +21,8 @@ NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 class Bundle(NamedTuple):
     """Elements that are cut together.
 
-    score: mean score of the elements. If only rounding makes this mean smaller than the score of the previous bundle in
-    the same dimensions, it is the previous bundle's score.
+    score: mean score of the elements, but at least the score of the previous bundle in the same dimensions, so that
+    rounding cannot change the order.
     elements: (name of the dimension, index in the dimension) of each element.
     """
 
@@ -42,7 +42,7 @@ def choose(
     scores: importance of the elements by dimension, comparable across dimensions; of equal scores, the first is cut
     first.
     target: the highest cost allowed.
-    multiples: {letter (`shapes.LETTERS`): a number that must divide the sizes of its dimensions after the cut}.
+    multiples: {letter (`shapes.LETTERS`): a number that must divide the new sizes of the letter's dimensions}.
 
     All groups of a dimension, and all dimensions with the same `tie`, lose equally many elements. Each group keeps at
     least one element. Raises UserError if `target` is not below the model's cost, or if no cut meets it.
@@ -69,12 +69,11 @@ def uniform(
 ) -> dict[str, np.ndarray]:
     """Return the indices to keep in every dimension, as `choose` does, but shrink all dimensions by one factor.
 
-    This is schuBERT's "BERT-all uniform". The sizes of the unpruned model are multiplied by the largest factor that
-    meets `target`. (With a factor for the current sizes, rounding could keep a few heads in every iteration.) The new
-    size of a group is rounded to the nearest integer, but is at least 1 and at most the group's current size. Every
-    group keeps its elements with the largest scores.
+    This is schuBERT's "BERT-all uniform". The factor is the largest that meets `target`. The new size of a group is its
+    size in the unpruned model times the factor, rounded to the nearest integer, but at least 1 and at most its current
+    size. Every group keeps its elements with the largest scores.
 
-    whole: sizes of the unpruned model.
+    whole: sizes of the unpruned model. With the current sizes instead, rounding could keep a few heads forever.
     """
     groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}
     now = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}  # group sizes
@@ -107,7 +106,7 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
 
     sizes(n): sizes of the dimensions after n steps; their cost falls as n grows.
     steps: number of possible steps.
-    hint: advice at the end of the second error.
+    hint: advice to add to the error if all steps are not enough.
 
     Raises UserError if no step is necessary, or if all `steps` steps are not enough.
     """

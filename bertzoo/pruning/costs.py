@@ -40,8 +40,8 @@ def betas(structure: Structure, cost: Cost) -> dict[str, float]:
 
     cost: the cost function of the run's target.
 
-    An element's cost is divided by that of the costliest head or, if no head costs anything, of the costliest element.
-    β is at least LEAST, 1e-12.
+    An element's cost is divided by the cost of the costliest head or, if no head costs anything, of the costliest
+    element. β is at least LEAST, 1e-12.
 
     Raises ConfigError if no removal reduces the cost, which can happen with a latency table.
     """
@@ -65,7 +65,7 @@ def _removed(structure: Structure, dimension: Dimension, cost: Cost, whole: floa
     whole: cost of the model.
 
     The function removes one element from each group of the dimension and of all dimensions tied to it. It divides the
-    saved cost by the number of removed elements. If the groups have only one element, it adds elements instead.
+    saved cost by the number of removed elements. If each group has only one element, the function adds one instead.
     """
     tied = [one for one in structure.dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
     # The last element of a dimension stays; one more costs as much as it.

@@ -1,12 +1,12 @@
 """Estimate a model's milliseconds on a device from a table with times of small encoders (`bertzoo benchmark --table`).
 
-The estimate is the time of a one-layer encoder with the sizes of the model's last layer, including embedding and head,
-plus a time for every other layer of the model. This is the time that one more layer of the same sizes adds to an
-encoder. Times for sizes between the measured sizes are interpolated.
+The estimate is the time of a one-layer encoder with the sizes of the model's last layer, including embedding and head.
+Every other layer of the model adds the measured time of a further layer of its sizes. Times for sizes between the
+measured sizes are interpolated.
 
 Letters name the dimensions, such as h for the width of the layers (`shapes.LETTERS`). The number of operations is a sum
 of products of sizes. Therefore the table varies the factors of one product together, (h, f), (h, a, k) or (h, a, v),
-while all other sizes are the smallest.
+and keeps all other sizes at their smallest.
 """
 
 import dataclasses
@@ -90,7 +90,7 @@ def read_table(path: Path) -> LatencyTable:
         sizes = {letter: tuple(listed[letter]) for letter in LETTERS if letter in listed}
         rising = all(axis and axis[0] >= 1 and list(axis) == sorted({*axis}) for axis in sizes.values())
         if not sizes or len(sizes) < len(listed) or not rising:
-            raise ValueError(f"its sizes are {listed}, not ascending lists by letter ({', '.join(LETTERS)})")
+            raise ValueError(f"its sizes {listed} are not ascending lists for letters among {', '.join(LETTERS)}")
         at = {tuple(encoder["sizes"][letter] for letter in sizes): encoder for encoder in encoders}
         one, more = ({point: float(at[point][name]) for point in points(sizes)} for name in ("one_ms", "more_ms"))
         for point, value in (*one.items(), *more.items()):
@@ -110,9 +110,9 @@ def read_table(path: Path) -> LatencyTable:
 
 
 def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
-    """Return {config field: value} that a model must share with the encoders of a latency table.
+    """Return {config field: value} for the fields in which a model must equal the encoders of a latency table.
 
-    letters: the dimensions that the table measures; their fields may differ.
+    letters: the dimensions that the table measures; fields with the sizes of these dimensions are left out.
 
     Raises UserError if the model's layers differ in any other dimension.
     """
@@ -125,14 +125,17 @@ def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
                 letter = next(letter for letter, names in _FIELDS.items() if name in names)
                 raise UserError(
                     f"{name} differs from layer to layer, but the table has no {letter} ({LETTERS[letter]}). "
-                    f"{ADVICE}, with {letter} among --dimensions."
+                    f"{ADVICE}, and include {letter} in --dimensions."
                 )
             fields[name] = value[0]
     return fields
 
 
 def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
-    """Return the combinations that a latency table measures, one size per letter. sizes: {letter: ascending sizes}."""
+    """Return the combinations of sizes that a latency table measures; each has one size per letter.
+
+    sizes: {letter: ascending sizes}.
+    """
     least = {letter: axis[0] for letter, axis in sizes.items()}
     distinct = dict.fromkeys(
         _point(least | dict(zip(letters, chosen, strict=True)))
@@ -199,9 +202,9 @@ def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence
     times: the table's `one` or `more`.
     together: groups of letters (`_together`).
 
-    The times of a group are measured with all other sizes smallest. The first group's function is its measured times.
-    From a later group's times, its function subtracts the times with the group's new letters at their smallest sizes.
-    New letters are those that no earlier group has.
+    The first group's function is the measured time. A later group's function is the time that the letters new in this
+    group add: the measured time minus the time with these letters at their smallest sizes. Letters outside the group
+    are always at their smallest sizes.
     """
     least, seen, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
     for letters in together:

@@ -52,8 +52,9 @@ def check_gamma(
     fall_of_gone, fall_of_kept = means(fallen)
     if fall_of_kept > (1 - LEAST_DIFFERENCE) * fall_of_gone:
         raise ConfigError(
-            f"weigh.gamma = {gamma:g} does not tell elements apart: those to keep lost {fall_of_kept:.4g} of their "
-            f"importance on average, those to cut {fall_of_gone:.4g}. Start another run with a smaller gamma."
+            f"weigh.gamma = {gamma:g} does not tell elements apart: on average, the scores of elements to keep fell "
+            f"by {fall_of_kept:.4g}, and those of elements to cut by {fall_of_gone:.4g}. Start another run with a "
+            "smaller gamma."
         )
 
 

@@ -41,7 +41,7 @@ def soft_threshold(vectors: Vectors, betas: Betas, step: float | jax.Array) -> d
 def proximal(
     rate: Callable[[jax.Array], float | jax.Array], gamma: float, betas: Betas
 ) -> optax.GradientTransformation:
-    """Return the last transformation of an optimiser: soft-threshold the updated vectors by rate·γ·β.
+    """Return the last transformation of an optimiser: soft-threshold the updated vectors by rate·gamma·β.
 
     This sets elements below the threshold to exactly 0. rate: a function from the step to the learning rate.
     """
@@ -85,8 +85,8 @@ class Magnitudes:
 class HardConcrete(NamedTuple):
     """Train the logits log α of random gates in [0, 1], in which the ℓ0 penalty is differentiable.
 
-    The method and the defaults of temperature (β), low (γ) and high (ζ) are those of Louizos et al. 2018, §2.2. A gate
-    is drawn from [low, high] and then clipped to [0, 1]. The methods have the same purposes as in Magnitudes.
+    The gates and the defaults of temperature (β), low (γ) and high (ζ) are those of Louizos et al. 2018, §2.2. A gate
+    is drawn from [low, high] and clipped to [0, 1]. `vector`, `score` and `penalty` mean the same as in Magnitudes.
     """
 
     temperature: float = 2 / 3
@@ -156,9 +156,9 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
     def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return {"h_left": …, …}: for each letter (`shapes.LETTERS`), a mean over the elements of its prune vectors.
+        """Return {"h_left": …, …}: for each letter (`shapes.LETTERS`), the mean absolute value in its prune vectors.
 
-        It is the mean of the absolute values, weighted by β of their dimensions. Before training, each mean is 1.
+        The mean weights each element by β of its dimension. Before training, each mean is 1.
         """
         totals: dict[str, Any] = {}
         for name, dimension in self.structure.dimensions.items():

@@ -320,7 +320,7 @@ class Pruning:
         return source
 
     def _padded(self, model: Model, params: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Pad the vocabulary axes of parameters to `compute.vocab_rows`."""
+        """Pad the vocabulary axes of parameters to the size that compute.vocab_multiple requires."""
         shapes = state.shapes_of(self.recipe.objective.build(model, self.recipe.compute))
         return {name: pad_vocabulary(np.asarray(params[name]), leaf.shape) for name, leaf in shapes.items()}
 

@@ -181,7 +181,7 @@ class Prune:
         if not self.tuning:
             raise ConfigError("tuning is empty. Give at least one [[tuning]] with steps, batch_size and max_length.")
         if self.tuning[0].carry == "all":
-            raise ConfigError('tuning.0.carry="all" has no stage before it to carry from. Remove it.')
+            raise ConfigError('tuning.0.carry="all" has no stage before it to carry from. Remove tuning.0.carry.')
         # Latency is not checked: its table has a length of its own.
         if isinstance(self.target, Flops) and not 1 <= self.target.length <= self.model.max_positions:
             raise ConfigError(
@@ -259,7 +259,7 @@ class Prune:
         )
 
     def choose_kept(self, structure: Structure, cost: Cost, scores: dict, target: float, whole: dict[str, int]) -> dict:
-        """Return for every dimension the indices that stay; `whole`: the unpruned model's sizes.
+        """Return {dimension: indices to keep}. whole: sizes of the unpruned model.
 
         Raises the errors of `choose`.
         """

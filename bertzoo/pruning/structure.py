@@ -17,7 +17,7 @@ from bertzoo.pruning.shapes import LETTERS, cuttable, groups, refusal, tie
 class Dimension(NamedTuple):
     """One dimension that can be cut, with a prune vector of `size` elements.
 
-    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k.
+    name: "h", "e", or the module and a letter, such as encoder/layers_3/attention/k.
     letter: see `shapes.LETTERS`.
     groups: number of equal parts; a cut removes equally many elements from each.
     tie: a label; dimensions with the same label lose equally many elements. "" for a dimension cut independently.
@@ -35,7 +35,7 @@ class Touch(NamedTuple):
 
     folded: whether the prune vector is multiplied into the parameter (schuBERT's Tables 4 and 5).
     groups: number of elements for each index of the axis. A grouped kernel (window, I/G, outputs) with I inputs in G
-    groups has G elements for each index of its input axis. All other axes have 1.
+    groups has G elements for each index of its input axis; any other axis has 1 for each index.
     """
 
     path: str

@@ -17,8 +17,10 @@ Params = Mapping[str, Any]  # arrays of numpy or JAX by path
 def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters multiplied by prune vectors (schuBERT, Tables 4 and 5). vectors: by dimension.
 
-    Vectors change only the layers' kernels or, for the width of the embedding, the embedding's projection and the
-    masked head's norm. The result is differentiable. Raises UserError if a parameter is missing or has another shape.
+    Vectors change only the layers' kernels. For the width of the embedding, they change the embedding's projection and
+    the masked head's norm instead. The result is differentiable.
+
+    Raises UserError if a parameter is missing or has another shape.
     """
     folded = dict(params)
     for touch in structure.touches:
