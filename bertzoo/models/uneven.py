@@ -12,7 +12,7 @@ def per_layer(size: FeedForwardSize, layers: int) -> tuple[int, ...]:
 
 
 def check_feed_forward_size(size: FeedForwardSize, layers: int, **groups: int) -> None:
-    """Raise ConfigError unless `size` is one size or one per layer, and every number in `groups` divides every size."""
+    """Raise ConfigError unless `size` is an int or one int per layer, and every number in `groups` divides each int."""
     if isinstance(size, tuple) and len(size) != layers:
         raise ConfigError(
             f"feed_forward_size lists {len(size)} sizes, but layers = {layers}. Give one size per layer, or one size "

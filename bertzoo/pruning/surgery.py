@@ -37,7 +37,7 @@ def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) ->
 
     If K' of the K key elements of a head stay, query parameters are multiplied by √(K'/K), because attention divides
     scores by √K' instead of √K. Removing elements whose folded prune factors are 0 does not change the model's outputs,
-    except in widths (h and e in `shapes.LETTERS`), because those change the statistics of norms.
+    except for h and e (`shapes.LETTERS`), because a new width changes the statistics of norms.
 
     Raises UserError unless the names and shapes of the parameters are exactly the structure's.
     """
