@@ -1,8 +1,8 @@
-"""Configs that build Flax models, a file per paper; `kind` in a config's [model] table selects one of `Model`.
+"""Model configs, one module per paper; `kind` in the [model] table of a TOML file selects a class of the union `Model`.
 
-Every model config has `backbone(compute) -> Backbone` and `masked_head(compute)`. `pretraining` builds a model from
-both. `replaced_detection` also builds a generator: ELECTRA's or, if the model config has a method
-`generator(width)`, a generator with the config that the method returns.
+Every model config has the methods `backbone(compute) -> Backbone` and `masked_head(compute)`, which build Flax modules.
+`pretraining` joins these modules to a model. `replaced_detection` builds a discriminator and a generator. The generator
+is ELECTRA's, unless the model config has a method `generator(width)`, which returns the config of the generator.
 """
 
 from bertzoo.models.albert import Albert

@@ -32,7 +32,7 @@ class Albert(ModelSizes):
         check_divides("hidden_size", self.hidden_size, heads=self.heads)
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding, a projection (also for equal widths), one layer used `layers` times, and the pooler."""
+        """Build the embedding, a projection (even to an equal width), one layer used `layers` times, and the pooler."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         layer = make.layer(
             make.attention(self.hidden_size, self.heads, self.attention_dropout),
@@ -49,6 +49,6 @@ class Albert(ModelSizes):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head, as wide as the word table and tied to it."""
+        """Build the masked-LM head, with embedding_size features, tied to the word table."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.embedding_size, self.activation)

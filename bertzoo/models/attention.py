@@ -32,7 +32,7 @@ class DenseHeads:
     kind: Literal["dense"] = "dense"
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width`, whose config key is `name`; `inputs` may be any width."""
+        """Raise ConfigError unless `heads` divides `width`. name: config key of `width`. inputs: not checked."""
         check_divides(name, width, heads=heads)
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
@@ -57,9 +57,10 @@ class GroupedHeads:
         check_sizes(self)
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` and all groups divide `width`, whose config key is `name`.
+        """Raise ConfigError unless `heads` and the four numbers of groups divide `width`.
 
-        The groups of queries, keys and values must also divide `inputs`, the width of the attention's input.
+        name: config key of `width`.
+        inputs: width of the attention's input; query_groups, key_groups and value_groups must divide it too.
         """
         groups = {"query_groups": self.query_groups, "key_groups": self.key_groups, "value_groups": self.value_groups}
         check_divides(name, width, heads=heads, **groups, output_groups=self.output_groups)
@@ -79,10 +80,11 @@ class GroupedHeads:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedHeads:
-    """ConvBERT's heads (Jiang et al. 2020 §3): heads / head_ratio heads attend, and as many convolve.
+    """ConvBERT's heads: heads / head_ratio attention heads and the same number of convolution heads.
 
-    Each head is width / heads wide. A head_ratio above 2 therefore removes heads: with 4, 6 of 12 heads remain.
-    With convolution = "none", kernel_size and mask_padding must keep their defaults.
+    Each head is width / heads wide (Jiang et al. 2020 §3). For heads = 12, a head_ratio of 2 keeps 6 + 6 heads, and a
+    head_ratio of 4 keeps 3 + 3. With convolution = "none", there are no convolution heads, and kernel_size and
+    mask_padding must keep their defaults.
     """
 
     kind: Literal["mixed"] = "mixed"
@@ -103,7 +105,9 @@ class MixedHeads:
         for name in ("kernel_size", "mask_padding") if self.convolution == "none" else ():
             value, default = (str(getattr(table, name)).lower() for table in (self, MixedHeads))
             if value != default:
-                raise ConfigError(f'{name} = {value} has no effect with convolution = "none". Leave it at {default}.')
+                raise ConfigError(
+                    f'{name} = {value} has no effect with convolution = "none". Leave {name} at {default}.'
+                )
 
     @property
     def padding_seen(self) -> int:
@@ -111,10 +115,12 @@ class MixedHeads:
         return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width` and is at least head_ratio.
+        """Raise ConfigError unless `heads` divides `width` and head_ratio is at most max(2, heads).
 
-        name: config key of `width`. `inputs` may be any width. With head_ratio = 2, heads = 1 is accepted too: one head
-        attends and, unless convolution = "none", one convolves.
+        name: config key of `width`. inputs: not checked.
+
+        A head_ratio of 2 turns a single head into one attention head and, unless convolution = "none", one convolution
+        head.
         """
         check_divides(name, width, heads=heads)
         if self.head_ratio > max(2, heads):  # with the paper's ratio of 2, a single head remains

@@ -48,7 +48,10 @@ class Compute:
         return jnp.dtype(self.dtype)
 
     def tell_format(self, tell: Callable[[str], None]) -> None:
-        """Pass a line about bfloat16 products to `tell` if a CPU computes them; raises the error of `cpu_results`."""
+        """Pass a line about matrix products in bfloat16 to `tell`; do nothing for float32, GPUs and TPUs.
+
+        Raises ConfigError if the environment variable `products.RESULTS_VARIABLE` has an invalid value.
+        """
         if self.dtype == "bfloat16" and jax.default_backend() == "cpu":
             tell(products.describe_cpu())
 

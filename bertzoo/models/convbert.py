@@ -58,8 +58,8 @@ class ConvBert(ModelSizes):
     def generator(self, width: float) -> "ConvBert":
         """Return the config of a generator `width` times as wide as this model, for replaced token detection.
 
-        As in the official code, it has `width` times as many heads, but at least 1. Its feed-forward is 4 times as wide
-        as the generator itself. Raises ConfigError if the sizes do not fit together.
+        As in the official code, the generator has `width` times as many heads as this model, but at least 1. Its
+        feed_forward_size is 4 times its hidden_size. Raises ConfigError if the generator's sizes do not fit together.
         """
         hidden_size, heads = round(width * self.hidden_size), max(1, round(width * self.heads))
         try:
@@ -70,7 +70,7 @@ class ConvBert(ModelSizes):
             ) from error
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding, a projection if the widths differ, and post-norm layers of mixed attention."""
+        """Build the embedding, a projection unless embedding_size = hidden_size, and layers of mixed attention."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=make.embedding(self, self.embedding_size),

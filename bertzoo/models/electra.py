@@ -1,4 +1,4 @@
-"""ELECTRA (Clark et al. 2020), https://arxiv.org/abs/2003.10555: BERT's layers after embeddings of another width."""
+"""ELECTRA (Clark et al. 2020), https://arxiv.org/abs/2003.10555: BERT with an embedding width of its own."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -36,7 +36,7 @@ class Electra(ModelSizes):
         check_divides("hidden_size", self.hidden_size, heads=self.heads)
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding, a projection if the widths differ, and post-norm layers."""
+        """Build the embedding, a projection unless embedding_size = hidden_size, and post-norm layers."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=make.embedding(self, self.embedding_size),

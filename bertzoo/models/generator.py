@@ -22,7 +22,7 @@ HEAD_SIZE = 64
 class Generator(nn.Module):
     """Map the discriminator's embedding output (B,L,E) to logits (B,P,V), at P positions of each row.
 
-    With `masked_only`, the last layer computes only these P and the first (`tokens_read`).
+    With `masked_only`, the last layer computes only the tokens at these positions and the first token (`tokens_read`).
     """
 
     encoder: nn.Module
@@ -43,11 +43,14 @@ class Generator(nn.Module):
 
 
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:
-    """Build a generator `width` times as wide as the model of `config`; raises ConfigError if its width rounds to 0.
+    """Build a generator `width` times as wide as the model of `config`.
 
-    If the config has a method `generator`, the config that it returns sets all sizes. Otherwise, the generator is
-    ELECTRA's. It has as many BERT layers as the model, and feed-forwards 4 times as wide as itself. Its heads have 64
-    features, or the next larger number that divides its width. All other settings are those of the model.
+    If `config` has a method `generator`, the config that this method returns sets all sizes of the generator.
+    Otherwise, the generator is ELECTRA's. It has as many layers as the model, feed-forwards 4 times as wide as
+    the generator, and as many heads as possible with at least 64 features each, or one head. All other settings are
+    the model's.
+
+    Raises ConfigError if the generator's width rounds to 0.
     """
     if (custom := getattr(config, "generator", None)) is not None:
         generator = custom(width)
@@ -73,7 +76,10 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
 
 
 def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
-    """Return width and heads of a generator `width` times as wide as a model; raises ConfigError for a width of 0."""
+    """Return (width, number of heads) of a generator `width` times as wide as a model.
+
+    Raises ConfigError if the width rounds to 0.
+    """
     size = round(width * config.hidden_size)
     if size < 1:
         raise ConfigError(

@@ -66,9 +66,9 @@ class MobileBert(ModelSizes):
         check_sizes(self)
         if self.embedding_size > self.hidden_size:
             raise ConfigError(
-                f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}, but the "
-                "masked-LM head ties embedding_size of its hidden_size features to the word table. Use at most "
-                f"{self.hidden_size}."
+                f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}. The "
+                "masked-LM head has hidden_size features and ties embedding_size of them to the word table. Use "
+                f"embedding_size = {self.hidden_size} or less."
             )
         name, width = "bottleneck_size", self.bottleneck_size
         if width is None:
@@ -79,15 +79,15 @@ class MobileBert(ModelSizes):
         check_feed_forward_size(self.feed_forward_size, self.layers, feed_forward_groups=self.feed_forward_groups)
         if self.attention.kind == "mixed" and self.attention_input == "shared":
             raise ConfigError(
-                'attention.kind = "mixed" needs one input for queries, keys and values, but attention_input = '
-                '"shared" gives the values another. Use "stream" or "bottleneck".'
+                'attention.kind = "mixed" needs one input for queries, keys and values, but with attention_input = '
+                '"shared" the values have another input. Use attention_input = "stream" or "bottleneck".'
             )
         if self.bottleneck_size is not None:
             return
         if self.attention_input != "stream":
             raise ConfigError(
                 f'attention_input = "{self.attention_input}" needs a bottleneck, but bottleneck_size = "none". Use '
-                '"stream".'
+                'attention_input = "stream".'
             )
         if self.feed_forwards != 1:
             raise ConfigError(

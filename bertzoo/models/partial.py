@@ -1,9 +1,9 @@
-"""Run a model only as far as the last layer that is needed, and return the outputs of chosen layers.
+"""Run a model up to the last of some chosen layers, and return the outputs of these layers.
 
-On GPUs and TPUs, layers between the chosen layers run as one loop over their stacked parameters if only their
-parameters differ. So a model cut after its 24th layer compiles about as fast as a model cut after its third. On CPUs,
-the layers run one by one. A loop would copy every layer's parameters there, and XLA would convert stacked bfloat16
-parameters to float32 in every step.
+On GPUs and TPUs, the layers between two chosen layers run as one loop over stacked parameters, provided that these
+layers are equal except for their parameters. A run up to layer 24 therefore compiles about as fast as one up to layer
+3. On CPUs, the layers run one by one, because a loop would copy every layer's parameters, and XLA would convert stacked
+bfloat16 parameters to float32 in every step.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ STACKED = "layers"  # key that replaces layers_0, layers_1, …; its arrays have
 
 
 class LayerOutput(NamedTuple):
-    """A layer's output (B,L,D) and attention probabilities (B,H,L,L), which are None for layer 0, the embedding."""
+    """A layer's output (B,L,D) and attention probabilities (B,H,L,L). For the embedding, `attention` is None."""
 
     hidden: jax.Array
     attention: jax.Array | None
@@ -31,7 +31,9 @@ class LayerOutput(NamedTuple):
 def reach(
     model: OnBackbone, params: Any, batch: Mapping[str, jax.Array], numbers: Collection[int], key: jax.Array | None
 ) -> dict[int, LayerOutput]:
-    """Return the outputs of the layers in `numbers`, counted from 1; 0 is the embedding. Later layers are not computed.
+    """Return {number: output} for the layers in `numbers`; 1 is the first layer, 0 the embedding.
+
+    Layers after the largest of these numbers are not computed.
 
     params: the model's parameters, possibly stacked by `stack`. key: random key of dropout; None turns dropout off.
     """

@@ -64,7 +64,7 @@ class ModelSizes:
 
 
 class ModelConfig(Protocol):
-    """The fields and methods that every model config has; `token_types` is 0 if it has no token-type table."""
+    """The fields and methods of every model config; `token_types` is 0 for a model without a token-type table."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -119,7 +119,10 @@ class Leaves(NamedTuple):
         return Table(rows=rows, features=features, axes=(axis, width), init=self.kernel_init)
 
     def token_types(self, count: int, features: int, width: str = "embed") -> Table | OnlyRow | None:
-        """Build a table of `count` token types, or return None for 0. With one type, every token uses the only row."""
+        """Build a table of `count` token types, or return None for 0. With one type, every token uses the table's row.
+
+        width: axis name of the features.
+        """
         if count == 1:
             return OnlyRow(features=features, axes=("token_type", width), init=self.kernel_init)
         return self.table(count, features, "token_type", width) if count else None
@@ -194,7 +197,10 @@ class Leaves(NamedTuple):
     def masked_head(
         self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
     ) -> MaskedHead:
-        """Build the masked-LM head, tied to the word table; `extra` maps the features beyond the table's width."""
+        """Build the masked-LM head with `width` features, tied to the word table.
+
+        extra: maps the features beyond the word table's width to logits.
+        """
         return MaskedHead(
             dense=self.dense(width, "model", "embed"),
             norm=self.norm("embed"),
@@ -211,7 +217,7 @@ def leaves(compute: Compute, initializer_range: float, norm_epsilon: float) -> L
 
 
 def logit() -> Dense:
-    """Build a dense layer to one float32 logit, Glorot-uniform by TensorFlow's default, as in ELECTRA's code."""
+    """Build a dense layer with one float32 output and a Glorot-uniform initial kernel, as in ELECTRA's code."""
     init = nn.initializers.glorot_uniform()
     return Dense(features=(1,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
 
@@ -348,8 +354,8 @@ class PretrainingOutput(NamedTuple):
 class Pretraining(OnBackbone):
     """Backbone, masked language model head and, for NSP or SOP, a two-way head on the pooled first token.
 
-    With `masked_only`, the last layer computes only the tokens that the heads read (`tokens_read`): its hidden state is
-    (B,R,D), unless a row has no more tokens.
+    With `masked_only`, the last layer computes only the R tokens that the heads read (`tokens_read`), and its hidden
+    state is (B,R,D). If rows have at most R tokens, the layer computes all of them.
     """
 
     masked_head: nn.Module

@@ -29,7 +29,7 @@ class ReplacedDetection(nn.Module):
         train: bool = False,
         masked_only: bool = False,
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Run the generator on masked ids (B,L); returns logits (B,P,V) at `positions_BP` and its encoder's output.
+        """Run the generator on masked ids (B,L); returns its logits (B,P,V) at `positions_BP` and its EncoderOutput.
 
         masked_only: see `Generator`.
         """
@@ -40,7 +40,7 @@ class ReplacedDetection(nn.Module):
     def discriminate(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Run the discriminator on ids (B,L); returns logits (B,L) and its encoder's output.
+        """Run the discriminator on ids (B,L); returns its logits (B,L) and its EncoderOutput.
 
         A logit above 0 means that the token was probably replaced.
         """
@@ -51,14 +51,14 @@ class ReplacedDetection(nn.Module):
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, positions_BP: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Run generator and discriminator on the same ids, to initialise their parameters; returns both logits."""
+        """Run generator and discriminator on one batch, to initialise their parameters; returns the logits of both."""
         logits_BPV, _ = self.generate(input_ids, token_type_ids, attention_mask, positions_BP)
         logits_BL, _ = self.discriminate(input_ids, token_type_ids, attention_mask)
         return logits_BPV, logits_BL
 
 
 def replaced_head(config: ModelConfig, compute: Compute) -> ReplacedHead:
-    """Build the head that predicts which tokens were replaced, as wide as the model."""
+    """Build the head, as wide as the model, that predicts which tokens were replaced."""
     make = leaves(compute, config.initializer_range, config.norm_epsilon)
     return ReplacedHead(
         dense=make.dense(config.hidden_size, "model", "pooled"),
@@ -68,7 +68,10 @@ def replaced_head(config: ModelConfig, compute: Compute) -> ReplacedHead:
 
 
 def replaced_detection(config: ModelConfig, compute: Compute, generator_width: float) -> ReplacedDetection:
-    """Build a discriminator and its generator from a model config, without the pooler, which nothing would train."""
+    """Build a discriminator and its generator from a model config.
+
+    The discriminator has no pooler, because replaced token detection would not train it.
+    """
     embedding, encoder, _ = config.backbone(compute)
     return ReplacedDetection(
         embedding=embedding,

@@ -12,7 +12,7 @@ from bertzoo.nn import Encoder, FeedForward, MaskedHead, SelfAttention
 
 @dataclass(frozen=True, kw_only=True)
 class SqueezeBert(ModelSizes):
-    """SqueezeBERT's sizes. The defaults are the paper's: 4 groups in a layer's linear maps, 1 in attention's output."""
+    """Sizes of SqueezeBERT; by default the paper's, with 1 group in attention's output map and 4 in all other maps."""
 
     kind: Literal["squeezebert"] = "squeezebert"
     vocab_size: int = 30528

@@ -39,7 +39,7 @@ class Encoding(OnBackbone):
     def logits(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> jax.Array | None:
-        """Return only the logits; a subclass may compute less for them than `__call__` does."""
+        """Return only the logits, or None without a head. A subclass may skip what only other outputs need."""
         return self(input_ids, token_type_ids, attention_mask, train).logits
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array | None:
@@ -72,7 +72,7 @@ class TokenClassifier(Encoding):
 
 
 class SpanFinder(Encoding):
-    """A backbone with two logits per token, (B,L,2): that an answer starts there, or ends there (BERT §4.2)."""
+    """A backbone with two logits per token, (B,L,2): for an answer's first token and for its last (BERT §4.2)."""
 
     span_head: nn.Module
 
@@ -151,9 +151,9 @@ class MaskedLanguageModel:
 class SequenceClassification:
     """Config of a head that classifies a sequence or, with one label, predicts a number; `labels` names the logits.
 
-    hidden: activation of a dense layer, as wide as the model, before the output; "none" for no such layer.
-    input_dropout: dropout before that layer.
-    problem_type: the problem that the head was trained for, if known.
+    hidden: activation of a dense layer before the output layer, as wide as the model; "none" omits the dense layer.
+    input_dropout: dropout rate before the dense layer.
+    problem_type: "regression", "single_label_classification" or "multi_label_classification"; None if unknown.
     """
 
     kind: Literal["sequence_classification"] = "sequence_classification"
@@ -168,8 +168,8 @@ class SequenceClassification:
         _check_head(self)
         if self.hidden == "none" and self.input_dropout:
             raise ConfigError(
-                f"input_dropout = {self.input_dropout} needs a hidden layer, but hidden = none. Set hidden, or "
-                "remove input_dropout."
+                f'input_dropout = {self.input_dropout} needs a hidden layer, but hidden = "none". Set hidden to an '
+                "activation, or remove input_dropout."
             )
 
     def build(self, model: Any, compute: Compute) -> SequenceClassifier:

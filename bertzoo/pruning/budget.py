@@ -14,14 +14,17 @@ from bertzoo.runs import any_model, job
 
 
 def structure_of(recipe: Prune, model: Model) -> Structure:
-    """Return a model's structure, with the dimensions that the run cuts; raises ConfigError if one is missing."""
+    """Return a model's structure with the dimensions that the run cuts.
+
+    Raises ConfigError if the model lacks one of these dimensions.
+    """
     return declare(model, any_model.head_of(recipe), recipe.letters)
 
 
 def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
     """Return (cost of the unpruned model, budget), both in the target's unit.
 
-    target: replaces recipe.target to compute costs, so that a resumed run uses its own copy of the latency table.
+    target: computes costs instead of recipe.target; a resumed run passes the target with its copy of the latency table.
 
     Raises UserError if no cut meets the budget.
     """
@@ -38,8 +41,8 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
 def devices(recipe: Prune) -> jax.sharding.Mesh:
     """Return the mesh of all devices; raises ConfigError if batches or pruned models do not divide over them.
 
-    The sizes of the pruned models are not known yet, so the check assumes the smallest possible cut of every dimension.
-    Few numbers of devices divide the sizes after such a cut, such as 767, so the check is strict.
+    The sizes of the pruned models are not known yet. The check therefore uses every dimension's size after the smallest
+    possible cut, such as 767 for 768. The check is strict, because few numbers of devices divide such sizes.
     """
     job.make_mesh(recipe.scoring_recipe(recipe.model))
     dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.above_one

@@ -21,9 +21,9 @@ NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 class Bundle(NamedTuple):
     """Elements that are cut together.
 
-    score: mean score of the elements, but at least the score of the bundle before it in the same dimensions. (Its
-    elements do not score less, but rounding could make their mean smaller.)
-    elements: (name of the dimension, index in it) of each element.
+    score: mean score of the elements, but at least the score of the previous bundle in the same dimensions, so that
+    rounding cannot change the order.
+    elements: (name of the dimension, index in the dimension) of each element.
     """
 
     score: float
@@ -37,15 +37,15 @@ def choose(
     target: float,
     multiples: Mapping[str, int] = NO_MULTIPLES,
 ) -> dict[str, np.ndarray]:
-    """Return for every dimension the sorted indices to keep, cutting as few of the smallest scores as needed.
+    """Return {dimension: sorted indices to keep}; the cut takes as few elements as needed, lowest scores first.
 
     scores: importance of the elements by dimension, comparable across dimensions; of equal scores, the first is cut
     first.
     target: the highest cost allowed.
-    multiples: {letter: a number that must divide the sizes of the letter's dimensions after the cut}.
+    multiples: {letter (`shapes.LETTERS`): a number that must divide the new sizes of the letter's dimensions}.
 
-    The groups of a dimension, and dimensions with the same `tie`, lose equally many elements; at least one stays in
-    each. Raises UserError unless the target lies between the costs of the smallest possible model and of this model.
+    All groups of a dimension, and all dimensions with the same `tie`, lose equally many elements. Each group keeps at
+    least one element. Raises UserError if `target` is not below the model's cost, or if no cut meets it.
     """
     bundles = removal_order(structure, scores, multiples)
 
@@ -69,12 +69,11 @@ def uniform(
 ) -> dict[str, np.ndarray]:
     """Return the indices to keep in every dimension, as `choose` does, but shrink all dimensions by one factor.
 
-    This is schuBERT's "BERT-all uniform". The factor is the largest that meets `target`. It multiplies the sizes in
-    `whole`, because repeated rounding of the current sizes could keep a few heads forever. The size of each group of a
-    dimension is rounded to the nearest integer, at least 1, and never grows. Every group keeps its elements with the
-    largest scores.
+    This is schuBERT's "BERT-all uniform". The factor is the largest that meets `target`. The new size of a group is its
+    size in the unpruned model times the factor, rounded to the nearest integer, but at least 1 and at most its current
+    size. Every group keeps its elements with the largest scores.
 
-    whole: sizes of the unpruned model.
+    whole: sizes of the unpruned model. With the current sizes instead, rounding could keep a few heads forever.
     """
     groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}
     now = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}  # group sizes
@@ -107,14 +106,14 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
 
     sizes(n): sizes of the dimensions after n steps; their cost falls as n grows.
     steps: number of possible steps.
-    hint: advice that the error adds.
+    hint: advice to add to the error if all steps are not enough.
 
     Raises UserError if no step is necessary, or if all `steps` steps are not enough.
     """
     whole, least = cost(sizes(0)), cost(sizes(steps))
     budget, most = format_amount(target, whole), format_amount(whole, whole)
     if target >= whole:
-        raise UserError(f"a budget of {budget} is not below the model's own cost, {most}. Use a smaller budget.")
+        raise UserError(f"a budget of {budget} is not below the model's cost of {most}. Use a smaller budget.")
     if target < least:
         raise UserError(
             f"a budget of {budget} is below {format_amount(least, whole)}, the model's cost after the largest possible "

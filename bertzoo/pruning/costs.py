@@ -36,12 +36,12 @@ def flops(structure: Structure, length: int = 128) -> Cost:
 
 
 def betas(structure: Structure, cost: Cost) -> dict[str, float]:
-    """Return {dimension: cost saved by removing one of its elements}, relative to a head's cost (schuBERT §5).
+    """Return the penalty's factors β, {dimension: relative cost of one element} (schuBERT §5).
 
     cost: the cost function of the run's target.
 
-    The unit is the cost of the costliest head or, if no head costs anything, of the costliest element. Another unit
-    would only rescale the penalty's weight, `Scoring.gamma`. Every value is at least LEAST.
+    An element's cost is divided by the cost of the costliest head or, if no head costs anything, of the costliest
+    element. β is at least LEAST, 1e-12.
 
     Raises ConfigError if no removal reduces the cost, which can happen with a latency table.
     """
@@ -53,7 +53,8 @@ def betas(structure: Structure, cost: Cost) -> dict[str, float]:
         letters = ", ".join(structure.by_letter)
         raise ConfigError(
             f"removing an element of {letters} saves no time according to target.table, so the run cannot compare the "
-            "elements' costs. Measure a table with fewer --steps, or add letters to cut.dimensions."
+            "elements' costs. Measure another table with a smaller `bertzoo benchmark --steps`, or add letters to "
+            "cut.dimensions."
         )
     return {name: max(value / unit, LEAST) for name, value in removed.items()}
 
@@ -63,9 +64,8 @@ def _removed(structure: Structure, dimension: Dimension, cost: Cost, whole: floa
 
     whole: cost of the model.
 
-    This is the cost that the model saves without one element in each group of the dimension and of the dimensions tied
-    to it, divided by the number of these elements. If the dimension has one element per group, it is the cost of one
-    more element in each group, divided likewise.
+    The function removes one element from each group of the dimension and of all dimensions tied to it. It divides the
+    saved cost by the number of removed elements. If each group has only one element, the function adds one instead.
     """
     tied = [one for one in structure.dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
     # The last element of a dimension stays; one more costs as much as it.

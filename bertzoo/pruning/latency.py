@@ -1,11 +1,12 @@
-"""Estimate a model's milliseconds on a device from a table of small encoders of its kind (`bertzoo benchmark --table`).
+"""Estimate a model's milliseconds on a device from a table with times of small encoders (`bertzoo benchmark --table`).
 
-The estimate starts with the time of a one-layer encoder that has the sizes of the model's last layer; this includes
-embedding and head. For every other layer of the model, it adds the time of one more layer of that layer's sizes. Both
-times are interpolated between measured sizes.
+The estimate is the time of a one-layer encoder with the sizes of the model's last layer, including embedding and head.
+Every other layer of the model adds the measured time of a further layer of its sizes. Times for sizes between the
+measured sizes are interpolated.
 
-Dimensions are named by letters (`shapes.LETTERS`). The number of operations is a sum of products of sizes, so the table
-varies the factors of a product together: (h, f), (h, a, k) or (h, a, v). All other sizes stay at their smallest.
+Letters name the dimensions, such as h for the width of the layers (`shapes.LETTERS`). The number of operations is a sum
+of products of sizes. Therefore the table varies the factors of one product together, (h, f), (h, a, k) or (h, a, v),
+and keeps all other sizes at their smallest.
 """
 
 import dataclasses
@@ -89,25 +90,29 @@ def read_table(path: Path) -> LatencyTable:
         sizes = {letter: tuple(listed[letter]) for letter in LETTERS if letter in listed}
         rising = all(axis and axis[0] >= 1 and list(axis) == sorted({*axis}) for axis in sizes.values())
         if not sizes or len(sizes) < len(listed) or not rising:
-            raise ValueError("its sizes are not ascending lists")
+            raise ValueError(f"its sizes {listed} are not ascending lists for letters among {', '.join(LETTERS)}")
         at = {tuple(encoder["sizes"][letter] for letter in sizes): encoder for encoder in encoders}
         one, more = ({point: float(at[point][name]) for point in points(sizes)} for name in ("one_ms", "more_ms"))
-        if not all(math.isfinite(value) for value in (*one.values(), *more.values())):
-            raise ValueError("a time is not a finite number")
+        for point, value in (*one.items(), *more.items()):
+            if not math.isfinite(value):
+                raise ValueError(f"the time of sizes {point} is {value}, not a finite number")
     except OSError as error:
         raise UserError(
-            f"{path} cannot be read ({error.strerror}). Name a file of `bertzoo benchmark --table`."
+            f"{path} cannot be read ({error.strerror}). Name a file that `bertzoo benchmark --table` wrote."
         ) from error
     except (ValueError, KeyError) as error:
-        why = f"it lacks the point {error}" if isinstance(error, KeyError) else error
-        raise UserError(f"{path} is not a complete table of latencies ({why}). Measure it again.") from error
+        why = f"it lacks the sizes {error}" if isinstance(error, KeyError) else error
+        raise UserError(
+            f"{path} is not a complete table of latencies ({why}). Measure the table again with `bertzoo benchmark "
+            "CONFIG --table=FILE`."
+        ) from error
     return LatencyTable(length=length, model=model, sizes=sizes, one=one, more=more, measurement=document)
 
 
 def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
-    """Return {config field: value} that a model must share with the encoders of a latency table.
+    """Return {config field: value} for the fields in which a model must equal the encoders of a latency table.
 
-    letters: the dimensions that the table measures; their fields may differ.
+    letters: the dimensions that the table measures; fields with the sizes of these dimensions are left out.
 
     Raises UserError if the model's layers differ in any other dimension.
     """
@@ -120,14 +125,17 @@ def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
                 letter = next(letter for letter, names in _FIELDS.items() if name in names)
                 raise UserError(
                     f"{name} differs from layer to layer, but the table has no {letter} ({LETTERS[letter]}). "
-                    f"{ADVICE}, with {letter} among --dimensions."
+                    f"{ADVICE}, and include {letter} in --dimensions."
                 )
             fields[name] = value[0]
     return fields
 
 
 def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
-    """Return the combinations of sizes that a latency table measures. sizes: {letter: sizes of the dimension}."""
+    """Return the combinations of sizes that a latency table measures; each has one size per letter.
+
+    sizes: {letter: ascending sizes}.
+    """
     least = {letter: axis[0] for letter, axis in sizes.items()}
     distinct = dict.fromkeys(
         _point(least | dict(zip(letters, chosen, strict=True)))
@@ -148,14 +156,16 @@ def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
     for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
         if letter not in table.sizes:
             raise UserError(
-                f"{name} has no {letter} ({LETTERS[letter]}), which the run cuts. Leave it out of cut.dimensions, or "
-                f"measure it with {letter} among --dimensions."
+                f"{name} has no {letter} ({LETTERS[letter]}), which the run cuts. Leave {letter} out of "
+                f"cut.dimensions, or measure a table with {letter} among `bertzoo benchmark --dimensions`."
             )
     fields = common(structure.model, list(table.sizes))
     for key in dict.fromkeys([*fields, *table.model]):
         if fields.get(key) != table.model.get(key):
             there, here = (json.dumps(values.get(key, "none")) for values in (table.model, fields))
-            raise UserError(f"{name} was measured on a model with {key} = {there}, but this one has {here}. {ADVICE}.")
+            raise UserError(
+                f"{name} was measured on a model with {key} = {there}, but the run's model has {here}. {ADVICE}."
+            )
     one = _terms(table, table.one, _together(table.sizes))
     more = _terms(table, table.more, _together(table.sizes, of_layers_only=True))
 
@@ -187,13 +197,14 @@ class _Term(NamedTuple):
 
 
 def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence[tuple[str, ...]]) -> list[_Term]:
-    """Split the measured times into one function of sizes per group of letters; their sum is an encoder's time.
+    """Split the measured times into one function of sizes per group of letters; an encoder's time is the sum of all.
 
     times: the table's `one` or `more`.
-    together: groups of letters.
+    together: groups of letters (`_together`).
 
-    The first function is the time at the sizes of its letters, with all other sizes smallest. Each later function is
-    the time that the new letters of its group add: the time at their sizes minus the time at their smallest sizes.
+    The first group's function is the measured time. A later group's function is the time that the letters new in this
+    group add: the measured time minus the time with these letters at their smallest sizes. Letters outside the group
+    are always at their smallest sizes.
     """
     least, seen, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
     for letters in together:
@@ -210,7 +221,7 @@ def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence
 
 
 def _together(sizes: Mapping[str, Any], of_layers_only: bool = False) -> list[tuple[str, ...]]:
-    """Return the groups of letters in `sizes` that are measured together; no group is part of another.
+    """Return the groups of letters in `sizes` that a table varies together; no group is part of another.
 
     of_layers_only: whether to leave out the embedding's letter.
     """

@@ -52,8 +52,9 @@ def check_gamma(
     fall_of_gone, fall_of_kept = means(fallen)
     if fall_of_kept > (1 - LEAST_DIFFERENCE) * fall_of_gone:
         raise ConfigError(
-            f"weigh.gamma = {gamma:g} does not tell elements apart: those to keep lost {fall_of_kept:.4g} of their "
-            f"importance on average, those to cut {fall_of_gone:.4g}. Start another run with a smaller gamma."
+            f"weigh.gamma = {gamma:g} does not tell elements apart: on average, the scores of elements to keep fell "
+            f"by {fall_of_kept:.4g}, and those of elements to cut by {fall_of_gone:.4g}. Start another run with a "
+            "smaller gamma."
         )
 
 
@@ -63,13 +64,14 @@ def removed(weights: Weights, kept: Kept) -> float:
 
 
 def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
-    """Compare a cut with the cut that the run would make without multiples.
+    """Compare a cut with the cut that the run would make without [cut.multiples].
 
-    weights: by dimension, the cost of one element times each element's |factor in the prune vector|.
-    kept, without: by dimension, the elements that remain after each of the two cuts.
+    weights: by dimension, the weight of each element: its cost times the absolute value of its prune factor.
+    kept: by dimension, the elements that remain after the cut.
+    without: by dimension, the elements that would remain without multiples.
 
-    Returns the costs `after` and `after_without`, and the shares of all weight that the cuts remove: `weight` and
-    `weight_without`.
+    Returns the model's costs after the two cuts, `after` and `after_without`, and the shares of the total weight that
+    the cuts remove, `weight` and `weight_without`.
     """
     whole = float(sum(weight.sum() for weight in weights.values()))
     return {

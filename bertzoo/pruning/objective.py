@@ -23,12 +23,15 @@ Betas = Mapping[str, float]
 
 
 def l1(vectors: Vectors, betas: Betas) -> jax.Array:
-    """Return Σ β·‖α‖₁ (Khetan and Karnin 2020, Eq. 2)."""
+    """Return Σ β·‖α‖₁ over the prune vectors α (Khetan and Karnin 2020, Eq. 2)."""
     return jnp.asarray(sum(betas[name] * jnp.sum(jnp.abs(vector)) for name, vector in vectors.items()))
 
 
 def soft_threshold(vectors: Vectors, betas: Betas, step: float | jax.Array) -> dict[str, jax.Array]:
-    """Return sign(α)·max(|α| − step·β, 0), the proximal step of Σ β·‖α‖₁; `step` is γ times the learning rate."""
+    """Return sign(α)·max(|α| − step·β, 0) of the vectors α, the proximal step of Σ β·‖α‖₁.
+
+    step: weight γ of the penalty times the learning rate.
+    """
     return {
         name: jnp.sign(vector) * jnp.maximum(jnp.abs(vector) - step * betas[name], 0.0)
         for name, vector in vectors.items()
@@ -38,7 +41,7 @@ def soft_threshold(vectors: Vectors, betas: Betas, step: float | jax.Array) -> d
 def proximal(
     rate: Callable[[jax.Array], float | jax.Array], gamma: float, betas: Betas
 ) -> optax.GradientTransformation:
-    """Return the last transformation of an optimiser: soft-threshold the updated vectors by rate·γ·β.
+    """Return the last transformation of an optimiser: soft-threshold the updated vectors by rate·gamma·β.
 
     This sets elements below the threshold to exactly 0. rate: a function from the step to the learning rate.
     """
@@ -80,10 +83,10 @@ class Magnitudes:
 
 
 class HardConcrete(NamedTuple):
-    """Train the logits log α of random gates in [0, 1]; the ℓ0 penalty is differentiable in them.
+    """Train the logits log α of random gates in [0, 1], in which the ℓ0 penalty is differentiable.
 
-    Louizos et al. 2018, §2.2. The defaults of temperature (the paper's β), low (γ) and high (ζ) are theirs: a gate lies
-    between low and high before it is clipped to [0, 1]. The methods have the same purposes as in Magnitudes.
+    The gates and the defaults of temperature (β), low (γ) and high (ζ) are those of Louizos et al. 2018, §2.2. A gate
+    is drawn from [low, high] and clipped to [0, 1]. `vector`, `score` and `penalty` mean the same as in Magnitudes.
     """
 
     temperature: float = 2 / 3
@@ -92,7 +95,7 @@ class HardConcrete(NamedTuple):
     start: float = 2.5  # initial logit, where a gate without noise just reaches 1
 
     def vector(self, trained: jax.Array, key: jax.Array | None) -> jax.Array:
-        """Return random gates (Eq. 10 and 11), or without a key the gates used after training (Eq. 13)."""
+        """Return random gates (Louizos et al. 2018, Eq. 10 and 11); without a key, the final gates (Eq. 13)."""
         if key is None:
             return self._stretched(jax.nn.sigmoid(trained))
         u = jax.random.uniform(key, trained.shape, minval=1e-6, maxval=1 - 1e-6)
@@ -103,7 +106,7 @@ class HardConcrete(NamedTuple):
         return trained
 
     def penalty(self, trained: Vectors, betas: Betas) -> jax.Array:
-        """Return Σ β·P(gate ≠ 0) (Eq. 12)."""
+        """Return Σ β·P(gate ≠ 0) over all gates (Louizos et al. 2018, Eq. 12)."""
         shift = self.temperature * jnp.log(-self.low / self.high)
         return jnp.asarray(sum(betas[name] * jnp.sum(jax.nn.sigmoid(x - shift)) for name, x in trained.items()))
 
@@ -116,10 +119,10 @@ Gates = Magnitudes | HardConcrete
 
 @dataclass(frozen=True, eq=False)
 class PruneObjective:
-    """The model's own objective with prune vectors α multiplied into its frozen weights, plus γ Σ β·‖α‖ (Eq. 2).
+    """The model's objective, with prune vectors α multiplied into its weights, plus the penalty γ Σ β·‖α‖.
 
-    Only the vectors are parameters; the weights are `frozen`. Weights that the structure lacks (a generator's) pass
-    through unchanged.
+    This is Eq. 2 of Khetan and Karnin 2020. Only the vectors are trained; the weights are frozen. Weights that the
+    structure lacks (a generator's) pass through unchanged. γ is `gamma`, and β is `betas`.
     """
 
     objective: Objective
@@ -153,9 +156,9 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
     def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return {"h_left": …, …}: for each letter (`shapes.LETTERS`), the mean |factor| in the letter's prune vectors.
+        """Return {"h_left": …, …}: for each letter (`shapes.LETTERS`), the mean absolute value in its prune vectors.
 
-        Every element has the weight β of its dimension. Before training, each mean is 1.
+        The mean weights each element by β of its dimension. Before training, each mean is 1.
         """
         totals: dict[str, Any] = {}
         for name, dimension in self.structure.dimensions.items():
@@ -171,7 +174,7 @@ class PruneObjective:
 
 
 def named(params: Any) -> dict[str, Any]:
-    """Flatten a tree of parameters to a dict by path, in the same order."""
+    """Flatten a tree of parameters to {path: array}, in the order of the tree."""
     return flax.traverse_util.flatten_dict(params, sep="/")
 
 

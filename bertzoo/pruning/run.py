@@ -1,4 +1,4 @@
-"""A pruning run (Khetan and Karnin 2020, Algorithm 1): training runs one after another, each resumable by itself."""
+"""A pruning run (Khetan and Karnin 2020, Algorithm 1): a sequence of training runs, each of which can be resumed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -58,10 +58,11 @@ class PruneResult(NamedTuple):
 
 
 def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: Options) -> PruneResult:
-    """Prune a model to its budget; resumes a run that has begun.
+    """Prune a model to its budget, or resume a pruning run.
 
-    origin: the unpruned model; may be None for a resumed run. Raises UserError if config, model and run directory do
-    not fit together, Stopped after a signal.
+    origin: the unpruned model; may be None for a resumed run.
+
+    Raises UserError if config, model and run directory do not fit together. Raises Stopped after a signal.
     """
     on_disk(run_dir, "the run directory", "Name a local or mounted directory, and copy it from there.")
     run = PruneDirectory(run_dir)
@@ -107,7 +108,7 @@ class Pruning:
 
     @cached_property
     def unpruned(self) -> WarmStart:
-        """The unpruned model; raises UserError if the run began with another, or if it lacks a required head."""
+        """The unpruned model; raises UserError if it lacks a required head, or if the run began with another model."""
         source = self._read(self.origin, self.recipe.model)
         self._check_digest(source)
         return source
@@ -142,9 +143,9 @@ class Pruning:
         began = unit if self.digest is None else (self.run.origin("beta") or {"unit": "parameters"})["unit"]
         if began != unit:
             raise ConfigError(
-                f"{self.run.name} began with the cost of an element (β) in {began}, but target.kind = "
-                f"{self.recipe.target.kind} needs {unit}. Use a different --run_dir, or resume the run with the "
-                "version of bertzoo in its run.json."
+                f"{self.run.name} measured the cost of an element (β) in {began} when the run began, but target.kind = "
+                f"{self.recipe.target.kind} needs {unit}. Use a different --run_dir, or resume {self.run.name} with "
+                "the version of bertzoo that its run.json names."
             )
         self.run.begin(self.recipe)
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
@@ -277,7 +278,7 @@ class Pruning:
         hosts.share("the record of a cut", lambda: self.run.record(iteration, record))
 
     def _finish(self) -> Model:
-        """Write the config and, unless it exists, the pruned model; return the model's config."""
+        """Write the pruned model, unless it exists, and a config to train it further; return the model's config."""
         last = self.run.tuning(self.recipe, self.recipe.cut.iterations).run
         model = last.load().model
 
@@ -311,14 +312,15 @@ class Pruning:
         shapes = state.shapes_of(stage_setups.build_setups(plain)[0].objective)
         if missing := sorted(shapes.keys() - source.params.keys()):
             objective = self.recipe.objective
+            part = missing[0].split("/")[0]
             raise ConfigError(
-                f"{path} has no {missing[0].split('/')[0]}, which objective.kind = {objective.kind} with "
-                f"objective.sentence = {objective.sentence} needs. Use a model with one, or another objective."
+                f"{path} has no {part}, which objective.kind = {objective.kind} with objective.sentence = "
+                f"{objective.sentence} needs. Use a model that has {part}, or another objective."
             )
         return source
 
     def _padded(self, model: Model, params: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Pad the vocabulary to the number of rows that the run computes with."""
+        """Pad the vocabulary axes of parameters to the size that compute.vocab_multiple requires."""
         shapes = state.shapes_of(self.recipe.objective.build(model, self.recipe.compute))
         return {name: pad_vocabulary(np.asarray(params[name]), leaf.shape) for name, leaf in shapes.items()}
 

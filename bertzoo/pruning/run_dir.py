@@ -45,7 +45,7 @@ class PruneDirectory(RunDirectory):
 
     @property
     def model(self) -> Path:
-        """Path of the pruned model, which exists once it is complete."""
+        """Path of the pruned model; nothing exists there until the model is complete."""
         return self.path / prune_layout.MODEL
 
     @property
@@ -61,8 +61,8 @@ class PruneDirectory(RunDirectory):
     def changes(self, recipe: Prune) -> list[str]:
         """Return a line for each key of the config that changed since the run began.
 
-        Raises ConfigError if the directory holds another kind of run. After the first checkpoint, also raises it if the
-        latency table has changed, or a key that does not start with an entry of FREE.
+        Raises ConfigError if the directory holds another kind of run. After the first checkpoint, raises ConfigError
+        also for a changed latency table, and for a changed key that starts with no entry of FREE.
         """
         if not self.config.exists():
             return []
@@ -75,8 +75,8 @@ class PruneDirectory(RunDirectory):
             source = Path(recipe.target.table)
             if source.is_file() and source.read_bytes() != self.table.read_bytes():
                 raise ConfigError(
-                    f"{source} differs from {self.table}, the table that {self.name} started with. Restore it or use "
-                    "a different --run_dir."
+                    f"{source} differs from {self.table}, the table that {self.name} started with. Restore {source} "
+                    "or use a different --run_dir."
                 )
         return changed
 
@@ -89,7 +89,7 @@ class PruneDirectory(RunDirectory):
     def target(self, recipe: Prune) -> Target:
         """Return the recipe's target.
 
-        If the run has a checkpoint and its budget is in milliseconds, the target's `table` is the run's copy of it.
+        After the first checkpoint, a target in milliseconds has the run's copy of the latency table as its `table`.
         """
         if isinstance(recipe.target, Latency) and self._has_table():
             return replace(recipe.target, table=str(self.table))

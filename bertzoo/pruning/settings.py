@@ -51,9 +51,9 @@ class Multiples:
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
     def check(self, structure: Structure) -> None:
-        """Raise ConfigError for a multiple that allows no size of a dimension, or only the present sizes.
+        """Raise ConfigError for a multiple that divides no possible size of a dimension, or only the present sizes.
 
-        Also raise it for a multiple of a dimension that the run does not cut.
+        Also raise ConfigError for a multiple of a dimension that the run does not cut.
         """
         for letter, multiple in self.above_one.items():
             steps = {
@@ -63,16 +63,18 @@ class Multiples:
             }
             key = f"cut.multiples.{letter} = {multiple}"
             if not steps:
-                raise ConfigError(f"{key} is set, but the run does not cut {letter} in this model. Remove it.")
+                raise ConfigError(
+                    f"{key} is set, but the run does not cut {letter} in this model. Remove cut.multiples.{letter}."
+                )
             for dimension, step in steps.items():
                 if dimension.size < step:
                     groups = f" in {dimension.groups} equal groups" if dimension.groups > 1 else ""
                     size = f"{dimension.name}, which has {dimension.size} elements{groups}"
-                    raise ConfigError(f"{key} divides no possible size of {size}. Use a smaller number.")
+                    raise ConfigError(f"{key} allows no size of {size}. Use a smaller number.")
             if all(dimension.size == step for dimension, step in steps.items()):
                 raise ConfigError(
-                    f"{key} leaves nothing of {letter} to cut. Give a smaller number, or leave {letter} out of "
-                    "cut.dimensions."
+                    f"{key} allows only the present sizes of {letter}, so nothing can be cut. Use a smaller number, or "
+                    f"leave {letter} out of cut.dimensions."
                 )
 
 
@@ -110,7 +112,8 @@ class Cut:
 class Scoring(StrategyStages):
     """The config table [weigh]: the stage that trains prune vectors α, initially all 1, with the penalty γ Σ β‖α‖.
 
-    The optimiser is Adam or, with penalty = "proximal", SGD.
+    γ is `gamma`, and β is the relative cost of an element (`costs.betas`). The optimiser is Adam or, with penalty =
+    "proximal", SGD.
     """
 
     # ℓ1 in the loss, ℓ0 by hard concrete gates, or ℓ1 by a soft threshold after every update (proximal)
@@ -178,7 +181,7 @@ class Prune:
         if not self.tuning:
             raise ConfigError("tuning is empty. Give at least one [[tuning]] with steps, batch_size and max_length.")
         if self.tuning[0].carry == "all":
-            raise ConfigError('tuning.0.carry="all" has no stage before it to carry from. Remove it.')
+            raise ConfigError('tuning.0.carry="all" has no stage before it to carry from. Remove tuning.0.carry.')
         # Latency is not checked: its table has a length of its own.
         if isinstance(self.target, Flops) and not 1 <= self.target.length <= self.model.max_positions:
             raise ConfigError(
@@ -191,7 +194,7 @@ class Prune:
                 if letter in SHARED_WITH_GENERATOR:
                     raise ConfigError(
                         f'{letter} cannot be cut under objective.kind = "replaced", whose generator reads the same '
-                        "embedding. Leave it out of cut.dimensions."
+                        f"embedding. Leave {letter} out of cut.dimensions."
                     )
             if self.teaching.enabled:
                 raise ConfigError(
@@ -206,7 +209,7 @@ class Prune:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of all iterations: in each, scoring, then the training after the cut ([[tuning]])."""
+        """The stages of all iterations in order; an iteration has a scoring stage, then the stages of [[tuning]]."""
         return (self.weigh.stage(), *self.tuning_stages) * self.cut.iterations
 
     @property
@@ -256,7 +259,7 @@ class Prune:
         )
 
     def choose_kept(self, structure: Structure, cost: Cost, scores: dict, target: float, whole: dict[str, int]) -> dict:
-        """Return for every dimension the indices that stay; `whole`: the unpruned model's sizes.
+        """Return {dimension: indices to keep}. whole: sizes of the unpruned model.
 
         Raises the errors of `choose`.
         """

@@ -1,4 +1,4 @@
-"""For each kind of model, the dimensions that can be cut; and configs of a model with other sizes."""
+"""Dimensions that can be cut in each kind of model, and functions that change the sizes in a model config."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ EVERY_FEED_FORWARD_ITS_OWN = ConvBert | MobileBert | SqueezeBert
 
 
 def cuttable(model: Model) -> tuple[str, ...]:
-    """Return the letters, keys of LETTERS, of the dimensions that can be cut in a model."""
+    """Return the letters (keys of LETTERS) of the dimensions that can be cut in a model."""
     if isinstance(model, EVERY_LAYER_ITS_OWN):
         return ("h", "f", "a", "k", "v")
     return ("e", "f") if _factorised(model) else ("f",)
@@ -49,9 +49,11 @@ def groups(model: Model) -> int:
 def refusal(model: Model, letter: str) -> str:
     """Return an error message that says why the dimension `letter` of a model cannot be cut."""
     if letter != "e":
-        why = "its config has one width, which its heads divide evenly"
+        why = "its config has only one width, split evenly into heads"
     elif isinstance(model, MobileBert):
-        why = "its masked head is as wide as its layers: a narrower embedding would only add untied weights to it"
+        why = (
+            "its masked head is as wide as its layers, so a narrower embedding would give the head more untied weights"
+        )
     else:
         why = "its embedding is as wide as its layers"
     can = ", ".join(cuttable(model))
@@ -110,7 +112,10 @@ def layer_sizes(model: Model) -> list[dict[str, int]]:
 
 
 def shallow(model: Model, layers: int, sizes: Mapping[str, int]) -> Model:
-    """Return a config of the model's kind with equal layers; letters not in `sizes` get the model's largest size."""
+    """Return a config of the model's kind with `layers` equal layers.
+
+    sizes: {letter: size}; a dimension whose letter is missing gets the largest size that it has in the model.
+    """
     largest = {letter: max(layer[letter] for layer in layer_sizes(model)) for letter in cuttable(model)} | dict(sizes)
     if not isinstance(model, EVERY_LAYER_ITS_OWN):
         width = {"embedding_size": largest["e"]} if "e" in largest else {}

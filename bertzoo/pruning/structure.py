@@ -17,10 +17,10 @@ from bertzoo.pruning.shapes import LETTERS, cuttable, groups, refusal, tie
 class Dimension(NamedTuple):
     """One dimension that can be cut, with a prune vector of `size` elements.
 
-    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k.
+    name: "h", "e", or the module and a letter, such as encoder/layers_3/attention/k.
     letter: see `shapes.LETTERS`.
     groups: number of equal parts; a cut removes equally many elements from each.
-    tie: a label; dimensions with the same label lose equally many elements. With "", it is cut independently.
+    tie: a label; dimensions with the same label lose equally many elements. "" for a dimension cut independently.
     """
 
     name: str
@@ -34,8 +34,8 @@ class Touch(NamedTuple):
     """An axis of the parameter at `path` that runs over the elements of a dimension.
 
     folded: whether the prune vector is multiplied into the parameter (schuBERT's Tables 4 and 5).
-    groups: number of elements for each index of the axis. This is 1, except for the input axis of a grouped kernel:
-    with G groups and I inputs, its shape is (window, I/G, outputs), and `groups` is G.
+    groups: number of elements for each index of the axis. A grouped kernel (window, I/G, outputs) with I inputs in G
+    groups has G elements for each index of its input axis; any other axis has 1 for each index.
     """
 
     path: str
@@ -77,7 +77,7 @@ class Structure:
 def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
     """Return the structure of a model with a head: all dimensions that can be cut, or only those of `letters`.
 
-    Raises ConfigError for an unknown letter, a dimension that the model lacks, or a head of another size.
+    Raises ConfigError for an unknown letter, a dimension that the model lacks, or a head with a width of its own.
     """
     for letter in letters:
         if letter not in LETTERS:
@@ -98,8 +98,8 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
             inner = dimension.size // size if axis_name == "group_in" else 1
             if size * inner != dimension.size:
                 raise ConfigError(
-                    f"{letter} cannot be cut under a head of kind {head.kind}: its {path} has {size}, but the model "
-                    f"has {dimension.size}. Remove {letter} from cut.dimensions."
+                    f"{letter} cannot be cut under a head of kind {head.kind}, because axis {axis} of {path} has size "
+                    f"{size}, but {name} has size {dimension.size}. Remove {letter} from cut.dimensions."
                 )
             touches.append(Touch(path, axis, name, _folded(path, letter), inner))
     return Structure(model, head, shapes, dimensions, tuple(touches))
@@ -140,10 +140,10 @@ def _dimension_name(path: str, axis: str, model: Model) -> str:
 
 
 def _folded(path: str, letter: str) -> bool:
-    """Return whether prune vectors of dimension `letter` are multiplied into a parameter.
+    """Return whether prune vectors of dimension `letter` are multiplied into the parameter at `path`.
 
-    They are multiplied into the layers' kernels (the paper's Tables 4 and 5). The paper has no dimension e. Vectors
-    of e are multiplied into the kernel of the embedding's projection and into the masked head's norm.
+    Vectors of e, the width of the embedding, are multiplied into the kernel of the embedding's projection and into the
+    masked head's norm. All other vectors are multiplied into the layers' kernels (schuBERT's Tables 4 and 5).
     """
     if letter == "e":
         return path == "encoder/projection/kernel" or path.startswith("masked_head/norm/")

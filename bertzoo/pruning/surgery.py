@@ -17,8 +17,10 @@ Params = Mapping[str, Any]  # arrays of numpy or JAX by path
 def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters multiplied by prune vectors (schuBERT, Tables 4 and 5). vectors: by dimension.
 
-    Vectors change only the layers' kernels or, for dimension e, the embedding's projection and the masked head's norm.
-    The result is differentiable. Raises UserError if a parameter is missing or has another shape.
+    Vectors change only the layers' kernels. For the width of the embedding, they change the embedding's projection and
+    the masked head's norm instead. The result is differentiable.
+
+    Raises UserError if a parameter is missing or has another shape.
     """
     folded = dict(params)
     for touch in structure.touches:
@@ -29,20 +31,22 @@ def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> di
 
 
 def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) -> tuple[Model, dict[str, np.ndarray]]:
-    """Return the smaller config and its parameters.
+    """Return the config and the parameters of the smaller model.
 
     kept: {dimension: sorted indices of the elements to keep}.
 
-    Cutting elements of f, a, k and v whose folded prune vectors are 0 leaves the outputs unchanged. If K' of K key
-    elements stay, queries are scaled by √(K'/K), because attention then divides scores by √K' instead of √K. A cut of h
-    or e changes the statistics of the norms. Raises UserError unless the parameters are exactly the structure's.
+    If K' of the K key elements of a head stay, query parameters are multiplied by √(K'/K), because attention divides
+    scores by √K' instead of √K. Removing elements whose folded prune factors are 0 does not change the model's outputs,
+    except for h and e (`shapes.LETTERS`), because a new width changes the statistics of norms.
+
+    Raises UserError unless the names and shapes of the parameters are exactly the structure's.
     """
     for path in structure.shapes:
         _check_shape(structure, params, path)
     if more := sorted(set(params) - set(structure.shapes)):
         raise UserError(
             f"the parameters hold {more[0]}, which a model of kind {structure.model.kind} under a head of kind "
-            f"{structure.head.kind} does not have. Leave it out."
+            f"{structure.head.kind} does not have. Remove {more[0]}."
         )
     arrays = {path: np.asarray(array) for path, array in params.items()}
     for touch in structure.touches:
@@ -86,7 +90,9 @@ def _take(array: np.ndarray, touch: Touch, kept: np.ndarray) -> np.ndarray:
 def _check_shape(structure: Structure, params: Params, path: str) -> None:
     kind, shape = structure.model.kind, structure.shapes[path]
     if path not in params:
-        raise UserError(f"the parameters lack {path}, which a model of kind {kind} has. Give parameters of that kind.")
+        raise UserError(
+            f"the parameters lack {path}, which a model of kind {kind} has. Give the parameters of a {kind} model."
+        )
     if tuple(params[path].shape) != shape:
         raise UserError(
             f"{path} has shape {tuple(params[path].shape)}, but the model of kind {kind} has {shape}. Give the "

@@ -20,9 +20,11 @@ class _Budget:
     def __post_init__(self):
         if (self.count is None) == (self.share is None):
             both = "neither is set" if self.count is None else f"count = {self.count:,.12g} and share = {self.share}"
-            raise ConfigError(f"a budget is either a count or a share of the unpruned model, but {both}. Set one.")
+            raise ConfigError(
+                f"a budget is either a count or a share of the unpruned model, but {both}. Set count or share."
+            )
         if self.count is not None and not 0 < self.count < float("inf"):
-            raise ConfigError(f"count = {self.count} is not above 0. Use a positive number.")
+            raise ConfigError(f"count = {self.count} is not a finite number above 0. Use a positive, finite number.")
         if self.share is not None and not 0 < self.share < 1:
             raise ConfigError(f"share = {self.share} is not a share between 0 and 1. Use a share such as 0.6.")
 
@@ -33,7 +35,7 @@ class _Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(_Budget):
-    """A budget in parameters of embeddings, encoder and pooler."""
+    """A budget in number of parameters, counted in embeddings, encoder and pooler."""
 
     kind: Literal["parameters"] = "parameters"
     unit = "parameters"
@@ -44,7 +46,7 @@ class Parameters(_Budget):
 
 @dataclass(frozen=True, kw_only=True)
 class Flops(_Budget):
-    """A budget in operations of one row of `length` tokens, 2 per multiply-add, up to the pooled output."""
+    """A budget in operations, 2 per multiply-add, that compute the pooled output of a row of `length` tokens."""
 
     kind: Literal["flops"] = "flops"
     length: int = 128  # tokens of the row
@@ -69,8 +71,8 @@ class Latency(_Budget):
     def __post_init__(self):
         if not self.table:
             raise ConfigError(
-                'kind = "latency" needs table, a file with the latencies of encoders on a device. Measure it with '
-                "`bertzoo benchmark CONFIG --table=FILE`."
+                'kind = "latency" needs table = "FILE", with the latencies of encoders on a device. Measure the table '
+                "with `bertzoo benchmark CONFIG --table=FILE`."
             )
         super().__post_init__()
 
@@ -79,7 +81,7 @@ class Latency(_Budget):
         if table.length != self.length:
             raise ConfigError(
                 f"target.length = {self.length}, but {self.table} was measured on rows of {table.length} tokens. Use "
-                f"{table.length}, or measure another table with --lengths."
+                f"target.length = {table.length}, or measure another table with `bertzoo benchmark --lengths`."
             )
         return latency(structure, table, self.table)
 
