@@ -10,9 +10,9 @@ Exit codes:
 
 A verb is a module of `bertzoo.cli`: its docstring is the help text, `arguments(parser)` declares its flags, and
 `main(args, overrides) -> int` returns the exit code. A verb with a config also has `config() -> type`, which returns
-the config's class; `--a.b=value` sets a field of the config. A verb with `PASSES_ON` also receives options that it does
-not declare, and checks them itself or passes them to another command. A text in `PASSES_ON` is part of the help. Only
-the requested verb's module is imported.
+the config's class; `--a.b=value` sets a field of the config. If a verb's module sets `PASSES_ON`, the verb
+also receives options that it does not declare, and checks them itself or passes them to another command. `PASSES_ON` is
+True or a text about these options for the help. Only the requested verb's module is imported.
 """
 
 import argparse

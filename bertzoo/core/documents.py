@@ -61,7 +61,7 @@ def parse_json(text: str | bytes, pattern: Any = dict, containers: int = CONTAIN
     try:
         text = _decoded(text)
         if len(text) > containers and (count := text.count("[") + text.count("{")) > containers:
-            raise ValueError(f"it holds {count:,} brackets, more than {containers:,}")
+            raise ValueError(f"the text has {count:,} brackets, but at most {containers:,} are allowed")
         value = json.loads(text, **options)
     except (ValueError, RecursionError) as error:  # ValueError also for integers of too many digits
         raise DocumentError(_reason(error)) from error

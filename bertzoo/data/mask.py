@@ -82,7 +82,8 @@ def mask(
     """Mask `input_ids` and add `masked_positions`, `masked_ids` (B, P) int32 and `masked_weights` (B, P) float32.
 
     P is max_predictions. A row of n tokens gets min(P, max(1, round(share * n))) predictions (halves round to even), or
-    fewer if whole units do not fill them. Positions ascend; unused entries have position, id and weight 0.
+    fewer if the next whole word, n-gram or span would exceed this number. Positions ascend; unused entries have
+    position, id and weight 0.
 
     epochs, records: (B,), each row's epoch and its index in the RowPlan. They and the seed determine every random draw.
     """

@@ -247,9 +247,9 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
 
 
 def _moving_ranges(setup: StageSetup, steps: int) -> StageSetup:
-    """Return a setup that trains an Int8Model's weights as `setup` does.
+    """Return `setup` for an Int8Model, with an update rule of its own for the ranges of activations.
 
-    Each range of activations becomes a moving average of the ranges observed in the batches (nn/int8.py).
+    Weights are trained as in `setup`. Each step moves the ranges towards those observed in its batch (nn/int8.py).
     """
 
     def part(path: tuple, _: Any) -> str:

@@ -56,7 +56,10 @@ def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
 
 
 def planned_stages(recipe: Recipe) -> list[int]:
-    """Return the indices of stages to plan: the first, middle and last layer-transfer stage, and all other stages."""
+    """Return the indices of the stages to plan: all stages but, of the layer-transfer stages, only three.
+
+    These are the first, the middle and the last one.
+    """
     groups = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
     return sorted({0, (groups - 1) // 2, groups - 1} if groups else {}) + list(range(groups, len(recipe.stages)))
 

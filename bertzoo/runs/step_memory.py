@@ -117,11 +117,11 @@ def advice(
 ) -> Callable[[int, float], str]:
     """Return a function (stage's index, share) -> sentence that advises how to cut the memory of the stage's step.
 
-    With either option in the sentence, the step needs at most `share` (a fraction) of its present estimate, even if the
-    compiler needs _MOST times the new estimate. If no option is enough, the sentence advises a smaller model or more
-    devices.
+    The sentence offers two options: more microbatches (`accumulate`) or a smaller `batch_size`. Either one cuts the
+    estimate to at most share / _MOST of the present one, because a compiled step may need _MOST times its estimate. If
+    one row per microbatch still needs more, the sentence advises a smaller model or more devices.
 
-    where: as in `check_memory`.
+    share: a fraction of the present estimate. where: as in `check_memory`.
     """
     shards = sharding.row_shards(mesh)
 

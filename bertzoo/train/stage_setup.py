@@ -40,7 +40,10 @@ class StageSetup:
     def transformation(
         self, steps: int, learning_rate: float | None = None, *, stack: bool | None = None
     ) -> optax.GradientTransformation:
-        """Build the optimiser with a schedule over `steps` steps; takes further arguments of `optim.build`."""
+        """Build the optimiser with a schedule over `steps` steps.
+
+        learning_rate, stack: as in `optim.build`; `stack` has no effect if `rule` is set.
+        """
         if self.rule is not None:
             return self.rule(optim.schedule_of(self.optimizer, steps, learning_rate))
         matrices = matrices_of(self.objective) if isinstance(self.optimizer, optim.Muon) else {}

@@ -22,9 +22,9 @@ _GOLDEN = [{"signature": str, "inputs": {str: [int]}}]
 
 
 def pack_timed(file: Path, folder: Path, length: int | None = None) -> int:
-    """Write a file's row of `length` tokens to a new folder and return the length.
+    """Write a row of `length` tokens to a new folder, as input to time an exported file on a phone; return the length.
 
-    length: None takes the length nearest to USUAL that the file accepts.
+    file: the exported file. length: None takes the length nearest to USUAL that the file accepts.
 
     The file `signatures` in the folder lists the inputs in the graph's order, with their shapes. The folder
     timed/SIGNATURE has each input twice: as raw little-endian int32 and, in the layout of ONNX's test data, as
