@@ -249,8 +249,8 @@ def prepare(
 ) -> Iterator[Case]:
     """Yield a case for each backend, precision, thread count and length of a model.
 
-    A model that is not a file is first written to `folder`, once for each backend and precision. If the backend's files
-    have a single row length, the model is also written once for each length.
+    A model that is not a file is first written to `folder`, once for each backend and precision or, if the backend's
+    files have a single row length, once for each backend, precision and length.
     """
     if model.pretrained is None:
         assert model.file is not None

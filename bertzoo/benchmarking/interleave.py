@@ -130,7 +130,7 @@ def take_turns(
 
 
 def ratio(ours: Rounds, theirs: Rounds) -> float:
-    """Return the median over the rounds of median(ours) / median(theirs), where both are seconds of runs."""
+    """Return the median over the rounds of median(ours) / median(theirs), each in seconds of a round's runs."""
     pairs = zip(ours, theirs, strict=True)
     return statistics.median(statistics.median(a) / statistics.median(b) for a, b in pairs)
 

@@ -172,8 +172,8 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
     """Write the files that `AutoTokenizer.from_pretrained` reads.
 
     If the model's word table has more rows than a WordPiece vocabulary has entries, the vocabulary is filled up with
-    entries [unused0], [unused1] and so on, to which no text is tokenised. Rows that only round the number of entries up
-    (see `pretrained.fits`) get no entries.
+    entries [unused0], [unused1] and so on, to which no text is tokenised. No entries are added
+    if the number of rows is the number of entries rounded up to a multiple that `pretrained.fits` allows.
     """
     inputs = ["input_ids", "token_type_ids", "attention_mask"] if model.token_types else ["input_ids", "attention_mask"]
     options: dict[str, Any] = {"model_max_length": model.max_positions, "model_input_names": inputs}

@@ -26,7 +26,7 @@ def is_url(name: str) -> bool:
 def on_disk(name: Path | str, what: str, instead: str) -> Path:
     """Return a name as a path; raises UserError for a URL, because Path would turn gs://… into a directory `gs:`.
 
-    what: noun for the name in the error. instead: sentence of advice in the error.
+    what: the error's words before the name, such as "the model". instead: advice that ends the error.
     """
     if _FLATTENED.match(str(name)):
         raise UserError(f"{what} {name} is a URL that bertzoo cannot use here. {instead}")

@@ -1,4 +1,4 @@
-"""Find the versions of packages in this Python. As a program, print them as JSON for the Python that runs it."""
+"""Find the versions of packages in the Python that runs this module; as a program, print them as JSON."""
 
 import importlib.metadata
 import importlib.util

@@ -54,7 +54,7 @@ class PruneDirectory(RunDirectory):
         return self.path / prune_layout.TABLE
 
     def latest(self) -> int | None:
-        """Return the number of saved steps of all training runs together, or None without a checkpoint."""
+        """Return the sum of the training runs' newest checkpoint steps, or None without a checkpoint."""
         steps = [step for part in prune_layout.parts(self.path) if (step := RunDirectory(part).latest()) is not None]
         return sum(steps) if steps else None
 

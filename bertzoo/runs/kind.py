@@ -42,7 +42,7 @@ def recipe_class(*files: str | Path) -> type[Recipe]:
         case kind:
             raise ConfigError(
                 f"{', '.join(map(str, files))} is a {kind} config, but this command needs one for pretraining or "
-                f"transfer. Use it with `bertzoo {kind}`."
+                f"transfer. Name another config, or use `bertzoo {kind}`."
             )
 
 

@@ -75,7 +75,7 @@ class Task:
         return tuple(names.get(label, label) for label in self.labels)
 
     def parts(self, split: str) -> tuple[str, ...]:
-        """Return the names of the data sets that form train, dev or test.
+        """Return the names of the data sets that form `split`: train, dev or test.
 
         Any other `split` is itself the name of a data set, and is returned alone. Raises UserError if the task has no
         such split.
