@@ -62,8 +62,9 @@ def row(task: str, data: Path, model: str, runs: Path, seeds: int, more: Sequenc
     for seed in range(seeds):
         trained, first = runs / f"{task}-int8" / str(seed), plain / f"seed-{seed}" / "model"
         teacher = [f"--teacher={first}"] if any(word.startswith("--alpha=") for word in int8) else []
-        finetune([*common, *int8, *teacher, f"--from={first}", f"--seed={seed}", "--seeds=1"], trained)
-        pairs.append((first, trained / f"seed-{seed}" / "model"))
+        # Seed 0 draws the same training examples as for the float32 run.
+        finetune([*common, *int8, *teacher, f"--from={first}", "--keep_head=true", "--seed=0", "--seeds=1"], trained)
+        pairs.append((first, trained / "seed-0" / "model"))
     calibration = texts(task, data, runs / f"{task}.txt")
     before, after = ([file_scores(model, calibration) for model in models] for models in zip(*pairs, strict=True))
     points = {

@@ -1,5 +1,6 @@
 """Runtimes to time models in: the packages each needs, the files it runs, and the function that writes them."""
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def litert_file(
 ) -> WrittenModel:
     """Write a graph as a LiteRT file with a signature for each of `lengths` (tokens); return the written model."""
     if calibration:
-        graph = scale_updates(graph, calibration[write.signature(max(lengths))])
+        graph = scale_updates(graph, itertools.chain.from_iterable(calibration.values()))
     content = quantise.quantised(write.convert(graph, lengths), precision, calibration)
     file.write_bytes(content)
     return WrittenModel(path=file, size=len(content), graph=graph)

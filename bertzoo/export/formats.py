@@ -1,5 +1,6 @@
 """File formats for phones: the lengths that each supports, and functions that write and load its files."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -173,17 +174,19 @@ def _litert_content(
     pretrained: Pretrained, training: TrainingGraph, settings: FileSettings, reference: Any
 ) -> tuple[bytes, dict[str, Any]]:
     """Return a LiteRT file and entries of its metadata JSON. reference: `training`, or a TaskGraph around it."""
-
-    def rows(graph: Any, length: int) -> list[dict[str, np.ndarray]]:
-        if not settings.calibration:
-            return []
+    graph: Any = rewrites.phone_graph(training) if settings.optimise else training
+    calibration = {}
+    if settings.calibration:
         assert pretrained.tokenizer is not None
-        return golden.calibration_rows(graph, pretrained.tokenizer, settings.calibration, length)
-
-    graph = rewrites.phone_graph(training, rows(training, max(settings.lengths))) if settings.optimise else training
+        calibration = {
+            write.signature(length): golden.calibration_rows(
+                reference, pretrained.tokenizer, settings.calibration, length
+            )
+            for length in settings.lengths
+        }
+        graph = rewrites.scale_updates(graph, itertools.chain.from_iterable(calibration.values()))
     if reference is not training:
         graph = reference.replace(graph=graph)
-    calibration = {write.signature(length): rows(reference, length) for length in settings.lengths}
     content = quantise.quantised(write.convert(graph, settings.lengths), settings.precision, calibration)
     return content, {
         "optimised": settings.optimise,

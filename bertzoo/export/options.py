@@ -96,6 +96,11 @@ class ExportOptions:
             )
         if (self.precision == "int8-static") != (self.calibration is not None):
             self._reject_calibration()
+        if self.precision == "int8-static" and self.no_optimize:
+            raise UserError(
+                "--precision=int8-static needs the optimised graph, whose updates it scales, but --no-optimize writes "
+                "another graph. Leave --no-optimize out, or use --precision=int8-dynamic."
+            )
         if self.to in SINGLE and (count := len(set(self.lengths or ()))) > 1:
             raise UserError(
                 f"--lengths: a file for {SINGLE[self.to]} has one length, not {count}. Write a file for each length."

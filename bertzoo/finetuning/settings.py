@@ -47,6 +47,7 @@ class Finetune:
     layer_decay: float = 1.0  # a layer's learning rate relative to the layer above (ELECTRA's layerwise_lr_decay)
     double_unordered: bool = False  # train on each pair of texts in both orders; only where order is irrelevant
     scale: float = 1.0  # divisor of numeric labels
+    keep_head: bool = False  # keep the head of a model that was fine-tuned for the same task
     alpha: float = 1.0  # weight of the label in the training target; the teacher's prediction has the rest
     # majority: do not train WNLI, predict its most common label, as SqueezeBERT's authors do
     wnli: Literal["trained", "majority"] = "trained"
@@ -70,6 +71,8 @@ class Finetune:
                 raise ConfigError(f"{name} = {getattr(self, name)} is negative. Set 0 to {effect}.")
         if self.quantise == "int8" and self.wnli == "majority":
             raise ConfigError("quantise = int8 has no effect if wnli = majority, which trains nothing. Remove one.")
+        if self.keep_head and self.wnli == "majority":
+            raise ConfigError("keep_head has no effect if wnli = majority, which predicts one class. Remove one.")
         if self.seed < 0:
             raise ConfigError(f"seed = {self.seed} is negative. Use 0 or more.")
         if not self.seed <= 2**63 - 1 - self.seeds:

@@ -1,12 +1,12 @@
-"""Load the model that a fine-tuning run starts from, with a fresh head unless it was fine-tuned for the same task."""
+"""Load the model that a fine-tuning run starts from, with a fresh head or, with `keep_head`, its own."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.conversion.pretrained import Pretrained, source_number
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
@@ -20,6 +20,7 @@ from bertzoo.train import state
 from bertzoo.train.objective import Objective
 
 SIMULATED = ("bert", "squeezebert")  # models whose int8 files `Int8Model` is known to equal
+FREE = ("dropout", "beam", "problem_type")  # fields of a head that may differ from those of a head to keep
 HEADS = (
     *("classifier", "token_classifier", "span_head", "joint_span_head"),
     *("masked_head", "sentence_head", "replaced_head"),
@@ -55,9 +56,9 @@ class StartingModel:
 def load_starting_model(
     path: Location, recipe: Finetune, task: TaskKind, tell: Say = lambda line: None
 ) -> StartingModel:
-    """Load the model at `path`; raises UserError if it is missing or does not fit `recipe`.
+    """Load the model at `path` with the task's head, drawn from the seed unless `recipe.keep_head` is set.
 
-    The model keeps its head if it was fine-tuned for the same task. Otherwise the head is drawn from the seed.
+    Raises UserError if the model is missing or, like a head to keep, does not fit `recipe`.
     """
     source = any_model.read_model(path, tell)
     if source.tokenizer is None:
@@ -79,7 +80,9 @@ def load_starting_model(
     objective = task.objective(Int8Model(module, recipe.accumulate) if recipe.quantise == "int8" else module)
     unpadded = task.head.build(model, replace(recipe.compute, vocab_multiple=1))
     padded, shapes = state.shapes_of(objective), state.shapes_of(task.objective(unpadded))
-    fresh = {} if _same_task(source, recipe, task) else dict.fromkeys(HEADS, "trained for the task")
+    if recipe.keep_head:
+        _check_head(source, path, recipe, task)
+    fresh = {} if recipe.keep_head else dict.fromkeys(HEADS, "trained for the task")
     match = match_parameters(source.params, shapes, str(path), fresh)
     loaded = [name for name in shapes if name.split("/")[0] in match.taken]
     return StartingModel(
@@ -93,9 +96,18 @@ def load_starting_model(
     )
 
 
-def _same_task(source: Pretrained, recipe: Finetune, task: TaskKind) -> bool:
-    """Return whether the source was fine-tuned for the recipe's task, with the same labels and unit of numbers."""
-    own = source.source.get("own") == recipe.own.columns if recipe.task == "own" else True
-    labels = [getattr(head, "labels", ()) for head in (source.head, task.head)]
-    scale = str(source.source.get("scale", recipe.scale)) == str(recipe.scale)
-    return source.source.get("task") == recipe.task and own and labels[0] == labels[1] and scale
+def _check_head(source: Pretrained, path: Location, recipe: Finetune, task: TaskKind) -> None:
+    """Raise ConfigError if the source's head has other outputs than the task's head, or reads other states."""
+    theirs, ours = (
+        {"kind": head.kind, "pooler": head.pooler, **asdict(head), "scale": scale}
+        for head, scale in (
+            (source.head, source_number(source.source, "scale", recipe.scale)),
+            (task.head, recipe.scale),
+        )
+    )
+    for key in ours:
+        if key not in FREE and theirs.get(key) != ours[key]:
+            raise ConfigError(
+                f"keep_head = true needs a head with {key} = {ours[key]}, but the head of {path} has {key} = "
+                f"{theirs.get(key, 'none')}. Use the options of that head's training, or remove keep_head."
+            )

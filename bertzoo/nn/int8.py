@@ -5,7 +5,8 @@ The same tensors are rounded, to the same grids, as by `--precision=int8-static`
 - kernels: a symmetric grid per output channel;
 - word and token-type embeddings: a symmetric grid per row;
 - inputs and outputs of dense maps: an asymmetric grid per tensor or, for grouped maps, per group;
-- updates, which are added to a layer's residual: a grid per channel, whose zero point is 0.
+- updates, the outputs of attentions and feed-forwards that are added to a residual: a grid per channel, with zero
+  point 0.
 
 Attention scores, norms, activation functions and sums stay in float.
 """
@@ -57,7 +58,7 @@ def int8_grid(range_G2: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def update_scale(x: jax.Array, axis: int) -> jax.Array:
-    """Return 127 steps of the finest grid with zero point 0 that holds x; `axis` is reduced."""
+    """Return 127 times the step of the finest grid that has zero point 0 and holds x; `axis` is reduced."""
     return jnp.max(jnp.maximum(x, x * (HIGH / LOW)), axis=axis)
 
 
@@ -70,8 +71,9 @@ def fake_activations(x: jax.Array, range_G2: jax.Array, observed_G2: jax.Array, 
     parts: number of microbatches whose gradients are summed.
 
     The gradient of x passes where x is inside the range, and is 0 outside. The gradient of `range_G2` is no derivative,
-    but GRADIENT · rate · (range - observed) / parts, where rate is RATE, or 1 for a range of zeros. So the update
-    range - gradient / GRADIENT makes the range a moving average of the observed ranges.
+    but GRADIENT · rate · (range - observed) / parts, where rate is RATE, 1 for a range of zeros and 0 for an observed
+    range of zeros, as in a microbatch of padding. So the step range - gradient / GRADIENT makes the range a moving
+    average of the observed ranges.
     """
     return _fake_activations(x, range_G2, observed_G2, parts)[0]
 
@@ -85,7 +87,7 @@ def _fake_activations(x: jax.Array, range_G2: jax.Array, observed_G2: jax.Array,
 
 def _backward(parts: int, residuals: Any, change: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     inside, range_G2, observed_G2 = residuals
-    rate_G1 = jnp.where(_is_empty(range_G2), 1.0, RATE)
+    rate_G1 = jnp.where(_is_empty(range_G2), 1.0, jnp.where(_is_empty(observed_G2), 0.0, RATE))
     change_G2 = GRADIENT / parts * rate_G1 * (range_G2 - observed_G2)
     return jnp.where(inside, change, 0.0), change_G2, jnp.zeros_like(observed_G2)
 
@@ -110,7 +112,10 @@ def observe(x_BXGI: jax.Array, weight_B: jax.Array) -> jax.Array:
 
 @dataclass(frozen=True)
 class Int8Model:
-    """A Linen `model` that computes as its int8 file would, with the methods `init` and `apply` of a Linen model.
+    """A Linen `model` in simulated int8, with the methods `init` and `apply` of a Linen model.
+
+    It computes what the int8 file of a `bert` or a `squeezebert` does. Bottleneck layers have updates of other names
+    than UPDATES.
 
     The parameters have one more entry than the model's, RANGES: a range (G,2) for each input and output of a dense map,
     initially 0. G is 1, the number of a map's groups or, for an update, of its channels. Without this entry, `apply`
@@ -191,7 +196,7 @@ class _Simulation:
 
     def _round(self, x: jax.Array, place: tuple[str, ...], groups: int, centred: bool = False) -> jax.Array:
         self.groups[place] = groups
-        axes = 2 if groups > 1 else 1  # a grouped map is of (B,L,*C); other maps have one range for all axes
+        axes = 2 if groups > 1 else 1  # with several ranges x is (B,L,*C); one range may be of all axes
         x_BXGI = x.astype(jnp.float32).reshape(*x.shape[:axes], *[1] * (2 - axes), groups, -1)
         observed_G2 = jax.lax.stop_gradient(observe(x_BXGI, self.weight_B))
         if centred:

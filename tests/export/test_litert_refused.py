@@ -84,6 +84,7 @@ def test_tflite_is_another_name_of_litert_alone(tmp_path: Path, capsys: pytest.C
         (["--head=masked"], ("masked", "sequence_classification")),
         (["--precision=int8-static"], ("int8-static", "--calibration=FILE")),
         (["--precision=int8-static", f"--calibration={__file__}"], ("tokenizer",)),
+        (["--precision=int8-static", f"--calibration={__file__}", "--no-optimize"], ("int8-static", "--no-optimize")),
         (["--precision=int8-static", "--calibration=no.txt"], ("--calibration=no.txt", "No such file")),
         (["--precision=int8-static", "--calibration=/"], ("--calibration=/ ", "Is a directory")),
         (["--calibration=texts"], ("--calibration ", "--precision=int8-static", "fp32")),

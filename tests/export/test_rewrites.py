@@ -210,25 +210,51 @@ def test_the_pooled_first_token(name: str) -> None:
     assert_equal(rewrites.optimised(graph), name, FIRST)
 
 
-@pytest.mark.parametrize("name", ["squeezebert-classifier", "mobilebert", "convbert-span", "albert"])
+UPDATES = {
+    "squeezebert-classifier": 2 * 2,
+    "mobilebert": 2 * 4,
+    "convbert-span": 2 * 2,
+    "albert": 2,
+    "albert-classifier": 2,  # the last layer computes one token, with the same two maps
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
 def test_every_channel_of_an_update_fills_its_grid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the rows, a channel's steps of 1/127 reach 127 or -128 and no more; its factor makes the graph the model."""
-    graph, updates = rewrites.optimised(graphs(name)[1]), {}
+    graph, updates, scales = rewrites.optimised(graphs(name)[1]), {}, []
     scaled = rewrites.scale_updates(graph, [{key: x[None] for key, x in row.items()} for row in given(graph)])
     assert_equal(scaled, name)
 
     def join(self: layers.ScaledUpdate, x: Any, update: Any) -> Any:
-        updates.setdefault(id(self), []).append(np.asarray(update) * 127)
+        scales.append(self.scale)
+        updates.setdefault(bytes(self.scale), []).append(np.asarray(update) * 127)
         return self.norm.join(x, update * self.scale)
 
     monkeypatch.setattr(layers.ScaledUpdate, "join", join)
     for row in given(scaled):
         scaled(**row)
-    residuals = {"squeezebert-classifier": 2 * 2, "mobilebert": 2 * 4, "convbert-span": 2 * 2, "albert": 2}[name]
-    assert len(updates) == residuals
+    assert len(updates) == UPDATES[name]
+    arrays = [len({id(leaf) for leaf in jax.tree.leaves(one)}) for one in (graph, scaled)]
+    assert arrays[1] == arrays[0] + len({id(scale) for scale in scales}), "maps that layers share are no longer shared"
     for steps in map(np.concatenate, updates.values()):
         largest = np.maximum(steps.max(0) / 127, steps.min(0) / -128)
         np.testing.assert_allclose(largest, 1, rtol=1e-5)
+
+
+def test_channels_that_are_0_keep_their_weights() -> None:
+    """A channel below a millionth of the largest has this scale, so that rounding errors are not enlarged."""
+    _, graph = graphs("bert")
+    outputs = [layer.feed_forward.output for layer in graph.layers]
+    dead, small = (np.zeros_like(outputs[0].bias), np.eye(1, len(outputs[0].bias), 3, dtype=np.float32)[0])
+    quiet = [one.replace(kernel=one.kernel * 0, bias=bias) for one, bias in zip(outputs, (dead, small), strict=True)]
+    pairs = zip(graph.layers, quiet, strict=True)
+    rewritten = [layer.replace(feed_forward=layer.feed_forward.replace(output=one)) for layer, one in pairs]
+    row = {key: x[None] for key, x in given(graph)[0].items()}
+    scaled = rewrites.scale_updates(graph.replace(layers=tuple(rewritten)), [row])
+    first, second = (layer.feed_forward_norm.scale for layer in scaled.layers)
+    assert (first == 1).all() and second[3] == 1
+    np.testing.assert_allclose(np.delete(second, 3), 1e-6)
 
 
 def test_shared_layers_stay_shared() -> None:

@@ -9,16 +9,18 @@ import jax
 import numpy as np
 import planted
 import pytest
+from messages import mentions
 from planted import results, said
 from tiers import quick
 
 from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.finetuning import labels, predict_labels
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.warm_start import load_starting_model
+from bertzoo.finetuning.warm_start import StartingModel, load_starting_model
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
 from bertzoo.runs import any_model
@@ -212,18 +214,37 @@ def test_a_task_starts_from_another_tasks_model_without_its_head(finished: Path,
         np.testing.assert_array_equal(array, first.params[name])
 
 
-@pytest.mark.parametrize(
-    ("option", "keeps"),
-    [(("seed", "3"), True), (("own.labels", '["1","0"]'), False), (("own.text_b", "number"), False)],
-)
-def test_a_model_of_the_same_task_keeps_its_head(
-    option: tuple[str, str], keeps: bool, finished: Path, folder: Path
-) -> None:
-    options = [tuple(word.removeprefix("--").split("=", 1)) for word in planted.OPTIONS]
-    made = config.load(Finetune, ["finetune"], [*options, ("data_dir", str(folder)), option])  # type: ignore[list-item]
-    first, begun = any_model.read_model(finished), load_starting_model(finished, made, resolve_task(made))
-    assert {name for name in first.params if name not in begun.initial} == (
-        set() if keeps else {"classifier/output/kernel", "classifier/output/bias"}
-    )
+def start(path: Path, folder: Path, *options: tuple[str, str]) -> StartingModel:
+    words = [word.removeprefix("--").split("=", 1) for word in planted.OPTIONS]
+    given = [*((key, value) for key, value in words), ("data_dir", str(folder)), ("keep_head", "true"), *options]
+    made = config.load(Finetune, ["finetune"], given)
+    return load_starting_model(path, made, resolve_task(made))
+
+
+def test_a_head_is_kept_on_demand(finished: Path, folder: Path) -> None:
+    first, begun = any_model.read_model(finished), start(finished, folder, ("dropout", "0.3"))
+    assert begun.initial.keys() == first.params.keys() and begun.head.dropout == 0.3
     for name, array in begun.initial.items():
         np.testing.assert_array_equal(array, first.params[name])
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        ("labels", [("own.labels", '["1","0"]')]),
+        ("hidden", [("hidden", "gelu")]),
+        ("pooler", [("pooler", "false")]),
+        ("scale", [("own.kind", "regression"), ("own.label", "number"), ("scale", "2")]),
+        ("kind", [("own.kind", "tokens"), ("pooler", "true")]),
+    ],
+)
+def test_a_head_of_other_outputs_is_not_kept(
+    key: str, options: list[tuple[str, str]], finished: Path, folder: Path, tmp_path: Path
+) -> None:
+    if key == "scale":
+        head, first = SequenceClassification(labels=("number",)), any_model.read_model(finished)
+        finished = tmp_path / "numbers"
+        planted.write(finished, first.model, head, first.tokenizer, scale="5.0")
+    with pytest.raises(ConfigError) as error:
+        start(finished, folder, *options)
+    assert mentions(str(error.value), "keep_head", key, str(finished))

@@ -67,6 +67,12 @@ def test_ranges_are_a_moving_average_over_steps(parts: int) -> None:
         np.testing.assert_allclose(range_[0], expected, rtol=1e-5)
 
 
+def test_a_microbatch_of_padding_moves_no_range() -> None:
+    range_ = jnp.asarray([[-1.0, 2.0]])
+    for_range = lambda ends: jnp.sum(int8.fake_activations(jnp.ones((1, 4)), ends, EMPTY, 2))  # noqa: E731
+    assert (jax.grad(for_range)(range_) == 0).all()
+
+
 def test_a_range_has_the_extremes_of_the_rows_that_count() -> None:
     x = np.random.default_rng(2).normal(size=(4, 5, 3, 2)).astype(np.float32)
     x[2] *= 10

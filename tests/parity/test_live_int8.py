@@ -1,7 +1,9 @@
 """Simulated int8 (nn/int8.py) computes what a static int8 file computes in LiteRT's own interpreter."""
 
 import dataclasses
+import itertools
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -15,6 +17,7 @@ from flax import traverse_util
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 from zoo import CASES, LAYERS, SIZES, pretrained
 
+from bertzoo.benchmarking import backends
 from bertzoo.export.check import verify
 from bertzoo.export.graph import heads, rewrites
 from bertzoo.export.graph.reference import TrainingGraph
@@ -63,7 +66,10 @@ def test_the_simulation_computes_what_the_file_does(name: str) -> None:
     model, params = pretrained(dataclasses.replace(MODELS[name], layers=2), SequenceClassification(), 0.3).module()
     reference = TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=model)
     rows = verify.sample_rows(reference, None, LENGTH)
-    content, signature = write.convert(rewrites.phone_graph(reference, rows[:1]), (LENGTH,)), write.signature(LENGTH)
+    content, signature = (
+        write.convert(rewrites.scale_updates(rewrites.phone_graph(reference), rows[:1]), (LENGTH,)),
+        write.signature(LENGTH),
+    )
     run = write.Interpreter(quantise.quantised(content, "int8-static", {signature: rows[:1]}))
     ranges = float32_ranges(model, params, rows[0])
     (step,), _ = int8.int8_grid(ranges["classifier"]["output"]["0"]["output"])
@@ -76,7 +82,7 @@ def test_the_simulation_computes_what_the_file_does(name: str) -> None:
     assert float32.mean() > 3 * error.mean()
 
 
-def test_a_large_channel_leaves_the_others_their_steps() -> None:
+def test_a_large_channel_leaves_the_others_their_steps(tmp_path: Path) -> None:
     """Where one channel of each feed-forward is 300 times as large, scales per channel divide the error by over 5."""
     model, params = pretrained(dataclasses.replace(MODELS["bert"], layers=2), SequenceClassification(), 0.3).module()
     params = jax.tree.map(np.array, params)
@@ -87,20 +93,26 @@ def test_a_large_channel_leaves_the_others_their_steps() -> None:
     rows, signature = verify.sample_rows(reference, None, LENGTH), write.signature(LENGTH)
     expected = np.array([logits(model, params, row) for row in rows])
 
-    def error(graph: Any) -> float:
-        run = write.Interpreter(quantise.quantised(write.convert(graph, (LENGTH,)), "int8-static", {signature: rows}))
+    def error(content: bytes) -> float:
+        run = write.Interpreter(content)
         return float(np.abs(np.array([run(signature, row)["logits"][0] for row in rows]) - expected).mean())
 
-    assert error(rewrites.phone_graph(reference, rows)) < error(rewrites.phone_graph(reference)) / 5
+    graph, calibration = rewrites.phone_graph(reference), {signature: rows}
+    plain = quantise.quantised(write.convert(graph, (LENGTH,)), "int8-static", calibration)
+    scaled = backends.litert_file(graph, tmp_path / "scaled.tflite", (LENGTH,), "int8-static", calibration)
+    assert error(scaled.path.read_bytes()) < error(plain) / 5
 
 
 def test_a_grid_holds_the_extremes_of_all_calibration_rows() -> None:
-    """The file's logits are whole steps of the grid from the lowest to the highest float32 logit of all rows."""
+    """Each signature's logits are whole steps of the grid from the lowest to the highest float32 logit of its rows."""
     model, params = pretrained(MODELS["bert"], SequenceClassification(), 0.3).module()
     reference = TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=model)
-    rows, signature = verify.sample_rows(reference, None, LENGTH), write.signature(LENGTH)
-    content = write.convert(rewrites.phone_graph(reference, rows), (LENGTH,))
-    run = write.Interpreter(quantise.quantised(content, "int8-static", {signature: rows}))
-    exact = np.array([logits(model, params, row) for row in rows])
-    steps = np.array([run(signature, row)["logits"][0] for row in rows]) / (exact.max() - min(exact.min(), 0)) * 255
-    assert np.abs(steps - np.rint(steps)).max() < 0.02 and len(np.unique(np.rint(steps))) > 4
+    lengths = (LENGTH, 2 * LENGTH)
+    rows = {write.signature(length): verify.sample_rows(reference, None, length) for length in lengths}
+    graph = rewrites.scale_updates(rewrites.phone_graph(reference), itertools.chain(*rows.values()))
+    run = write.Interpreter(quantise.quantised(write.convert(graph, lengths), "int8-static", rows))
+    for signature, each in rows.items():
+        exact = np.array([logits(model, params, row) for row in each])
+        grid = (exact.max() - min(exact.min(), 0)) / 255
+        steps = np.array([run(signature, row)["logits"][0] for row in each]) / grid
+        assert np.abs(steps - np.rint(steps)).max() < 0.02 and len(np.unique(np.rint(steps))) > 4

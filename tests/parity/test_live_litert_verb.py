@@ -192,6 +192,9 @@ def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.Capt
     said = json.loads((tmp_path / "all.tflite.json").read_text())
     assert said["precision"] == "int8-static" and said["calibration"] == len(verify.TEXT)
     assert said["operators"]["QUANTIZE"] >= 1 <= said["operators"]["DEQUANTIZE"]
+    assert export(source, tmp_path / "plain.tflite", "--lengths=8,16", "--head=none") == 0
+    plain, layers = json.loads((tmp_path / "plain.tflite.json").read_text()), any_model.read_model(source).model.layers
+    assert said["operators"]["MUL"] == plain["operators"]["MUL"] + 2 * layers  # the updates' scales
     assert mentions(capsys.readouterr().err, f"--calibration={tmp_path / 'all'} ", 8, 16)
     wrong = {"empty": b"\n \n", "bytes": b"\xff\xfe", "three": b"a\tb\na\tb\tc"}
     said = {"empty": (), "bytes": ("UTF-8",), "three": (3, repr("a\tb\tc"))}

@@ -156,7 +156,7 @@ class ScaledUpdate(struct.PyTreeNode):
 class MeasuredUpdate(struct.PyTreeNode):
     """Residual connection norm.join(x, update) that passes the update's `update_scale` (D) to `note`.
 
-    place: the connection's number, the first argument of `note`.
+    place: the first argument of `note`, which identifies the part that computes the update.
     """
 
     norm: Any

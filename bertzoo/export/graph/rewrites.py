@@ -1,7 +1,6 @@
 """Rewrite the export graph to equivalent graphs with fewer or cheaper operations."""
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -26,13 +25,9 @@ def optimised(graph: Graph) -> Graph:
     return graph
 
 
-def phone_graph(reference: TrainingGraph, calibration: Sequence[Mapping[str, np.ndarray]] = ()) -> Graph:
-    """Build the export graph of a training graph and apply all rewrites.
-
-    calibration: rows of inputs (1,L) of one length L, for int8-static alone: with them, also apply `scale_updates`.
-    """
-    graph = optimised(build_graph(reference.model, reference.params, reference.pooling))
-    return scale_updates(graph, calibration) if calibration else graph
+def phone_graph(reference: TrainingGraph) -> Graph:
+    """Build the export graph of a training graph and apply all rewrites."""
+    return optimised(build_graph(reference.model, reference.params, reference.pooling))
 
 
 def fold_scale(graph: Graph) -> Graph:
@@ -118,10 +113,11 @@ def _fold_update(part: Any, norm: Any) -> tuple[Any, Any]:
 
 
 def _scaled_output(part: Any, factor: Any, shift: Any = 0.0) -> Any:
-    """Multiply the output of a map, a feed-forward or an attention by `factor` (D), and add `shift`."""
+    """Multiply the output of a map, a feed-forward or an attention by `factor` (D), and add `shift` (D)."""
     if isinstance(part, layers.SideBySide):
-        shares = zip(part.parts, np.split(factor, len(part.parts)), strict=True)
-        return part.replace(parts=tuple(_scaled_output(one, share, shift) for one, share in shares))
+        factors, shifts = (np.split(x, len(part.parts)) for x in np.broadcast_arrays(factor, shift))
+        scaled = [_scaled_output(*one) for one in zip(part.parts, factors, shifts, strict=True)]
+        return part.replace(parts=tuple(scaled))
     if hasattr(part, "output"):
         return part.replace(output=_scaled_output(part.output, factor, shift))
     return layers.scaled(part, factor, shift)
@@ -208,47 +204,57 @@ def _feed_forward_apart(part: layers.GraphFeedForward) -> Any:
     return layers.SideBySide(parts=tuple(part.replace(intermediate=inner, output=outer) for inner, outer in pairs))
 
 
-def scale_updates(graph: Graph, rows: Sequence[Mapping[str, np.ndarray]]) -> Graph:
+def scale_updates(graph: Graph, rows: Iterable[Mapping[str, np.ndarray]]) -> Graph:
     """Divide each channel of every update by its `update_scale` over `rows`; ScaledUpdates multiply by it.
 
-    BERTs have a few channels whose updates are a hundred times larger than all others. On a grid of 255 steps for all
-    channels, the others are rounded to a few steps.
+    An update is what an attention, a feed-forward or a bottleneck layer's output map adds to the residual. BERTs have a
+    few channels whose updates are a hundred times larger than all others. On a grid of 255 steps for all channels, the
+    others are rounded to a few steps. rows: inputs (1,L) for int8-static's calibration, of any lengths L.
     """
-    numbers = itertools.count()
     scales = _update_scales(graph, rows)
+    outputs: dict[int, Any] = {}  # scaled output maps; layers that share a map (ALBERT) share its scaled copy
 
     def scaled(part: Any, norm: Any) -> tuple[Any, Any]:
-        scale = scales[next(numbers)]
-        return _scaled_output(part, 1 / scale), layers.ScaledUpdate(norm=norm, scale=layers.float32(scale))
+        place = _place(part)
+        scale = scales[place]
+        if hasattr(part, "output"):
+            outputs.setdefault(place, _scaled_output(part.output, 1 / scale))
+            part = part.replace(output=outputs[place])
+        else:
+            part = _scaled_output(part, 1 / scale)
+        return part, layers.ScaledUpdate(norm=norm, scale=layers.float32(scale))
 
     return _each_layer(graph, lambda layer: _each_residual(layer, scaled))
 
 
-def _update_scales(graph: Graph, rows: Sequence[Mapping[str, np.ndarray]]) -> dict[int, np.ndarray]:
-    """Return the `update_scale` (D) over `rows` of each residual connection's update, by the connection's number.
+def _update_scales(graph: Graph, rows: Iterable[Mapping[str, np.ndarray]]) -> dict[int, np.ndarray]:
+    """Return the `update_scale` (D) over `rows` of each update, by the `_place` of the part that computes it.
 
-    Channels that are always 0 have 1.
+    No channel has less than a millionth of the largest; if all are 0, they have 1.
     """
     seen: dict[int, jax.Array] = {}
 
     def note(place: int, channels: jax.Array) -> None:
-        seen[place] = jnp.maximum(seen.get(place, 0.0), channels)  # layers that share parameters share a number
+        seen[place] = jnp.maximum(seen.get(place, 0.0), channels)  # layers that share a map share its place
 
     def measure(graph: Graph, row: Mapping[str, jax.Array]) -> dict[int, jax.Array]:
         seen.clear()
         graph(**{name: array[0] for name, array in row.items()})
         return dict(seen)
 
-    numbers = itertools.count()
-
     def measured(part: Any, norm: Any) -> tuple[Any, Any]:
-        return part, layers.MeasuredUpdate(norm=norm, place=next(numbers), note=note)
+        return part, layers.MeasuredUpdate(norm=norm, place=_place(part), note=note)
 
     run = jax.jit(measure)
     observed = jax.device_put(_each_layer(graph, lambda layer: _each_residual(layer, measured)))
     results = [jax.device_get(run(observed, dict(row))) for row in rows]
     maxima = {place: np.max([result[place] for result in results], axis=0) for place in results[0]}
-    return {place: np.where(channels > 0, channels, 1.0) for place, channels in maxima.items()}
+    return {place: np.maximum(x, 1e-6 * x.max()) if x.any() else np.ones_like(x) for place, x in maxima.items()}
+
+
+def _place(part: Any) -> int:
+    """Return a number that identifies the map from which an update comes."""
+    return id(getattr(part, "output", part))
 
 
 def _each_layer(graph: Graph, function: Callable[[Any], Any]) -> Graph:

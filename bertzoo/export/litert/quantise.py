@@ -35,10 +35,12 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
         return content
     from litert_quantizer.quantizer import Quantizer
 
+    if (precision == "int8-static") != bool(calibration):
+        raise ValueError(f"{precision} with {len(calibration or ())} signatures of calibration rows")
     announce_delegate()  # calibration runs the file
     with tool_errors("the LiteRT quantiser", f"this model at {precision}", "Use another --precision."):
         recipe = _recipe(precision, content)
-        statistics = _ranges(content, recipe, calibration or {}) if precision == "int8-static" else None
+        statistics = _ranges(content, recipe, calibration) if calibration else None
         result = Quantizer(content, recipe).quantize(
             statistics, enable_progress_bar=False, enable_progress_report=False
         )
@@ -46,16 +48,18 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
 
 
 def _ranges(content: bytes, recipe: Any, calibration: Calibration) -> Any:
-    """Return the least and greatest value of every tensor in the calibration rows, as the quantiser takes them.
+    """Return the least and greatest value of each tensor to quantise in the calibration rows, for the quantiser.
 
     `Quantizer.calibrate` averages over rows instead, which clips the values of half the rows.
     """
     from litert_quantizer import calibrator, recipe_manager
-    from litert_quantizer.utils import qsv_utils
+
+    def widened(ends: Any, row: Any) -> Any:
+        return {"min": np.minimum(ends["min"], row["min"]), "max": np.maximum(ends["max"], row["max"])} if ends else row
 
     manager = recipe_manager.RecipeManager()
     manager.load_quantization_recipe(recipe)
-    measured = calibrator.Calibrator(content, qsv_update_func=qsv_utils.min_max_update)
+    measured = calibrator.Calibrator(content, qsv_update_func=widened)
     rows: Any = dict(calibration)
     measured.calibrate(rows, manager)
     return measured.get_model_qsvs()
