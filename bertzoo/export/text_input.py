@@ -13,7 +13,7 @@ from bertzoo.tasks.glue import GLUE
 
 
 class TextModel(NamedTuple):
-    """Properties of a model that decide whether its file can take texts; the defaults fit every format.
+    """Properties of a model that decide whether its file can take texts; with the default values, every format can.
 
     head: the head's config. tokenizer: the tokenizer's config; None without one. pair: whether the task has pairs of
     texts.

@@ -41,7 +41,7 @@ class LabelTask(TaskKind):
         if recipe.wnli == "majority" and (task.name != "wnli" or recipe.alpha < 1):
             conflict = f"alpha = {recipe.alpha}" if task.name == "wnli" else f"task = {task.name}"
             raise ConfigError(
-                f'wnli = "majority" applies only to task = wnli without a teacher, not to {conflict}. Remove it.'
+                f'wnli = "majority" applies only to task = wnli without a teacher, not to {conflict}. Remove wnli.'
             )
         if recipe.scale != 1 and task.kind != "regression":
             raise ConfigError(

@@ -59,7 +59,7 @@ class SavedModel:
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
     def check_columns(self) -> None:
-        """Raise ConfigError unless the model's run or `pretrained.source` names the columns of the task `own`."""
+        """Raise ConfigError if neither the run's config nor the model records the columns of the task `own`."""
         if self.recipe.task != "own" and "own" not in self.pretrained.source:
             raise ConfigError(
                 f"{self.path} does not record the columns of the task `own`. Name a run of that task or another --task."

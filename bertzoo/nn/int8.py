@@ -71,9 +71,9 @@ def fake_activations(x: jax.Array, range_G2: jax.Array, observed_G2: jax.Array, 
     parts: number of microbatches whose gradients are summed.
 
     The gradient of x passes where x is inside the range, and is 0 outside. The gradient of `range_G2` is no derivative,
-    but GRADIENT · rate · (range - observed) / parts, where rate is RATE, 1 for a range of zeros and 0 for an observed
-    range of zeros, as in a microbatch of padding. So the step range - gradient / GRADIENT makes the range a moving
-    average of the observed ranges.
+    but GRADIENT · rate · (range - observed) / parts. So `range -= gradient / GRADIENT` makes the range a moving average
+    of the observed ranges. The rate is 1 if the range is zeros. Otherwise it is 0 if the observed range is zeros, as in
+    a microbatch of padding, and else RATE.
     """
     return _fake_activations(x, range_G2, observed_G2, parts)[0]
 

@@ -110,11 +110,11 @@ def read_table(path: Path) -> LatencyTable:
 
 
 def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
-    """Return {config field: value} for the fields in which a model must equal the encoders of a latency table.
+    """Return {config field: value} of a model for the fields in which it must equal a latency table's encoders.
 
-    letters: the dimensions that the table measures; fields with the sizes of these dimensions are left out.
+    letters: the dimensions whose sizes the table varies. Fields with these sizes, and those in _FREE, are left out.
 
-    Raises UserError if the model's layers differ in any other dimension.
+    Raises UserError if the model's layers differ from one another in a field that is not left out.
     """
     even = uneven(model) if isinstance(model, EVERY_LAYER_ITS_OWN) else model
     varied = {name for letter in letters for name in _FIELDS[letter]} | {*_FREE}

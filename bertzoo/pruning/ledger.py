@@ -59,7 +59,7 @@ def check_gamma(
 
 
 def removed(weights: Weights, kept: Kept) -> float:
-    """Return the sum of the weights of all elements that are cut."""
+    """Return the sum of `weights`, one number per element, over the elements that are not in `kept`."""
     return float(sum(weight.sum() - weight[kept[name]].sum() for name, weight in weights.items()))
 
 
