@@ -13,7 +13,7 @@ python launch/demo_labels.py "$labels"
 
 say "Fine-tuning the demo's model on it"
 bertzoo finetune demo_finetune --data_dir="$labels" --from="$model" --run_dir="$run" 2>&1 |
-  grep -E 'dev acc|median|^bertzoo'
+  grep -E 'dev acc|^1 seed|^bertzoo'
 
 say "A file for phones in int8: run in LiteRT, compared with the model, and scored on the set"
 bertzoo convert "$run" "$run/phone.tflite" --to=litert --precision=int8-dynamic --lengths=32,64

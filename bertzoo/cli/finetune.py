@@ -38,8 +38,8 @@ def arguments(parser: Parser) -> None:
     training.model_option(
         parser,
         "--from",
-        "the model to fine-tune, whose head is replaced: a run, a model or Hugging Face directory, another "
-        "fine-tuning run, or a URL of one of these (default: what the resumed run recorded)",
+        "the model to fine-tune, whose head is replaced unless keep_head is set: a run, a model or Hugging Face "
+        "directory, another fine-tuning run, or a URL of one of these (default: what the resumed run recorded)",
     )
     training.model_option(
         parser,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from comparing import needs
 
-needs("ai_edge_litert", "litert_converter", "transformers", "torch")
+needs("ai_edge_litert", "litert_converter", "mediapipe", "transformers", "torch")
 import test_tutorials
 
 pytestmark = pytest.mark.usefixtures("one_device")
