@@ -129,8 +129,9 @@ def fuzz(name: str, test: Callable[[list], object]) -> None:
     many = settings(
         max_examples=COUNT, deadline=None, database=None, derandomize=True, suppress_health_check=[*HealthCheck]
     )
-    usual = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (before + 4 * MEMORY if before else usual[0], usual[1]))
+    usual = resource.getrlimit(resource.RLIMIT_DATA)  # of reserved memory, of which a process has more than it uses
+    limit = status("VmData") + 4 * MEMORY if before else usual[0]
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, usual[1]))
     try:
         many(given(damage=DAMAGE)(limited))()
     finally:
@@ -149,7 +150,10 @@ def restart_peak() -> int:
 
 def peak() -> int:
     """The most bytes that this process has held; 0 where they cannot be measured."""
-    if not PROCESS.exists():
-        return 0
-    (line,) = [line for line in (PROCESS / "status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return status("VmHWM") if PROCESS.exists() else 0
+
+
+def status(name: str) -> int:
+    """A figure of this process in Linux's proc/self/status, in bytes."""
+    (line,) = [line for line in (PROCESS / "status").read_text().splitlines() if line.startswith(f"{name}:")]
     return int(line.split()[1]) * 1024
