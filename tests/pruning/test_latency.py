@@ -97,7 +97,7 @@ def test_a_budget_is_met_within_one_per_cent():
     target = 0.6 * cost(structure.sizes)
     kept = choose(structure, random_scores(structure), cost, target)
     assert 0.99 * target < cost({name: len(indices) for name, indices in kept.items()}) <= target
-    for wrong, says in ((1.1, "own"), (1e-6, "cut")):
+    for wrong, says in ((1.1, "below"), (1e-6, "cut")):
         with pytest.raises(UserError, match=mentioning("budget", says) + r".*\b[0-9,]+[.][0-9]{3}\b"):
             choose(structure, random_scores(structure), cost, wrong * cost(structure.sizes))
 
