@@ -269,8 +269,8 @@ def _memory_advice(recipe: Finetune, share: float) -> str:
     parts = next((n for n in range(recipe.accumulate, rows + 1) if rows % n == 0 and n >= least), None)
     if parts is None:
         return "Not even one row at a time fits: use a smaller --max_length or a device with more memory."
-    same = "the same" if recipe.quantise == "none" else "the same, but for averaged int8 ranges,"
-    return f"Use --accumulate={parts}, which computes {same} in {parts} parts, or a smaller --batch_size."
+    ranges = "" if recipe.quantise == "none" else " (and averages the int8 ranges over them)"
+    return f"Use --accumulate={parts}, which computes the same in {parts} parts{ranges}, or a smaller --batch_size."
 
 
 def _length(batch: Batch) -> int:

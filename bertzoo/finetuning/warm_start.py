@@ -20,7 +20,7 @@ from bertzoo.train import state
 from bertzoo.train.objective import Objective
 
 SIMULATED = ("bert", "squeezebert")  # models whose int8 files `Int8Model` is known to equal
-FREE = ("dropout", "beam", "problem_type")  # fields of a head that may differ from those of a head to keep
+FREE = ("dropout", "input_dropout", "beam", "problem_type")  # fields in which a head to keep may differ
 HEADS = (
     *("classifier", "token_classifier", "span_head", "joint_span_head"),
     *("masked_head", "sentence_head", "replaced_head"),
@@ -58,7 +58,7 @@ def load_starting_model(
 ) -> StartingModel:
     """Load the model at `path` with the task's head, drawn from the seed unless `recipe.keep_head` is set.
 
-    Raises UserError if the model is missing or, like a head to keep, does not fit `recipe`.
+    Raises UserError if the model is missing or does not fit `recipe`, or if its head is to be kept and does not fit.
     """
     source = any_model.read_model(path, tell)
     if source.tokenizer is None:
@@ -84,6 +84,8 @@ def load_starting_model(
         _check_head(source, path, recipe, task)
     fresh = {} if recipe.keep_head else dict.fromkeys(HEADS, "trained for the task")
     match = match_parameters(source.params, shapes, str(path), fresh)
+    if recipe.keep_head and match.fresh:
+        raise ConfigError(f"keep_head = true, but {path} lacks {', '.join(match.fresh)}. Remove keep_head.")
     loaded = [name for name in shapes if name.split("/")[0] in match.taken]
     return StartingModel(
         model=model,
@@ -97,17 +99,23 @@ def load_starting_model(
 
 
 def _check_head(source: Pretrained, path: Location, recipe: Finetune, task: TaskKind) -> None:
-    """Raise ConfigError if the source's head has other outputs than the task's head, or reads other states."""
-    theirs, ours = (
-        {"kind": head.kind, "pooler": head.pooler, **asdict(head), "scale": scale}
-        for head, scale in (
-            (source.head, source_number(source.source, "scale", recipe.scale)),
-            (task.head, recipe.scale),
-        )
-    )
+    """Raise ConfigError if the source's head was trained for another task, or differs from the task's head."""
+    own = {"own": recipe.own.columns} if recipe.task == "own" else {}
+    ours = {"task": recipe.task, **own, "scale": recipe.scale, **_fields(task.head)}
+    theirs = {
+        **{key: source.source.get(key, ours.get(key)) for key in ("task", "own")},
+        "scale": source_number(source.source, "scale", 1.0),
+        **_fields(source.head),
+    }
     for key in ours:
-        if key not in FREE and theirs.get(key) != ours[key]:
+        if theirs.get(key) != ours[key]:
             raise ConfigError(
                 f"keep_head = true needs a head with {key} = {ours[key]}, but the head of {path} has {key} = "
                 f"{theirs.get(key, 'none')}. Use the options of that head's training, or remove keep_head."
             )
+
+
+def _fields(head: Any) -> dict[str, Any]:
+    """Return the fields of a head that change its parameters or the meaning of its outputs."""
+    fields = {"kind": head.kind, "pooler": head.pooler, **asdict(head)}
+    return {key: value for key, value in fields.items() if key not in FREE}

@@ -72,8 +72,9 @@ def fake_activations(x: jax.Array, range_G2: jax.Array, observed_G2: jax.Array, 
 
     The gradient of x passes where x is inside the range, and is 0 outside. The gradient of `range_G2` is no derivative,
     but GRADIENT · rate · (range - observed) / parts. So `range -= gradient / GRADIENT` makes the range a moving average
-    of the observed ranges. The rate is 1 if the range is zeros. Otherwise it is 0 if the observed range is zeros, as in
-    a microbatch of padding, and else RATE.
+    of the observed ranges. The rate is 1 if the range is empty. Otherwise it is 0 if the observed range is empty, as in
+    a microbatch of padding, and else RATE. A range is empty if its ends are equal. If some but not all microbatches of
+    the first step are padding, its range is too narrow by their share.
     """
     return _fake_activations(x, range_G2, observed_G2, parts)[0]
 

@@ -242,7 +242,7 @@ def test_every_channel_of_an_update_fills_its_grid(name: str, monkeypatch: pytes
         np.testing.assert_allclose(largest, 1, rtol=1e-5)
 
 
-def test_channels_that_are_0_keep_their_weights() -> None:
+def test_a_channel_has_a_least_scale() -> None:
     """A channel below a millionth of the largest has this scale, so that rounding errors are not enlarged."""
     _, graph = graphs("bert")
     outputs = [layer.feed_forward.output for layer in graph.layers]

@@ -221,6 +221,12 @@ def start(path: Path, folder: Path, *options: tuple[str, str]) -> StartingModel:
     return load_starting_model(path, made, resolve_task(made))
 
 
+def test_a_head_is_not_kept_where_nothing_is_trained() -> None:
+    with pytest.raises(ConfigError) as error:
+        Finetune(task="wnli", wnli="majority", keep_head=True)
+    assert mentions(str(error.value), "keep_head", "wnli")
+
+
 def test_a_head_is_kept_on_demand(finished: Path, folder: Path) -> None:
     first, begun = any_model.read_model(finished), start(finished, folder, ("dropout", "0.3"))
     assert begun.initial.keys() == first.params.keys() and begun.head.dropout == 0.3
@@ -235,16 +241,20 @@ def test_a_head_is_kept_on_demand(finished: Path, folder: Path) -> None:
         ("hidden", [("hidden", "gelu")]),
         ("pooler", [("pooler", "false")]),
         ("scale", [("own.kind", "regression"), ("own.label", "number"), ("scale", "2")]),
-        ("kind", [("own.kind", "tokens"), ("pooler", "true")]),
+        ("own", [("own.text_b", "number")]),
+        ("own", [("own.kind", "tokens"), ("pooler", "true")]),
+        ("kind", []),
     ],
 )
 def test_a_head_of_other_outputs_is_not_kept(
     key: str, options: list[tuple[str, str]], finished: Path, folder: Path, tmp_path: Path
 ) -> None:
+    if key == "kind":
+        finished = folder / "model"
     if key == "scale":
         head, first = SequenceClassification(labels=("number",)), any_model.read_model(finished)
         finished = tmp_path / "numbers"
-        planted.write(finished, first.model, head, first.tokenizer, scale="5.0")
+        planted.write(finished, first.model, head, first.tokenizer)  # without a record of a scale, which is then 1
     with pytest.raises(ConfigError) as error:
         start(finished, folder, *options)
     assert mentions(str(error.value), "keep_head", key, str(finished))

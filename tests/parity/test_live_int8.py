@@ -116,3 +116,9 @@ def test_a_grid_holds_the_extremes_of_all_calibration_rows() -> None:
         grid = (exact.max() - min(exact.min(), 0)) / 255
         steps = np.array([run(signature, row)["logits"][0] for row in each]) / grid
         assert np.abs(steps - np.rint(steps)).max() < 0.02 and len(np.unique(np.rint(steps))) > 4
+
+
+@pytest.mark.parametrize(("precision", "rows"), [("int8-static", []), ("fp32", [{}]), ("int8-dynamic", [{}])])
+def test_calibration_rows_are_for_static_int8_alone(precision: Any, rows: list[dict]) -> None:
+    with pytest.raises(ValueError, match=precision):
+        quantise.quantised(b"", precision, {"length_8": rows})

@@ -29,14 +29,15 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
     row or, if BLOCK does not divide the width of every row, to a whole row. OCTAV (Sakr et al. 2022,
     https://arxiv.org/abs/2206.06501) chooses the clipping threshold with the least squared error.
 
-    Raises ExportFailed if the quantiser rejects the file.
+    Raises ExportFailed if the quantiser rejects the file. Raises ValueError if int8-static has no calibration rows, or
+    another precision has some.
     """
+    if (precision == "int8-static") != any((calibration or {}).values()):
+        raise ValueError(f"{precision} with calibration rows of {len(calibration or ())} signatures")
     if precision == "fp32":
         return content
     from litert_quantizer.quantizer import Quantizer
 
-    if (precision == "int8-static") != bool(calibration):
-        raise ValueError(f"{precision} with {len(calibration or ())} signatures of calibration rows")
     announce_delegate()  # calibration runs the file
     with tool_errors("the LiteRT quantiser", f"this model at {precision}", "Use another --precision."):
         recipe = _recipe(precision, content)
