@@ -65,7 +65,7 @@ def planned_stages(recipe: Recipe) -> list[int]:
 
 
 def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
-    """Lower the training step of stage `index` for the mesh's devices, as a run on TPUs does."""
+    """Lower the training step of stage `index` for the mesh's devices, with an optimiser stacked as on TPUs."""
     stage, setup = recipe.stages[index], stage_setups.build_setups(recipe)[index]
     state, group = state_shapes(recipe, index, mesh), staging.schedule_group(recipe.stages, index)
     rows = sharding.batch_sharding(mesh)

@@ -65,9 +65,8 @@ def test_the_step_of_a_stage_is_lowered_with_the_teacher_split_over_the_mesh(rec
     frozen = jax.tree.leaves(step_memory.teacher_shapes(recipe, mesh))
     assert {leaf.dtype.name for leaf in frozen} == {"bfloat16"}
     assert sum(not leaf.sharding.is_fully_replicated for leaf in frozen) > 10
-    texts = [step.lower(recipe, index, mesh).as_text() for index in (2, 3)]
-    # The layers below are one loop: the deeper stage has a longer one, and more leaves to update.
-    assert texts[0] != texts[1] and all("stablehlo.while" in text for text in texts)
+    products = [step.lower(recipe, index, mesh).as_text().count("stablehlo.dot_general") for index in (2, 3)]
+    assert 0 < products[0] < products[1]  # on CPUs the layers run one by one, and the deeper stage has one more
 
 
 @pytest.mark.slow
