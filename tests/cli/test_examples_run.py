@@ -228,7 +228,7 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"runs/sst2": tuned("sst2", "glue/SST-2"),
     r"runs/(cola|rte|a|b)": tuned("cola", "glue/CoLA"),
     r"runs/(glue|sweep)": lambda workplace, path: tuned("mrpc", "glue/MRPC")(workplace, path / "mrpc"),
-    r"runs/(mrpc|mnli)": tuned("mrpc", "glue/MRPC"),
+    r"runs/(mrpc(-int8)?|mnli)": tuned("mrpc", "glue/MRPC"),
     r"runs/(own|labelled)": tuned("own", "new", *OWN),
     r"runs/labels": own_files,
     r"runs/(other|reviews|topics)": another_run,
@@ -246,7 +246,7 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"later\.csv": later_file,
     r"squad": squad,
     r"(new|pairs)\.csv": table,
-    r"(sentences|pairs)\.txt": lines,
+    r"(sentences|pairs|mrpc)\.txt": lines,
     r"dev-v2\.0\.json": questions,
     r"mine\.csv": leaderboard,
 }
