@@ -129,7 +129,8 @@ def fuzz(name: str, test: Callable[[list], object]) -> None:
     many = settings(
         max_examples=COUNT, deadline=None, database=None, derandomize=True, suppress_health_check=[*HealthCheck]
     )
-    usual = resource.getrlimit(resource.RLIMIT_DATA)  # of reserved memory, of which a process has more than it uses
+    usual = resource.getrlimit(resource.RLIMIT_DATA)
+    # The limit counts reserved memory, which is more than the memory in use.
     limit = status("VmData") + 4 * MEMORY if before else usual[0]
     resource.setrlimit(resource.RLIMIT_DATA, (limit, usual[1]))
     try:

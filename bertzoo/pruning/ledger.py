@@ -25,10 +25,10 @@ def check_gamma(
 ) -> None:
     """Raise ConfigError if γ, the penalty's weight, was too small or too large to tell which elements to cut.
 
-    betas: cost of one element by dimension.
-    vectors: trained prune vectors by dimension.
-    fallen: by dimension, how far each element's score has fallen below its initial value.
-    kept: by dimension, the indices of the elements to keep.
+    betas: {dimension: cost of one element}.
+    vectors: {dimension: trained prune vector}.
+    fallen: {dimension: how far each element's score has fallen below its initial value}.
+    kept: {dimension: indices of the elements to keep}.
     """
     whole = {name: np.full(len(vector), betas[name]) for name, vector in vectors.items()}
     gone = {name: np.setdiff1d(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()}
@@ -66,9 +66,9 @@ def removed(weights: Weights, kept: Kept) -> float:
 def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
     """Compare a cut with the cut that the run would make without [cut.multiples].
 
-    weights: by dimension, the weight of each element: its cost times the absolute value of its prune factor.
-    kept: by dimension, the elements that remain after the cut.
-    without: by dimension, the elements that would remain without multiples.
+    weights: {dimension: weights of its elements}; a weight is an element's cost times its prune factor, without sign.
+    kept: {dimension: indices of the elements that remain after the cut}.
+    without: {dimension: indices of the elements that would remain without multiples}.
 
     Returns the model's costs after the two cuts, `after` and `after_without`, and the shares of the total weight that
     the cuts remove, `weight` and `weight_without`.

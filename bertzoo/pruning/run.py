@@ -1,4 +1,4 @@
-"""A pruning run (Khetan and Karnin 2020, Algorithm 1): a sequence of training runs, each of which can be resumed."""
+"""Prune a model by several trainings in turn (Khetan and Karnin 2020, Algorithm 1); each training can be resumed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from messages import mentions
 
 from bertzoo.cli.main import main
 from bertzoo.export.check.device import LIMITS, judge
@@ -59,7 +60,7 @@ def test_judge_rejects_outputs_of_other_inputs(tmp_path: Path, precision: str, f
     file = classifier(tmp_path, precision)
     for broken in (0 * GOLDEN, 0 * GOLDEN + GOLDEN.mean(0), GOLDEN[::-1], GOLDEN * [1, 0]):
         found = judge(file, computed(tmp_path, broken, EXAM), EXAMPLES, float16=float16)
-        assert not found["right"] and found["wrong"][0].startswith("the error of logits is"), broken
+        assert not found["right"] and mentions(found["wrong"][0], "logits"), broken
     assert not judge(file, computed(tmp_path, np.full_like(GOLDEN, np.nan), EXAM), EXAMPLES)["right"]
 
 
@@ -91,11 +92,8 @@ def test_judge_rejects_a_lower_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["phone", "pack", str(file), str(tmp_path / "packed")]) == 0
     given = computed(tmp_path, GOLDEN, exam)
     assert main(["phone", "judge", str(file), str(tmp_path / "packed"), str(given)]) == code
-    out, lower = (
-        capsys.readouterr().out,
-        f"accuracy is {2 * fallen:.2f} points lower than on this machine (limit: 9 on 50 examples).",
-    )
-    assert (f"The phone does not compute what the file computes here: {lower}" in out) == bool(code)
+    out = capsys.readouterr().out
+    assert not code or mentions(out, "accuracy", f"{2 * fallen:.2f}", " 9 ", " 50 ")
 
 
 BEAM, LENGTH = 3, 5

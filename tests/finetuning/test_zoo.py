@@ -215,10 +215,11 @@ def test_a_task_starts_from_another_tasks_model_without_its_head(finished: Path,
 
 
 def start(path: Path, folder: Path, *options: tuple[str, str]) -> StartingModel:
-    words = [word.removeprefix("--").split("=", 1) for word in planted.OPTIONS]
-    given = [*((key, value) for key, value in words), ("data_dir", str(folder)), ("keep_head", "true"), *options]
-    made = config.load(Finetune, ["finetune"], given)
-    return load_starting_model(path, made, resolve_task(made))
+    """The model at `path` under the head of the planted task, with keep_head and more options."""
+    shared = [word.removeprefix("--").split("=", 1) for word in planted.OPTIONS]
+    overrides = [*((key, value) for key, value in shared), ("data_dir", str(folder)), ("keep_head", "true"), *options]
+    finetune = config.load(Finetune, ["finetune"], overrides)
+    return load_starting_model(path, finetune, resolve_task(finetune))
 
 
 def test_a_head_is_not_kept_where_nothing_is_trained() -> None:

@@ -38,7 +38,7 @@ def test_a_file_scores_as_its_model(options: tuple[str, ...], tmp_path: Path, ca
         content = np.frombuffer(row.read_bytes(), "<f4")
         row.write_bytes(content[::-1].tobytes())
     out, _ = said(capsys, *judged, code=1)
-    assert mentions(out, "start_logits", "error of")
+    assert mentions(out, "start_logits", "0.99999")
     card = (tmp_path / "run.tflite.files" / "README.md").read_text()
     assert f"{scores['task']}, dev, 24 of 24 examples: {next(iter(expected))} " in card
 
