@@ -26,6 +26,7 @@ SLICES = ("v5e:2x2", "v6e:2x2")
 KEY = ("step", "tokens", "chip")
 COMPARED = ("HBM, GB", "counted by the compiler, GB", "peak memory, MiB")
 BATCH = 128  # rows of a step, 32 on each device
+SHARED = ", fsdp=4"  # in the name of a step whose devices share parameters and updates
 
 
 class Case(NamedTuple):
@@ -34,23 +35,28 @@ class Case(NamedTuple):
     config: str
     stage: int
     length: int
-    options: tuple[tuple[str, str], ...] = (("stages.*.batch_size", str(BATCH)),)
+    options: tuple[tuple[str, str], ...]
 
     @property
     def name(self) -> str:
-        return self.config + (f", layer {self.stage + 1}" if self.config.endswith("_transfer") else "")
+        layer = f", layer {self.stage + 1}" if self.config.endswith("_transfer") else ""
+        return self.config + layer + (SHARED if dict(_SHARED).items() <= dict(self.options).items() else "")
 
 
-_MOBILE = (("stages.*.batch_size", str(BATCH)), ("stages.*.max_length", "128"))
+_ROWS = (("stages.*.batch_size", str(BATCH)),)
+_MOBILE = (*_ROWS, ("stages.*.max_length", "128"))
 _TRANSFER = (("transfer.batch_size", str(BATCH)), ("transfer.max_length", "128"))
+_SHARED = (("mesh.fsdp", "4"), ("mesh.data", "1"))
 CASES = (
-    Case("squeezebert", 0, 128),
-    Case("squeezebert", 1, 512),
-    Case("bert_base", 0, 128),
-    Case("bert_base", 1, 512),
-    Case("convbert_base", 0, 128),
+    Case("squeezebert", 0, 128, _ROWS),
+    Case("squeezebert", 1, 512, _ROWS),
+    Case("bert_base", 0, 128, _ROWS),
+    Case("bert_base", 1, 512, _ROWS),
+    Case("convbert_base", 0, 128, _ROWS),
     Case("mobilebert", 0, 128, _MOBILE),
     Case("mobilebert_transfer", 11, 128, _TRANSFER),
+    Case("squeezebert", 0, 128, (*_ROWS, *_SHARED)),
+    Case("bert_base", 0, 128, (*_ROWS, *_SHARED)),
 )
 
 
@@ -94,14 +100,19 @@ def row(step: CompiledStep, flops: int, padded: int) -> dict[str, Any]:
 
 
 def comparison(earlier: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the earlier program's figures beside today's, which are None for steps that are not in `steps`."""
+    """Rows of the earlier program's figures beside today's, which are None for steps that are not in `steps`.
+
+    A step that shares the updates has a row of its own, beside the earlier program that does not.
+    """
     today = {tuple(one[name] for name in KEY): one for one in steps}
     rows = []
     for one in earlier:
-        key = {name: one[name] for name in KEY}
-        now = today.get(tuple(key.values()), {})
-        pairs = [{f"{name}, before": one[name], f"{name}, now": now.get(name)} for name in COMPARED]
-        rows.append(key | pairs[0] | pairs[1] | pairs[2])
+        for suffix in ("", SHARED):
+            key = {name: one[name] for name in KEY} | {"step": one["step"] + suffix}
+            now = today.get(tuple(key.values()), {})
+            pairs = [{f"{name}, before": one[name], f"{name}, now": now.get(name)} for name in COMPARED]
+            if now or not suffix:
+                rows.append(key | pairs[0] | pairs[1] | pairs[2])
     return rows
 
 

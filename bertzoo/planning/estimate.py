@@ -12,9 +12,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from bertzoo.core.errors import ConfigError
 from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.planning import cache, chips, compiled, electra_flops, step
-from bertzoo.planning.chips import Chip, Topology
+from bertzoo.planning.chips import Topology
 from bertzoo.planning.compiled import CompiledStep
 from bertzoo.planning.matrix_unit import padded_flops
 from bertzoo.runs import stage_setups
@@ -24,6 +25,7 @@ from bertzoo.train import sharding
 
 # Model operations per second over the peak, from the lowest to the highest in runs of BERT-like models on TPUs.
 UTILISATION = (0.2, 0.5)
+SHARED = (8, 4, 2)  # sizes of the mesh axis fsdp to advise, the first that fits
 ASSUMPTIONS = (
     "activations: an upper bound, as if nothing were fused or split by the tensor axis. All values of a device's rows "
     "are alive at once, and all parameters that fsdp splits are gathered at once",
@@ -35,8 +37,8 @@ ASSUMPTIONS = (
     "memory: a step reads everything it holds once and writes parameters and moments once, at full bandwidth; a lower "
     "bound, because arrays that share memory count once",
     "interconnect: the bytes that the collectives send on rings, over all links of a chip at once",
-    "without the compiler: a step holds state and batch. It sends the sums of float32 gradients and the gathers of "
-    "parameters that fsdp splits, and nothing for the tensor axis",
+    "without the compiler: a step holds state and batch. It sends the sums of float32 gradients and a gather of "
+    "the parameters that fsdp splits, and nothing for the tensor axis",
 )
 
 
@@ -270,7 +272,7 @@ def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: Co
         compiled=compiled_step,
         capacity=chip.capacity,
         fits=fits,
-        advice=_advice(recipe, index, mesh, memory, chip, fits),
+        advice=_advice(recipe, index, topology, memory, fits),
         model_flops=model_flops,
         computed_flops=computed * copies,
         padded_flops=padded * copies,
@@ -283,8 +285,8 @@ def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int
     """Return the bytes that a device sends in a step for gradients and for parameters that `fsdp` splits.
 
     Gradients are summed over the axes `data` and `fsdp`, which split the batch. If `fsdp` splits a parameter, its
-    gradient is scattered over `fsdp` and summed over `data`. Such a parameter is also gathered for the forward and the
-    backward pass of every microbatch.
+    gradient is scattered over `fsdp` and summed over `data`. Such a parameter is also gathered once for every
+    microbatch.
     """
     data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
     width = np.dtype(recipe.compute.dtype).itemsize
@@ -292,7 +294,7 @@ def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int
     for leaf in jax.tree.leaves(state_shapes(recipe, index, mesh).params):
         part = bytes_of(leaf)
         if any("fsdp" in np.atleast_1d(axes) for axes in leaf.sharding.spec if axes):
-            gathers = 2 * recipe.stages[index].accumulate * (fsdp - 1) * part * width / leaf.dtype.itemsize
+            gathers = recipe.stages[index].accumulate * (fsdp - 1) * part * width / leaf.dtype.itemsize
             sent += (fsdp - 1 + _ring_share(data)) * part + gathers
         else:
             sent += _ring_share(data * fsdp) * part
@@ -304,15 +306,32 @@ def _ring_share(devices: int) -> float:
     return 2 * (devices - 1) / devices
 
 
-def _advice(
-    recipe: Recipe, index: int, mesh: jax.sharding.Mesh, memory: StepMemory, chip: Chip, fits: bool | None
-) -> str:
+def _advice(recipe: Recipe, index: int, topology: Topology, memory: StepMemory, fits: bool | None) -> str:
     if fits:
-        return "neither remat nor fsdp is needed"
-    if memory.exact > chip.capacity:
-        size = mesh.shape["fsdp"] * 2 ** math.ceil(math.log2(memory.exact / chip.capacity))
+        return "neither remat nor fsdp is needed" + _shared_updates(recipe, index, topology)
+    if memory.exact > topology.chip.capacity:
+        size = step.abstract_mesh(recipe, topology).shape["fsdp"]
+        size *= 2 ** math.ceil(math.log2(memory.exact / topology.chip.capacity))
         return f"the state alone is too large: split it with --mesh.fsdp={size} or more, or take a larger slice"
     options = [f"--{recipe.where(index)}.accumulate={2 * recipe.stages[index].accumulate}"]
     options += [] if recipe.compute.remat else ["--compute.remat=true"]
     problem = "only the compiler can tell whether it fits" if fits is None else "the activations are too large"
     return f"{problem}; {' or '.join(options)} makes the activations smaller, and so does a smaller batch"
+
+
+def _shared_updates(recipe: Recipe, index: int, topology: Topology) -> str:
+    """Return advice to split parameters and moments over `fsdp`, with the bytes of traffic that this saves a device.
+
+    The advice is empty if the recipe sets a mesh axis other than `tensor`, or if no size fits devices and parameters.
+    """
+    if recipe.mesh.data != -1 or recipe.mesh.fsdp != 1:
+        return ""
+    for size in SHARED:
+        split = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, fsdp=size))
+        try:
+            meshes = step.abstract_mesh(recipe, topology), step.abstract_mesh(split, topology)
+        except ConfigError:
+            continue
+        whole, part = (bytes_of(state_shapes(recipe, index, mesh)) for mesh in meshes)
+        return f"; --mesh.fsdp={size} saves each device {2 * (whole - part) / 1e6:,.1f} MB of memory traffic a step"
+    return ""

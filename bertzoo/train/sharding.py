@@ -1,6 +1,7 @@
 """Shardings of parameters and batches: the mesh, and one table from logical axis names to mesh axes."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -234,24 +235,42 @@ def shardings(
     )
 
 
-def as_used(params: Any, places: Any) -> Any:
-    """Return the parameters with shardings that are safe in a training step.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _gathered(leaf: jax.Array, whole: NamedSharding, split: NamedSharding) -> jax.Array:
+    """Return an array with the sharding `whole`; its gradient has the sharding `split`."""
+    return jax.lax.with_sharding_constraint(leaf, whole)
 
-    If every mesh axis has several devices, parameters split over fsdp are gathered; otherwise nothing changes.
+
+def _gathered_forward(leaf: jax.Array, whole: NamedSharding, split: NamedSharding) -> tuple[jax.Array, None]:
+    return _gathered(leaf, whole, split), None
+
+
+def _gathered_backward(whole: NamedSharding, split: NamedSharding, _: None, change: jax.Array) -> tuple[jax.Array]:
+    return (jax.lax.with_sharding_constraint(change, split),)
+
+
+_gathered.defvjp(_gathered_forward, _gathered_backward)
+
+
+def as_used(params: Any, places: Any) -> Any:
+    """Return the parameters as a training step uses them: those that `fsdp` splits are gathered, once in each step.
+
+    Their gradients are split like them, so that each device sums and updates its own part alone (ZeRO, Rajbhandari et
+    al. 2020, §5).
 
     places: the sharding of each parameter.
 
-    This works around an error of XLA (jax 0.10.2). If a batch has fewer tokens than a parameter has rows, XLA would
-    gather the tokens instead of the parameter, and return them in another order. The gradients would be wrong without
-    any error (tests/runs/test_devices.py).
+    XLA would otherwise split some products' inputs instead, and move activations between devices (docs/performance.md
+    has the bytes). If all mesh axes have several devices and a batch has fewer tokens than a parameter has rows, the
+    gradients would also be wrong without any error, as tokens return in another order (jax 0.10.2,
+    tests/runs/test_devices.py).
     """
 
     def one(leaf: jax.Array, place: jax.sharding.Sharding) -> jax.Array:
-        named = isinstance(place, NamedSharding)
-        if not named or min(place.mesh.shape.values()) < 2 or "fsdp" not in place.spec:
+        if not isinstance(place, NamedSharding) or "fsdp" not in place.spec:
             return leaf
         whole = PartitionSpec(*(None if axis == "fsdp" else axis for axis in place.spec))
-        return jax.lax.with_sharding_constraint(leaf, NamedSharding(place.mesh, whole))
+        return _gathered(leaf, NamedSharding(place.mesh, whole), place)
 
     return jax.tree.map(one, params, places)
 

@@ -99,17 +99,27 @@ def test_a_stage_fits_does_not_fit_or_needs_the_compiler(load, usual):
         assert mentions(stage.advice, part)
 
 
+def test_a_plan_that_fits_says_how_many_bytes_shared_updates_save(load, usual):
+    assert usual.fits
+    parts = first_stage(load(mesh__fsdp="4")).estimated
+    saved = 2 * (usual.estimated.parameters + usual.estimated.optimizer - parts.parameters - parts.optimizer)
+    assert mentions(usual.advice, "--mesh.fsdp=4", f"{saved / 1e6:,.1f} MB")
+    for options in ({"mesh__fsdp": "4"}, {"mesh__data": "4"}):  # the mesh is chosen already
+        assert "--mesh" not in first_stage(load(**options)).advice
+    assert "--mesh" not in first_stage(load(), "v5e:1x1").advice
+
+
 def test_the_gradients_are_sent_to_all_who_share_the_rows(usual):
     sent = usual.roofline.interconnect * chips.CHIPS["v5e"].ici_bandwidth
     assert sent == pytest.approx(1.5 * usual.estimated.parameters, rel=1e-4)
 
 
 def test_fsdp_gathers_parameters_and_scatters_gradients(load, usual):
-    """A gather for the forward and one for the backward pass beside half of the sum over all devices."""
-    parts = first_stage(load(mesh__fsdp="4", compute__dtype="float32"))
+    """A gather in bfloat16 beside half of the sum over all devices."""
+    parts = first_stage(load(mesh__fsdp="4", compute__dtype="bfloat16"))
     split = 4 * (usual.estimated.parameters - parts.estimated.parameters) / 3  # bytes of arrays before the split
     more = (parts.roofline.interconnect - usual.roofline.interconnect) * chips.CHIPS["v5e"].ici_bandwidth
-    assert more == pytest.approx((0.75 + 2 * 0.75 - 1.5) * split, rel=1e-3)
+    assert more == pytest.approx((0.75 + 0.75 / 2 - 1.5) * split, rel=1e-3)
 
 
 def test_the_memory_roofline_counts_the_arrays_of_a_step(load, usual):
