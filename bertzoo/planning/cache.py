@@ -24,7 +24,7 @@ def result_folder(folder: Path | str | None = None) -> Path:
 def result_key(program: str, *versions: str) -> str:
     """Return a cache key: the SHA-256 of a lowered program and of `versions`.
 
-    versions: the versions of jax and libtpu, and the slice's name.
+    versions: the versions of jax and libtpu, the slice's name, and the revision of the account of bytes.
     """
     return hashlib.sha256("\0".join((*versions, program)).encode()).hexdigest()
 

@@ -25,7 +25,7 @@ from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
 from bertzoo.planning import cache, chips
 from bertzoo.planning.hlo import Collective, find_collectives
-from bertzoo.planning.traffic import Traffic, measure_traffic
+from bertzoo.planning.traffic import REVISION, Traffic, measure_traffic
 from bertzoo.runs.kind import recipe_class
 from bertzoo.runs.transfer_config import Recipe
 
@@ -211,7 +211,7 @@ def main(file: str, slice_name: str, folder: str, mode: str = "compile", *stages
 
     recipe, topology = loader.load(recipe_class(file), [file], []), chips.parse_topology(slice_name)
     mesh = step.check_mesh(recipe, sharding.make_mesh(recipe.mesh, slice_devices(topology)))
-    versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name)
+    versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name, REVISION)
     for index in map(int, stages) if stages else step.planned_stages(recipe):
         lowered = step.lower(recipe, index, mesh)
         name = cache.result_key(lowered.as_text(), *versions)

@@ -1,4 +1,4 @@
-"""A program's traffic is read from its text: tiles, memories, loops, slices and updates in place."""
+"""A program's traffic is read from its text: tiles, memories, loops, slices, updates in place, nested fusions."""
 
 import pytest
 
@@ -17,6 +17,29 @@ TEXT = """HloModule jit_train_step, is_scheduled=true
   %one = f32[1,8,128]{2,1,0:T(8,128)} parameter(1)
   %zero = s32[]{:T(128)} constant(0)
   ROOT %updated = f32[4,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%stack, %one, %zero, %zero, %zero)
+}
+
+%taken (stack: f32[4,8,128], i: s32[]) -> f32[8,128] {
+  %stack = f32[4,8,128]{2,1,0:T(8,128)} parameter(0)
+  %i = s32[]{:T(128)} parameter(1)
+  %slice = f32[1,8,128]{2,1,0:T(8,128)} dynamic-slice(%stack, %i, %zero, %zero), dynamic_slice_sizes={1,8,128}
+  ROOT %flat = f32[8,128]{1,0:T(8,128)} bitcast(%slice)
+}
+
+%same (stack: f32[4,8,128]) -> f32[4,8,128] {
+  %stack = f32[4,8,128]{2,1,0:T(8,128)} parameter(0)
+  ROOT %copy = f32[4,8,128]{2,1,0:T(8,128)} copy(%stack)
+}
+
+%fused_computation.3 (from: f32[4,8,128], to: f32[4,8,128], i: s32[]) -> (f32[8,128], f32[4,8,128]) {
+  %from = f32[4,8,128]{2,1,0:T(8,128)} parameter(0)
+  %to = f32[4,8,128]{2,1,0:T(8,128)} parameter(1)
+  %i = s32[]{:T(128)} parameter(2)
+  %layer = f32[8,128]{1,0:T(8,128)} fusion(%from, %i), kind=kLoop, calls=%taken
+  %to.1 = f32[4,8,128]{2,1,0:T(8,128)} fusion(%to), kind=kLoop, output_to_operand_aliasing={{}: (0, {})}, calls=%same
+  %row = f32[1,8,128]{2,1,0:T(8,128)} bitcast(%layer)
+  %updated = f32[4,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%to.1, %row, %i, %zero, %zero)
+  ROOT %both = (f32[8,128]{1,0:T(8,128)}, f32[4,8,128]{2,1,0:T(8,128)}) tuple(%layer, %updated)
 }
 
 %condition (p: (s32[], f32[8,128])) -> pred[] {
@@ -44,6 +67,8 @@ metadata={op_name="jit(train_step)/jvp(M)/layers_1/attention/bhlm,bmhj->blhj/dot
   %query = bf16[8,128]{1,0:T(8,128)(2,1)} add(%ids), \
 metadata={op_name="jit(train_step)/jvp(M)/layers_1/attention/query/add"}
   %one.1 = f32[1,8,128]{2,1,0:T(8,128)S(1)} slice(%stack.1), metadata={op_name="jit(train_step)/slice"}
+  %both.1 = (f32[8,128]{1,0:T(8,128)}, f32[4,8,128]{2,1,0:T(8,128)}) fusion(%stack.1, %stack.1, %index), kind=kLoop, \
+calls=%fused_computation.3, metadata={op_name="jit(train_step)/jvp(M)/layers_2/norm/mul"}
   ROOT %out = f32[4,8,128]{2,1,0:T(8,128)} fusion(%stack.1, %one.1), kind=kLoop, calls=%fused_computation.2, \
 metadata={op_name="jit(train_step)/add"}
   %loop = (s32[], f32[8,128]{1,0}) while(%tuple), condition=%condition, body=%body
@@ -75,7 +100,8 @@ def test_the_traffic_of_a_program():
         "attention": 2 * 3 * 8 * 128 * 2,
         "projections": 8 * 128 * 2,
         "feed-forward": 1000 * row,  # the kernel's transfer to the chip
-        "norms, residuals, dropout": 3 * tile,  # once per iteration
+        # Once per iteration; and a fusion in a fusion reads a slice, another passes memory on that is updated in place.
+        "norms, residuals, dropout": 3 * tile + (tile + tile + tile),
         "embedding and heads": 2 * 16 * row,  # the gather reads the rows that it returns
         "optimizer": tile + tile + 5,  # a slice is read, another written in place; the condition compares a number
     }

@@ -133,6 +133,16 @@ def test_variant_optax_is_optax_lamb():
     assert_close(last(optim.build(config, STEPS), 3)[0], last(theirs, 3)[0], 1e-6)
 
 
+def test_lamb_takes_each_norm_once():
+    """optax takes each twice, and a TPU then reads parameters and updates once more."""
+    params = {"kernel": jnp.ones((3, 4))}
+    sums = {}
+    for name, lamb in {"ours": optim.per_tensor(CONFIGS["optax"]), "theirs": optax.scale_by_trust_ratio()}.items():
+        program = jax.jit(lamb.update).lower(params, lamb.init(params), params).compile().as_text()
+        sums[name] = program.count(" reduce(")
+    assert sums == {"ours": 2, "theirs": 4}
+
+
 def test_nvidias_lamb_without_decay_raises():
     """Its code then has no trust ratio at all, which is Adam."""
     with pytest.raises(ConfigError, match=mentioning("nvidia", "weight_decay", 0.0, "google")):
