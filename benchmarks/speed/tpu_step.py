@@ -95,7 +95,7 @@ def row(step: CompiledStep, flops: int, padded: int) -> dict[str, Any]:
         "peak memory, MiB": round(step.wanted / 2**20),
         "TFLOPs": round(flops / 1e12, 2),
         "with padding": round(padded / 1e12, 2),
-        "collectives, MB": round(sum(one.size for one in step.collectives or ()) / 1e6),
+        "sent, MB": round(sum(one.sent for one in step.collectives or ()) / 1e6),
     }
 
 

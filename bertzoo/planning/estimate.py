@@ -333,5 +333,5 @@ def _shared_updates(recipe: Recipe, index: int, topology: Topology) -> str:
         except ConfigError:
             continue
         whole, part = (bytes_of(state_shapes(recipe, index, mesh)) for mesh in meshes)
-        return f"; --mesh.fsdp={size} saves each device {2 * (whole - part) / 1e6:,.1f} MB of memory traffic a step"
+        return f", but --mesh.fsdp={size} saves each device {2 * (whole - part) / 1e6:,.1f} MB of memory traffic a step"
     return ""
