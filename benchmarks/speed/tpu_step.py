@@ -20,13 +20,15 @@ from benchmarks.lib import results
 from bertzoo.core import config as loader
 from bertzoo.planning import cache, chips, compiled, estimate
 from bertzoo.planning.compiled import CompiledStep
+from bertzoo.planning.traffic import REVISION
 from bertzoo.runs.kind import recipe_class
 
+COUNT = f"bytes by revision {REVISION} of planning/traffic.py"
 SLICES = ("v5e:2x2", "v6e:2x2")
 KEY = ("step", "tokens", "chip")
 COMPARED = ("HBM, GB", "counted by the compiler, GB", "peak memory, MiB")
 BATCH = 128  # rows of a step, 32 on each device
-SHARED = ", fsdp=4"  # in the name of a step whose devices share parameters and updates
+FSDP = ", fsdp=4"  # in the name of a step whose devices share parameters and updates
 
 
 class Case(NamedTuple):
@@ -40,13 +42,13 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         layer = f", layer {self.stage + 1}" if self.config.endswith("_transfer") else ""
-        return self.config + layer + (SHARED if dict(_SHARED).items() <= dict(self.options).items() else "")
+        return self.config + layer + (FSDP if _FSDP in self.options else "")
 
 
 _ROWS = (("stages.*.batch_size", str(BATCH)),)
 _MOBILE = (*_ROWS, ("stages.*.max_length", "128"))
 _TRANSFER = (("transfer.batch_size", str(BATCH)), ("transfer.max_length", "128"))
-_SHARED = (("mesh.fsdp", "4"), ("mesh.data", "1"))
+_FSDP = ("mesh.fsdp", "4")
 CASES = (
     Case("squeezebert", 0, 128, _ROWS),
     Case("squeezebert", 1, 512, _ROWS),
@@ -55,8 +57,8 @@ CASES = (
     Case("convbert_base", 0, 128, _ROWS),
     Case("mobilebert", 0, 128, _MOBILE),
     Case("mobilebert_transfer", 11, 128, _TRANSFER),
-    Case("squeezebert", 0, 128, (*_ROWS, *_SHARED)),
-    Case("bert_base", 0, 128, (*_ROWS, *_SHARED)),
+    Case("squeezebert", 0, 128, (*_ROWS, _FSDP)),
+    Case("bert_base", 0, 128, (*_ROWS, _FSDP)),
 )
 
 
@@ -107,7 +109,7 @@ def comparison(earlier: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]
     today = {tuple(one[name] for name in KEY): one for one in steps}
     rows = []
     for one in earlier:
-        for suffix in ("", SHARED):
+        for suffix in ("", FSDP):
             key = {name: one[name] for name in KEY} | {"step": one["step"] + suffix}
             now = today.get(tuple(key.values()), {})
             pairs = [{f"{name}, before": one[name], f"{name}, now": now.get(name)} for name in COMPARED]
@@ -140,9 +142,11 @@ def main() -> None:
             assert traffic is not None
             hbm = {f"{part}, GB": round(size / 1e9, 2) for part, size in traffic.hbm.items()}
             parts.append(key | hbm | {"on the chip, GB": round(traffic.vmem / 1e9, 1)})
-    context = [results.packages("jax", "libtpu"), f"commit {results.commit()}"]
+    context = [results.packages("jax", "libtpu"), f"commit {results.commit()}", COUNT]
     measured = {"steps": steps, "parts": parts}
     if args.before:
-        earlier = json.loads(args.before.read_text(encoding="utf-8"))["tables"]
-        measured |= {"cuts": comparison(earlier["steps"], steps), "parts_before": earlier["parts"]}
+        earlier = json.loads(args.before.read_text(encoding="utf-8"))
+        if COUNT not in earlier["context"]:
+            parser.error(f"--before: {args.before} lacks {COUNT!r} in its context; make it anew to compare bytes")
+        measured |= {"cuts": comparison(earlier["tables"]["steps"], steps), "parts_before": earlier["tables"]["parts"]}
     results.write(args.out, context, measured)

@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,16 +20,23 @@ from bertzoo.planning.chips import Topology
 from bertzoo.planning.compiled import CompiledStep
 from bertzoo.planning.matrix_unit import padded_flops
 from bertzoo.runs import stage_setups
-from bertzoo.runs.step_memory import StepMemory, bytes_of, state_shapes, step_memory, trace_gradients
+from bertzoo.runs.step_memory import (
+    StepMemory,
+    bytes_of,
+    state_shapes,
+    step_memory,
+    teacher_shapes,
+    trace_gradients,
+)
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import sharding
 
 # Model operations per second over the peak, from the lowest to the highest in runs of BERT-like models on TPUs.
 UTILISATION = (0.2, 0.5)
-SHARED = (8, 4, 2)  # sizes of the mesh axis fsdp to advise, the first that fits
+FSDP_SIZES = (2, 4, 8)  # sizes of the mesh axis to advise; 8 saves 7/8 of what any size can save
 ASSUMPTIONS = (
     "activations: an upper bound, as if nothing were fused or split by the tensor axis. All values of a device's rows "
-    "are alive at once, and all parameters that fsdp splits are gathered at once",
+    "are alive at once, and all parameters that fsdp splits, a teacher's too, are gathered at once",
     "fits, without the compiler: there is room for the bound and a second copy of parameters and moments. The copy "
     "stands for the program, the padding of arrays and the optimiser's temporaries",
     f"steps/s and chip-hours: the model's operations reach {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak, "
@@ -37,8 +45,8 @@ ASSUMPTIONS = (
     "memory: a step reads everything it holds once and writes parameters and moments once, at full bandwidth; a lower "
     "bound, because arrays that share memory count once",
     "interconnect: the bytes that the collectives send on rings, over all links of a chip at once",
-    "without the compiler: a step holds state and batch. It sends the sums of float32 gradients and a gather of "
-    "the parameters that fsdp splits, and nothing for the tensor axis",
+    "without the compiler: a step holds state and batch. It sends the sums of float32 gradients and one gather of "
+    "what fsdp splits, and nothing for the tensor axis",
 )
 
 
@@ -272,7 +280,7 @@ def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: Co
         compiled=compiled_step,
         capacity=chip.capacity,
         fits=fits,
-        advice=_advice(recipe, index, topology, memory, fits),
+        advice=_advice(recipe, index, mesh, memory, topology, fits),
         model_flops=model_flops,
         computed_flops=computed * copies,
         padded_flops=padded * copies,
@@ -285,20 +293,30 @@ def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int
     """Return the bytes that a device sends in a step for gradients and for parameters that `fsdp` splits.
 
     Gradients are summed over the axes `data` and `fsdp`, which split the batch. If `fsdp` splits a parameter, its
-    gradient is scattered over `fsdp` and summed over `data`. Such a parameter is also gathered once for every
-    microbatch.
+    gradient is scattered over `fsdp` in every microbatch and summed over `data`. Such a parameter, or a teacher's, is
+    also gathered once.
     """
     data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
-    width = np.dtype(recipe.compute.dtype).itemsize
+    accumulate = recipe.stages[index].accumulate
     sent = 0.0
     for leaf in jax.tree.leaves(state_shapes(recipe, index, mesh).params):
-        part = bytes_of(leaf)
-        if any("fsdp" in np.atleast_1d(axes) for axes in leaf.sharding.spec if axes):
-            gathers = recipe.stages[index].accumulate * (fsdp - 1) * part * width / leaf.dtype.itemsize
-            sent += (fsdp - 1 + _ring_share(data)) * part + gathers
+        if _is_split(leaf):
+            scattered = accumulate * (fsdp - 1) * bytes_of(leaf)
+            sent += scattered + _ring_share(data) * bytes_of(leaf) + _gathered_bytes(leaf, recipe, fsdp)
         else:
-            sent += _ring_share(data * fsdp) * part
-    return int(sent)
+            sent += _ring_share(data * fsdp) * bytes_of(leaf)
+    teacher = filter(_is_split, jax.tree.leaves(teacher_shapes(recipe, mesh)))
+    return int(sent + sum(_gathered_bytes(leaf, recipe, fsdp) for leaf in teacher))
+
+
+def _is_split(leaf: Any) -> bool:
+    """Return whether the mesh axis `fsdp` splits an array."""
+    return "fsdp" in leaf.sharding.spec
+
+
+def _gathered_bytes(leaf: Any, recipe: Recipe, fsdp: int) -> float:
+    """Return the bytes that a device sends to gather an array over `fsdp`, in the number format of the products."""
+    return (fsdp - 1) * bytes_of(leaf) * np.dtype(recipe.compute.dtype).itemsize / leaf.dtype.itemsize
 
 
 def _ring_share(devices: int) -> float:
@@ -306,12 +324,13 @@ def _ring_share(devices: int) -> float:
     return 2 * (devices - 1) / devices
 
 
-def _advice(recipe: Recipe, index: int, topology: Topology, memory: StepMemory, fits: bool | None) -> str:
+def _advice(
+    recipe: Recipe, index: int, mesh: jax.sharding.Mesh, memory: StepMemory, topology: Topology, fits: bool | None
+) -> str:
     if fits:
-        return "neither remat nor fsdp is needed" + _shared_updates(recipe, index, topology)
+        return "no need for remat" + _fsdp_advice(recipe, index, mesh, topology)
     if memory.exact > topology.chip.capacity:
-        size = step.abstract_mesh(recipe, topology).shape["fsdp"]
-        size *= 2 ** math.ceil(math.log2(memory.exact / topology.chip.capacity))
+        size = mesh.shape["fsdp"] * 2 ** math.ceil(math.log2(memory.exact / topology.chip.capacity))
         return f"the state alone is too large: split it with --mesh.fsdp={size} or more, or take a larger slice"
     options = [f"--{recipe.where(index)}.accumulate={2 * recipe.stages[index].accumulate}"]
     options += [] if recipe.compute.remat else ["--compute.remat=true"]
@@ -319,19 +338,25 @@ def _advice(recipe: Recipe, index: int, topology: Topology, memory: StepMemory, 
     return f"{problem}; {' or '.join(options)} makes the activations smaller, and so does a smaller batch"
 
 
-def _shared_updates(recipe: Recipe, index: int, topology: Topology) -> str:
-    """Return advice to split parameters and moments over `fsdp`, with the bytes of traffic that this saves a device.
+def _fsdp_advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, topology: Topology) -> str:
+    """Return advice on the mesh axis `fsdp`, with the bytes of memory traffic that it saves a device in a step.
 
-    The advice is empty if the recipe sets a mesh axis other than `tensor`, or if no size fits devices and parameters.
+    The saving is an estimate: the state that a device no longer reads and writes. There is no advice if the recipe sets
+    `mesh.data` or `mesh.fsdp`, or if devices would send more bytes.
     """
     if recipe.mesh.data != -1 or recipe.mesh.fsdp != 1:
-        return ""
-    for size in SHARED:
+        return " or fsdp"
+    whole, sent = bytes_of(state_shapes(recipe, index, mesh)), _derived_traffic(recipe, index, mesh)
+    saved = {}
+    for size in FSDP_SIZES:
         split = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, fsdp=size))
         try:
-            meshes = step.abstract_mesh(recipe, topology), step.abstract_mesh(split, topology)
-        except ConfigError:
+            parts = step.abstract_mesh(split, topology)
+        except ConfigError:  # the size does not divide the devices or a parameter
             continue
-        whole, part = (bytes_of(state_shapes(recipe, index, mesh)) for mesh in meshes)
-        return f", but --mesh.fsdp={size} saves each device {2 * (whole - part) / 1e6:,.1f} MB of memory traffic a step"
-    return ""
+        if _derived_traffic(split, index, parts) <= 1.01 * sent:  # the same bytes, but for rounding
+            saved[2 * (whole - bytes_of(state_shapes(split, index, parts)))] = size
+    if not saved or max(saved) < 0.01 * whole:
+        return " or fsdp"
+    best = max(saved)
+    return f"; --mesh.fsdp={saved[best]} would save each device {best / 1e6:,.1f} MB of memory traffic a step"

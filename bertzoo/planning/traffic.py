@@ -14,7 +14,8 @@ _ARRAY = re.compile(r"(\w+)\[([\d,]*)\](?:\{([^{}]*)\})?")
 _NAME = re.compile(r"%([\w.\-]+)")
 _PATH = re.compile(r'op_name="([^"]*)"')
 _CALLED = re.compile(r"calls=%?([\w.\-]+)")
-_ALIAS = re.compile(r"output_to_operand_aliasing=\{\{\}: \((\d+), \{\}\)\}")  # the result is that operand's memory
+_ALIAS = re.compile(r"output_to_operand_aliasing=\{\{\}: \((\d+), \{\}\)\}")
+_COPY = re.compile(r"^\s*ROOT .* copy\(")
 # Instructions that move nothing, or whose bytes count where a transfer starts or in the computations that they call.
 _FREE = ("parameter", "constant", "get-tuple-element", "bitcast", "tuple", "after-all", "partition-id", "while", "call",
          "conditional", "copy-done", "slice-done", "async-start", "async-update", "async-done", "all-reduce-done",
@@ -22,16 +23,17 @@ _FREE = ("parameter", "constant", "get-tuple-element", "bitcast", "tuple", "afte
 _SLICES = ("slice", "dynamic-slice", "gather")  # they read only as much as they return
 _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}  # they write in place; the operand that holds the update
 
+_OPTIMIZER = "optimizer"
 # Parts of a step, by the path that JAX gives an operation or a parameter; the first pattern that matches counts.
 _PARTS = {
+    _OPTIMIZER: r"sharding_constraint",  # gathers of parameters that devices share, and sums of their gradients
     "attention": r"/attention/(dropout/|shard_map/|[a-z]{4},[a-z]{4}->|jit\(|[^/]*$)",
     "projections": r"/attention/",
     "feed-forward": r"/feed_forwards?(_\d+)?/",
     "norms, residuals, dropout": r"/layers_\d+/",
     "embedding and heads": r"embedding/|head/|pooler/|jvp\(",
 }
-_OPTIMIZER = "optimizer"
-PARTS = (*_PARTS, _OPTIMIZER)
+PARTS = tuple(sorted(_PARTS, key=lambda part: part == _OPTIMIZER))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +140,7 @@ def _use(kind: str, place: int, results: list[_Moved], operands: list[list[_Move
 
 
 def _uses_in_fusion(called: str, bodies: Mapping[str, list[str]]) -> dict[int, list[_Use]]:
-    """Return how the computation of a fusion, with those that it contains, uses each of its parameters, by index."""
+    """Return how the computation of a fusion, including nested fusions, uses each of its parameters, by index."""
     shapes, parameters = {}, {}
     uses: dict[int, list[_Use]] = defaultdict(list)
     for match in filter(None, map(_INSTRUCTION.match, bodies[called])):
@@ -148,15 +150,20 @@ def _uses_in_fusion(called: str, bodies: Mapping[str, list[str]]) -> dict[int, l
         inner, alias = _CALLED.search(rest), _ALIAS.search(rest)
         if kind == "parameter":
             parameters[name] = int(rest.partition(")")[0])
-        elif (kind == "bitcast" or alias) and (same := operands[int(alias[1]) if alias else 0]) in parameters:
-            parameters[name] = parameters[same]
-        else:
-            sources = [shapes.get(one, []) for one in operands]
-            nested = _uses_in_fusion(inner[1], bodies) if inner and kind == "fusion" else None
-            for place, operand in enumerate(operands):
-                if operand in parameters:
-                    found = [_use(kind, place, shapes[name], sources)] if nested is None else nested.get(place, [])
-                    uses[parameters[operand]].extend(found)
+            continue
+        if kind == "bitcast" and operands[0] in parameters:
+            parameters[name] = parameters[operands[0]]
+            continue
+        sources = [shapes.get(one, []) for one in operands]
+        nested = _uses_in_fusion(inner[1], bodies) if inner and kind == "fusion" else None
+        for place, operand in enumerate(operands):
+            if operand not in parameters:
+                continue
+            ways = [_use(kind, place, shapes[name], sources)] if nested is None else nested.get(place, [])
+            if alias and place == int(alias[1]):
+                parameters[name] = parameters[operand]  # the result is the operand's memory
+                ways = [] if inner and any(map(_COPY.match, bodies[inner[1]])) else ways
+            uses[parameters[operand]].extend(ways)
     return uses
 
 
@@ -171,10 +178,8 @@ def _moved(results: list[_Moved], operands: list[list[_Moved]], uses: Mapping[in
             continue
         size = sum(size for _, size in partial)
         moved += [_Moved(min(size, 2 * array.size), array.on_chip) for array in arrays]
-        if any(in_place for in_place, _ in partial) and (
-            same := [one for one in written if one.size == arrays[0].size]
-        ):
-            written.remove(same[0])  # the result is the operand, updated in place
+        if any(in_place for in_place, _ in partial) and arrays and arrays[0] in written:
+            written.remove(arrays[0])  # the result is the operand, updated in place
     return moved + written
 
 

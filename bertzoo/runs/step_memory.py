@@ -74,14 +74,15 @@ def step_memory(
     rows, accumulate = stage.batch_size // sharding.row_shards(mesh), accumulate or stage.accumulate
     if gradients is None:
         gradients = trace_gradients(recipe, index, rows // accumulate)
-    parameters = bytes_of(state.params)
+    parameters, teacher = bytes_of(state.params), teacher_shapes(recipe, mesh)
+    gathered = bytes_of((state.params, teacher), whole=True) - bytes_of((state.params, teacher))
     return StepMemory(
         parameters=parameters,
         optimizer=bytes_of(state.opt_state),
-        teacher=bytes_of(teacher_shapes(recipe, mesh)),
+        teacher=bytes_of(teacher),
         batch=bytes_of(batch_shapes(recipe, index, rows)),
         gradients=parameters * (2 if accumulate > 1 else 1),
-        activations=liveness.peak_beside_results(gradients) + bytes_of(state.params, whole=True) - parameters,
+        activations=liveness.peak_beside_results(gradients) + gathered,
     )
 
 

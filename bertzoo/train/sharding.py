@@ -236,41 +236,39 @@ def shardings(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _gathered(leaf: jax.Array, whole: NamedSharding, split: NamedSharding) -> jax.Array:
+def _gather(leaf: jax.Array, whole: NamedSharding, split: NamedSharding) -> jax.Array:
     """Return an array with the sharding `whole`; its gradient has the sharding `split`."""
     return jax.lax.with_sharding_constraint(leaf, whole)
 
 
-def _gathered_forward(leaf: jax.Array, whole: NamedSharding, split: NamedSharding) -> tuple[jax.Array, None]:
-    return _gathered(leaf, whole, split), None
+def _gather_forward(leaf: jax.Array, whole: NamedSharding, split: NamedSharding) -> tuple[jax.Array, None]:
+    return _gather(leaf, whole, split), None
 
 
-def _gathered_backward(whole: NamedSharding, split: NamedSharding, _: None, change: jax.Array) -> tuple[jax.Array]:
-    return (jax.lax.with_sharding_constraint(change, split),)
+def _gather_backward(whole: NamedSharding, split: NamedSharding, _: None, gradient: jax.Array) -> tuple[jax.Array]:
+    return (jax.lax.with_sharding_constraint(gradient, split),)
 
 
-_gathered.defvjp(_gathered_forward, _gathered_backward)
+_gather.defvjp(_gather_forward, _gather_backward)
 
 
 def as_used(params: Any, places: Any) -> Any:
-    """Return the parameters as a training step uses them: those that `fsdp` splits are gathered, once in each step.
+    """Return parameters as a training step uses them: gathered over `fsdp`, with gradients that are split like them.
 
-    Their gradients are split like them, so that each device sums and updates its own part alone (ZeRO, Rajbhandari et
-    al. 2020, §5).
+    Each device thus sums and updates only its own part, as in ZeRO's second stage (Rajbhandari et al. 2020, §5).
 
     places: the sharding of each parameter.
 
-    XLA would otherwise split some products' inputs instead, and move activations between devices (docs/performance.md
-    has the bytes). If all mesh axes have several devices and a batch has fewer tokens than a parameter has rows, the
-    gradients would also be wrong without any error, as tokens return in another order (jax 0.10.2,
-    tests/runs/test_devices.py).
+    XLA would otherwise split the inputs of some products instead and move activations between devices. If all mesh axes
+    have several devices and a batch has fewer tokens than a parameter has rows, the gradients would also be wrong
+    without any error, as tokens return in another order (jax 0.10.2, tests/runs/test_devices.py).
     """
 
     def one(leaf: jax.Array, place: jax.sharding.Sharding) -> jax.Array:
         if not isinstance(place, NamedSharding) or "fsdp" not in place.spec:
             return leaf
         whole = PartitionSpec(*(None if axis == "fsdp" else axis for axis in place.spec))
-        return _gathered(leaf, NamedSharding(place.mesh, whole), place)
+        return _gather(leaf, NamedSharding(place.mesh, whole), place)
 
     return jax.tree.map(one, params, places)
 
