@@ -17,6 +17,7 @@ from bertzoo.nn.liveness import peak_beside_results
 from bertzoo.planning import chips, compiled, estimate, step
 from bertzoo.runs import step_memory
 from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding
 
 
@@ -99,12 +100,13 @@ def test_a_stage_fits_does_not_fit_or_needs_the_compiler(load, usual):
         assert mentions(stage.advice, part)
 
 
-def test_a_plan_that_fits_says_how_many_bytes_shared_updates_save(load, usual):
+def test_a_plan_that_fits_says_how_many_bytes_fsdp_saves(load, usual):
     assert usual.fits
     parts = first_stage(load(mesh__fsdp="4")).estimated
     saved = 2 * (usual.estimated.parameters + usual.estimated.optimizer - parts.parameters - parts.optimizer)
     assert mentions(usual.advice, "--mesh.fsdp=4", f"{saved / 1e6:,.1f} MB")
-    for options in ({"mesh__fsdp": "4"}, {"mesh__data": "4"}):  # the mesh is chosen already
+    # The mesh is chosen already, or a device would send more: it scatters the gradients of every microbatch.
+    for options in ({"mesh__fsdp": "4"}, {"mesh__data": "4"}, {"stages__0__accumulate": "4"}):
         assert "--mesh" not in first_stage(load(**options)).advice
     assert "--mesh" not in first_stage(load(), "v5e:1x1").advice
 
@@ -115,11 +117,28 @@ def test_the_gradients_are_sent_to_all_who_share_the_rows(usual):
 
 
 def test_fsdp_gathers_parameters_and_scatters_gradients(load, usual):
-    """A gather in bfloat16 beside half of the sum over all devices."""
-    parts = first_stage(load(mesh__fsdp="4", compute__dtype="bfloat16"))
-    split = 4 * (usual.estimated.parameters - parts.estimated.parameters) / 3  # bytes of arrays before the split
-    more = (parts.roofline.interconnect - usual.roofline.interconnect) * chips.CHIPS["v5e"].ici_bandwidth
-    assert more == pytest.approx((0.75 + 0.75 / 2 - 1.5) * split, rel=1e-3)
+    """A gather in bfloat16, and half of the sum over all devices in every microbatch."""
+    for accumulate in (1, 2):
+        options = {"compute__dtype": "bfloat16", "stages__0__accumulate": str(accumulate)}
+        parts = first_stage(load(mesh__fsdp="4", **options))
+        split = 4 * (usual.estimated.parameters - parts.estimated.parameters) / 3  # bytes of arrays before the split
+        more = (parts.roofline.interconnect - usual.roofline.interconnect) * chips.CHIPS["v5e"].ici_bandwidth
+        assert more == pytest.approx((0.75 * accumulate + 0.75 / 2 - 1.5) * split, rel=1e-3)
+
+
+def test_a_teacher_is_gathered_too():
+    """A device needs room for the others' parts, and sends its own."""
+    options = [("mesh.fsdp", "2"), ("teacher.layers", "1"), ("model.layers", "1")]
+    recipe = config.load(Transfer, ["demo_transfer"], options)
+    topology = chips.parse_topology("v5e:2x2")
+    mesh = step.abstract_mesh(recipe, topology)
+    shapes = step_memory.teacher_shapes(recipe, mesh)
+    missing = step_memory.bytes_of(shapes, whole=True) - step_memory.bytes_of(shapes)
+    plan = estimate.make_plan(recipe, topology).stages[0]
+    student = step_memory.state_shapes(recipe, plan.index, mesh).params
+    gathered = missing + step_memory.bytes_of(student, whole=True) - step_memory.bytes_of(student)
+    bound = peak_beside_results(step_memory.trace_gradients(recipe, plan.index, plan.rows))
+    assert missing > 0 and plan.estimated.activations == bound + gathered
 
 
 def test_the_memory_roofline_counts_the_arrays_of_a_step(load, usual):

@@ -143,6 +143,15 @@ def test_lamb_takes_each_norm_once():
     assert sums == {"ours": 2, "theirs": 4}
 
 
+@pytest.mark.parametrize("update", [[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0]])
+@pytest.mark.parametrize("param", [[6.0, 8.0], [0.0, 0.0]])
+def test_the_trust_ratio_is_optaxs(update, param):
+    """Zero norms have the ratio 1; what is not a number spreads."""
+    trees = {"kernel": jnp.array(update)}, optax.EmptyState(), {"kernel": jnp.array(param)}
+    ours, theirs = (one.update(*trees)[0] for one in (optim.scale_by_trust_ratio(), optax.scale_by_trust_ratio()))
+    np.testing.assert_array_equal(ours["kernel"], theirs["kernel"])
+
+
 def test_nvidias_lamb_without_decay_raises():
     """Its code then has no trust ratio at all, which is Adam."""
     with pytest.raises(ConfigError, match=mentioning("nvidia", "weight_decay", 0.0, "google")):

@@ -5,10 +5,11 @@ import functools
 from typing import get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import ConfigError
@@ -59,6 +60,7 @@ def test_names_and_shapes_that_do_not_fit_raise(shape, names, error, named):
     assert all(word in str(raised.value) for word in named)
 
 
+SPLIT = {"kernel": ("fsdp", "tensor"), "table": ("tensor",), "whole": ()}
 EIGHT = {"data": 2, "fsdp": 2, "tensor": 2}
 
 
@@ -110,6 +112,19 @@ def test_there_is_a_fallback_for_every_name_that_is_split():
     split = {name for name, axis in sharding.RULES.items() if axis}
     assert {field.name for field in dataclasses.fields(sharding.Fallbacks)} == split
     assert set(get_args(sharding.Fallback)) - {"replicate"} <= sharding.RULES.keys()
+
+
+def test_a_step_uses_whole_parameters_and_gets_split_gradients():
+    mesh = toy.mesh(8, fsdp=2, tensor=2)
+    places = {name: NamedSharding(mesh, PartitionSpec(*spec)) for name, spec in SPLIT.items()}
+    params = {name: jax.device_put(jnp.ones((4, 8)), place) for name, place in places.items()}
+    used = jax.jit(lambda params: sharding.as_used(params, places))(params)
+    assert {name: leaf.sharding.spec for name, leaf in used.items()} == {
+        "kernel": PartitionSpec(None, "tensor"), "table": PartitionSpec("tensor"), "whole": PartitionSpec()
+    }  # fmt: skip
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(sharding.as_used(params, places)["kernel"] ** 2)))(params)
+    assert gradient["kernel"].sharding.spec == places["kernel"].spec
+    np.testing.assert_array_equal(gradient["kernel"], np.full((4, 8), 2.0))
 
 
 def test_moments_are_split_like_their_parameters():
