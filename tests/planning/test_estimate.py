@@ -126,6 +126,7 @@ def test_fsdp_gathers_parameters_and_scatters_gradients(load, usual):
         assert more == pytest.approx((0.75 * accumulate + 0.75 / 2 - 1.5) * split, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_teacher_is_gathered_too():
     """A device needs room for the others' parts, and sends its own."""
     options = [("mesh.fsdp", "2"), ("teacher.layers", "1"), ("model.layers", "1")]
