@@ -111,18 +111,17 @@ with other numbers of layers and rows, were compiled with libtpu 0.0.42.1 for v5
 
 | config | layers | batch | mesh | compiled, MiB | MB a device sends |
 | --- | --- | --- | --- | --- | --- |
-| bert_base | 1 | 256 | fsdp=4 | 939 | 512 |
-| bert_base | 1 | 256 | fsdp=2 tensor=2 | 904 | 673 |
-| bert_base | 2 | 256 | data=2 tensor=2 | 935 | 444 |
-| bert_small | 1 | 512 | fsdp=4 | 559 | 40 |
-| bert_small | 3 | 512 | fsdp=4 | 943 | 47 |
-| bert_small | 1 | 64, of 512 tokens | data=2 fsdp=2 | 363 | 40 |
-| squeezebert | 1 | 256 | fsdp=4 | 902 | 486 |
+| bert_base | 1 | 256 | fsdp=4 | 657 | 244 |
+| bert_base | 1 | 256 | fsdp=2 tensor=2 | 525 | 182 |
+| bert_base | 2 | 256 | data=2 tensor=2 | 773 | 335 |
+| bert_small | 1 | 512 | fsdp=4 | 424 | 38 |
+| bert_small | 3 | 512 | fsdp=4 | 719 | 44 |
+| bert_small | 1 | 64, of 512 tokens | data=2 fsdp=2 | 69 | 40 |
+| squeezebert | 1 | 256 | fsdp=4 | 679 | 226 |
 
 `tensor` is Megatron-LM's split: the activations between the two maps of a layer are split, and the second map's result
-and the first one's gradient are summed. `fsdp` gathers parameters when they are used and keeps their gradients split.
-With a sentence loss the compiler also transposes the gradients of hidden states from rows to columns and back. This
-all-to-all is more than half of the traffic; bert_small, without a sentence loss, has none.
+and the first one's gradient are summed. `fsdp` gathers split parameters and scatters their gradients. The word table is
+whole on every device, and its gradient is summed twice, once for the logits and once for the lookups.
 """
 PRUNINGS = """## Prunings
 
