@@ -182,6 +182,19 @@ def own_files(workplace: Workplace, path: Path) -> None:
     shutil.copy(path / "dev.csv", path / "test.csv")
 
 
+def many_labels(workplace: Workplace, path: Path) -> None:
+    """Texts with labels in columns of 0 and 1, and in one column."""
+    path.mkdir()
+    heads = {"comments": "comment_text,toxic,insult,threat", "posts": "text,tags"}
+    for split in ("train", "dev"):
+        rows = []
+        for row in range(32):
+            has = [name for bit, name in enumerate(("toxic", "insult", "threat")) if row >> bit & 1]
+            cells = [";".join(has)] if path.name == "posts" else [str(row >> bit & 1) for bit in range(3)]
+            rows.append(",".join([" ".join(planted.WORDS[12 + row % 5 :: 5]), *cells]))
+        (path / f"{split}.csv").write_text("\n".join([heads[path.name], *rows]) + "\n")
+
+
 def another_run(workplace: Workplace, path: Path) -> None:
     shutil.copytree(workplace.place("runs/own"), path)
 
@@ -243,6 +256,7 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"glue/(MRPC|RTE)": pairs,
     r"(sst2|own|labelled)\.tflite": exported,
     r"new": own_files,
+    r"comments|posts": many_labels,
     r"later\.csv": later_file,
     r"squad": squad,
     r"(new|pairs)\.csv": table,
