@@ -46,7 +46,7 @@ ASSUMPTIONS = (
     "bound, because arrays that share memory count once",
     "interconnect: the bytes that the collectives send on rings, over all links of a chip at once",
     "without the compiler: a step holds state and batch. It sends the sums of float32 gradients and one gather of "
-    "what fsdp splits, and nothing for the tensor axis",
+    "the arrays that fsdp splits, and nothing for the tensor axis",
 )
 
 
@@ -315,8 +315,12 @@ def _is_split(leaf: Any) -> bool:
 
 
 def _gathered_bytes(leaf: Any, recipe: Recipe, fsdp: int) -> float:
-    """Return the bytes that a device sends to gather an array over `fsdp`, in the number format of the products."""
-    return (fsdp - 1) * bytes_of(leaf) * np.dtype(recipe.compute.dtype).itemsize / leaf.dtype.itemsize
+    """Return the bytes that a device sends to gather an array over `fsdp`.
+
+    They are in the array's number format or that of the products, whichever is smaller.
+    """
+    width = min(np.dtype(recipe.compute.dtype).itemsize, leaf.dtype.itemsize)
+    return (fsdp - 1) * bytes_of(leaf) * width / leaf.dtype.itemsize
 
 
 def _ring_share(devices: int) -> float:

@@ -33,7 +33,7 @@ _PARTS = {
     "norms, residuals, dropout": r"/layers_\d+/",
     "embedding and heads": r"embedding/|head/|pooler/|jvp\(",
 }
-PARTS = tuple(sorted(_PARTS, key=lambda part: part == _OPTIMIZER))
+PARTS = (*(part for part in _PARTS if part != _OPTIMIZER), _OPTIMIZER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ def check_gamma(
     betas: {dimension: cost of one element}.
     vectors: {dimension: trained prune vector}.
     fallen: {dimension: how far each element's score has fallen below its initial value}.
-    kept: {dimension: indices of the elements to keep}.
+    kept: {dimension: indices of the elements that stay in the model}.
     """
     whole = {name: np.full(len(vector), betas[name]) for name, vector in vectors.items()}
     gone = {name: np.setdiff1d(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()}
@@ -67,7 +67,7 @@ def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) ->
     """Compare a cut with the cut that the run would make without [cut.multiples].
 
     weights: {dimension: weights of its elements}; a weight is an element's cost times its prune factor, without sign.
-    kept: {dimension: indices of the elements that remain after the cut}.
+    kept: {dimension: indices of the elements that stay in the model after the cut}.
     without: {dimension: indices of the elements that would remain without multiples}.
 
     Returns the model's costs after the two cuts, `after` and `after_without`, and the shares of the total weight that

@@ -128,7 +128,7 @@ def test_fsdp_gathers_parameters_and_scatters_gradients(load, usual):
 
 @pytest.mark.slow
 def test_a_teacher_is_gathered_too():
-    """A device needs room for the others' parts, and sends its own."""
+    """A device needs room for the parts of other devices, and sends its own part in the teacher's format."""
     options = [("mesh.fsdp", "2"), ("teacher.layers", "1"), ("model.layers", "1")]
     recipe = config.load(Transfer, ["demo_transfer"], options)
     topology = chips.parse_topology("v5e:2x2")
@@ -140,6 +140,12 @@ def test_a_teacher_is_gathered_too():
     gathered = missing + step_memory.bytes_of(student, whole=True) - step_memory.bytes_of(student)
     bound = peak_beside_results(step_memory.trace_gradients(recipe, plan.index, plan.rows))
     assert missing > 0 and plan.estimated.activations == bound + gathered
+    sent = 0.0
+    for leaf in jax.tree.leaves(student):  # two devices split the parameters, and two pairs of them the rows
+        size = step_memory.bytes_of(leaf)
+        sent += 3 * size if "fsdp" in leaf.sharding.spec else 1.5 * size  # scatter, sum over data and gather
+    assert recipe.compute.dtype == "float32" and recipe.stages[plan.index].accumulate == 1
+    assert plan.roofline.interconnect * topology.chip.ici_bandwidth == pytest.approx(sent + missing, rel=1e-6)
 
 
 def test_the_memory_roofline_counts_the_arrays_of_a_step(load, usual):

@@ -146,7 +146,7 @@ def test_lamb_takes_each_norm_once():
 @pytest.mark.parametrize("update", [[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0]])
 @pytest.mark.parametrize("param", [[6.0, 8.0], [0.0, 0.0]])
 def test_the_trust_ratio_is_optaxs(update, param):
-    """Zero norms have the ratio 1; what is not a number spreads."""
+    """The ratio is 1 where a norm is 0. A NaN in an update makes the whole update NaN."""
     trees = {"kernel": jnp.array(update)}, optax.EmptyState(), {"kernel": jnp.array(param)}
     ours, theirs = (one.update(*trees)[0] for one in (optim.scale_by_trust_ratio(), optax.scale_by_trust_ratio()))
     np.testing.assert_array_equal(ours["kernel"], theirs["kernel"])
