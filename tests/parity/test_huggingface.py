@@ -62,7 +62,12 @@ def test_forward_loss_and_gradients(kind: str, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", ["bert", "squeezebert"])
 def test_24_layers(kind: str) -> None:
-    compare(kind, 4, {"num_hidden_layers": 24}, 10 * TOLERANCE)  # rounding adds up over the layers
+    """Rounding adds up over the layers.
+
+    With this seed, gradients of Hugging Face's own float32 differ from those of its float64 by at most 7e-6 of the
+    largest value. Other models are too sensitive: SqueezeBERT's differ by 9e-5 with seed 4, BERT's by 3e-4 with seed 6.
+    """
+    compare(kind, 1, {"num_hidden_layers": 24}, 3 * TOLERANCE)
 
 
 def compare(kind: str, seed: int, more: dict[str, Any], tolerance: float) -> None:
