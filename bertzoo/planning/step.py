@@ -65,7 +65,7 @@ def planned_stages(recipe: Recipe) -> list[int]:
 
 
 def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
-    """Lower the training step of stage `index` for the mesh's devices, with an optimiser stacked as on TPUs."""
+    """Lower the training step of stage `index` for the mesh's devices."""
     stage, setup = recipe.stages[index], stage_setups.build_setups(recipe)[index]
     state, group = state_shapes(recipe, index, mesh), staging.schedule_group(recipe.stages, index)
     rows = sharding.batch_sharding(mesh)
@@ -76,8 +76,7 @@ def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Low
     teacher = teacher_shapes(recipe, mesh)
     step = make_train_step(
         setup.trained,
-        # Stacked as on a TPU, whatever this process runs on.
-        setup.transformation(group.steps, group.learning_rate, stack=True),
+        setup.transformation(group.steps, group.learning_rate),
         accumulate=stage.accumulate,
         shardings=states.shardings_of(state),
         frozen_shardings=states.shardings_of(teacher),

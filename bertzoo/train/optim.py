@@ -13,7 +13,6 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.nn.parameter import Matrix
 from bertzoo.train import schedule as schedules
 from bertzoo.train.schedule import Schedule
-from bertzoo.train.stacking import leaf_name, stacked
 from bertzoo.train.state import name_of
 
 EXCLUDED_NAMES = frozenset({"bias", "scale"})
@@ -164,7 +163,7 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
 
 def excluded(params: Any) -> Any:
     """Return a tree with True for biases and norms, which have no decay and, in two LAMB variants, no trust ratio."""
-    return jax.tree.map_with_path(lambda path, _: leaf_name(path) in EXCLUDED_NAMES, params)
+    return jax.tree.map_with_path(lambda path, _: name_of(path[-1:]) in EXCLUDED_NAMES, params)
 
 
 def _included(params: Any) -> Any:
@@ -226,7 +225,6 @@ def build(
     steps: int,
     learning_rate: float | None = None,
     *,
-    stack: bool | None = None,
     rates: Callable[[str], float] | None = None,
     matrices: Mapping[str, Matrix] | None = None,
 ) -> optax.GradientTransformation:
@@ -234,17 +232,14 @@ def build(
 
     steps: length of the schedule in steps.
     learning_rate: replaces the config's peak.
-    stack: whether to stack small tensors, which changes compile time but not results (see `stacking`). None stacks them
-    if the default backend is a TPU.
     rates: a function from a parameter's path to a factor of its learning rate. A parameter with factor 0 does not
     change, has no optimiser state and counts in no norm.
     matrices: {path of a kernel: which of its axes form matrices}; only Muon needs it.
 
     Moments have the parameters' shapes. Raises the errors of `schedule.build`.
     """
-    stack = jax.default_backend() == "tpu" if stack is None else stack
     clip = clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
-    update = stacked(per_tensor(config)) if stack else per_tensor(config)
+    update = per_tensor(config)
     if isinstance(config, Muon):
         # AdamW updates embeddings, heads, biases and norms.
         chosen = {name: matrix for name, matrix in (matrices or {}).items() if "encoder" in name.split("/")}

@@ -37,17 +37,15 @@ class StageSetup:
     watch: Monitor | None = None
     name: str = ""
 
-    def transformation(
-        self, steps: int, learning_rate: float | None = None, *, stack: bool | None = None
-    ) -> optax.GradientTransformation:
+    def transformation(self, steps: int, learning_rate: float | None = None) -> optax.GradientTransformation:
         """Build the optimiser with a schedule over `steps` steps.
 
-        learning_rate, stack: as in `optim.build`; `stack` has no effect if `rule` is set.
+        learning_rate: as in `optim.build`.
         """
         if self.rule is not None:
             return self.rule(optim.schedule_of(self.optimizer, steps, learning_rate))
         matrices = matrices_of(self.objective) if isinstance(self.optimizer, optim.Muon) else {}
-        return optim.build(self.optimizer, steps, learning_rate, stack=stack, rates=self.rates, matrices=matrices)
+        return optim.build(self.optimizer, steps, learning_rate, rates=self.rates, matrices=matrices)
 
     @property
     def trained(self) -> Objective:

@@ -11,7 +11,7 @@ import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.train import optim, stacking
+from bertzoo.train import optim
 from bertzoo.train.optim import AdamW, BertAdam, Lamb
 from bertzoo.train.schedule import Schedule
 
@@ -103,29 +103,6 @@ def test_every_step_equals_numpy(name: str, clip_norm: float):
         assert_close(mine, expected, 2e-5)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_stacked_equals_leaf_by_leaf(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stacking, "STACK_LIMIT", 30)  # the embedding goes alone, the rest in stacks
-    alone, alone_state = last(optim.build(CONFIGS[name], STEPS, stack=False), 3)
-    together, state = last(optim.build(CONFIGS[name], STEPS, stack=True), 3)
-    assert jax.tree.structure(state) == jax.tree.structure(alone_state)
-    assert_close(together, alone, 1e-6)
-    assert_close(state, alone_state, 1e-6)
-
-
-def test_small_leaves_of_equal_shape_and_name_are_stacked(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stacking, "STACK_LIMIT", 30)
-    paths = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(draw(0))]
-    groups = sorted(sorted(paths[i] for i in indices) for _, indices in stacking._groups(draw(0)))
-    assert groups == [
-        ["empty/kernel"],
-        ["first/bias", "norm/bias", "second/bias"],
-        ["first/kernel", "second/kernel"],
-        ["norm/scale"],
-        ["word/embedding"],
-    ]
-
-
 def test_variant_optax_is_optax_lamb():
     config = dataclasses.replace(CONFIGS["optax"], clip_norm=0.0)
     mask = jax.tree.map(lambda out: not out, optim.excluded(draw(0)))
@@ -167,11 +144,10 @@ def test_adamw_is_optax_adamw():
 
 def test_the_state_has_every_parameter_in_its_own_shape():
     params = draw(0)
-    for stack in (False, True):
-        state = optim.build(CONFIGS["google"], STEPS, stack=stack).init(params)
-        for moment in ("mu", "nu"):
-            tree = optax.tree_utils.tree_get(state, moment)
-            assert jax.tree.map(jnp.shape, tree) == jax.tree.map(jnp.shape, params)
+    state = optim.build(CONFIGS["google"], STEPS).init(params)
+    for moment in ("mu", "nu"):
+        tree = optax.tree_utils.tree_get(state, moment)
+        assert jax.tree.map(jnp.shape, tree) == jax.tree.map(jnp.shape, params)
 
 
 def test_excluded_depends_on_the_leaf_name_alone():
