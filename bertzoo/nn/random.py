@@ -9,6 +9,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+_BLOCK = 128  # entries, so that a vocabulary has about as many blocks
+
 
 def mix(x: jax.Array) -> jax.Array:
     """Return one-to-one hashes of uint32 numbers (C. Wellons' lowbias32, Hash Prospector, 2018)."""
@@ -36,15 +38,35 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None) -> jax.Array:
-    """Draw int32 (B,P) from softmax(logits), as the argmax of logits (B,P,V) + Gumbel noise.
+    """Draw int32 (B,P) from softmax(logits) of logits (B,P,V): first a block of entries, then an entry of the block.
 
-    The noise depends on the row's seed and the position in the row. entries: number of entries of V that may be drawn.
-    The entries after them pad V and must have logits too low to be drawn; their number does not affect the draws.
+    Both draws invert a running sum of weights, so a position takes two random numbers, where Gumbel noise would take V.
+    They depend on the row's seed and the position in the row. entries: number of entries of V that may be drawn. The
+    entries after them pad V, and their number does not affect the draws.
     """
-    bits_BPV = _bits(seeds_B, jnp.uint32(0), logits_BPV.shape, entries)
-    # -log(-log(u)) with u = 1 - v: the largest noise has u near 1, and floats are finest near v = 0.
-    v_BPV = (bits_BPV.astype(jnp.float32) + 0.5) * 2.0**-32
-    return jnp.argmax(logits_BPV - jnp.log(-jnp.log1p(-v_BPV)), axis=-1).astype(jnp.int32)
+    rows, positions, width = logits_BPV.shape
+    entries = width if entries is None else entries
+    weights_BPV = jnp.exp(logits_BPV - jnp.max(logits_BPV, axis=-1, keepdims=True))
+    if entries < width:
+        weights_BPV = jnp.where(jnp.arange(width) < entries, weights_BPV, 0)
+    weights_BPV = jnp.pad(weights_BPV, ((0, 0), (0, 0), (0, -width % _BLOCK)))
+    weights_BPNK = weights_BPV.reshape(rows, positions, -1, _BLOCK)
+    block_BP = _invert(jnp.sum(weights_BPNK, axis=-1), _uniform(seeds_B, jnp.uint32(0), positions))
+    weights_BPK = jnp.take_along_axis(weights_BPNK, block_BP[..., None, None], axis=2)[:, :, 0]
+    place_BP = _invert(weights_BPK, _uniform(seeds_B, jnp.uint32(1), positions))
+    return jnp.minimum(block_BP * _BLOCK + place_BP, entries - 1)  # rounding may pass the last entry
+
+
+def _invert(weights_BPN: jax.Array, uniform_BP: jax.Array) -> jax.Array:
+    """Return the index (B,P) at which the running share of the weights first exceeds `uniform_BP`."""
+    sums_BPN = jnp.cumsum(weights_BPN, axis=-1)
+    return jnp.sum(sums_BPN <= uniform_BP[..., None] * sums_BPN[..., -1:], axis=-1, dtype=jnp.int32)
+
+
+def _uniform(seeds_B: jax.Array, salt: jax.Array, positions: int) -> jax.Array:
+    """Return random float32 (B,P) inside (0, 1), in steps of 2⁻²³."""
+    bits_BP = _bits(seeds_B, salt, (len(seeds_B), positions))
+    return ((bits_BP >> 9).astype(jnp.float32) + 0.5) * 2.0**-23
 
 
 def words_of(key: jax.Array) -> jax.Array:
@@ -52,13 +74,10 @@ def words_of(key: jax.Array) -> jax.Array:
     return jax.random.key_data(key).astype(jnp.uint32)[:2]
 
 
-def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...], entries: int | None = None) -> jax.Array:
+def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return random uint32 (B, ...): hashes of each row's seed, a salt and the element's position in the row.
 
-    Positions count from 0 in each row, because a batch can hold more than 2³² elements. entries: length of the last
-    axis without its padding, which then does not affect the bits of the first `entries` elements.
+    Positions count from 0 in each row, because a batch can hold more than 2³² elements.
     """
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
-    if entries is not None and (spare := shape[-1] - entries):
-        place -= place // shape[-1] * spare
     return mix(mix(place ^ seeds_B[:, None]) + salt).reshape(shape)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
 from bertzoo.nn import content_seeds, row_seeds, sample
@@ -13,15 +14,42 @@ def draws(logits_V, rows: int, slots: int, seed: int = 0) -> np.ndarray:
     return np.asarray(jax.jit(sample)(logits_BPV, row_seeds(jax.random.key(seed), rows)))
 
 
-def test_draws_follow_the_softmax():
-    logits = np.random.default_rng(0).normal(0, 2, 40)
-    counts = np.bincount(draws(logits, 100, 200).ravel(), minlength=40)
+@pytest.mark.parametrize("entries", [40, 300])
+def test_draws_follow_the_softmax(entries: int):
+    logits = np.random.default_rng(0).normal(0, 1.5, entries)
+    counts = np.bincount(draws(logits, 100, 400).ravel(), minlength=entries)
     expected = np.exp(logits) / np.exp(logits).sum() * counts.sum()
     assert stats.chisquare(counts, expected).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("entries", [1, 128, 129, 1000])
+def test_a_certain_entry_is_drawn_wherever_it_is(entries: int):
+    for certain in {0, 127, 128, 255, entries - 1} & set(range(entries)):
+        logits = np.full(entries, -np.inf)
+        logits[certain] = -30.0
+        np.testing.assert_array_equal(draws(logits, 4, 50), certain)
+
+
+def test_an_entry_of_a_block_does_not_depend_on_how_its_block_was_drawn():
+    """Within each of two blocks, equally likely entries stay equally likely, and the blocks have their own shares."""
+    logits = np.zeros(256)
+    logits[128:] = np.log(3)
+    drawn = draws(logits, 100, 400).ravel()
+    assert stats.binomtest(int((drawn >= 128).sum()), drawn.size, 0.75).pvalue > 1e-3
+    for block in (drawn[drawn < 128], drawn[drawn >= 128] - 128):
+        assert stats.chisquare(np.bincount(block, minlength=128)).pvalue > 1e-3
+
+
+def test_padding_entries_are_never_drawn_and_change_no_draw():
+    logits_BPV = np.random.default_rng(0).normal(0, 2, (8, 50, 300)).astype(np.float32)
+    seeds_B = row_seeds(jax.random.key(0), 8)
+    expected = np.asarray(jax.jit(sample)(logits_BPV, seeds_B))
+    padded_BPV = np.pad(logits_BPV, ((0, 0), (0, 0), (0, 340)), constant_values=9)
+    np.testing.assert_array_equal(jax.jit(sample, static_argnums=2)(padded_BPV, seeds_B, 300), expected)
+
+
 def test_rare_tokens_of_a_large_vocabulary_have_the_right_frequency():
-    """One token has half of the probability, 30,000 share the rest: the noise must be fine where it is large."""
+    """One token has half of the probability, and 30,000 share the rest, so their running sums must be fine."""
     logits = np.zeros(30_001)
     logits[0] = np.log(30_000)
     drawn = draws(logits, 20, 25, seed=1)
