@@ -44,17 +44,36 @@ def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None
     They depend on the row's seed and the position in the row. entries: number of entries of V that may be drawn. The
     entries after them pad V, and their number does not affect the draws.
     """
-    rows, positions, width = logits_BPV.shape
-    entries = width if entries is None else entries
-    weights_BPV = jnp.exp(logits_BPV - jnp.max(logits_BPV, axis=-1, keepdims=True))
-    if entries < width:
-        weights_BPV = jnp.where(jnp.arange(width) < entries, weights_BPV, 0)
-    weights_BPV = jnp.pad(weights_BPV, ((0, 0), (0, 0), (0, -width % _BLOCK)))
-    weights_BPNK = weights_BPV.reshape(rows, positions, -1, _BLOCK)
-    block_BP = _invert(jnp.sum(weights_BPNK, axis=-1), _uniform(seeds_B, jnp.uint32(0), positions))
-    weights_BPK = jnp.take_along_axis(weights_BPNK, block_BP[..., None, None], axis=2)[:, :, 0]
-    place_BP = _invert(weights_BPK, _uniform(seeds_B, jnp.uint32(1), positions))
-    return jnp.minimum(block_BP * _BLOCK + place_BP, entries - 1)  # rounding may pass the last entry
+    positions, width = logits_BPV.shape[1:]
+    if entries is not None and entries < width:
+        logits_BPV = jnp.where(jnp.arange(width) < entries, logits_BPV, -jnp.inf)
+    block = min(_BLOCK, width)
+    peak_BP1 = jnp.max(logits_BPV, axis=-1, keepdims=True)
+    sums_BPN = _block_sums(jnp.exp(logits_BPV - peak_BP1), block)
+    first_BP = block * _invert(sums_BPN, _uniform(seeds_B, jnp.uint32(0), positions))
+    start_BP = jnp.minimum(first_BP, width - block)  # the last block may begin inside the one before it
+    cut = jax.vmap(jax.vmap(lambda logits_V, start: jax.lax.dynamic_slice(logits_V, (start,), (block,))))
+    weights_BPK = jnp.exp(cut(logits_BPV, start_BP) - peak_BP1)
+    weights_BPK = jnp.where(start_BP[..., None] + jnp.arange(block) < first_BP[..., None], 0, weights_BPK)
+    drawn_BP = start_BP + _invert(weights_BPK, _uniform(seeds_B, jnp.uint32(1), positions))
+    return jnp.minimum(drawn_BP, (entries or width) - 1)  # rounding may pass the last entry
+
+
+def _block_sums(weights_BPV: jax.Array, block: int) -> jax.Array:
+    """Return the sums (B,P,N) of blocks of entries; the last block may be smaller."""
+    rows, positions, width = weights_BPV.shape
+    blocks = -(-width // block)
+
+    def product(weights_BPV: jax.Array) -> jax.Array:
+        member_VN = jnp.arange(width)[:, None] // block == jnp.arange(blocks)
+        return jnp.dot(weights_BPV, member_VN.astype(weights_BPV.dtype), precision=jax.lax.Precision.HIGHEST)
+
+    def reshape(weights_BPV: jax.Array) -> jax.Array:
+        padded_BPV = jnp.pad(weights_BPV, ((0, 0), (0, 0), (0, blocks * block - width)))
+        return jnp.sum(padded_BPV.reshape(rows, positions, blocks, block), axis=-1)
+
+    # A TPU would write the weights in another layout for the reshape; on a CPU the product takes eight times as long.
+    return jax.lax.platform_dependent(weights_BPV, cpu=reshape, default=product)
 
 
 def _invert(weights_BPN: jax.Array, uniform_BP: jax.Array) -> jax.Array:

@@ -22,7 +22,7 @@ def test_draws_follow_the_softmax(entries: int):
     assert stats.chisquare(counts, expected).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("entries", [1, 128, 129, 1000])
+@pytest.mark.parametrize("entries", [1, 128, 129, 255, 1000])
 def test_a_certain_entry_is_drawn_wherever_it_is(entries: int):
     for certain in {0, 127, 128, 255, entries - 1} & set(range(entries)):
         logits = np.full(entries, -np.inf)
@@ -38,6 +38,14 @@ def test_an_entry_of_a_block_does_not_depend_on_how_its_block_was_drawn():
     assert stats.binomtest(int((drawn >= 128).sum()), drawn.size, 0.75).pvalue > 1e-3
     for block in (drawn[drawn < 128], drawn[drawn >= 128] - 128):
         assert stats.chisquare(np.bincount(block, minlength=128)).pvalue > 1e-3
+
+
+def test_the_form_for_accelerators_draws_the_same(monkeypatch: pytest.MonkeyPatch):
+    logits_BPV = np.random.default_rng(0).normal(0, 2, (8, 50, 1000)).astype(np.float32)
+    seeds_B = row_seeds(jax.random.key(0), 8)
+    expected = np.asarray(jax.jit(sample)(logits_BPV, seeds_B))
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda values, cpu, default: default(values))
+    np.testing.assert_array_equal(jax.jit(lambda *inputs: sample(*inputs))(logits_BPV, seeds_B), expected)
 
 
 def test_padding_entries_are_never_drawn_and_change_no_draw():
