@@ -113,12 +113,14 @@ def row_flops(model: str, shape: Shape) -> float:
 
 
 def their_row_flops(model: str, shape: Shape) -> float:
-    """The other side's operations of a row: its masked language models compute logits at every position."""
-    rows, length, predictions = shape
-    ours = row_flops(model, shape)
+    """The other side's operations of a row: its last layer and its logits are of every position."""
+    rows, length, _ = shape
     if model == TRANSFER:
-        return ours
-    return ours + (length - predictions) * (row_flops(model, (rows, length, predictions + 1)) - ours)
+        return row_flops(model, shape)
+    most, fewer = (
+        row_flops(model, (rows, length, length - masked)) for masked in (1, 2)
+    )  # random_batch masks no [CLS]
+    return most + (most - fewer)
 
 
 class Comparison:

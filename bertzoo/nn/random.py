@@ -9,7 +9,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-_BLOCK = 128  # entries, so that a vocabulary has about as many blocks
+_BLOCK = 128  # entries of the vocabulary
 
 
 def mix(x: jax.Array) -> jax.Array:
@@ -41,8 +41,8 @@ def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None
     """Draw int32 (B,P) from softmax(logits) of logits (B,P,V): first a block of entries, then an entry of the block.
 
     Both draws invert a running sum of weights, so a position takes two random numbers, where Gumbel noise would take V.
-    They depend on the row's seed and the position in the row. entries: number of entries of V that may be drawn. The
-    entries after them pad V, and their number does not affect the draws.
+    They depend on the row's seed and the position in the row. On a mesh that splits V, every device gathers the logits.
+    entries: number of entries of V that may be drawn; the entries after them pad V and affect no draw, up to rounding.
     """
     positions, width = logits_BPV.shape[1:]
     if entries is not None and entries < width:
@@ -56,7 +56,7 @@ def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None
     weights_BPK = jnp.exp(cut(logits_BPV, start_BP) - peak_BP1)
     weights_BPK = jnp.where(start_BP[..., None] + jnp.arange(block) < first_BP[..., None], 0, weights_BPK)
     drawn_BP = start_BP + _invert(weights_BPK, _uniform(seeds_B, jnp.uint32(1), positions))
-    return jnp.minimum(drawn_BP, (entries or width) - 1)  # rounding may pass the last entry
+    return jnp.minimum(drawn_BP, (entries or width) - 1)  # an empty block, drawn by rounding, would pass it
 
 
 def _block_sums(weights_BPV: jax.Array, block: int) -> jax.Array:
@@ -72,8 +72,8 @@ def _block_sums(weights_BPV: jax.Array, block: int) -> jax.Array:
         padded_BPV = jnp.pad(weights_BPV, ((0, 0), (0, 0), (0, blocks * block - width)))
         return jnp.sum(padded_BPV.reshape(rows, positions, blocks, block), axis=-1)
 
-    # A TPU would write the weights in another layout for the reshape; on a CPU the product takes eight times as long.
-    return jax.lax.platform_dependent(weights_BPV, cpu=reshape, default=product)
+    # A TPU would copy the weights to another layout for the reshape. Elsewhere, the product would be slower.
+    return jax.lax.platform_dependent(weights_BPV, tpu=product, default=reshape)
 
 
 def _invert(weights_BPN: jax.Array, uniform_BP: jax.Array) -> jax.Array:

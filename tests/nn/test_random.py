@@ -1,5 +1,7 @@
 """Sampling: its distribution, and the inputs that a draw depends on."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,9 +26,9 @@ def test_draws_follow_the_softmax(entries: int):
 
 @pytest.mark.parametrize("entries", [1, 128, 129, 255, 1000])
 def test_a_certain_entry_is_drawn_wherever_it_is(entries: int):
-    for certain in {0, 127, 128, 255, entries - 1} & set(range(entries)):
+    for certain, size in itertools.product({0, 127, 128, 255, entries - 1} & set(range(entries)), (-300.0, 300.0)):
         logits = np.full(entries, -np.inf)
-        logits[certain] = -30.0
+        logits[certain] = size
         np.testing.assert_array_equal(draws(logits, 4, 50), certain)
 
 
@@ -40,11 +42,11 @@ def test_an_entry_of_a_block_does_not_depend_on_how_its_block_was_drawn():
         assert stats.chisquare(np.bincount(block, minlength=128)).pvalue > 1e-3
 
 
-def test_the_form_for_accelerators_draws_the_same(monkeypatch: pytest.MonkeyPatch):
+def test_the_form_for_tpus_draws_the_same(monkeypatch: pytest.MonkeyPatch):
     logits_BPV = np.random.default_rng(0).normal(0, 2, (8, 50, 1000)).astype(np.float32)
     seeds_B = row_seeds(jax.random.key(0), 8)
     expected = np.asarray(jax.jit(sample)(logits_BPV, seeds_B))
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda values, cpu, default: default(values))
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda values, tpu, default: tpu(values))
     np.testing.assert_array_equal(jax.jit(lambda *inputs: sample(*inputs))(logits_BPV, seeds_B), expected)
 
 
