@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from bertzoo.nn import content_seeds, row_seeds, sample
+from bertzoo.nn.flops import matmul_flops
 
 
 def draws(logits_V, rows: int, slots: int, seed: int = 0) -> np.ndarray:
@@ -48,6 +49,12 @@ def test_the_form_for_tpus_draws_the_same(monkeypatch: pytest.MonkeyPatch):
     expected = np.asarray(jax.jit(sample)(logits_BPV, seeds_B))
     monkeypatch.setattr(jax.lax, "platform_dependent", lambda values, tpu, default: tpu(values))
     np.testing.assert_array_equal(jax.jit(lambda *inputs: sample(*inputs))(logits_BPV, seeds_B), expected)
+
+
+def test_drawing_counts_as_no_matrix_product():
+    """FLOPs of a model are those of its layers; the product that draws on TPUs is not one of them."""
+    shapes = jax.ShapeDtypeStruct((2, 3, 1000), jnp.float32), jax.ShapeDtypeStruct((2,), jnp.uint32)
+    assert matmul_flops(sample, *shapes) == 0
 
 
 def test_padding_entries_are_never_drawn_and_change_no_draw():

@@ -153,6 +153,14 @@ def test_their_layers_compile_to_one_graph(model: str, monkeypatch: pytest.Monke
     assert explained.graph_break_count == 0, explained.break_reasons
 
 
+def test_their_operations_are_of_every_position() -> None:
+    """Twelve layers of maps, scores and values, then the head's map and its logits, forward and twice backward."""
+    width, tokens, vocabulary = 768, 128, 30522
+    layer = 2 * tokens * (4 * width**2 + 2 * width * 4 * width) + 4 * tokens**2 * width
+    head = 2 * tokens * (width**2 + width * vocabulary)
+    assert train_step.their_row_flops("bert_base", (8, tokens, 20)) == 3 * (12 * layer + head)
+
+
 def test_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
     monkeypatch.setattr(train_step, "StepProcess", _Here)
