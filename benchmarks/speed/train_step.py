@@ -117,9 +117,8 @@ def their_row_flops(model: str, shape: Shape) -> float:
     rows, length, _ = shape
     if model == TRANSFER:
         return row_flops(model, shape)
-    most, fewer = (
-        row_flops(model, (rows, length, length - masked)) for masked in (1, 2)
-    )  # random_batch masks no [CLS]
+    # A batch cannot mask the first token, so add the operations of one more.
+    most, fewer = (row_flops(model, (rows, length, length - unmasked)) for unmasked in (1, 2))
     return most + (most - fewer)
 
 

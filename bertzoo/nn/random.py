@@ -9,7 +9,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-_BLOCK = 128  # entries of the vocabulary
+_BLOCK = 128  # entries of the vocabulary in a block
 
 
 def mix(x: jax.Array) -> jax.Array:
@@ -56,7 +56,7 @@ def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None
     weights_BPK = jnp.exp(cut(logits_BPV, start_BP) - peak_BP1)
     weights_BPK = jnp.where(start_BP[..., None] + jnp.arange(block) < first_BP[..., None], 0, weights_BPK)
     drawn_BP = start_BP + _invert(weights_BPK, _uniform(seeds_B, jnp.uint32(1), positions))
-    return jnp.minimum(drawn_BP, (entries or width) - 1)  # an empty block, drawn by rounding, would pass it
+    return jnp.minimum(drawn_BP, (entries or width) - 1)  # rounding may draw an empty block, which would pass the end
 
 
 def _block_sums(weights_BPV: jax.Array, block: int) -> jax.Array:
@@ -72,7 +72,7 @@ def _block_sums(weights_BPV: jax.Array, block: int) -> jax.Array:
         padded_BPV = jnp.pad(weights_BPV, ((0, 0), (0, 0), (0, blocks * block - width)))
         return jnp.sum(padded_BPV.reshape(rows, positions, blocks, block), axis=-1)
 
-    # A TPU would copy the weights to another layout for the reshape. Elsewhere, the product would be slower.
+    # A TPU would copy the weights to another layout for the reshape. On a CPU the product is slower.
     return jax.lax.platform_dependent(weights_BPV, tpu=product, default=reshape)
 
 
