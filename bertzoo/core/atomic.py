@@ -3,8 +3,10 @@
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +14,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertzoo.core.documents import DocumentError, read_json
 from bertzoo.core.errors import UserError
 
+_LOG = logging.getLogger(__name__)
 _PREFIX = ".bertzoo."  # name prefix of temporary directories
-# Files in a temporary directory: names of the files being moved out of it, in order, to new places or over old files.
-_MOVING, _REPLACING = ".moving", ".replacing"
+_FILES = "bertzoo.files"  # the only entry of a temporary directory: the folder of its files
 
 
 class WriteError(UserError):
@@ -67,12 +68,14 @@ def write_json(path: Path, value: Any, indent: int = 1, shared: bool = False) ->
 
 def check_new_directory(destination: Path) -> None:
     """Raise UserError unless `destination` can be created as a new directory; leaves the disk unchanged."""
-    _undo(_begin(destination, _new_directory))
+    with _writing(destination, _new_directory):
+        pass
 
 
 def check_new_file(destination: Path, *companions: str) -> None:
     """Raise UserError unless the file `destination` and its `companions` beside it are new and can be created."""
-    _undo(_begin(destination, lambda path: _new_file(path, companions)))
+    with _writing(destination, lambda path: _new_file(path, companions)):
+        pass
 
 
 @contextmanager
@@ -80,32 +83,35 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
     """Yield a temporary directory; its files move to the folder of `destination`, or are deleted after an error.
 
     The caller writes a file with the name of `destination` into the temporary directory, and optionally the files or
-    directories named in `companions`. The companions move first: once `destination` exists, the output is complete. If
-    the process is killed between two moves, the next call for the same parent directory deletes the moved companions.
+    directories named in `companions`. The companions move first, in order: once `destination` exists, the output is
+    complete. If the process is killed between two moves, the moved companions stay, without `destination`.
 
-    replace: move the files over existing ones. After a kill between two moves, the next call then makes the remaining
-    moves.
+    replace: remove `destination` first, then move the files over existing ones of this user; other files in existing
+    directories stay.
 
-    Raises UserError if the directory cannot be created or, without `replace`, a name is taken. Raises WriteError if
-    writing fails.
+    Raises UserError if the directory cannot be created, a name is taken or, with `replace`, belongs to another user.
+    Raises WriteError if writing fails.
     """
-    place = _begin(destination, _resolved if replace else lambda path: _new_file(path, companions))
-    temporary, resolved = place.temporary, place.resolved
-    try:
-        yield temporary
-        _finish(temporary)
-        written = [name for name in companions if (temporary / name).exists()]
-        (temporary / resolved.name).stat()  # raises if it is missing, before anything moves
-        write_json(temporary / (_REPLACING if replace else _MOVING), [*written, resolved.name])
-        for name in () if replace else (*written, resolved.name):
-            (temporary / name).replace(resolved.parent / name)
-        _undo(place, done=True)
-    except BaseException as error:
-        with suppress(OSError):  # the first error is raised; the next call moves or removes what is left
-            _undo(place)
-        if isinstance(error, OSError):
-            raise _write_error(destination, error) from error
-        raise
+    with _writing(destination, _resolved if replace else lambda path: _new_file(path, companions)) as place:
+        folder, last = place.resolved.parent, place.resolved.name
+        yield place.files
+        _finish(place.files)
+        written = [name for name in companions if (place.files / name).exists()]
+        (place.files / last).stat()  # raises if it is missing, before anything moves
+        if replace:
+            _check_own(*(folder / name for name in (*written, last)))
+            place.resolved.unlink(missing_ok=True)
+        else:
+            _new_file(destination, companions)
+        moved: list[str] = []
+        try:
+            for name in (*written, last):
+                _move(place.files / name, folder / name)
+                moved.append(name)
+        except BaseException:
+            for name in () if replace else moved:
+                (folder / name).replace(place.files / name)
+            raise
 
 
 @contextmanager
@@ -116,43 +122,66 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
 
     Raises UserError if `destination` is taken or cannot be created, WriteError if writing fails.
     """
-    place = _begin(destination, _resolved if repeat else _new_directory)
+    with _writing(destination, _resolved if repeat else _new_directory) as place:
+        yield place.files
+        _finish(place.files)
+        if not repeat or hashes(place.files) != hashes(place.resolved):
+            _new_directory(destination)
+            place.files.replace(place.resolved)
+
+
+@contextmanager
+def replacing_directory(path: Path) -> Iterator[Path]:
+    """Yield a temporary directory that replaces the directory `path` at the end, or is removed after an error.
+
+    One process at a time may write `path`. After a kill, call `finish_replacing` before reading `path`.
+    """
+    finish_replacing(path)
+    temporary, complete = _stages(path)
+    temporary.mkdir()
     try:
-        yield place.temporary
-        _finish(place.temporary)
-        if repeat and hashes(place.temporary) == hashes(place.resolved):
-            _undo(place, done=True)
-            return
-        _new_directory(destination)
-        place.temporary.replace(place.resolved)
-        os.close(place.lock)
-    except OSError as error:
-        _undo(place)
-        raise _write_error(destination, error) from error
+        yield temporary
+        _finish(temporary)
+        temporary.replace(complete)
     except BaseException:
-        _undo(place)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
+    finish_replacing(path)
 
 
-def _write_error(destination: Path, error: OSError) -> WriteError:
-    reason = error.strerror or error
-    return WriteError(f"{destination} was not written: {reason}. Correct this, or write to another directory.")
+def finish_replacing(path: Path) -> None:
+    """Finish a killed replacement of the directory `path` if all new files were written; otherwise remove them."""
+    temporary, complete = _stages(path)
+    if complete.is_dir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        complete.replace(path)
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _stages(path: Path) -> tuple[Path, Path]:
+    """Return the names of the directory that replaces `path`: while it is written, and once it is complete."""
+    return path.with_name(f"{path.name}.tmp"), path.with_name(f"{path.name}.complete")
 
 
 def remove_leftovers(destination: Path) -> None:
-    """Remove the temporary directories that killed processes left beside `destination`.
+    """Remove the temporary directories that killed processes of this user left beside `destination`, and log each.
 
-    `_clear` first finishes or undoes the moves of their files. Directories that cannot be opened or locked, such as
-    those in use, stay. Raises no error for an unusable `destination`.
+    A directory stays if it is in use, belongs to another user, is open to other users, or holds anything but the one
+    folder that `_writing` creates: others who may write here could have put it here. Raises no error for an unusable
+    `destination`.
     """
     with suppress(OSError, RuntimeError, ValueError):
-        folder = destination.resolve().parent
-        for leftover in folder.glob(f"{_PREFIX}*"):
+        for leftover in destination.resolve().parent.glob(f"{_PREFIX}*"):
             with ExitStack() as stack, suppress(OSError):  # the leftover is in use, or a link
                 descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 stack.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _clear(leftover, folder)
+                status = os.fstat(descriptor)
+                private = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077 == 0
+                if private and {*os.listdir(descriptor)} <= {_FILES}:
+                    _remove(leftover, descriptor)
+                    _LOG.warning("Removed %s, the unfinished output of a killed process.", leftover)
 
 
 def hashes(directory: Path) -> dict[str, str]:
@@ -181,7 +210,7 @@ def _finish(temporary: Path) -> None:
 class _Place(NamedTuple):
     """A write in progress.
 
-    temporary: directory that receives the files.
+    temporary: directory that other users cannot enter.
     lock: descriptor of the lock on this directory.
     resolved: absolute destination.
     created: parents of the destination that the write created.
@@ -191,6 +220,11 @@ class _Place(NamedTuple):
     lock: int
     resolved: Path
     created: list[Path]
+
+    @property
+    def files(self) -> Path:
+        """Directory that receives the files."""
+        return self.temporary / _FILES
 
 
 def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
@@ -271,45 +305,48 @@ def _lock(directory: Path) -> int | None:
     return descriptor
 
 
-def _clear(temporary: Path, folder: Path) -> None:
-    """Remove a temporary directory, after finishing or undoing an incomplete move of its files to `folder`.
+def _check_own(*paths: Path) -> None:
+    """Raise UserError if one of the existing paths belongs to another user or is a link."""
+    for path in filter(os.path.lexists, paths):
+        if path.is_symlink() or path.lstat().st_uid != os.geteuid():
+            raise UserError(f"{path} is a link or belongs to another user. Use a new file name.")
 
-    A move that may replace existing files is finished: the remaining files move to `folder`. Any other move is undone:
-    the files that have moved are deleted from `folder`.
+
+def _move(source: Path, target: Path) -> None:
+    """Rename a file or directory; the files of a directory move into an existing directory one by one."""
+    if source.is_dir() and target.is_dir():
+        for path in source.iterdir():
+            _move(path, target / path.name)
+    else:
+        source.replace(target)
+
+
+@contextmanager
+def _writing(destination: Path, resolve: Callable[[Path], Path]) -> Iterator[_Place]:
+    """Begin a write as `_begin` does; remove its temporary directory and empty new parents at the end.
+
+    Raises WriteError for an OSError.
     """
-    for name in _listed(temporary / _REPLACING):
-        path = folder / name
-        if os.path.lexists(temporary / name):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            (temporary / name).replace(path)
-    if names := _listed(temporary / _MOVING):
-        *companions, last = names
-        for name in companions if (temporary / last).exists() else ():
-            if name.startswith(last) and not (temporary / name).exists():
-                path = folder / name
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _listed(path: Path) -> list[str]:
-    """Return the names of the files being moved, listed in `path`; empty if `path` is missing or damaged."""
-    with suppress(FileNotFoundError, DocumentError):
-        names = read_json(path, [str])
-        return names if all(name not in ("", "..") and Path(name).name == name for name in names) else []
-    return []
-
-
-def _undo(place: _Place, done: bool = False) -> None:
-    """Remove a write's temporary directory, after finishing or undoing the move of its files as `_clear` does.
-
-    done: whether the write succeeded; if not, empty parents that the write created are removed, too.
-    """
-    _clear(place.temporary, place.resolved.parent)
-    with suppress(OSError):
+    place = _begin(destination, resolve)
+    try:
+        place.files.mkdir()
+        yield place
+    except OSError as error:
+        reason = error.strerror or error
+        raise WriteError(
+            f"{destination} was not written: {reason}. Correct this, or write to another directory."
+        ) from error
+    finally:
+        _remove(place.temporary, place.lock)
         os.close(place.lock)
-    if not done:
         _remove_parents(place.created)
+
+
+def _remove(temporary: Path, descriptor: int) -> None:
+    """Remove an open temporary directory; a directory that others have put in its place keeps its files."""
+    shutil.rmtree(_FILES, ignore_errors=True, dir_fd=descriptor)
+    with suppress(OSError):
+        temporary.rmdir()
 
 
 def _remove_parents(created: list[Path]) -> None:

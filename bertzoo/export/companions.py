@@ -1,6 +1,7 @@
 """Files beside an exported file: its metadata JSON and the folder with its tokenizer, card and test rows."""
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,6 +65,13 @@ def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
             f"model again, or move {path.name} away."
         )
     return document
+
+
+def interrupted_write(file: Path) -> dict[str, Any]:
+    """Return "request" and "packages" of the JSON that a killed `convert` left without its file; {} if there is none."""
+    with suppress(OSError, ValueError):
+        return read_json(file.with_name(companions(file)[0]), {"request": str, "packages": {str: str}})
+    return {}
 
 
 def check_takes_ids(file: Path, format: str | None) -> None:

@@ -23,7 +23,7 @@ from bertzoo.export import card
 from bertzoo.export.check import golden, verify
 from bertzoo.export.check.quiz import build_quiz
 from bertzoo.export.check.task_score import Quiz, score_file
-from bertzoo.export.companions import companions, file_hash, read_metadata
+from bertzoo.export.companions import companions, file_hash, interrupted_write, read_metadata
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
 from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.graph.reference import training_graph
@@ -118,7 +118,8 @@ def _convert_to_file(
     packages = target.check()
     names = companions(destination)
     atomic.remove_leftovers(destination)
-    existing = (read_metadata(destination) or {}) if os.path.isfile(destination) else {}
+    written = os.path.isfile(destination)
+    existing = (read_metadata(destination) or {}) if written else interrupted_write(destination)
     changed = _changed_packages(existing, packages)
     if "request" not in existing:
         atomic.check_new_file(destination, *names)
@@ -139,12 +140,13 @@ def _convert_to_file(
     request = _request(options, pretrained, texts, named=pretrained.head != read.head)
     if existing:
         complete = pretrained.tokenizer is None or destination.with_name(names[1]).is_dir()
-        if existing["request"] != request or not (complete or changed):
+        if existing["request"] != request or (written and not (complete or changed)):
             atomic.check_new_file(destination, *names)
-        if not changed:
+        if written and not changed:
             tell(f"{destination} was complete already: the same command wrote it")
             return Converted(pretrained, existing, written=False)
-        tell(f"{destination} is written anew, because packages have changed: {', '.join(changed)}")
+        reason = f"packages have changed: {', '.join(changed)}" if changed else "a killed command had begun to write it"
+        tell(f"{destination} is written anew, because {reason}")
     settings = FileSettings(
         lengths=target.lengths(pretrained, options.lengths or ()),
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)
@@ -154,7 +156,7 @@ def _convert_to_file(
     )
     with any_model.local_model(source) as (local, rename):
         quiz = build_quiz(local, pretrained, max(settings.lengths), options.examples, lambda line: tell(rename(line)))
-    with atomic.new_files(destination, *names, replace=bool(changed)) as temporary:
+    with atomic.new_files(destination, *names, replace=bool(existing)) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)
         description = write_file(
             target, pretrained, temporary / destination.name, settings, quiz, measure, request, packages

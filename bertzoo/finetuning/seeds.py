@@ -88,6 +88,7 @@ class Seed:
         self._stage = job.recipe.stage(job.data.rows)
         self._epoch = self._stage.steps // job.recipe.epochs
         self.history = read_scores(folder / SCORES)
+        atomic.finish_replacing(folder / MODEL)
         if self.history and not (folder / MODEL).is_dir():
             job.tell(f"seed {seed}: training starts anew, because {folder / MODEL} is missing")
             self._remove_checkpoints()
@@ -184,9 +185,6 @@ class Seed:
 
     def _save(self, params: Any, entry: Figures) -> None:
         job, start, teacher, folder = self._job, self._job.start, self._job.data.teacher, self._folder / MODEL
-        temporary = self._folder / f"{MODEL}.new"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
         shapes = parameter_shapes(start.model, start.head)
         source: dict[str, Any] = {
             "format": "finetune",
@@ -204,23 +202,20 @@ class Seed:
             **({} if job.recipe.quantise == "none" else {"quantise": job.recipe.quantise}),
             **({"own": job.recipe.own.columns} if job.task == "own" else {}),
         }
-        any_model.write_model(
-            Pretrained(
-                model=start.model,
-                head=start.head,
-                params={  # without int8 ranges, and without the rows that pad the vocabulary to a multiple
-                    name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])]
-                    for name, leaf in state.named(params).items()
-                    if name in shapes
-                },
-                tokenizer=start.tokenizer,
-                origin=str(folder),
-                source=source,
-            ),
-            temporary,
+        pretrained = Pretrained(
+            model=start.model,
+            head=start.head,
+            params={  # without int8 ranges, and without the rows that pad the vocabulary to a multiple
+                name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])]
+                for name, leaf in state.named(params).items()
+                if name in shapes
+            },
+            tokenizer=start.tokenizer,
+            origin=str(folder),
+            source=source,
         )
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.rename(folder)
+        with atomic.replacing_directory(folder) as temporary:
+            any_model.write_model(pretrained, temporary)
 
 
 def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:

@@ -285,6 +285,7 @@ class Pruning:
         def write() -> None:
             recipe = config.dump(self.recipe.tuning_recipe(model))
             atomic.write_bytes(self.run.path / prune_layout.RECIPE, recipe.encode())
+            atomic.remove_leftovers(self.run.model)
             if (self.run.model / any_model.MODEL).is_file():
                 return
             tuned = any_model.read_model(last.path)

@@ -156,7 +156,7 @@ def test_a_repeated_command_keeps_its_file(
     monkeypatch.setattr(write, "check_packages", lambda: {"tool": "1"})
     command = ["convert", str(source), str(file), "--to=litert"]
     assert main(command) == 0
-    (tmp_path / ".bertzoo.left").mkdir()  # by a kill before the first call's last step
+    (tmp_path / ".bertzoo.left").mkdir(0o700)  # by a kill before the first call's last step
     assert main(command) == 0 and len(calls) == 1 and not (tmp_path / ".bertzoo.left").exists()
     assert file.read_bytes() == b"model" and json.loads((tmp_path / "x.tflite.json").read_text())["request"] == calls[0]
     capsys.readouterr()
@@ -171,12 +171,16 @@ def test_a_repeated_command_keeps_its_file(
     assert main([*command, "--lengths=8"]) == 2
     refused(capsys, file, "exists")
     (tmp_path / "x.tflite.files" / "old").touch()
-    assert main(command) == 0 and len(calls) == 2 and not (tmp_path / "x.tflite.files" / "old").exists()
+    assert main(command) == 0 and len(calls) == 2 and (tmp_path / "x.tflite.files" / "old").exists()
     assert mentions(capsys.readouterr().err, file, "tool was 1 and is 2", "new was absent and is 1")
     assert main(command) == 0 and len(calls) == 2
+    file.unlink()  # as after a kill between the moves of JSON and file
+    assert main([*command, "--lengths=8"]) == 2 and len(calls) == 2
+    (tmp_path / "x.tflite.files" / "old").unlink()
+    assert main(command) == 0 and len(calls) == 3 and file.is_file()
     document = json.loads((tmp_path / "x.tflite.json").read_text())
     del document["packages"]  # as in files of earlier versions
     atomic.write_json(tmp_path / "x.tflite.json", document)
-    assert main(command) == 0 and len(calls) == 2
+    assert main(command) == 0 and len(calls) == 3
     file.write_bytes(b"another")
-    assert main(command) == 2 and len(calls) == 2
+    assert main(command) == 2 and len(calls) == 3

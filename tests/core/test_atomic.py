@@ -1,12 +1,14 @@
 """Files appear complete or not at all."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from messages import mentioning
 
 from bertzoo.core import atomic, markdown
 from bertzoo.core.errors import UserError
@@ -73,38 +75,140 @@ with atomic.new_directory(Path(sys.argv[2])) as temporary:
 """
 
 
-# new_files renames its list of names and then three files, new_directory one directory.
-@pytest.mark.parametrize(("program", "renames"), [*((FILES, n) for n in range(4)), (DIRECTORY, 0)])
-def test_a_killed_writer_leaves_nothing_to_the_next(program: str, renames: int, tmp_path: Path) -> None:
+def run(program: str, file: Path) -> None:
+    exec(program, {"atomic": atomic, "sys": type("", (), {"argv": ["", "", str(file)]})})
+
+
+def killed(program: str, file: Path, renames: int) -> set[str]:
+    """Run a program until it is killed after some renames; return the names of its output that then exist."""
+    command = [sys.executable, "-c", KILLED, program, str(file), str(renames)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    return {path.name for path in file.parent.glob("x*")}
+
+
+@pytest.mark.parametrize("renames", range(3))
+def test_a_killed_writer_leaves_no_file_without_its_companions(
+    renames: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "mine").write_text("stays")
-    command = [sys.executable, "-c", KILLED, program, str(tmp_path / "x"), str(renames)]
-    assert subprocess.run(command).returncode == -signal.SIGKILL and list(tmp_path.glob(".bertzoo.*"))
-    exec(program, {"atomic": atomic, "sys": type("", (), {"argv": ["", "", str(tmp_path / "x")]})})
-    written = {"x", "x.json", "x.files"} if program == FILES else {"x"}
-    assert {path.name for path in tmp_path.iterdir()} == written | {"mine"}
+    assert killed(FILES, tmp_path / "x", renames) == {*["x.json", "x.files"][:renames]}
+    if renames:
+        with pytest.raises(UserError):
+            atomic.check_new_file(tmp_path / "x", "x.json", "x.files")
+    run(REPLACED if renames else FILES, tmp_path / "x")
+    assert {path.name for path in tmp_path.iterdir()} == {"x", "x.json", "x.files", "mine"}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # a line for what it removes
+
+
+def test_a_killed_writer_leaves_no_directory(tmp_path: Path) -> None:
+    assert not killed(DIRECTORY, tmp_path / "x", 0) and list(tmp_path.glob(".bertzoo.*"))
+    run(DIRECTORY, tmp_path / "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 @pytest.mark.parametrize("renames", range(4))
-def test_a_killed_writer_replaces_all_files_or_none(renames: int, tmp_path: Path) -> None:
+def test_a_replaced_output_is_never_a_mixture(renames: int, tmp_path: Path) -> None:
     old, files = tmp_path / "x.files" / "old", ("x", "x.json")
     old.parent.mkdir()
     for path in (old, *(tmp_path / name for name in files)):
         path.write_text("old")
-    command = [sys.executable, "-c", KILLED, REPLACED, str(tmp_path / "x"), str(renames)]
-    assert subprocess.run(command).returncode == -signal.SIGKILL and list(tmp_path.glob(".bertzoo.*"))
-    atomic.remove_leftovers(tmp_path / "x")
+    assert killed(REPLACED, tmp_path / "x", renames) == {"x.json", "x.files"} | ({"x"} if renames == 3 else set())
+    run(REPLACED, tmp_path / "x")
     assert {path.name for path in tmp_path.iterdir()} == {"x.files", *files}
-    assert {(tmp_path / name).read_text() == "old" for name in files} == {old.exists()} == {renames == 0}
-    assert (old.parent / "new").exists() == (renames > 0)
+    assert "old" not in {(tmp_path / name).read_text() for name in files}
+    assert old.read_text() == "old" and (old.parent / "new").exists()  # the write did not create old
 
 
-def test_files_that_were_placed_stay_if_the_writer_is_killed_after_them(tmp_path: Path) -> None:
-    program = FILES + "    import shutil; shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), 9)"
-    command = [sys.executable, "-c", KILLED, program, str(tmp_path / "x"), "9"]
-    assert subprocess.run(command).returncode == -signal.SIGKILL and list(tmp_path.glob(".bertzoo.*"))
-    with pytest.raises(UserError):
-        atomic.check_new_file(tmp_path / "x", "x.json", "x.files")
-    assert {path.name for path in tmp_path.iterdir()} == {"x", "x.json", "x.files"}
+@pytest.mark.parametrize("case", ["another owner", "open to others", "other entries", "link", "empty and open"])
+def test_a_strangers_folder_changes_nothing(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shared directory, where others add folders named as temporary ones, or rename a folder of this user."""
+    target = tmp_path / "elsewhere" if case == "link" else tmp_path / ".bertzoo.x"
+    (target / "bertzoo.files").mkdir(parents=True)
+    target.chmod(0o755 if "open" in case else 0o700)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "text").write_text("mine")
+    for name in (".replacing", ".moving") if case == "other entries" else ():
+        (target / name).write_text('["thesis", "x"]')
+    if case == "link":
+        (tmp_path / ".bertzoo.x").symlink_to(target)
+    if case == "empty and open":
+        (target / "bertzoo.files").rmdir()
+    before = {*tmp_path.rglob("*")}
+    owner = os.geteuid()
+    with monkeypatch.context() as patch:
+        if case == "another owner":
+            patch.setattr(os, "geteuid", lambda: owner + 1)
+        atomic.remove_leftovers(tmp_path / "x")
+    assert {*tmp_path.rglob("*")} == before
+    run(DIRECTORY, tmp_path / "x")
+    kept = before if case != "another owner" else {path for path in before if ".bertzoo.x" not in str(path)}
+    assert {*tmp_path.rglob("*")} == kept | {tmp_path / "x", tmp_path / "x" / "x"}
+
+
+def test_files_of_others_and_links_are_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x").write_text("old")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "x.files").symlink_to("thesis")
+    owner = os.geteuid()
+    for others in (False, True):
+        if others:
+            (tmp_path / "x.files").unlink()
+            monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+        with pytest.raises(UserError, match=mentioning(tmp_path / ("x" if others else "x.files"))):
+            run(REPLACED, tmp_path / "x")
+        assert (tmp_path / "x").read_text() == "old" and not [*(tmp_path / "thesis").iterdir()]
+
+
+def test_a_failed_move_takes_back_the_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if target == tmp_path / "x":
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(atomic.WriteError):
+        run(FILES, tmp_path / "x")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("program", [FILES, DIRECTORY, "atomic.write_json(__import__('pathlib').Path(sys.argv[2]), 1)"])
+def test_every_file_is_synced_before_it_is_renamed(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power failure after a rename would otherwise leave empty files under their final names."""
+    synced, rename = set(), Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        files = [file for file in (path, *path.rglob("*")) if file.is_file()]
+        assert {file.stat().st_ino for file in files} <= synced
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.add(os.fstat(descriptor).st_ino))
+    monkeypatch.setattr(Path, "replace", replace)
+    run(program, tmp_path / "x")
+    assert len(synced) == (2 if program == FILES else 1)
+
+
+REPLACING = """
+from pathlib import Path
+with atomic.replacing_directory(Path(sys.argv[2])) as temporary:
+    (temporary / "a").write_text("new")
+    (temporary / "b").write_text("new")
+"""
+
+
+@pytest.mark.parametrize("renames", range(3))
+def test_a_killed_replacement_of_a_directory_keeps_the_old_or_the_new(renames: int, tmp_path: Path) -> None:
+    old = tmp_path / "x" / "a"
+    old.parent.mkdir()
+    old.write_text("old")
+    killed(REPLACING, tmp_path / "x", renames)
+    atomic.finish_replacing(tmp_path / "x")
+    assert [*tmp_path.iterdir()] == [tmp_path / "x"]
+    contents = {path.name: path.read_text() for path in old.parent.iterdir()}
+    assert contents == ({"a": "new", "b": "new"} if renames else {"a": "old"})
 
 
 def test_a_directory_in_use_is_no_leftover(tmp_path: Path) -> None:
