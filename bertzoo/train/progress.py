@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from rich.console import Console as RichConsole
 from rich.live import Live
 from tensorboardX import SummaryWriter
 
+from bertzoo.core import atomic
 from bertzoo.train.stages import Stage, locate, total_steps
 
 Record = dict[str, Any]
@@ -26,35 +26,47 @@ class Reporter(Protocol):
 
 
 class JsonLines:
-    """Append every record to a file as one line of JSON and flush it, so that a killed run loses none."""
+    """Append every record to a file as one line of JSON and flush it, so that a killed run loses none.
+
+    The first record drops what it makes obsolete: an incomplete last line, and earlier metrics of steps that will be
+    repeated. Events stay.
+    """
 
     def __init__(self, path: Path | str):
-        _drop_torn_line(Path(path))
-        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115, closed by close()
+        self._path, self._begun = Path(path), False
+        self._file = self._path.open("a", encoding="utf-8")  # noqa: SIM115, closed by close()
 
     def __call__(self, record: Record) -> None:
         try:
+            if not self._begun:
+                self._drop_obsolete(record)
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
         except OSError as error:  # the error of a full disk has no file name
-            error.filename = self._file.name
+            error.filename = error.filename or self._file.name
             with contextlib.suppress(OSError):  # closing tries to write the rest again
                 self._file.close()
             raise
+
+    def _drop_obsolete(self, record: Record) -> None:
+        content, self._begun = self._path.read_bytes(), True
+        lines = [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+        if (kept := b"".join(line for line in lines if not _is_repeated(line, record))) != content:
+            self._file.close()
+            atomic.write_bytes(self._path, kept)
+            self._file = self._path.open("a", encoding="utf-8")  # noqa: SIM115, closed by close()
 
     def close(self) -> None:
         self._file.close()
 
 
-def _drop_torn_line(path: Path) -> None:
-    """Remove an incomplete last line, which a killed run leaves.
-
-    No record is lost: the resumed run repeats all steps after the last checkpoint and writes their records again.
-    """
-    if path.is_file():
-        content = path.read_bytes()
-        if not content.endswith(b"\n"):
-            os.truncate(path, content.rfind(b"\n") + 1)
+def _is_repeated(line: bytes, first: Record) -> bool:
+    """Return whether a line holds metrics of a step that a run whose first record is `first` repeats."""
+    try:
+        old = json.loads(line)
+        return "split" in old and old["step"] + ("split" in first) > first["step"]
+    except (ValueError, TypeError, KeyError):  # a damaged line; the report names it
+        return False
 
 
 class TensorBoard:

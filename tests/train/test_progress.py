@@ -108,6 +108,31 @@ def test_json_lines_are_flushed_and_replace_an_incomplete_line(tmp_path: Path):
     assert first == RECORD and last["event"] == "resumed"
 
 
+@pytest.mark.parametrize(
+    ("first", "kept"),
+    [
+        ({"event": "resumed", "step": 2}, [1, 2]),
+        ({"event": "compiling", "step": 0}, []),  # the run was killed before its first checkpoint
+        ({"split": "train", "step": 2}, [1]),
+        ({"event": "finished", "step": 3}, [1, 2, 3]),
+    ],
+)
+def test_json_lines_hold_every_step_once_after_a_resume(first: dict[str, Any], kept: list[int], tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    steps = [{"split": split, "step": step} for step in (1, 2, 3) for split in ("train", "heldout")]
+    event = {"event": "non_finite", "step": 3}
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in [*steps, event]) + "damaged\n")
+    lines = JsonLines(path)
+    lines(first)
+    lines({"split": "train", "step": 9})
+    lines({"event": "finished", "step": 9})
+    lines.close()
+    *before, damaged, own, train, finished = path.read_text().splitlines()
+    assert [json.loads(line) for line in before] == [r for r in steps if r["step"] in kept] + [event]
+    assert damaged == "damaged" and json.loads(own) == first
+    assert json.loads(train)["step"] == json.loads(finished)["step"] == 9
+
+
 def events(file: Path) -> Iterator[Any]:
     """The events of a TensorBoard file: in TFRecord, a length, its checksum, the event, its checksum."""
     data = file.read_bytes()
