@@ -1,6 +1,7 @@
 # pyright: reportMissingImports=false
 """Read old pytorch_model.bin files with torch's weights_only loader; no other reader imports torch."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
 
     Raises UserError if torch is not installed or rejects the file, or if the file holds more than a model's tensors.
     """
+    _check_uncompressed(path)
     try:
         import torch
     except ImportError as error:
@@ -30,6 +32,20 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
     if not isinstance(state, dict):
         raise UserError(f"{path} holds a {type(state).__name__}, not tensors by name. Save the state dict.")
     return {name: _array(name, tensor, path, torch) for name, tensor in state.items()}
+
+
+def _check_uncompressed(path: Path) -> None:
+    """Raise UserError if a zip of torch holds compressed entries, which could fill the memory; torch writes none."""
+    try:
+        entries = zipfile.ZipFile(path).infolist() if zipfile.is_zipfile(path) else []
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return  # torch's error follows
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > path.stat().st_size:
+            raise UserError(
+                f"{path} holds {entry.filename} compressed from {entry.file_size:,} to {entry.compress_size:,} bytes, "
+                "but torch.save compresses nothing. Save the model as safetensors."
+            )
 
 
 def _array(name: Any, tensor: Any, path: Path, torch: Any) -> np.ndarray:

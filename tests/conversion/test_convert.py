@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import tomllib
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tiny_bert
-from messages import mentions
+from messages import mentioning, mentions
 from safetensors.numpy import load_file, save_file
 
 import bertzoo
 from bertzoo.cli.main import main
+from bertzoo.conversion import pickled
+from bertzoo.core.errors import UserError
 
 Prepare = Callable[[Path], None]
 
@@ -283,6 +286,15 @@ def test_a_pickle_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture, m
     monkeypatch.setitem(sys.modules, "torch", None)
     assert convert(source, tmp_path / "out") == 2
     assert mentions(capsys.readouterr().err, "pytorch_model.bin", "torch ")
+
+
+def test_a_pickle_with_compressed_entries_is_rejected_unread(tmp_path: Path) -> None:
+    """A deflate bomb: torch would unpack gigabytes from a megabyte before it finds that they are no tensors."""
+    file = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("m/data.pkl", bytes(1 << 20))
+    with pytest.raises(UserError, match=mentioning(file, "m/data.pkl", f"{1 << 20:,}")):
+        pickled.read_pickled(file)
 
 
 def test_existing_files_at_the_destination_stay(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
