@@ -9,6 +9,7 @@ import fcntl
 import os
 import runpy
 import select
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -105,6 +106,8 @@ def end_with(pipe: int) -> None:
     if sys.platform != "linux":
         threading.Thread(target=_end_after, args=(pipe,), daemon=True).start()
         return
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # a process inherits what its parent ignores or blocks
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
     fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO ends a process
     if select.select([pipe], [], [], 0)[0]:  # closed already

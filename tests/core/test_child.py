@@ -57,15 +57,20 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return mark
 
 
-@pytest.mark.parametrize("name", PARENTS)
-def test_a_busy_child_ends_when_its_parent_is_killed(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "stopped", "ignored"), [*((name, False, False) for name in PARENTS), ("batches", True, True)]
+)
+def test_a_busy_child_ends_when_its_parent_is_killed(name: str, stopped: bool, ignored: bool, tmp_path: Path) -> None:
+    """stopped: the child is stopped (SIGSTOP) before, and continues afterwards. ignored: it inherits SIGIO ignored."""
     fakes, pid_file = tmp_path / "fakes", tmp_path / "pid"
     fakes.mkdir()
     for package in ("onnxruntime", "litert_converter", "modeling_bertzoo"):
         (fakes / f"{package}.py").write_text(HANG)
     (tmp_path / "parent.py").write_text(PARENTS[name])
     environment = {**os.environ, "PYTHONPATH": f"{fakes}{os.pathsep}{PACKAGE.parent}", "PID_FILE": str(pid_file)}
+    signal.signal(signal.SIGIO, signal.SIG_IGN if ignored else signal.SIG_DFL)
     parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], env=environment)
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
     try:
         while not (pid_file.exists() and pid_file.read_text()):
             assert parent.poll() is None
@@ -73,9 +78,13 @@ def test_a_busy_child_ends_when_its_parent_is_killed(name: str, tmp_path: Path) 
         child = psutil.Process(int(pid_file.read_text()))
         time.sleep(0.2)  # for the loop to begin
         assert child.is_running()
+        if stopped:
+            child.suspend()
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
+    if stopped:
+        child.resume()
     _, alive = psutil.wait_procs([child], timeout=10)
     for process in alive:
         process.kill()
