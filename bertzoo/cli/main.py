@@ -91,8 +91,11 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
     """Send SIGTERM to this process if Python has discarded a KeyboardInterrupt; SIGTERM raises a new one.
 
-    Python discards exceptions in callbacks of weak references, for example.
+    Python discards exceptions in callbacks of weak references, for example. After a failed save, orbax's remaining
+    writes call an event loop that is closed; the save's own error follows.
     """
+    if str(unraisable.exc_value) == "Event loop is closed":
+        return
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return
@@ -115,7 +118,9 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         if "--debug" in argv:
             traceback.print_exc()
-        if "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
+        if hasattr(error, "exit_code"):
+            pass
+        elif "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
             error = UserError(f"memory ran out: {str(error)[:200]}. Use fewer rows or shorter texts.")
         elif not _has_devices(error):
             platforms, reason = (

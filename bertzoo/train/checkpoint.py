@@ -1,7 +1,9 @@
 """Write checkpoints in the background, completely or not at all, and verify them before they are restored."""
 
 import contextlib
+import errno
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +22,13 @@ _LOG = logging.getLogger(__name__)
 
 # Failures reach the caller as exceptions, so hide orbax's log of tracebacks and option warnings.
 logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
+logging.getLogger("asyncio").addFilter(lambda record: "never retrieved" not in record.getMessage())
+# Limits that a write meets: what is wrong with the place that the message names, and what to do.
+_LIMITS = {
+    errno.ENOSPC: ("the disk is full", "Free space there"),
+    errno.EDQUOT: ("the quota of the disk is used up", "Free space there"),
+    errno.EFBIG: ("the file exceeds the limit on the size of files", "Raise the limit (ulimit -f)"),
+}
 
 
 def _loss(metrics: Mapping[str, float]) -> float:
@@ -124,8 +133,10 @@ class Checkpoints:
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
+        if isinstance(error, OSError) and error.errno in _LIMITS:  # of another file of the run, such as its metrics
+            raise self._write_error(f"{error.filename or self._named.parent}", str(error)) from error
 
     def close(self) -> None:
         """Wait for the current save and release the directory; raises CheckpointError if the save failed."""
@@ -201,9 +212,14 @@ class Checkpoints:
         self._manager = self._open(cleanup=False)
 
     def _save_error(self, step: int, error: str) -> SaveError:
+        return self._write_error(f"checkpoint {step} ({self.directory / str(step)})", error)
+
+    def _write_error(self, name: str, error: str) -> SaveError:
+        """Return the error for a file or checkpoint `name`; error: the system's or orbax's message."""
         latest = self.latest()
         last = f"The last good checkpoint is {latest}." if latest else "There is no earlier checkpoint."
-        return SaveError(
-            f"checkpoint {step} could not be written to {self.directory} ({error}). {last} Remove the cause, then run "
-            "the same command again."
-        )
+        reason, advice = error, "Remove the cause"
+        for number, (words, remedy) in _LIMITS.items():
+            if os.strerror(number) in error:  # the rest of orbax's message has thousands of characters
+                reason, advice = f"{words} ({os.strerror(number)})", remedy
+        return SaveError(f"{name} could not be written: {reason}. {last} {advice}, then run the same command again.")

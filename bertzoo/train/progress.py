@@ -3,13 +3,16 @@
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console as RichConsole
 from rich.live import Live
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
 
 from bertzoo.core import atomic
 from bertzoo.train.stages import Stage, locate, total_steps
@@ -49,7 +52,8 @@ class JsonLines:
             raise
 
     def _drop_obsolete(self, record: Record) -> None:
-        content, self._begun = self._path.read_bytes(), True
+        self._begun = True
+        content = self._path.read_bytes() if self._path.is_file() else b""  # not a device
         lines = [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
         if (kept := b"".join(line for line in lines if not _is_repeated(line, record))) != content:
             self._file.close()
@@ -73,22 +77,30 @@ class TensorBoard:
     """Write every number in a record as a TensorBoard scalar named split/key, such as train/loss."""
 
     def __init__(self, directory: Path | str):
-        self._directory = str(directory)
-        self._writer = SummaryWriter(self._directory)
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        # tensorboardX's SummaryWriter writes in a thread, where the error of a full disk is only printed.
+        self._writer = EventsWriter(f"{directory}/events")
 
     def __call__(self, record: Record) -> None:
+        now = {"wall_time": time.time(), "step": record["step"]}
+        events = []
         if record.get("event") == "resumed":  # drop what a crashed run wrote after its last checkpoint
-            self._writer.close()
-            self._writer = SummaryWriter(self._directory, purge_step=record["step"] + 1)
-        if "split" not in record:
-            return
-        for name, value in record.items():
+            events = [Event(**now | {"step": record["step"] + 1}, session_log=SessionLog(status=SessionLog.START))]
+        for name, value in record.items() if "split" in record else ():
             if isinstance(value, float | int) and name not in ("step", "stage"):
-                self._writer.add_scalar(f"{record['split']}/{name}", value, record["step"])
-        self._writer.flush()
+                events.append(Event(**now, summary=scalar(f"{record['split']}/{name}", value)))
+        try:
+            for event in events:
+                self._writer.write_event(event)
+            self._writer.flush()
+        except OSError as error:
+            error.filename = error.filename or self._writer._file_name
+            self.close()
+            raise
 
     def close(self) -> None:
-        self._writer.close()
+        with contextlib.suppress(OSError, ValueError):  # after a failed write
+            self._writer.close()
 
 
 def quantity(value: float) -> str:
