@@ -1,0 +1,79 @@
+"""One seed's epochs: which model is saved, and what a failure or a kill inside a save leaves."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bertzoo.finetuning import seeds
+from bertzoo.finetuning.seeds import MODEL, SCORES, Seed
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.runs import any_model
+
+EPOCH = "model.toml"  # the stand-in for a model holds the number of its epoch
+
+
+@pytest.fixture(autouse=True)
+def _epochs_for_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_model(pretrained: Any, directory: Path) -> None:
+        (directory / EPOCH).write_text(str(pretrained.source["epoch"]))
+
+    monkeypatch.setattr(any_model, "write_model", write_model)
+    monkeypatch.setattr(seeds, "parameter_shapes", lambda model, head: {})
+
+
+def seed(folder: Path, scores: Sequence[float], saved: list[float]) -> Seed:
+    """Build a seed whose epochs have these scores; its predictions are added to `saved`."""
+    figures = iter(scores)
+
+    def score(params: Any) -> tuple[dict[str, Any], Any]:
+        number = next(figures)
+        return {"score": number, "scores": {}, "collapsed": False, "loss": 1.0}, lambda folder: saved.append(number)
+
+    data = SimpleNamespace(rows=8, score=score, teacher=None, notes={})
+    start = SimpleNamespace(model=None, head=None, tokenizer=None, record={"path": "m", "parameters_sha256": "0"})
+    recipe = Finetune(epochs=3, batch_size=8)
+    job: Any = SimpleNamespace(recipe=recipe, data=data, start=start, task="own", tell=lambda line: None)
+    return Seed(job, 1, folder)
+
+
+@pytest.mark.parametrize(
+    ("scores", "best", "saved"), [([1, 3, 2], 2, [1, 3]), ([3, 3, 3], 1, [3]), ([1, 2, 3], 3, [1, 2, 3])]
+)
+def test_the_first_best_epoch_is_saved(scores: list[float], best: int, saved: list[float], tmp_path: Path) -> None:
+    predictions: list[float] = []
+    job = seed(tmp_path, scores, predictions)
+    for step in (1, 2, 3):
+        job._evaluate(step, {})
+    assert (tmp_path / MODEL / EPOCH).read_text() == str(best) == str(job.chosen["epoch"])
+    assert predictions == saved and [entry["step"] for entry in json.loads((tmp_path / SCORES).read_text())] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("fails", ["model", "predictions"])
+def test_a_failure_inside_a_save_leaves_the_epoch_to_be_repeated(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = seed(tmp_path, [1, 2], predictions := [])
+    job._evaluate(1, {})
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if fails == "model":
+        monkeypatch.setattr(any_model, "write_model", fail)
+    else:
+        monkeypatch.setattr(job._job.data, "score", lambda params: ({"score": 2.0, "scores": {}, "loss": 1.0}, fail))
+    with pytest.raises(OSError):
+        job._evaluate(2, {})
+    assert [entry["step"] for entry in json.loads((tmp_path / SCORES).read_text())] == [1] and predictions == [1]
+    assert (tmp_path / MODEL / EPOCH).read_text() == ("1" if fails == "model" else "2")
+
+
+def test_a_kill_while_a_model_is_replaced_loses_no_epoch(tmp_path: Path) -> None:
+    seed(tmp_path, [1], [])._evaluate(1, {})
+    (tmp_path / MODEL).rename(tmp_path / f"{MODEL}.complete")  # the old model is removed, the new one not yet renamed
+    assert [entry["step"] for entry in seed(tmp_path, [], []).history] == [1]
+    assert (tmp_path / MODEL / EPOCH).read_text() == "1" and not (tmp_path / f"{MODEL}.complete").exists()
