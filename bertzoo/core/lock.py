@@ -25,7 +25,7 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
     while True:
         lock.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack, suppress(FileNotFoundError):
-            file = stack.enter_context(lock.open("w"))
+            file = stack.enter_context(lock.open("a"))  # not "w", which empties the file behind a link
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -51,6 +51,6 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
 def wait_for(directory: Path) -> Iterator[None]:
     """Wait until no other process of this machine holds the lock of `directory`, then hold it in this context."""
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with directory.with_name(directory.name + NAME).open("w") as file:
+    with directory.with_name(directory.name + NAME).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

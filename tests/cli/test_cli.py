@@ -204,6 +204,7 @@ def test_a_verb_without_a_config_takes_no_keys(verb: Callable[..., list[Any]], c
         (ZeroDivisionError("x\ny"), 1, ("ZeroDivisionError: x", "--debug")),
         (KeyboardInterrupt(), 3, ("interrupted", "command")),
         (SaveError("checkpoint 4"), 1, ("checkpoint 4",)),
+        (SaveError("a disk: RESOURCE_EXHAUSTED"), 1, ("a disk: RESOURCE_EXHAUSTED",)),  # not the memory
     ],
 )
 def test_errors_have_their_exit_code_and_no_traceback(

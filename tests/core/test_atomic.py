@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from messages import mentioning
 
-from bertzoo.core import atomic, markdown
+from bertzoo.core import atomic, lock, markdown
 from bertzoo.core.errors import UserError
 
 
@@ -24,6 +24,21 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
         raise OSError(28, "No space left on device")
     assert file.read_text() == '{\n "a": 1\n}\n' and [*tmp_path.iterdir()] == [file]
     assert caught.value.filename == str(file)
+
+
+def test_a_link_with_the_temporary_name_redirects_no_write(tmp_path: Path) -> None:
+    (tmp_path / "thesis").write_text("mine")
+    for link in (Path.symlink_to, Path.hardlink_to):
+        link(tmp_path / "x.json.tmp", tmp_path / "thesis")
+        atomic.write_json(tmp_path / "x.json", 1)
+        assert (tmp_path / "thesis").read_text() == "mine" and not (tmp_path / "x.json.tmp").exists()
+
+
+def test_a_link_with_the_name_of_a_lock_empties_no_file(tmp_path: Path) -> None:
+    (tmp_path / "thesis").write_text("mine")
+    (tmp_path / lock.NAME).symlink_to("thesis")
+    lock.hold(tmp_path / lock.NAME, "a run").close()
+    assert (tmp_path / "thesis").read_text() == "mine"
 
 
 def test_a_table_escapes_bars_and_counts_cells() -> None:

@@ -1,6 +1,7 @@
 """Checkpoints restore bit for bit on any mesh and are complete or absent; a damaged one is named and skipped."""
 
 import dataclasses
+import errno
 import functools
 import json
 import logging
@@ -18,7 +19,7 @@ import victim
 from messages import mentioning, mentions
 
 import bertzoo
-from bertzoo.core.errors import CheckpointError
+from bertzoo.core.errors import CheckpointError, SaveError
 from bertzoo.train import contents, manifest, optim
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
@@ -294,21 +295,43 @@ def survives(directory: Path, checkpoints: Checkpoints) -> None:
     assert toy.same(checkpoints.restore_latest(abstract()), state_at(5))
 
 
-@pytest.mark.parametrize("where", ["manifest", "orbax"])
-def test_a_full_disk_raises_and_keeps_checkpoints(saved: Path, where: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_for_another_file_of_the_run_names_it_and_the_last_checkpoint(saved: Path):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/metrics.jsonl")
+    parts = "runs/metrics.jsonl", os.strerror(errno.ENOSPC), saved / "3"
+    with pytest.raises(SaveError, match=mentioning(*parts)), Checkpoints(saved):
+        raise full
+    with pytest.raises(FileNotFoundError), Checkpoints(saved):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "runs/metrics.jsonl")
+
+
+def test_tracebacks_of_abandoned_writes_are_hidden(caplog: pytest.LogCaptureFixture):
+    """asyncio logs one for each array that orbax could not write."""
+    logging.getLogger("asyncio").error("Future exception was never retrieved")
+    logging.getLogger("asyncio").error("another")
+    assert [record.getMessage() for record in caplog.records] == ["another"]
+
+
+@pytest.mark.parametrize(
+    ("where", "number"), [("manifest", errno.ENOSPC), ("orbax", errno.EFBIG), ("orbax", errno.EDQUOT)]
+)
+def test_a_full_disk_raises_and_keeps_checkpoints(
+    saved: Path, where: str, number: int, monkeypatch: pytest.MonkeyPatch
+):
     with Checkpoints(saved, keep_last=5) as checkpoints:
         with monkeypatch.context() as patch:
 
-            def full(*_args, **_kwargs):
-                raise OSError(28, "No space left on device")
+            def full(*_args, **_kwargs):  # orbax's error is a ValueError with the specification of the whole store
+                raise ValueError(f"RESOURCE_EXHAUSTED: Failed writing: {os.strerror(number)} [spec={'x' * 999}]")
 
             if where == "manifest":
                 patch.setattr(manifest, "seal", full)
             else:
                 patch.setattr(checkpoints._manager, "save", full)
-            with pytest.raises(CheckpointError, match=mentioning("checkpoint 4")):
+            parts = "checkpoint 4", saved / "4", os.strerror(number), saved / "3"
+            with pytest.raises(SaveError, match=mentioning(*parts)) as caught:
                 checkpoints.save(state_at(4))
                 checkpoints.wait()
+            assert "xxx" not in str(caught.value)
         survives(saved, checkpoints)
 
 

@@ -158,6 +158,16 @@ def test_json_lines_name_the_file_of_a_full_disk():
     lines.close()
 
 
+def test_tensorboard_names_the_file_of_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    board = TensorBoard(tmp_path)
+    records = board._writer._py_recordio_writer
+    records.close()
+    monkeypatch.setattr(records, "_writer", Path("/dev/full").open("wb", buffering=0))
+    with pytest.raises(OSError, match=mentioning(next(tmp_path.iterdir()))):
+        board(RECORD)
+    board.close()
+
+
 def test_tensorboard_has_every_figure(tmp_path: Path):
     board = TensorBoard(tmp_path)
     board(RECORD)
