@@ -68,7 +68,7 @@ def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
 
 
 def interrupted_write(file: Path) -> dict[str, Any]:
-    """Return "request" and "packages" of the JSON that a killed `convert` left without its file; {} if there is none."""
+    """Return "request" and "packages" of a JSON that a killed `convert` left without its file; {} without one."""
     with suppress(OSError, ValueError):
         return read_json(file.with_name(companions(file)[0]), {"request": str, "packages": {str: str}})
     return {}

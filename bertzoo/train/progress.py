@@ -11,10 +11,11 @@ from typing import Any, Protocol, TextIO
 from rich.console import Console as RichConsole
 from rich.live import Live
 from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboardX.summary import scalar
 
 from bertzoo.core import atomic
+from bertzoo.core.documents import DocumentError, parse_json
 from bertzoo.train.stages import Stage, locate, total_steps
 
 Record = dict[str, Any]
@@ -37,7 +38,7 @@ class JsonLines:
 
     def __init__(self, path: Path | str):
         self._path, self._begun = Path(path), False
-        self._file = self._path.open("a", encoding="utf-8")  # noqa: SIM115, closed by close()
+        self._file = self._path.open("a", encoding="utf-8")
 
     def __call__(self, record: Record) -> None:
         try:
@@ -58,7 +59,7 @@ class JsonLines:
         if (kept := b"".join(line for line in lines if not _is_repeated(line, record))) != content:
             self._file.close()
             atomic.write_bytes(self._path, kept)
-            self._file = self._path.open("a", encoding="utf-8")  # noqa: SIM115, closed by close()
+            self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
         self._file.close()
@@ -66,11 +67,9 @@ class JsonLines:
 
 def _is_repeated(line: bytes, first: Record) -> bool:
     """Return whether a line holds metrics of a step that a run whose first record is `first` repeats."""
-    try:
-        old = json.loads(line)
-        return "split" in old and old["step"] + ("split" in first) > first["step"]
-    except (ValueError, TypeError, KeyError):  # a damaged line; the report names it
-        return False
+    with contextlib.suppress(DocumentError):  # events, and damaged lines, which the report names
+        return parse_json(line, {"split": str, "step": int})["step"] + ("split" in first) > first["step"]
+    return False
 
 
 class TensorBoard:

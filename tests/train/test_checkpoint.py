@@ -327,7 +327,7 @@ def test_a_full_disk_raises_and_keeps_checkpoints(
                 patch.setattr(manifest, "seal", full)
             else:
                 patch.setattr(checkpoints._manager, "save", full)
-            parts = "checkpoint 4", saved / "4", os.strerror(number), saved / "3"
+            parts = "checkpoint 4", saved / "4", os.strerror(number), saved / ("4" if where == "manifest" else "3")
             with pytest.raises(SaveError, match=mentioning(*parts)) as caught:
                 checkpoints.save(state_at(4))
                 checkpoints.wait()

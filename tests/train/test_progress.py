@@ -160,10 +160,12 @@ def test_json_lines_name_the_file_of_a_full_disk():
 
 def test_tensorboard_names_the_file_of_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     board = TensorBoard(tmp_path)
-    records = board._writer._py_recordio_writer
-    records.close()
-    monkeypatch.setattr(records, "_writer", Path("/dev/full").open("wb", buffering=0))
-    with pytest.raises(OSError, match=mentioning(next(tmp_path.iterdir()))):
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=mentioning(next(tmp_path.iterdir()))):
+        patch.setattr(board._writer, "flush", full)
         board(RECORD)
     board.close()
 
