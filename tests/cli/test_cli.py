@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,6 +217,16 @@ def test_errors_have_their_exit_code_and_no_traceback(
     assert err.startswith(f"bertzoo: {parts[0]}") and err.count("\n") == 1 and mentions(err, *parts)
     if len(parts) == 1:  # the error's own words are all that is said
         assert err == f"bertzoo: {parts[0]}\n"
+
+
+def test_late_errors_of_abandoned_writes_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """orbax's other writes raise them after a failed save, whose own error the command prints."""
+    shown: list[Any] = []
+    monkeypatch.setattr(sys, "__unraisablehook__", shown.append)
+    for text in ("Event loop is closed", "another"):
+        error: Any = SimpleNamespace(exc_type=RuntimeError, exc_value=RuntimeError(text))
+        cli._lost(error)
+    assert [str(error.exc_value) for error in shown] == ["another"]
 
 
 def test_debug_shows_the_traceback(verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture) -> None:
