@@ -1,17 +1,20 @@
 """The cost of a model as a function of the sizes of its dimensions, and the cost of one element of each dimension."""
 
+import functools
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.models import Compute
+from bertzoo.models import Compute, Model
 from bertzoo.models.tasks import NoHead
-from bertzoo.nn.flops import matmul_flops
+from bertzoo.nn.flops import flops_by_scope
 from bertzoo.nn.parameter import init_shapes
-from bertzoo.pruning.shapes import resized
-from bertzoo.pruning.structure import Dimension, Structure, count
+from bertzoo.pruning.structure import Dimension, Structure, count, declare
 
 Sizes = Mapping[str, int]
 Cost = Callable[[Sizes], float]
@@ -25,14 +28,36 @@ def parameters(structure: Structure) -> Cost:
 
 
 def flops(structure: Structure, length: int = 128) -> Cost:
-    """Return a function from sizes of dimensions to the FLOPs of the pooled output of a row of `length` tokens."""
+    """Return a function from sizes of dimensions to the FLOPs of the pooled output of a row of `length` tokens.
 
-    def cost(sizes: Sizes) -> float:
-        module, ids = NoHead().build(resized(structure.model, sizes), Compute()), jnp.zeros((1, length), jnp.int32)
-        params = init_shapes(module.init, jax.random.key(0), ids, ids, ids)
-        return matmul_flops(lambda params, ids: module.apply(params, ids, ids, ids).pooled, params, ids)  # type: ignore
+    The function traces the model once and scales the FLOPs of each module. A kernel's FLOPs are proportional to its
+    axes; those of attention scores and context, to the heads times the sum of key and value size.
+    """
+    full = declare(structure.model, NoHead())
+    kernels = [(f"/{touch.path.removesuffix('kernel')}", touch.dimension) for touch in full.touches]
+    heads = [name for name, dimension in full.dimensions.items() if dimension.letter == "a"]
+    total: Counter[tuple[tuple[str, ...], ...]] = Counter()  # by factors, each a sum of sizes
+    for scope, operations in _flops_by_scope(structure.model, length).items():
+        factors = [(dimension,) for module, dimension in kernels if module in scope]
+        for name in heads if not factors else ():
+            if f"/{name[:-1]}" in scope:
+                factors = [(name,), (f"{name[:-1]}k", f"{name[:-1]}v")]
+        total[tuple(factors)] += operations
 
-    return cost
+    def product(factors: tuple[tuple[str, ...], ...], sizes: Sizes) -> int:
+        return math.prod(sum(sizes[name] for name in names) for names in factors)
+
+    before = full.sizes
+    each = {factors: operations // product(factors, before) for factors, operations in total.items()}  # exact
+    return lambda sizes: sum(number * product(factors, before | dict(sizes)) for factors, number in each.items())
+
+
+@functools.lru_cache(maxsize=4)
+def _flops_by_scope(model: Model, length: int) -> Mapping[str, int]:
+    module, ids = NoHead().build(model, Compute()), jnp.zeros((1, length), jnp.int32)
+    params = init_shapes(module.init, jax.random.key(0), ids, ids, ids)
+    scopes = flops_by_scope(lambda params, ids: module.apply(params, ids, ids, ids).pooled, params, ids)  # type: ignore
+    return MappingProxyType(scopes)
 
 
 def betas(structure: Structure, cost: Cost) -> dict[str, float]:

@@ -2,7 +2,10 @@
 
 import math
 from dataclasses import replace
+from unittest import mock
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,9 +15,12 @@ from messages import mentioning
 from zoo import CASES, LAYERS, SIZES
 
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.models import Bert, SchuBert, SqueezeBert
+from bertzoo.models import Bert, Compute, SchuBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead
+from bertzoo.nn.flops import matmul_flops
+from bertzoo.nn.parameter import init_shapes
 from bertzoo.planning.sizes import measure
+from bertzoo.pruning import costs
 from bertzoo.pruning.choose import choose, uniform
 from bertzoo.pruning.costs import betas, flops, parameters
 from bertzoo.pruning.latency import latency
@@ -104,6 +110,12 @@ def random_scores(structure, seed=0):
     return {name: random.random(size) for name, size in structure.sizes.items()}
 
 
+def traced_operations(model, length):
+    module, ids = NoHead().build(model, Compute()), jnp.zeros((1, length), jnp.int32)
+    params = init_shapes(module.init, jax.random.key(0), ids, ids, ids)
+    return matmul_flops(lambda params, ids: module.apply(params, ids, ids, ids).pooled, params, ids)
+
+
 @pytest.mark.parametrize("case", ["bert", "squeezebert", "convbert-span", "mobilebert"])
 def test_the_budget_uses_the_configs_unit(case):
     model, head = CASES[case]
@@ -123,6 +135,32 @@ def test_parameters_equal_the_published_count():
     assert parameters(structure)(structure.sizes) == 109_482_240
     sizes = structure.sizes | {"h": 544}
     assert parameters(structure)(sizes) == 77_446_880  # schuBERT-h of 77 M (Table 14)
+
+
+@pytest.mark.parametrize(
+    ("case", "letters"),
+    [
+        *(
+            (case, ())
+            for case in ("bert", "schubert", "albert", "electra-discriminator", "convbert-span", "mobilebert")
+        ),
+        ("schubert", ("f", "k")),
+        ("squeezebert", ("f",)),
+    ],
+)
+def test_operations_from_sizes_equal_those_of_the_traced_model(case, letters):
+    model, random = CASES[case][0], np.random.default_rng(0)
+    structure = declare(model, NoHead(), letters)
+    shares = {one.tie or one.name: random.uniform(0.2, 0.8) for one in structure.dimensions.values()}
+    sizes = {
+        name: one.groups * max(1, int(shares[one.tie or name] * one.size / one.groups))
+        for name, one in structure.dimensions.items()
+    }
+    with mock.patch.object(costs, "flops_by_scope", wraps=costs.flops_by_scope) as trace:
+        found = flops(structure, 12)(sizes)
+        betas(structure, flops(structure, 12))
+    assert trace.call_count <= 1
+    assert found == traced_operations(resized(model, sizes), 12)
 
 
 def test_operations_are_those_that_models_prints():
@@ -254,10 +292,10 @@ def test_beta_is_the_cost_of_an_element_under_the_target(target, expected):
         return {name: expected(sizes) - expected(sizes | {name: size - 1}) for name, size in sizes.items()}
 
     structure = declare(UNEVEN, NoHead())
-    costs = removed(structure.sizes)
-    head = max(cost for name, cost in costs.items() if name.endswith("/a"))
+    each = removed(structure.sizes)
+    head = max(cost for name, cost in each.items() if name.endswith("/a"))
     found = betas(structure, target(structure))
-    assert found == pytest.approx({name: cost / head for name, cost in costs.items()}, rel=1e-9)
+    assert found == pytest.approx({name: cost / head for name, cost in each.items()}, rel=1e-9)
     if expected is table_3_operations:  # a unit of BERT-base's width, where parameters make it 0.728
         base = removed(BASE)
         assert round(base["h"] / base["encoder/layers_7/attention/a"], 3) == 0.519
