@@ -16,7 +16,9 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.pipeline import check, recipe
 from bertzoo.pipeline.check import check_steps
 from bertzoo.pipeline.record import PipelineRecord
+from bertzoo.runs.pretrain_config import Pretrain
 
+SIZES = {"batch_size": "4096", "max_predictions": "77"}
 DEV = {"mnli": ("dev_matched", "dev_mismatched")}
 
 
@@ -55,7 +57,7 @@ def test_a_shipped_pipeline_passes_its_checks(
     here = {"text": data / "text.txt", "glue": data, "squad": data}
     known = recipe.load_pipeline(name, [(f"inputs.{key}", "x") for key in inputs(name)]).inputs
     overrides = [(f"inputs.{key}", str(here[key])) for key in known if key in here]
-    if name == "mobilebert":
+    if name.startswith("mobilebert"):
         overrides.append(("sweep.random", "2"))  # of 270 points of each task
     pipeline = recipe.load_pipeline(name, overrides)
     record = PipelineRecord(str(tmp_path / "run"), pipeline)
@@ -65,7 +67,7 @@ def test_a_shipped_pipeline_passes_its_checks(
 
 
 def inputs(name: str) -> list[str]:
-    return list(config.read_toml(config.find(name, recipe.FOLDER))["inputs"])
+    return list(recipe.read_table(config.find(name, recipe.FOLDER))["inputs"])
 
 
 @pytest.mark.parametrize("name", sorted(config.shipped(recipe.FOLDER)))
@@ -86,6 +88,24 @@ def test_squeezebert_distils_every_task_but_those_with_alpha_one() -> None:
     assert taught == {"qqp", "sst2", "stsb", "mrpc", "rte"}  # Table 5: alpha is 1 of QNLI and CoLA
     assert students["cola"].links["from"] == "student" and students["rte"].links["from"] == "student_mnli/mnli"
     assert {step.options["dropout"] for step in students.values()} == {"0.1"}
+
+
+def test_mobilebert_paper_changes_only_its_student() -> None:
+    inputs = [(f"inputs.{name}", "x") for name in ("text", "glue", "squad")]
+    readme, paper = (recipe.load_pipeline(name, inputs).steps for name in ("mobilebert", "mobilebert_paper"))
+    changed = {step.name: step.options for step, other in zip(paper, readme, strict=True) if step != other}
+    data = {"data.source": "{corpus}"}
+    numbers = {f"{part}.{key}": text for part in ("transfer", "distillation.0") for key, text in SIZES.items()}
+    assert changed == {"student": {**data, "model.attention_input": "stream", **numbers}}
+    teacher = config.load(Pretrain, paper[1].config, [])
+    assert paper[1].name == "teacher" and {(s.batch_size, s.max_predictions) for s in teacher.stages} == {(4096, 77)}
+
+
+def test_a_base_of_a_base_raises(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('base = "mobilebert_paper"')
+    with pytest.raises(ConfigError, match=mentioning(file, "mobilebert_paper", "mobilebert")):
+        recipe.load_pipeline(file)
 
 
 def test_a_teacher_of_another_shape_is_an_error(data: Path, tmp_path: Path) -> None:
