@@ -1,5 +1,6 @@
 """Every kind of model under every kind of head, small and with random parameters, and rows for them to read."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,11 @@ CASES: dict[str, tuple[Any, Any]] = {
     "bert-one-segment": (Bert(**SIZES | {"token_types": 1}, **LAYERS), MaskedLanguageModel()),
     "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),
     "bert": (Bert(**SIZES, **LAYERS), NoHead(pooler=False)),
+}
+WINDOWED = SqueezeBert(**SIZES, **LAYERS, kernel_size=3, dilation=2, stride=3)
+TORCH_CASES = CASES | {  # LiteRT files have no windows of keys
+    "squeezebert-window": (replace(WINDOWED, stride=1), NoHead()),
+    "squeezebert-stride": (WINDOWED, NoHead()),
 }
 
 

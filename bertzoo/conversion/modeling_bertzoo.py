@@ -145,6 +145,16 @@ class SelfAttention(Part):
         return self.output(context), probabilities
 
 
+class WindowedAttention(Part):
+    """Self-attention whose key and value convolve over tokens and keep every `stride`-th; padding is 0 for them."""
+
+    def forward(self, x: Tensor, mask: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        key, value = self.key(zero_padding(x, mask)), self.value(zero_padding(x if values is None else values, mask))
+        middles = self.stride * torch.arange(key.shape[1], device=mask.device)  # a slice would hide their number
+        context, probabilities = attend(self.query(x), key, value, mask[:, middles], self.dropout)
+        return self.output(context), probabilities
+
+
 class MixedAttention(Part):
     """Concatenates attention heads and convolution heads, and maps them to (B,L,D)."""
 

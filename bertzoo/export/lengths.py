@@ -58,9 +58,17 @@ def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) ->
     """Return the lengths at which to verify a file.
 
     The file accepts only one length if exactly one is requested, and otherwise every length within `length_bounds`.
+    Raises UserError for a variable length if the model's keys have a stride, for which torch.export needs one length.
     """
-    resolve = resolve_lengths if len(set(lengths)) == 1 else variable_lengths
-    return resolve(pretrained, lengths)
+    if len(set(lengths)) == 1:
+        return resolve_lengths(pretrained, lengths)
+    model: Any = pretrained.model
+    if (stride := getattr(getattr(model, "attention", model), "stride", 1)) > 1:
+        raise UserError(
+            f"this model's keys have stride = {stride}, so a file of torch.export or ONNX needs rows of one length. "
+            f"Add a length, such as --lengths={USUAL}, or use --to=torchscript."
+        )
+    return variable_lengths(pretrained, lengths)
 
 
 def text_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:

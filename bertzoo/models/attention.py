@@ -18,11 +18,18 @@ from bertzoo.nn import (
     SelfAttention,
     SpanConvolution,
     SpanKey,
+    WindowedAttention,
     keep_padding,
     zero_padding,
 )
 
 Convolution = Literal["span", "dynamic", "fixed", "none"]
+
+
+def check_odd(kernel_size: int) -> None:
+    """Raise ConfigError for an even window, in which no token is in the middle."""
+    if kernel_size % 2 == 0:
+        raise ConfigError(f"kernel_size = {kernel_size} is even, so no token is in its middle. Use an odd size.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +49,10 @@ class DenseHeads:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedHeads:
-    """SqueezeBERT's attention heads: grouped convolutions of window 1 compute queries, keys, values and output.
+    """SqueezeBERT's attention heads: grouped convolutions compute queries, keys, values and output.
 
-    Iandola et al. 2020 §3.
+    All windows are 1 in the paper (Iandola et al. 2020 §3). Keys and values may have larger ones, and a stride, because
+    no residual connection adds them to their input.
     """
 
     kind: Literal["grouped"] = "grouped"
@@ -52,9 +60,18 @@ class GroupedHeads:
     key_groups: int = 4  # groups of the key map
     value_groups: int = 4  # groups of the value map
     output_groups: int = 1  # groups of the map after the attention
+    kernel_size: int = 1  # tokens from which a key and a value are computed
+    dilation: int = 1  # distance between these tokens
+    stride: int = 1  # distance between the tokens that have a key and a value
 
     def __post_init__(self):
         check_sizes(self)
+        check_odd(self.kernel_size)
+        if self.dilation > 1 and self.kernel_size == 1:
+            raise ConfigError(
+                f"dilation = {self.dilation} has no effect with kernel_size = 1. Use dilation = 1 or a larger "
+                "kernel_size."
+            )
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
         """Raise ConfigError unless `heads` and the four numbers of groups divide `width`.
@@ -69,13 +86,18 @@ class GroupedHeads:
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
         """Build attention with outputs (B,L,width)."""
         split = (heads, width // heads)
-        return SelfAttention(
-            query=make.grouped(split, self.query_groups),
-            key=make.grouped(split, self.key_groups),
-            value=make.grouped(split, self.value_groups),
-            output=make.grouped(width, self.output_groups),
-            dropout=Dropout(dropout),
-        )
+        padding = self.dilation * (self.kernel_size // 2)
+        window = {"window": self.kernel_size, "stride": self.stride, "dilation": self.dilation, "padding": padding}
+        parts = {
+            "query": make.grouped(split, self.query_groups),
+            "key": make.grouped(split, self.key_groups, **window),
+            "value": make.grouped(split, self.value_groups, **window),
+            "output": make.grouped(width, self.output_groups),
+            "dropout": Dropout(dropout),
+        }
+        if self.kernel_size == self.stride == 1:
+            return SelfAttention(**parts)
+        return WindowedAttention(**parts, stride=self.stride)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +120,7 @@ class MixedHeads:
 
     def __post_init__(self):
         check_sizes(self)
-        if self.kernel_size % 2 == 0:
-            raise ConfigError(
-                f"kernel_size = {self.kernel_size} is even, so no token is in its middle. Use an odd size."
-            )
+        check_odd(self.kernel_size)
         for name in ("kernel_size", "mask_padding") if self.convolution == "none" else ():
             value, default = (str(getattr(table, name)).lower() for table in (self, MixedHeads))
             if value != default:

@@ -102,14 +102,15 @@ class Leaves(NamedTuple):
         features = (features,) if isinstance(features, int) else features
         return Dense(features=features, axes=axes, kernel_init=init or self.kernel_init, dtype=self.compute.jax_dtype)
 
-    def grouped(self, features: int | tuple[int, ...], groups: int) -> Grouped:
-        """Build a grouped convolution of window 1 with output channels `features`."""
+    def grouped(self, features: int | tuple[int, ...], groups: int, **window: int) -> Grouped:
+        """Build a grouped convolution with output channels `features`. window: Grouped's; by default one token."""
         return Grouped(
             features=(features,) if isinstance(features, int) else features,
             groups=groups,
             kernel_init=self.kernel_init,
             dtype=self.compute.jax_dtype,
             lowering=self.compute.grouped,
+            **window,
         )
 
     def norm(self, axis: str = "model") -> LayerNorm:

@@ -27,6 +27,9 @@ class SqueezeBert(ModelSizes):
     value_groups: int = GroupedHeads.value_groups  # groups of the value map
     # groups of the map after the attention (the paper's FFN1)
     attention_output_groups: int = GroupedHeads.output_groups
+    kernel_size: int = GroupedHeads.kernel_size  # tokens from which a key and a value are computed; 1 in the paper
+    dilation: int = GroupedHeads.dilation  # distance between these tokens
+    stride: int = GroupedHeads.stride  # distance between the tokens that have a key and a value
     intermediate_groups: int = 4  # groups of the feed-forward's first map (FFN2)
     output_groups: int = 4  # groups of the feed-forward's second map (FFN3)
     max_positions: int = 512
@@ -60,6 +63,9 @@ class SqueezeBert(ModelSizes):
             key_groups=self.key_groups,
             value_groups=self.value_groups,
             output_groups=self.attention_output_groups,
+            kernel_size=self.kernel_size,
+            dilation=self.dilation,
+            stride=self.stride,
         )
 
     def backbone(self, compute: Compute) -> Backbone:

@@ -11,7 +11,7 @@ token_type (T), model (D), heads (H), head_size (K, J), feed_forward (F), window
 pooled (D), classes (C), bottleneck (I, where a kernel has the model width too), pruned (a vector that pruning trains).
 """
 
-from bertzoo.nn.attention import SelfAttention
+from bertzoo.nn.attention import SelfAttention, WindowedAttention
 from bertzoo.nn.bottleneck import Bottleneck, BottleneckLayer, SharedBottleneck, from_bottleneck, from_stream
 from bertzoo.nn.dense import Dense, DensePair
 from bertzoo.nn.dropout import Dropout

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.dropout import Dropout
+from bertzoo.nn.dynamic_convolution import zero_padding
 from bertzoo.nn.platform import current_platform
 from bertzoo.nn.positions import take_tokens
 from bertzoo.nn.products import batched_product
@@ -90,4 +91,29 @@ class SelfAttention(nn.Module):
         query_BLHK, key_BMHK = self.query(take_tokens(x_BLD, positions_BR)), self.key(x_BLD)
         value_BMHJ = self.value(x_BLD if values_BMI is None else values_BMI)
         context_BLHJ, probabilities_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train)
+        return self.output(context_BLHJ), probabilities_BHLM
+
+
+class WindowedAttention(SelfAttention):
+    """Self-attention whose `key` and `value` convolve over tokens and keep every `stride`-th, M of L, from the first.
+
+    Padding tokens are 0 for these maps, and a key exists where the token in the middle of its window is no padding. The
+    attention probabilities are (B,H,L,M).
+    """
+
+    stride: int
+
+    def __call__(
+        self,
+        x_BLD: jax.Array,
+        mask_BL: jax.Array,
+        train: bool,
+        values_BMI: jax.Array | None = None,
+        positions_BR: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        query_BLHK = self.query(take_tokens(x_BLD, positions_BR))
+        key_BMHK = self.key(zero_padding(x_BLD, mask_BL))
+        value_BMHJ = self.value(zero_padding(x_BLD if values_BMI is None else values_BMI, mask_BL))
+        mask_BM = mask_BL[:, :: self.stride]
+        context_BLHJ, probabilities_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BM, self.dropout, train)
         return self.output(context_BLHJ), probabilities_BHLM

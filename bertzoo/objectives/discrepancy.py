@@ -7,6 +7,8 @@ count. No gradient reaches the teacher.
 import jax
 import jax.numpy as jnp
 
+from bertzoo.core.errors import ConfigError
+
 EPSILON = 1e-12  # of the normalisation, as in the authors' code
 TINY = 1.2e-38  # smallest normal float32; keeps the logarithm of a probability of 0 finite
 
@@ -37,9 +39,15 @@ def attention(teacher_BHLM: jax.Array, student_BHLM: jax.Array, weights_BL: jax.
     """Return Σ_bl w · (1/H) Σ_h KL(T ‖ S), where KL = −Σ_m T·log S − (−Σ_m T·log T) (§3.5, Eq. 3).
 
     The teacher's entropy is constant, so the gradient is that of the cross-entropy. If the numbers of heads differ, the
-    maps are averaged over heads first.
+    maps are averaged over heads first. Raises ConfigError if the numbers of keys differ.
     """
     teacher_BHLM, student_BHLM = _pair(teacher_BHLM, student_BHLM)
+    if teacher_BHLM.shape[3] != student_BHLM.shape[3]:
+        raise ConfigError(
+            f"in rows of {student_BHLM.shape[2]} tokens, the teacher attends to {teacher_BHLM.shape[3]} keys and the "
+            f"student to {student_BHLM.shape[3]}, so their maps cannot be compared. Set knowledge.attention = 0, or "
+            "give both models the same stride."
+        )
     if teacher_BHLM.shape[1] != student_BHLM.shape[1]:
         teacher_BHLM, student_BHLM = (jnp.mean(x, axis=1, keepdims=True) for x in (teacher_BHLM, student_BHLM))
     cross_BHL, entropy_BHL = _cross_entropy(teacher_BHLM, student_BHLM), _cross_entropy(teacher_BHLM, teacher_BHLM)

@@ -121,6 +121,8 @@ INEXPRESSIBLE = {
         NoHead(),
         ("feed_forward_groups", "1", 4),
     ),
+    "windows of keys": (replace(SQUEEZE, kernel_size=3), NoHead(), ("kernel_size", 1, 3)),
+    "a stride of keys": (replace(SQUEEZE, stride=2), NoHead(), ("stride", 1, 2)),
     "uneven layers": (
         replace(SQUEEZE, layers=2, feed_forward_size=(12, 8)),
         NoHead(),

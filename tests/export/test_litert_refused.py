@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from messages import mentioning, mentions
-from zoo import CASES, pretrained
+from zoo import CASES, WINDOWED, pretrained
 
 from bertzoo.cli import convert
 from bertzoo.cli.main import main
@@ -223,6 +223,10 @@ def test_lengths_are_sorted_and_have_defaults() -> None:
     for several in ([], [8, 32]):
         with pytest.raises(UserError, match=mentioning("--to=onnx-text", "convbert", "--lengths=128")):
             lengths.text_lengths(reader, several)
+    strided = pretrained(WINDOWED, NoHead())
+    assert lengths.fixed_or_variable_lengths(strided, [8]) == (8,)
+    with pytest.raises(UserError, match=mentioning("stride = 3", "--lengths=128", "torchscript")):
+        lengths.fixed_or_variable_lengths(strided, [])
     for to, runtime in (("executorch", "ExecuTorch"), ("mediapipe", "MediaPipe")):
         with pytest.raises(UserError, match=mentioning(runtime, " 2")):
             ExportOptions(to=to, lengths=(8, 32))

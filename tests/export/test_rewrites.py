@@ -8,9 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from messages import mentioning
 from tiers import quick
-from zoo import CASES, inputs, pretrained
+from zoo import CASES, WINDOWED, inputs, pretrained
 
+from bertzoo.core.errors import UserError
 from bertzoo.export.graph import heads, layers, rewrites
 from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
@@ -267,3 +269,9 @@ def test_ids_outside_a_table_read_its_first_or_last_row() -> None:
     table = np.arange(6, dtype=np.float32).reshape(3, 2)
     rows = layers.lookup(np.array([-128, -1, 0, 2, 3, 127]), table)
     np.testing.assert_array_equal(rows, table[[0, 0, 0, 2, 2, 2]])
+
+
+def test_a_window_of_keys_raises():
+    module, params = pretrained(WINDOWED, CLASSES).module()
+    with pytest.raises(UserError, match=mentioning("kernel_size = 3", "stride = 3")):
+        build_graph(module, params)

@@ -185,6 +185,9 @@ def test_rows_of_weight_zero_do_not_count():
         ({"intermediate_groups": 3, "feed_forward_size": 49}, ("feed_forward_size", 49)),
         ({"dropout": 1.0}, ("dropout = 1.0",)),
         ({"layers": 0}, ("layers = 0",)),
+        ({"kernel_size": 4}, ("kernel_size = 4",)),
+        ({"dilation": 2}, ("dilation = 2", "kernel_size = 1")),
+        ({"stride": 0}, ("stride = 0",)),
     ],
 )
 def test_sizes_that_disagree_raise(change, message):

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from messages import mentioning
 
+from bertzoo.models import Compute
+from bertzoo.models.attention import GroupedHeads
+from bertzoo.models.parts import leaves
 from bertzoo.nn import Dense, Grouped, grouped_convolution, grouped_einsum
 
 TOLERANCE = 1e-6
@@ -96,6 +99,31 @@ def test_equals_torch(name: str, lowering: str) -> None:
     primals = {key: tensors[key] for key in ("x", "kernel", "bias")}
     for what, value in outputs_and_gradients(apply, primals, tensors["cotangent"]).items():
         assert_close(value, tensors[what], what)
+
+
+@pytest.mark.parametrize(("kernel_size", "dilation", "stride"), [(3, 2, 1), (5, 1, 3), (1, 1, 2)])
+def test_keys_and_values_of_a_window_equal_the_equation(kernel_size: int, dilation: int, stride: int) -> None:
+    """Softmax attention to every stride-th key, in numpy; tokens beyond a row's end are 0 and have no key."""
+    heads = GroupedHeads(query_groups=2, kernel_size=kernel_size, dilation=dilation, stride=stride)
+    module = heads.build(leaves(Compute(), 1.0, 1e-12), 8, 2, 0.0)
+    x = np.random.default_rng(0).normal(size=(2, 7, 8)).astype(np.float32)
+    mask = (np.arange(7) < [[7], [4]]).astype(np.int32)
+    params: Any = nn.unbox(module.init(jax.random.key(0), x, mask, False))["params"]
+    output, probabilities = module.apply({"params": params}, x, mask, False)
+
+    def convolved(name: str, groups: int, x: np.ndarray, **case: int) -> np.ndarray:
+        return convolve(x, *(np.asarray(params[name][part]) for part in ("kernel", "bias")), {"groups": groups} | case)
+
+    window = {"stride": stride, "dilation": dilation, "padding": dilation * (kernel_size // 2)}
+    seen = x * mask[:, :, None]
+    query = convolved("query", 2, x).reshape(2, 7, 2, 4)
+    key, value = (convolved(name, 4, seen, **window).reshape(2, -1, 2, 4) for name in ("key", "value"))
+    scores = np.einsum("blhk,bmhk->bhlm", query, key) / 2
+    weights = np.exp(scores - scores.max()) * mask[:, None, None, ::stride]
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(probabilities, weights, atol=1e-5)
+    context = np.einsum("bhlm,bmhk->blhk", weights, value).reshape(2, 7, 8)
+    np.testing.assert_allclose(output, convolved("output", 1, context), atol=1e-4)
 
 
 def test_every_case_is_tested() -> None:

@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from messages import mentioning
 
+from bertzoo.core.errors import ConfigError
 from bertzoo.objectives import discrepancy
 
 B, L, D, H, V = 2, 5, 8, 3, 11
@@ -101,3 +103,8 @@ def test_soft_cross_entropy():
 def test_no_gradient_reaches_the_teacher(ours):
     assert not np.any(jax.grad(ours)(jnp.asarray(TEACHER), STUDENT, WEIGHTS))
     assert np.any(jax.grad(ours, argnums=1)(TEACHER, jnp.asarray(STUDENT), WEIGHTS))
+
+
+def test_maps_with_other_numbers_of_keys_raise():
+    with pytest.raises(ConfigError, match=mentioning(L, 3, "stride")):
+        discrepancy.attention(maps(H), maps(H)[..., ::2], WEIGHTS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from zoo import CASES, pretrained
+from zoo import TORCH_CASES, pretrained
 
 from bertzoo.cli.main import main
 from bertzoo.conversion.pretrained import Pretrained
@@ -23,7 +23,7 @@ from bertzoo.runs import any_model
 
 def both(name: str) -> tuple[Pretrained, TrainingGraph]:
     """A case of the zoo, with as few layers as possible, and its training graph."""
-    model, head = CASES[name]
+    model, head = TORCH_CASES[name]
     fields = {field.name for field in dataclasses.fields(model)}
     if "layers" in fields and isinstance(model.feed_forward_size, int):
         model = dataclasses.replace(model, layers=2 if name == "albert" else 1)

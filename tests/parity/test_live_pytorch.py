@@ -17,7 +17,7 @@ from messages import mentioning
 
 needs("torch")
 import torch
-from zoo import CASES, inputs, pretrained
+from zoo import TORCH_CASES, inputs, pretrained
 
 from bertzoo.conversion import pytorch
 from bertzoo.models import Compute
@@ -42,9 +42,9 @@ def close(ours: Any, theirs: torch.Tensor, what: str, tolerance: float = 1e-5) -
     assert error <= tolerance * scale, f"{what}: off by {error:.2e}, largest value {scale:.2e}"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", TORCH_CASES)
 def test_outputs_and_gradients_agree(name: str, tmp_path: Path) -> None:
-    source = pretrained(*CASES[name])
+    source = pretrained(*TORCH_CASES[name])
     pytorch.write_pytorch(source, tmp_path)
     theirs = loader(tmp_path).load(tmp_path)
     assert sorted(theirs.state_dict()) == sorted(path.replace("/", ".") for path in source.params)
@@ -81,7 +81,7 @@ def test_outputs_and_gradients_agree(name: str, tmp_path: Path) -> None:
 def test_damage_is_named(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    pytorch.write_pytorch(pretrained(*CASES["bert"]), tmp_path)
+    pytorch.write_pytorch(pretrained(*TORCH_CASES["bert"]), tmp_path)
     module, file = loader(tmp_path), tmp_path / "model.safetensors"
     tensors = load_file(file)
     save_file({**tensors, "more": torch.zeros(1)}, file)
@@ -121,14 +121,14 @@ assert not torch.equal(model(ids)["hidden_states"][-1], plain)
 
 @pytest.mark.parametrize("name", ["ib-bert", "bottleneck-mixed-grouped", "albert", "schubert"])
 def test_it_runs_alone_is_copied_whole_and_drops_out_in_training(name: str, tmp_path: Path) -> None:
-    model, head = CASES[name]
+    model, head = TORCH_CASES[name]
     pytorch.write_pytorch(pretrained(dataclasses.replace(model, dropout=0.5, attention_dropout=0.5), head), tmp_path)
     found = subprocess.run([sys.executable, "-I", "-c", ALONE, str(tmp_path)], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr[-2000:]
 
 
 def test_it_needs_nothing_of_this_package(tmp_path: Path) -> None:
-    pytorch.write_pytorch(pretrained(*CASES["bert"]), tmp_path)
+    pytorch.write_pytorch(pretrained(*TORCH_CASES["bert"]), tmp_path)
     source = (tmp_path / "modeling_bertzoo.py").read_text()
     assert "import bertzoo" not in source and "from bertzoo" not in source and "transformers" not in source
     assert json.loads((tmp_path / "config.json").read_text())["architecture"]["part"] == "Encoding"

@@ -13,7 +13,7 @@ from messages import mentioning, mentions
 needs("torch", "onnx", "onnxscript", "onnxruntime")
 import exported
 import torch
-from zoo import CASES, pretrained
+from zoo import TORCH_CASES, pretrained
 
 import bertzoo
 from bertzoo.export import runtimes
@@ -29,7 +29,7 @@ RUNTIMES = {"torch-export": runtimes.TorchExport, "torchscript": runtimes.TorchS
 SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx"}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in TORCH_CASES if name != "squeezebert-stride"])
 def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     source, plain = exported.both(name)
     (example, *_) = verify.sample_rows(plain, None, 9)
@@ -37,6 +37,15 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example, "mean")[0])
     for suffix, runtime in ((".pt2", runtimes.TorchExport), (".pt", runtimes.TorchScript)):
         exported.same(runtime(tmp_path / f"model{suffix}"), plain, (8, 11))
+
+
+def test_a_stride_of_keys_at_one_length(tmp_path: Path) -> None:
+    source, plain = exported.both("squeezebert-stride")
+    (example, *_) = verify.sample_rows(plain, None, 11)
+    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (11,))[0])
+    (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example, "mean")[0])
+    exported.same(runtimes.TorchExport(tmp_path / "model.pt2"), plain, (11,))
+    exported.same(runtimes.TorchScript(tmp_path / "model.pt"), plain, (8, 11))
 
 
 def test_rows_with_as_many_tokens_as_starts(tmp_path: Path) -> None:
@@ -159,7 +168,7 @@ def test_layouts_equal_the_modules() -> None:
     from bertzoo.conversion import modeling_bertzoo, pytorch
     from bertzoo.export.pytorch import phone_module
 
-    for name in CASES:
+    for name in TORCH_CASES:
         source, plain = exported.both(name)
         row = {name: torch.from_numpy(array) for name, array in verify.sample_rows(plain, None, 8)[0].items()}
         found = []

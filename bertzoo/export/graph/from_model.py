@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo import nn
+from bertzoo.core.errors import UserError
 from bertzoo.export.graph import heads
 from bertzoo.export.graph import layers as parts
 from bertzoo.export.graph.attention import Attention, Dynamic, Fixed, Projection, SeparableMap
@@ -42,8 +43,11 @@ def _affine(module: Any, params: Params) -> Any:
     kernel, bias = np.asarray(params["kernel"]), np.asarray(params["bias"]).reshape(-1)
     if isinstance(module, nn.Grouped):
         if kernel.shape[0] != 1 or module.stride != 1 or module.padding:
-            sizes = f"window {kernel.shape[0]}, stride {module.stride}, padding {module.padding}"
-            raise TypeError(f"the export graph has no counterpart of a grouped map with {sizes}. {_ADVICE}")
+            raise UserError(
+                f"the model's keys and values have kernel_size = {kernel.shape[0]} and stride = {module.stride}, but "
+                "LiteRT files are written only for kernel_size = 1 and stride = 1. Use --to=torchscript, or --to=onnx "
+                "with one length."
+            )
         if module.groups == 1:
             return parts.Affine(kernel=kernel[0], bias=bias)
         return parts.GroupedAffine(kernel=kernel[0], bias=bias, groups=module.groups)

@@ -71,11 +71,16 @@ def attentions(
         length = len(row.input_ids)
         padded = partial(np.pad, pad_width=(0, longest - length))
         ids, types, mask = (padded(array)[None] for array in (*row, np.ones(length, np.int32)))
-        arrays = [np.asarray(array)[0, :, :length, :length] for array in maps(params, ids, types, mask)]
+        arrays = [np.asarray(array)[0] for array in maps(params, ids, types, mask)]
         for layer, array in zip(layers, arrays, strict=True):
             if not len(array):
                 raise UserError(f"layer {layer} of {origin} has no attention heads. Leave it out of --layers.")
-        return arrays
+            if array.shape[-1] != longest:
+                raise UserError(
+                    f"layer {layer} of {origin} has {array.shape[-1]} keys for {longest} tokens, but a map needs a key "
+                    "for every token. Use a model with stride = 1."
+                )
+        return [array[:, :length, :length] for array in arrays]
 
     return map(of_row, rows)
 
