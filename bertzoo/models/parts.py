@@ -102,7 +102,7 @@ class Leaves(NamedTuple):
         features = (features,) if isinstance(features, int) else features
         return Dense(features=features, axes=axes, kernel_init=init or self.kernel_init, dtype=self.compute.jax_dtype)
 
-    def grouped(self, features: int | tuple[int, ...], groups: int, **window: int) -> Grouped:
+    def grouped(self, features: int | tuple[int, ...], groups: int, **window: Any) -> Grouped:
         """Build a grouped convolution with output channels `features`. window: Grouped's; by default one token."""
         return Grouped(
             features=(features,) if isinstance(features, int) else features,

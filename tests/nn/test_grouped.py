@@ -105,14 +105,15 @@ def test_equals_torch(name: str, lowering: str) -> None:
 def test_keys_and_values_of_a_window_equal_the_equation(kernel_size: int, dilation: int, stride: int) -> None:
     """Softmax attention to every stride-th key, in numpy; tokens beyond a row's end are 0 and have no key."""
     heads = GroupedHeads(query_groups=2, kernel_size=kernel_size, dilation=dilation, stride=stride)
-    module = heads.build(leaves(Compute(), 1.0, 1e-12), 8, 2, 0.0)
+    module: Any = heads.build(leaves(Compute(), 1.0, 1e-12), 8, 2, 0.0)
     x = np.random.default_rng(0).normal(size=(2, 7, 8)).astype(np.float32)
     mask = (np.arange(7) < [[7], [4]]).astype(np.int32)
     params: Any = nn.unbox(module.init(jax.random.key(0), x, mask, False))["params"]
     output, probabilities = module.apply({"params": params}, x, mask, False)
 
     def convolved(name: str, groups: int, x: np.ndarray, **case: int) -> np.ndarray:
-        return convolve(x, *(np.asarray(params[name][part]) for part in ("kernel", "bias")), {"groups": groups} | case)
+        kernel, bias = (np.asarray(params[name][part]) for part in ("kernel", "bias"))
+        return convolve(x, kernel, bias, {"groups": groups} | case)
 
     window = {"stride": stride, "dilation": dilation, "padding": dilation * (kernel_size // 2)}
     seen = x * mask[:, :, None]
