@@ -130,20 +130,6 @@ estimate, without the compiler. Stage 0 trains the prune vectors and counts as i
 the fine-tuning.
 
 """
-GROUPED = """## Grouped maps
-
-The compiler has no preference: it computes `compute.grouped = "convolution"` and `"einsum"` alike, as one product with
-the groups as its batch axis, and neither program has a grouped convolution left. The default, `einsum`, needs 1 % less.
-This is SqueezeBERT's first stage with 2 layers and 128 rows, compiled with libtpu 0.0.42.1 for v5e:2x2:
-
-| compute.grouped | memory, MiB | GB that the compiler counts as read and written |
-| --- | --- | --- |
-| einsum | 762 | 10.2 |
-| convolution | 769 | 10.4 |
-
-A CPU prefers `einsum`: there a step with the convolution takes
-[1.31 times as long](performance.md#worth-of-the-choices-in-a-step).
-"""
 
 
 def prunings() -> Iterator[tuple[str, RunPlan]]:
@@ -184,7 +170,7 @@ def markdown(
         refused.setdefault(reason, []).append(f"`{name}`")
     if lines := [f"- {', '.join(names)}: {reason}" for reason, names in refused.items() if reason]:
         parts.append("On a smaller slice, because a run on the usual one raises this error:\n\n" + "\n".join(lines))
-    parts += [SECTIONS.strip(), pruning_section(pruned), GROUPED.strip(), "## Operations of whole runs"]
+    parts += [SECTIONS.strip(), pruning_section(pruned), "## Operations of whole runs"]
     parts.append(
         table(
             ("config", "ours", "as ELECTRA counts", "ConvBERT prints", "of", "checkpoint, GB"),

@@ -42,13 +42,16 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         layer = f", layer {self.stage + 1}" if self.config.endswith("_transfer") else ""
-        return self.config + layer + (FSDP if _FSDP in self.options else "")
+        return self.config + layer + "".join(label for option, label in _LABELS.items() if option in self.options)
 
 
 _ROWS = (("stages.*.batch_size", str(BATCH)),)
 _MOBILE = (*_ROWS, ("stages.*.max_length", "128"))
 _TRANSFER = (("transfer.batch_size", str(BATCH)), ("transfer.max_length", "128"))
 _FSDP = ("mesh.fsdp", "4")
+_TWO = (*_ROWS, ("model.layers", "2"))
+_CONVOLUTION = ("compute.grouped", "convolution")
+_LABELS = {_FSDP: FSDP, _TWO[-1]: ", 2 layers", _CONVOLUTION: ", grouped convolution"}
 CASES = (
     Case("squeezebert", 0, 128, _ROWS),
     Case("squeezebert", 1, 512, _ROWS),
@@ -59,6 +62,8 @@ CASES = (
     Case("mobilebert_transfer", 11, 128, _TRANSFER),
     Case("squeezebert", 0, 128, (*_ROWS, _FSDP)),
     Case("bert_base", 0, 128, (*_ROWS, _FSDP)),
+    Case("squeezebert", 0, 128, _TWO),
+    Case("squeezebert", 0, 128, (*_TWO, _CONVOLUTION)),
 )
 
 

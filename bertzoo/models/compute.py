@@ -34,7 +34,7 @@ class Compute:
 
     dtype: Literal["float32", "bfloat16"] = "float32"  # number format of matrix products and activations
     remat: bool = False  # recompute each layer in the backward pass instead of keeping its activations
-    # how grouped convolutions of window 1 are computed (docs/performance.md has the times)
+    # how grouped convolutions of window 1 are computed; docs/performance.md compares them on CPUs and TPUs
     grouped: Literal["einsum", "convolution"] = "einsum"
     # pad the word table with rows of zeros to a multiple of this number, to suit a mesh or a chip's tiles
     vocab_multiple: int = 1

@@ -141,7 +141,7 @@ def test_the_page_has_the_prose_of_its_script():
     from benchmarks.speed import plans
 
     text = plans.PAGE.read_text(encoding="utf-8")
-    sections = (plans.SECTIONS.strip(), plans.PRUNINGS.strip(), plans.GROUPED.strip())
+    sections = (plans.SECTIONS.strip(), plans.PRUNINGS.strip())
     for part in (*re.split(r"\{\w+\}", plans.OPENING), *sections, *estimate.ASSUMPTIONS):
         assert part in text
     assert f"| {' | '.join(plans.MEMORY_HEAD)} |" in text
