@@ -5,9 +5,8 @@
     model = load("DIRECTORY")
     outputs = model(input_ids, token_type_ids, attention_mask)
 
-Requires torch and safetensors. config.json describes the parts of the model, whose classes are below; the tensors have
-bertzoo's names and layouts. Shapes: B batch, L length, M key length, D width, E embedding width, H heads,
-K size of a head, W window, G groups, V vocabulary.
+Requires torch and safetensors. config.json describes the model's parts, whose classes are below. Shapes: B batch,
+L length, M key length, D width, E embedding width, H heads, K size of a head, W window, G groups, V vocabulary.
 """
 
 import json
@@ -22,8 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Outputs = dict[str, Any]
-MASKED_SCORE = -3e4
-EXCLUDED = -1000.0
+MASKED_SCORE, EXCLUDED = -3e4, -1000.0
 
 
 class Part(nn.Module):
@@ -114,8 +112,7 @@ class Trigram(Part):
     tensors = ("kernel", "bias")
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        if self.mask_padding:
-            x = zero_padding(x, mask)
+        x = zero_padding(x, mask) if self.mask_padding else x
         following, previous = functional.pad(x[:, 1:], (0, 0, 0, 1)), functional.pad(x[:, :-1], (0, 0, 1, 0))
         return torch.cat([following, x, previous], -1) @ self.kernel.flatten(0, 1) + self.bias
 
@@ -146,8 +143,6 @@ class SelfAttention(Part):
 
 
 class WindowedAttention(Part):
-    """Self-attention whose key and value convolve over tokens and keep every `stride`-th; padding is 0 for them."""
-
     def forward(self, x: Tensor, mask: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
         key, value = self.key(zero_padding(x, mask)), self.value(zero_padding(x if values is None else values, mask))
         middles = self.stride * torch.arange(key.shape[1], device=mask.device)  # a slice would hide their number
@@ -374,13 +369,8 @@ class Pretraining(Encoding):
 
 
 FUNCTIONS: dict[str, Callable] = {
-    "gelu": functional.gelu,
-    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
-    "relu": functional.relu,
-    "from_stream": from_stream,
-    "from_bottleneck": from_bottleneck,
-    "zero_padding": zero_padding,
-    "keep_padding": keep_padding,
+    **{"gelu": functional.gelu, "gelu_tanh": partial(functional.gelu, approximate="tanh"), "relu": functional.relu},
+    **{function.__name__: function for function in (from_stream, from_bottleneck, zero_padding, keep_padding)},
 }
 
 

@@ -193,6 +193,25 @@ def read_toml(path: Path, pattern: Any = dict) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be used: {error}. Correct it.") from error
 
 
+def read_over_base(path: Path, folder: str) -> dict[str, Any]:
+    """Read a TOML file; if its key `base` names another, return that one's tables with this one's keys set in them.
+
+    folder: folder of the shipped configs in which the base is looked up. Raises ConfigError for a base with a base.
+    """
+    table = read_toml(path)
+    if "base" not in table:
+        return table
+    base = read_toml(find(str(table.pop("base")), folder))
+    if "base" in base:
+        raise ConfigError(f"the base of {path} has itself the base {base['base']}. Use that one, or copy its tables.")
+    return _merged(base, table)
+
+
+def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    tables = {key for key, value in new.items() if isinstance(value, Mapping) and isinstance(old.get(key), Mapping)}
+    return {**old, **{key: _merged(old[key], value) if key in tables else value for key, value in new.items()}}
+
+
 @contextmanager
 def _named(source: str) -> Iterator[None]:
     try:

@@ -34,8 +34,7 @@ KEYS = {
     "stages.NAME.tasks": "list of tasks, or table of each task's options; the stage has one step per task",
     "stages.NAME.tasks.TASK.OPTION": "for one task, the value of an option, `from` or `teacher`",
 }
-_STAGE = ("verb", *verbs.KEYS, "options", "tasks")
-_LINKS = ("from", "teacher")
+_STAGE, _LINKS = ("verb", *verbs.KEYS, "options", "tasks"), ("from", "teacher")
 _SET = ("run_dir", "task", "tasks", "from", "teacher", "json", "help")  # options that a pipeline sets itself
 _NAME = re.compile(r"[A-Za-z0-9]\w*")
 _REFERENCE = re.compile(r"\{(\w+)\}")
@@ -201,7 +200,7 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
     """
     path = config.find(name, FOLDER)
     try:
-        pipeline = _build(path, read_table(path), overrides)
+        pipeline = _build(path, config.read_over_base(path, FOLDER), overrides)
     except ConfigError as error:
         raise ConfigError(str(error) if str(error).startswith(("--", str(path))) else f"{path}: {error}") from error
     pipeline = pipeline.only(tasks)
@@ -210,18 +209,6 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
         flags = " ".join(f"--inputs.{name}=PATH" for name in missing)
         raise ConfigError(f"{path} needs a value for inputs.{', inputs.'.join(missing)}. Add {flags}.")
     return pipeline
-
-
-def read_table(path: Path) -> Mapping[str, Any]:
-    """Return a pipeline's table, over the table of its base; raises ConfigError if the base has a base."""
-    table = config.read_toml(path)
-    if "base" not in table:
-        return table
-    (name,) = _names("base", table.pop("base"))
-    base = config.read_toml(config.find(name, FOLDER))
-    if "base" in base:
-        raise ConfigError(f"base = {name} has itself the base {base['base']}. Use that base, or copy the stages.")
-    return _merged(base, table)
 
 
 def resolve(name: str, task: str, steps: Sequence[Step], where: str) -> str:
@@ -243,11 +230,6 @@ def resolve(name: str, task: str, steps: Sequence[Step], where: str) -> str:
             f"{f'none for {task}' if task else f'{where} needs a stage with one step'}. Name another stage."
         )
     return names[0]
-
-
-def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    tables = {key for key, value in new.items() if isinstance(value, Mapping) and isinstance(old.get(key), Mapping)}
-    return {**old, **{key: _merged(old[key], value) if key in tables else value for key, value in new.items()}}
 
 
 def _build(path: Path, table: Mapping[str, Any], overrides: Sequence[tuple[str, str]]) -> Pipeline:

@@ -191,16 +191,12 @@ def test_a_model_without_heads_or_segments_raises(home: Path) -> None:
     row = UnpaddedRow(np.arange(4), np.zeros(4, np.int32))
     with pytest.raises(UserError, match=mentioning("layer 2")):
         list(attention.attentions(without, [row], [2]))
-    strided = SimpleNamespace(
-        apply=lambda *_, **__: SimpleNamespace(attentions=[np.ones((1, 2, 4, 2), np.float32)]),
-    )
-    without.module = lambda: (strided, {})
+    blind.apply = lambda *_, **__: SimpleNamespace(attentions=[np.ones((1, 2, 4, 2), np.float32)])
     with pytest.raises(UserError, match=mentioning("layer 1", 2, 4, "stride")):
         list(attention.attentions(without, [row], [1]))
-    pair = UnpaddedRow(np.arange(4), np.array([0, 0, 1, 1]))
     short = replace(found, model=replace(found.model, token_types=1), origin="one")
     with pytest.raises(UserError, match=mentioning("segments", 2, "one", 1)):
-        list(attention.attentions(short, [pair], [1]))
+        list(attention.attentions(short, [row._replace(token_type_ids=np.array([0, 0, 1, 1]))], [1]))
 
 
 def test_held_out_rows_are_read_unmasked(home: Path) -> None:
