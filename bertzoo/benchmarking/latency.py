@@ -87,7 +87,8 @@ def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple
         if letter in (dimensions or cuttable(model)):
             least = groups(model) if letter == "f" else 1
             most = max(layer[letter] for layer in layer_sizes(model)) // least
-            sizes[letter] = tuple(sorted({least * round(1 + (most - 1) * i / (steps - 1)) for i in range(steps)}))
+            count = max(2, min(steps, most))  # more steps repeat sizes
+            sizes[letter] = tuple(sorted({least * round(1 + (most - 1) * i / (count - 1)) for i in range(count)}))
     return sizes
 
 

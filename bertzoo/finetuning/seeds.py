@@ -21,6 +21,7 @@ from bertzoo.core.paths import model_name
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Figures, TaskData
 from bertzoo.finetuning.warm_start import StartingModel
+from bertzoo.models.parts import divisors
 from bertzoo.models.tasks import parameter_shapes
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.int8 import GRADIENT, RANGES
@@ -260,8 +261,7 @@ def _moving_ranges(setup: StageSetup, steps: int) -> StageSetup:
 
 def _memory_advice(recipe: Finetune, share: float) -> str:
     """Return advice on how to fit a training step into `share` (a fraction) of the memory that it now needs."""
-    rows, least = recipe.batch_size, recipe.accumulate / share
-    parts = next((n for n in range(recipe.accumulate, rows + 1) if rows % n == 0 and n >= least), None)
+    parts = next((n for n in divisors(recipe.batch_size) if n >= recipe.accumulate / share), None)
     if parts is None:
         return "Not even one row at a time fits: use a smaller --max_length or a device with more memory."
     ranges = "" if recipe.quantise == "none" else " (and averages the int8 ranges over them)"

@@ -73,6 +73,8 @@ class Finetune:
             raise ConfigError("quantise = int8 has no effect if wnli = majority, which trains nothing. Remove one.")
         if self.keep_head and self.wnli == "majority":
             raise ConfigError("keep_head has no effect if wnli = majority, which predicts one class. Remove one.")
+        if self.seeds > 1000:
+            raise ConfigError(f"seeds = {self.seeds} is above 1000. Use fewer seeds.")
         if self.seed < 0:
             raise ConfigError(f"seed = {self.seed} is negative. Use 0 or more.")
         if not self.seed <= 2**63 - 1 - self.seeds:

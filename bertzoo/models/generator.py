@@ -11,7 +11,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.models.bert import Bert
 from bertzoo.models.compute import Compute
 from bertzoo.models.electra import Electra
-from bertzoo.models.parts import ModelConfig, leaves
+from bertzoo.models.parts import ModelConfig, divisors, leaves
 from bertzoo.models.squeezebert import SqueezeBert
 from bertzoo.nn import Encoder, EncoderOutput
 from bertzoo.nn.positions import masked_states, tokens_read
@@ -86,7 +86,7 @@ def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
             f"generator_width = {width} of hidden_size = {config.hidden_size} rounds to a generator of width 0. Use a "
             "larger generator_width."
         )
-    return size, max(n for n in range(1, max(1, size // HEAD_SIZE) + 1) if size % n == 0)
+    return size, max(n for n in divisors(size) if n <= max(1, size // HEAD_SIZE))
 
 
 def generator_config(config: Any, width: float) -> Any:

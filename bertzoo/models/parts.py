@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -42,7 +43,11 @@ class Backbone(NamedTuple):
     pooler: nn.Module | None
 
 
-DEEPEST, WIDEST = 1000, 2**31 - 1  # most layers, which are traced one by one, and the largest of all other sizes
+WIDEST = 2**31 - 1  # the largest size, except for those in TRACED
+DEEPEST, TRACED = 1000, ("layers", "feed_forwards", "kernel_size")  # most layers and taps, which are traced one by one
+# Smallest and largest value of each number that is neither a size nor a dropout rate. float32 rounds a much smaller
+# epsilon to 0, and a larger one hides the text.
+RANGES = {"initializer_range": (0.0, 1.0), "norm_epsilon": (1e-30, 1.0)}
 
 
 class ModelSizes:
@@ -228,6 +233,12 @@ def padding_seen(config: Any) -> int:
     return getattr(config, "padding_seen", 0)
 
 
+def divisors(size: int) -> list[int]:
+    """Return the divisors of a number above 0 in rising order, within milliseconds for WIDEST."""
+    small = [n for n in range(1, math.isqrt(size) + 1) if size % n == 0]
+    return sorted({*small, *(size // n for n in small)})
+
+
 def check_divides(width: str, size: int, **parts: int) -> None:
     """Raise ConfigError unless every number in `parts`, such as heads=12, divides `size`.
 
@@ -235,7 +246,7 @@ def check_divides(width: str, size: int, **parts: int) -> None:
     """
     for name, count in parts.items():
         if count < 1 or size % count:
-            near = sorted(sorted((n for n in range(1, size + 1) if size % n == 0), key=lambda n: abs(n - count))[:3])
+            near = sorted(sorted(divisors(size), key=lambda n: abs(n - count))[:3])
             raise ConfigError(
                 f"{name} = {count} does not divide {width} = {size}. Set {name} to one of "
                 f"{', '.join(map(str, near))}, or change {width}."
@@ -243,27 +254,31 @@ def check_divides(width: str, size: int, **parts: int) -> None:
 
 
 def check_sizes(config: Any) -> None:
-    """Raise ConfigError for a number that no model can have.
+    """Raise ConfigError if a number in the config of a model or a head is outside its range.
 
-    Such numbers are sizes below 1 or above WIDEST, more than DEEPEST layers, dropout rates outside [0, 1), and other
-    numbers below 0.
+    The ranges: sizes from 1 to WIDEST, or to DEEPEST for those in TRACED; dropout rates in [0, 1); RANGES.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, tuple) and not value:
-            raise ConfigError(f"{field.name} is empty. Give one size for each layer.")
+            raise ConfigError(f"{field.name} is empty. Give at least one.")
         sizes = value if isinstance(value, tuple) else (value,)
         if any(isinstance(size, int) and not isinstance(size, bool) and size < 1 for size in sizes):
             raise ConfigError(f"{field.name} = {value} is less than 1. Use 1 or more.")
-        most = DEEPEST if field.name in ("layers", "feed_forwards") else WIDEST
+        most = DEEPEST if field.name in TRACED else WIDEST
         largest = max((size for size in sizes if isinstance(size, int)), default=0)
         if largest > most or len(sizes) > DEEPEST:
             excess = f"= {largest} is above {most}" if largest > most else f"has {len(sizes)} entries, above {DEEPEST}"
             raise ConfigError(f"{field.name} {excess}: no machine holds such a model. Use a smaller number.")
-        if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
-            raise ConfigError(f"{field.name} = {value} must be at least 0 and below 1. Use a rate such as 0.1.")
-        if isinstance(value, float) and value < 0:
-            raise ConfigError(f"{field.name} = {value} is negative. Use 0 or more.")
+        if not isinstance(value, float):
+            continue
+        if field.name.endswith("dropout"):
+            if not 0 <= value < 1:
+                raise ConfigError(f"{field.name} = {value} must be at least 0 and below 1. Use a rate such as 0.1.")
+            continue
+        least, most = RANGES[field.name]
+        if not least <= value <= most:
+            raise ConfigError(f"{field.name} = {value} is not between {least} and {most}. Use a number in that range.")
 
 
 class Encoded(NamedTuple):

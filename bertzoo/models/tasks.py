@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Backbone, Leaves, OnBackbone, Pretraining, leaves, logit, pretraining
+from bertzoo.models.parts import Backbone, Leaves, OnBackbone, Pretraining, check_sizes, leaves, logit, pretraining
 from bertzoo.models.replaced import replaced_head
 from bertzoo.nn import ClassificationHead, Dense, DensePair, Dropout, JointSpanHead, PairHead
 from bertzoo.nn.parameter import init_shapes
@@ -165,7 +165,7 @@ class SequenceClassification:
     pooler: bool = True
 
     def __post_init__(self):
-        _check_head(self)
+        check_sizes(self)
         if self.hidden == "none" and self.input_dropout:
             raise ConfigError(
                 f'input_dropout = {self.input_dropout} needs a hidden layer, but hidden = "none". Set hidden to an '
@@ -194,7 +194,7 @@ class TokenClassification:
     pooler: bool = True
 
     def __post_init__(self):
-        _check_head(self)
+        check_sizes(self)
 
     def build(self, model: Any, compute: Compute) -> TokenClassifier:
         make = leaves(compute, model.initializer_range, model.norm_epsilon)
@@ -211,7 +211,7 @@ class SpanExtraction:
     pooler: bool = True
 
     def __post_init__(self):
-        _check_head(self)
+        check_sizes(self)
 
     def build(self, model: Any, compute: Compute) -> SpanFinder:
         make = leaves(compute, model.initializer_range, model.norm_epsilon)
@@ -231,9 +231,7 @@ class JointSpanExtraction:
     pooler: ClassVar[bool] = False
 
     def __post_init__(self):
-        for name in ("hidden_size", "beam"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} is less than 1. Use 1 or more.")
+        check_sizes(self)
 
     def build(self, model: Any, compute: Compute) -> JointSpanFinder:
         head = JointSpanHead(start=logit(), end=self._pair(compute), null=self._pair(compute), beam=self.beam)
@@ -302,11 +300,3 @@ def _classification(make: Leaves, classes: int, dropout: float) -> Classificatio
     return ClassificationHead(
         dense=None, activation=ACTIVATIONS["gelu"], input_dropout=Dropout(0.0), output=output, dropout=Dropout(dropout)
     )
-
-
-def _check_head(head: Any) -> None:
-    if getattr(head, "labels", None) == ():
-        raise ConfigError("labels is empty. Name every class of the head.")
-    for name in ("dropout", "input_dropout"):
-        if not 0 <= getattr(head, name, 0.0) < 1:
-            raise ConfigError(f"{name} = {getattr(head, name)} must be at least 0 and below 1. Use a rate such as 0.1.")

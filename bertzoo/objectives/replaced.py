@@ -32,6 +32,8 @@ class Replaced:
                 raise ConfigError(
                     f"{name} = {getattr(self, name)} is not a finite number above 0. Use a positive number."
                 )
+        if self.generator_width > 10:
+            raise ConfigError(f"generator_width = {self.generator_width} is above 10. Use 1 or less, as ELECTRA does.")
 
     def build(self, model: Model, compute: Compute) -> "ReplacedObjective":
         return ReplacedObjective(

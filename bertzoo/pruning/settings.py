@@ -90,8 +90,8 @@ class Cut:
     multiples: Multiples = field(default_factory=Multiples)  # numbers that divide the sizes after a cut
 
     def __post_init__(self):
-        if self.iterations < 1:
-            raise ConfigError(f"iterations = {self.iterations} is less than 1. Give 1 or more.")
+        if not 1 <= self.iterations <= 1000:
+            raise ConfigError(f"iterations = {self.iterations} is not between 1 and 1000. Use a number in that range.")
         if self.choice == "uniform" and self.multiples.above_one:
             raise ConfigError(
                 'choice = "uniform" shrinks all layers by one factor and ignores multiples. Remove [cut.multiples], or '

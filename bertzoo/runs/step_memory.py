@@ -13,6 +13,7 @@ from jax.extend import core
 
 from bertzoo.core.errors import OutOfMemory
 from bertzoo.nn import liveness
+from bertzoo.models.parts import divisors
 from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Recipe, Transfer
@@ -129,7 +130,7 @@ def advice(
     def sentence(index: int, share: float) -> str:
         stage, key = recipe.stages[index], (where or recipe.where)(index)
         limit, rows = share * step_memory(recipe, index, mesh).total / _MOST, stage.batch_size // shards
-        parts = [n for n in range(stage.accumulate + 1, rows + 1) if rows % n == 0]
+        parts = [n for n in divisors(rows) if n > stage.accumulate]
         fitting = bisect.bisect_left(parts, True, key=lambda n: step_memory(recipe, index, mesh, n).total <= limit)
         if fitting == len(parts):
             return (

@@ -69,6 +69,9 @@ MASKED = {
     "no number": ({"layer_norm_eps": float("nan")}, ("config.json", "NaN", "finite")),
     "infinite": ({"layer_norm_eps": float("inf")}, ("config.json", "Infinity", "finite")),
     "width": ({"hidden_size": 3 * 10**7}, ("hidden_size", 3 * 10**7, "model.safetensors")),
+    "an epsilon of 0": ({"layer_norm_eps": 0}, ("norm_epsilon", 0.0, "layer_norm_eps")),
+    "an epsilon that hides the text": ({"layer_norm_eps": 1e300}, ("norm_epsilon", 1e300, "layer_norm_eps")),
+    "a prime width": ({"hidden_size": 2**31 - 1}, ("hidden_size", 2**31 - 1, "heads")),
     "no size": ({"hidden_size": None}, ("hidden_size", "integer")),
 }
 

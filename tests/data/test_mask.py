@@ -270,6 +270,7 @@ def test_rows_without_candidates_are_left_alone():
         ({"random_share": -0.1}, ("random_share", -0.1)),
         ({"max_span": 3}, ("max_span", 3, "'token'")),
         ({"kind": "span", "max_span": -1}, ("max_span", -1)),
+        ({"kind": "span", "max_span": 1001}, ("max_span", 1001, 1000)),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+import time
 from typing import get_args
 
 import chex
@@ -27,6 +28,7 @@ from bertzoo.models import (
     SchuBert,
     SqueezeBert,
 )
+from bertzoo.models.parts import WIDEST, divisors
 from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.objectives import Masked
 from bertzoo.objectives.masked import hidden_slots, masked_metrics
@@ -184,6 +186,10 @@ def test_rows_of_weight_zero_do_not_count():
         ({"query_groups": 7}, ("query_groups", 7, "hidden_size", 24)),
         ({"intermediate_groups": 3, "feed_forward_size": 49}, ("feed_forward_size", 49)),
         ({"dropout": 1.0}, ("dropout = 1.0",)),
+        ({"norm_epsilon": 0.0}, ("norm_epsilon", 0.0, 1e-30)),
+        ({"norm_epsilon": 1e300}, ("norm_epsilon", 1e300, 1.0)),
+        ({"norm_epsilon": float("inf")}, ("norm_epsilon", "inf", 1.0)),
+        ({"initializer_range": 1e300}, ("initializer_range", 1e300, 1.0)),
         ({"layers": 0}, ("layers = 0",)),
         ({"kernel_size": 4}, ("kernel_size = 4",)),
         ({"dilation": 2}, ("dilation = 2", "kernel_size = 1")),
@@ -247,9 +253,17 @@ def test_the_pooler_exists_only_if_something_trains_it(config):
     [
         ({"layers": 1001}, ("layers", 1001, 1000)),
         ({"hidden_size": 2**31}, ("hidden_size", 2**31, 2**31 - 1)),
+        ({"hidden_size": 2**31 - 1}, ("heads", 4, "hidden_size", 2**31 - 1, 1)),  # a prime
     ],
 )
 def test_sizes_that_no_machine_holds_raise(sizes, parts):
     with pytest.raises(ConfigError, match=mentioning(*parts)):
         Bert(**{**SMALL, **sizes})
     assert Bert(**{**SMALL, "layers": 1000}).layers == 1000
+
+
+def test_divisors_of_any_size_are_found_at_once():
+    assert [divisors(size) for size in (1, 2, 36, 37)] == [[1], [1, 2], [1, 2, 3, 4, 6, 9, 12, 18, 36], [1, 37]]
+    start = time.process_time()
+    assert divisors(WIDEST) == [1, WIDEST] and len(divisors(10 * 2**31)) == 66
+    assert time.process_time() - start < 1

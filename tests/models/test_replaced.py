@@ -272,6 +272,8 @@ def test_bfloat16_keeps_both_logits_in_float32():
 def test_invalid_numbers_raise(name, value):
     with pytest.raises(ConfigError, match=mentioning(f"{name} = {value}")):
         Replaced(**{name: value})
+    with pytest.raises(ConfigError, match=mentioning("generator_width", 11.0)):
+        Replaced(generator_width=11.0)
 
 
 def test_a_generator_without_width_raises():

@@ -22,10 +22,10 @@ class MixturePart:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight < math.inf:
+        if not 0 < self.weight <= 1000:
             raise ConfigError(
-                f"weight = {self.weight} of the source {self.source!r} must be above 0 and finite. Use a positive "
-                "number, or remove the source."
+                f"weight = {self.weight} of the source {self.source!r} is not above 0 and at most 1000. Use a number "
+                "in that range, or remove the source."
             )
         if self.source == MIXTURE:
             raise ConfigError(f"source = {MIXTURE!r} cannot be a part of a mixture. Name a source of text.")
