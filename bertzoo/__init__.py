@@ -4,6 +4,12 @@ The main commands are functions here too; `bertzoo.api` documents them. Subpacka
 (`bertzoo.pruning`), functions have verbs (`bertzoo.prune`).
 """
 
+import os
+
+# onnxruntime and huggingface_hub report their use to their makers, unless these variables are set before their import.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
 from bertzoo.api import (
     FineTuned,
     Loaded,

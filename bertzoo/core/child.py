@@ -5,11 +5,16 @@ file first, under any interpreter: `python -P child.py PIPE -m MODULE …`, `…
 file descriptor of a pipe from the parent.
 """
 
+import ctypes
+import errno
 import fcntl
 import os
+import platform
 import runpy
 import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -21,6 +26,11 @@ from pathlib import Path
 from typing import Any
 
 _HOME = str(Path(__file__).parents[2])  # folder that holds this package
+# Numbers of system calls (unistd.h).
+_CALLS = {
+    "x86_64": {"socket": 41, "connect": 42, "sendto": 44},
+    "aarch64": {"socket": 198, "connect": 203, "sendto": 206},
+}
 # The Python that runs between this process and a program that is not Python.
 _GUARD = """
 import ctypes, signal, subprocess, sys
@@ -117,6 +127,37 @@ def end_with(pipe: int) -> None:
 def _end_after(pipe: int) -> None:
     select.select([pipe], [], [])
     os._exit(1)
+
+
+def forbid_network() -> None:
+    """Deny network sockets to this process and its children, for a library that reports its use to its maker.
+
+    Call it before the process starts threads. Raises OSError if Linux refuses; does nothing on other systems.
+    """
+    if sys.platform == "linux":
+        filter_calls("socket", 0, (socket.AF_INET, socket.AF_INET6), 0x50000 | errno.EACCES)  # SECCOMP_RET_ERRNO
+
+
+def filter_calls(name: str, argument: int, values: tuple[int, int], action: int) -> None:
+    """Let Linux answer a system call by `action` if its argument of this index is one of two values (seccomp(2)).
+
+    action: a SECCOMP_RET_… value. Raises OSError if Linux refuses.
+    """
+    program = struct.pack(
+        "HBBI" * 7,
+        *(0x20, 0, 0, 0),  # load the call's number
+        *(0x15, 0, 4, _CALLS[platform.machine()][name]),  # another call: jump to the last line
+        *(0x20, 0, 0, 16 + 8 * argument),
+        *(0x15, 1, 0, values[0]),
+        *(0x15, 0, 1, values[1]),
+        *(0x06, 0, 0, action),
+        *(0x06, 0, 0, 0x7FFF0000),  # SECCOMP_RET_ALLOW
+    )
+    lines, library = ctypes.create_string_buffer(program), ctypes.CDLL(None, use_errno=True)
+    pointer = struct.pack("HxxxxxxQ", 7, ctypes.addressof(lines))
+    # PR_SET_NO_NEW_PRIVS, which the filter requires, and PR_SET_SECCOMP with SECCOMP_MODE_FILTER
+    if library.prctl(38, 1, 0, 0, 0) or library.prctl(22, 2, pointer, 0, 0):
+        raise OSError(ctypes.get_errno(), "Linux refuses to filter system calls")
 
 
 def main(pipe: str, *words: str) -> None:

@@ -26,6 +26,18 @@ PACKAGE = Path(supervisor.__file__).parents[1]
 NAMES = "argparse json multiprocessing numpy pickle runpy select signal socket struct subprocess tempfile threading"
 HOSTILE = [*NAMES.split(), "bertzoo", "jax", "libtpu", "litert_converter", "safetensors", "torch"]
 HANG = "import os, pathlib; pathlib.Path(os.environ['PID_FILE']).write_text(str(os.getpid())); sum(range(10**13))"
+SOCKETS = """
+import socket
+from bertzoo.core.child import forbid_network
+socket.socket().close()
+forbid_network()
+socket.socketpair()
+for family in (socket.AF_INET, socket.AF_INET6):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM)
+    except PermissionError:
+        print("denied")
+"""
 POOL = f"""
 from bertzoo.data.corpus.workers import worker_pool
 if __name__ == "__main__":
@@ -148,3 +160,9 @@ def test_one_function_starts_children() -> None:
     spawning = re.compile(r"get_context|ProcessPoolExecutor\(|multiprocessing\.(Process|Pool)")
     users = {str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py") if spawning.search(file.read_text())}
     assert users == {"data/corpus/workers.py"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="seccomp is Linux's")
+def test_a_process_without_network_has_no_network_sockets():
+    with start_python(["-c", SOCKETS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.communicate()[0].split() == ["denied", "denied"] and process.returncode == 0

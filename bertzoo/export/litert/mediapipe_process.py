@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import version
 from typing import Any
 
+from bertzoo.core.child import forbid_network
 from bertzoo.core.documents import parse_json
 
 
@@ -36,6 +37,7 @@ def main() -> None:
     os.dup2(2, 1)  # MediaPipe may print to stdout, too
     sys.modules["tensorflow"] = None  # pyright: ignore[reportArgumentType] (MediaPipe would import it for its documentation)
     try:
+        forbid_network()  # MediaPipe has no option against the report of its use to play.googleapis.com
         run = {"classifier": classify, "embedder": embed}
         results = [run[task](file, texts) for task, file, texts in parse_json(sys.stdin.read(), [(str, str, [str])])]
         labels, results = zip(*results, strict=True)
