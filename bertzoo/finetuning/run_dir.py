@@ -20,14 +20,16 @@ FREE = ("seeds", "log_every", "data_dir")  # keys that may change when a run res
 def model_of(run: RunDirectory, name: str, path: Location | None) -> Location:
     """Return `path`, by default the path that run.json records for `name` ("from" or "teacher").
 
-    Raises UserError if there is neither.
+    Raises UserError if there is neither, or if run.json records a URL.
     """
     if path is not None:
         return path
     recorded = run.origin(name)
     if recorded is None:
         raise UserError(f"--{name} is missing. Name the {'model to fine-tune' if name == 'from' else 'teacher'}.")
-    return recorded["path"]
+    return provenance.check_local(
+        recorded["path"], "model", run.name, f"If you trust it, add --{name}={recorded['path']}."
+    )
 
 
 def check_config(run: RunDirectory, recipe: Finetune) -> None:

@@ -29,6 +29,7 @@ from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import any_model, job, prune_layout, stage_setups, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.open_run import Options, check_apart, check_model, open_corpus
+from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.step_memory import check_memory
 from bertzoo.runs.transfer_config import Transfer
@@ -345,13 +346,15 @@ class Pruning:
 def unpruned_model(origin: Location | None, run: RunDirectory) -> tuple[str, str | None]:
     """Return the path of the unpruned model and, for a run that has begun, the hash of its parameters.
 
-    Raises UserError if neither `origin` nor the run names one.
+    Raises UserError if neither `origin` nor the run names one, or if the run names a URL.
     """
     record = run.origin("from") if run.latest() is not None else None
     if origin is None and record is None:
         raise UserError("--from is missing. Name the model to prune.")
-    path = str(origin) if origin is not None else str(record["path"])  # pyright: ignore[reportOptionalSubscript]
-    return path, None if record is None else record["parameters_sha256"]
+    digest = None if record is None else record["parameters_sha256"]
+    if origin is not None or record is None:
+        return str(origin), digest
+    return check_local(record["path"], "model", run.name, f"If you trust it, add --from={record['path']}."), digest
 
 
 def _rule(rate: Any, objective: PruneObjective, penalty: str) -> optax.GradientTransformation:

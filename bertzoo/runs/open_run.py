@@ -15,13 +15,14 @@ from typing import Any
 import jax
 
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import Location, resolve_name
+from bertzoo.core.paths import Location, is_url, resolve_name
 from bertzoo.data import pipeline
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.runs import any_model, job, step_memory, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.pretrain_config import Checked, Pretrain
+from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.runs.warm_start import WarmStart
@@ -150,7 +151,9 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
     @functools.cache
     def opened() -> Corpus:
         if begun and (options.corpus or run.corpus_is_elsewhere()):
-            corpus = run.open_corpus(options.corpus)
+            source = recipe.data.source.rstrip("/")
+            again = is_url(source) and source == run.provenance().get("corpus")  # the command names the URL itself
+            corpus = run.open_corpus(options.corpus or (source if again else None))
             if vocabulary is not None:
                 pipeline.check_tokenizer(corpus, vocabulary)
             return corpus
@@ -274,7 +277,7 @@ def _teacher(teacher_path: Location | None, run: RunDirectory) -> tuple[str, dic
         return str(teacher_path), record
     if record is None:
         raise UserError("--teacher is missing. Name the model that the student learns from.")
-    return record["path"], record
+    return check_local(record["path"], "teacher", run.name, f"If you trust it, add --teacher={record['path']}."), record
 
 
 def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) -> int | None:

@@ -121,13 +121,27 @@ def read_tokenizer(directory: Path, record: dict[str, Any], run: str) -> "Tokeni
     return tokenizer.load(copy)
 
 
+def check_local(address: str, what: str, run: str, advice: str) -> str:
+    """Return an address from a run's run.json; raises UserError if it is a URL, because a stranger may have written it.
+
+    what: the noun for the address in the error. advice: the error's last words, which follow the URL.
+    """
+    if is_url(address):
+        raise UserError(
+            f"{run}/{RUN_JSON} names the {what} {address}, but bertzoo reads a URL only if the command names it. "
+            f"{advice}"
+        )
+    return address
+
+
 def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: str | None) -> "Corpus":
     """Open the corpus of a run; a corpus behind a URL is first copied to this machine.
 
     Opens the corpus at `where` if set, else in the run's own folder `default`, else at the address in run.json
-    (`record`). Raises CorpusError if the corpus is missing or is not the one in run.json.
+    (`record`). If that address is a URL outside the run's bucket, only this machine's copy is opened. Raises UserError
+    if the corpus is missing or is not the one in run.json.
     """
-    from bertzoo.data.corpus import manifest
+    from bertzoo.data.corpus import manifest, remote
     from bertzoo.data.corpus.reader import Corpus
 
     expected = record.get("corpus_sha256")
@@ -146,7 +160,14 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
         raise CorpusError(f"{run} has not started to train: it has no {RUN_JSON}. Run `bertzoo pretrain` first.")
     if (address := record.get("corpus")) is None:
         raise CorpusError(f"{run}/{RUN_JSON} does not name the run's corpus. Restore a copy of {RUN_JSON}.")
-    if not is_url(address) and not (Path(address) / manifest.NAME).is_file():
+    if is_url(address):
+        if address.split("/")[:3] == str(default).split("/")[:3]:
+            return _open_corpus(address, record, run)
+        if expected and (copy := remote.find_copy(expected, address)) is not None:
+            return copy
+        advice = f"If you trust it, add --corpus={address}. Commands without --corpus need its tokenizer/ in {run}."
+        check_local(address, "corpus", run, advice)
+    if not (Path(address) / manifest.NAME).is_file():
         remedy = "Restore it." if expected is None else "Name its new place with --corpus."
         raise CorpusError(f"the corpus of {run} is no longer at {address}. {remedy}")
     return _open_corpus(address, record, run)

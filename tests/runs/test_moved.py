@@ -4,15 +4,24 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
 import pytest
 import tiny
-from messages import mentions
+from messages import mentioning, mentions
 from test_pretrain import error
 
 from bertzoo.cli.main import main
+from bertzoo.core import config, remote
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import cache_folder
+from bertzoo.finetuning.run_dir import model_of
+from bertzoo.pruning.run import unpruned_model
+from bertzoo.runs import open_run, provenance
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.run_dir import RunDirectory
 
 GUIDE = Path(__file__).parents[2] / "docs" / "tpu.md"
 BUCKET = "memory://moved"
@@ -116,6 +125,46 @@ def test_a_resumed_run_reads_its_corpus_where_it_is_by_now(machine, run, tmp_pat
     said = error(capsys, "pretrain", config, f"--run_dir={fresh}", f"--corpus={BUCKET}/corpus")
     assert mentions(said, "--corpus", "--data.source")
     assert not fresh.exists()
+
+
+def test_only_the_command_names_urls(machine, run, tmp_path, capsys):
+    """A stranger's run.json names a corpus, a teacher and models at URLs; nothing there is read."""
+    address, models = f"{BUCKET}/corpus", {"path": f"{BUCKET}/model", "parameters_sha256": "0" * 64}
+    (run / "run.json").write_text(json.dumps(facts(run) | {"corpus": address, "from": models, "teacher": models}))
+    read, directory = [], RunDirectory(run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote.RemoteFolder, "at", lambda url: read.append(url))
+        assert mentions(error(capsys, "evaluate", str(run)), run, address, f"--corpus={address}")
+        recipe = config.load(Pretrain, [machine / "tiny.toml"])
+        with pytest.raises(UserError, match=mentioning(f"--corpus={address}")):
+            open_run.open_corpus(recipe, directory, None, open_run.Options())
+        for flag, resolve in {
+            "teacher": lambda: open_run._teacher(None, directory),
+            "from": lambda: model_of(directory, "from", None),
+            "from ": lambda: unpruned_model(None, directory),
+        }.items():
+            with pytest.raises(UserError, match=mentioning(run, f"--{flag.strip()}={models['path']}")):
+                resolve()
+        (run / "tokenizer" / "vocab.txt").unlink()
+        assert mentions(error(capsys, "predict", str(run), "a [MASK]"), run, address)
+    assert not read
+    # The command names the URL; afterwards, this machine has a copy.
+    again = replace(recipe, data=replace(recipe.data, source=f"{address}/"))
+    assert open_run.open_corpus(again, directory, None, open_run.Options()).address == address
+    fsspec.filesystem("memory").store.clear()
+    assert directory.open_corpus().address == address
+    (run / "run.json").write_text(json.dumps(facts(run) | {"corpus_sha256": "../x"}))
+    with pytest.raises(UserError, match=mentioning(address)):
+        directory.open_corpus()
+
+
+def test_a_run_in_a_bucket_reads_its_own_bucket(machine, run):
+    record = facts(run) | {"corpus": f"{BUCKET}/corpus"}
+    assert provenance.find_corpus(f"{BUCKET}/run/corpus", record, "run", None).address == f"{BUCKET}/corpus"
+    for default in (run / "corpus", "memory://other/run/corpus"):
+        shutil.rmtree(cache_folder("corpora"), ignore_errors=True)
+        with pytest.raises(UserError, match=mentioning(f"{BUCKET}/corpus")):
+            provenance.find_corpus(default, record, "run", None)
 
 
 @pytest.mark.slow
