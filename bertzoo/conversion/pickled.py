@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 from bertzoo.core.errors import UserError
+from bertzoo.core.memory import limited_growth
+
+_SPARE = 256 << 20  # bytes of memory that torch may need for any file
 
 
 def read_pickled(path: Path) -> dict[str, np.ndarray]:
@@ -22,8 +25,10 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
         raise UserError(
             f"{path} needs torch to be read. Install torch, or save the model as safetensors first."
         ) from error
+    size = path.stat().st_size
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with limited_growth(2 * size + _SPARE):  # a small pickle may ask for a large array, or unpack to one
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler raises many types
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(
@@ -31,7 +36,15 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
         ) from error
     if not isinstance(state, dict):
         raise UserError(f"{path} holds a {type(state).__name__}, not tensors by name. Save the state dict.")
-    return {name: _array(name, tensor, path, torch) for name, tensor in state.items()}
+    tensors = {name: _checked(name, tensor, path, torch) for name, tensor in state.items()}
+    numbers = sum(tensor.numel() for tensor in tensors.values())
+    if numbers > size:  # two tied tensors of float16 have one number for each byte
+        raise UserError(
+            f"{path} has {size:,} bytes, but its tensors share them as {numbers:,} numbers. Save the model as "
+            "safetensors."
+        )
+    floats = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    return {name: tensor.numpy() for name, tensor in floats.items()}
 
 
 def _check_uncompressed(path: Path) -> None:
@@ -48,7 +61,7 @@ def _check_uncompressed(path: Path) -> None:
             )
 
 
-def _array(name: Any, tensor: Any, path: Path, torch: Any) -> np.ndarray:
+def _checked(name: Any, tensor: Any, path: Path, torch: Any) -> Any:
     if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
         raise UserError(
             f"{path} holds more than tensors by name: {name!r} is a {type(tensor).__name__}. Save the state dict alone."
@@ -63,5 +76,9 @@ def _array(name: Any, tensor: Any, path: Path, torch: Any) -> np.ndarray:
         raise UserError(
             f"{path}: the tensor {name} has layout {layout} on {tensor.device}. Save it as a dense tensor on the CPU."
         )
-    # A file may hold parameters, which must be detached first.
-    return (tensor.detach().float() if tensor.dtype in floats else tensor.detach()).numpy()
+    if tensor.nbytes > (stored := tensor.untyped_storage().nbytes()):
+        raise UserError(
+            f"{path}: the tensor {name} of shape {tuple(tensor.shape)} has {tensor.nbytes:,} bytes, but the file stores "
+            f"{stored:,} for it. Save the model as safetensors."
+        )
+    return tensor.detach()  # a file may hold parameters

@@ -2,7 +2,10 @@
 
 import ctypes
 import os
-from contextlib import suppress
+import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,23 @@ def check_available(needed: int, purpose: str) -> None:
             f"{purpose} needs {needed / 1e9:,.1f} GB of memory, but {available / 1e9:,.1f} GB are available. Use a "
             "smaller model or a machine with more memory."
         )
+
+
+@contextmanager
+def limited_growth(size: int) -> Iterator[None]:
+    """Let allocations fail that would make this process grow by more than `size` bytes; on Linux only.
+
+    Start no threads in the with block: their stacks count, too.
+    """
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    if (status := Path("/proc/self/status")).is_file():
+        used = int(re.findall(r"VmData:\s+(\d+)", status.read_text())[0]) << 10
+        limits = [limit for limit in (used + size, *before) if limit != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limits), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def keep_freed_memory() -> bool:

@@ -9,9 +9,10 @@ import sys
 import fsspec
 import pytest
 import zstandard
-from messages import mentioning
+from messages import mentioning, mentions
 
 from bertzoo.core.errors import CorpusError
+from bertzoo.data.sources import tfds
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
 from bertzoo.data.sources.text import Limits
@@ -285,3 +286,11 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, package, name, parts)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(CorpusError, match=mentioning(*parts)):
         read(name)
+
+
+@pytest.mark.parametrize("name", ["huggingface:glue", "kubric:a/b", "glue/cola,data_dir=gs://bucket", "../glue", ""])
+def test_a_data_set_that_would_be_looked_up_on_the_network_is_rejected(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(CorpusError) as error:
+        tfds.open_split(name)
+    assert mentions(str(error.value), f"tfds:{name}", "NAME/CONFIG")

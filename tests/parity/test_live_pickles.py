@@ -3,6 +3,7 @@
 
 import os
 import pickle
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from comparing import needs
+from hostile import peak, restart_peak
 from messages import mentions
 
 needs("torch")
@@ -21,12 +23,30 @@ from bertzoo.cli.main import main
 from bertzoo.conversion import huggingface
 
 BIAS = "cls.predictions.bias"
+
+
+class Large:
+    """An object of a few bytes in a pickle, and of 2 GiB in memory."""
+
+    def __reduce__(self) -> tuple:
+        return bytearray, (2 << 30,)
+
+
 PICKLES: dict[str, tuple[Callable[[dict], Any], tuple[str, ...]]] = {
     "numbers as names": (lambda state: {0: state[BIAS]}, (" 0 ", " Tensor")),
     "nested": (lambda state: {"model": state}, ("'model'", " dict")),
     "a list": (lambda state: [*state.values()], (" list",)),
     "sparse": (lambda state: state | {BIAS: state[BIAS].to_sparse()}, (BIAS, " sparse")),
     "doubles": (lambda state: state | {BIAS: state[BIAS].double()}, (BIAS, "float64", "float32")),
+    "one number at every place": (
+        lambda state: state | {BIAS: torch.zeros(1).expand(1 << 13, 1 << 16)},
+        (BIAS, "(8192, 65536)", "2,147,483,648", "4"),
+    ),
+    "one array under many names": (
+        lambda state: state | {f"a{i}": array for array in [torch.zeros(1 << 20).half()] for i in range(512)},
+        ("numbers",),
+    ),
+    "a large object": (lambda state: state | {BIAS: Large()}, ("MemoryError",)),
     "bytes": (lambda state: state | {BIAS: state[BIAS].byte()}, (BIAS, "uint8", "float32")),
 }
 
@@ -49,9 +69,30 @@ def refusal(source: Path, capsys: pytest.CaptureFixture) -> str:
 @pytest.mark.parametrize("case", PICKLES)
 def test_pickles(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     change, named = PICKLES[case]
-    source = pickled(tmp_path / "source", change)
+    source, before = pickled(tmp_path / "source", change), restart_peak()
     assert mentions(refusal(source, capsys), source / "pytorch_model.bin", *named)
-    assert list(tmp_path.iterdir()) == [source]
+    assert list(tmp_path.iterdir()) == [source] and peak() - before < 256 << 20
+
+
+def test_a_file_that_unpacks_to_more_than_its_size(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = pickled(tmp_path / "source", lambda state: state | {BIAS: torch.zeros(1 << 28)}) / "pytorch_model.bin"
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in records.items():
+            archive.writestr(name, data)
+    del records, data
+    before = restart_peak()
+    assert mentions(refusal(path.parent, capsys), path, "allocate") and peak() - before < 256 << 20
+
+
+def test_tied_tensors_are_read(tmp_path: Path) -> None:
+    def halves(state: dict) -> dict:
+        half = {name: array.half() if array.is_floating_point() else array for name, array in state.items()}
+        return half | {"cls.predictions.decoder.bias": half[BIAS]}
+
+    pickled(tmp_path / "source", halves)
+    assert huggingface.read_huggingface(tmp_path / "source").params["masked_head/bias"].dtype == np.float32
 
 
 class Payload:

@@ -1,5 +1,6 @@
 """Read the documents of a data set prepared by TensorFlow Datasets, by index and without TensorFlow."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ from bertzoo.data.sources.text import Limits, record_document
 
 PREFIX = "tfds:"
 SPLIT = "train"
+# TensorFlow Datasets would look up a namespace (huggingface:glue) on the network, and options may hold URLs.
+_NAME = re.compile(r"\w+(/[\w.-]+)?(:\d[\d.*]*)?")
 ROWS = 1 << 17  # examples in one range
 
 
@@ -62,10 +65,13 @@ def ranges(dataset: str, text_field: str) -> list[Range]:
 
 
 def open_split(dataset: str, split: str = SPLIT) -> Any:
-    """Return the examples of a split, as a sequence.
+    """Return the examples of a split, as a sequence; contacts no network.
 
-    Raises CorpusError if TensorFlow Datasets is not installed, or the data set is not prepared on this machine.
+    Raises CorpusError if the name is wrong, if TensorFlow Datasets is not installed, or if the data set is not prepared
+    on this machine.
     """
+    if not _NAME.fullmatch(dataset):
+        raise CorpusError(f"{PREFIX}{dataset} is not NAME, NAME/CONFIG or NAME/CONFIG:VERSION. Correct the name.")
     try:
         import tensorflow_datasets  # pyright: ignore[reportMissingImports]
     except ImportError as error:

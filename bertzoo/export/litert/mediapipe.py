@@ -4,13 +4,16 @@
 MediaPipe finds the tokenizer and the labels by the metadata in a file (mediapipe/tasks/metadata/metadata_schema.fbs).
 """
 
+import importlib.util
 import io
 import json
+import runpy
 import subprocess
 import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -126,9 +129,12 @@ def _metadata(order: Sequence[str], labelled: bool) -> bytes:
     order: bertzoo's names of the inputs, in the file's order. labelled: whether the file is a classifier with labels.
     """
     import flatbuffers
-    from mediapipe.tasks.metadata import metadata_schema_py_generated as schema
 
-    types: Any = schema
+    # Only the file of the schema: the package imports TensorFlow for its documentation, and Keras writes into ~/.keras.
+    package = importlib.util.find_spec("mediapipe")
+    assert package is not None and package.submodule_search_locations
+    schema = Path(package.submodule_search_locations[0], "tasks", "metadata", "metadata_schema_py_generated.py")
+    types: Any = SimpleNamespace(**runpy.run_path(str(schema)))
     vocabulary = types.AssociatedFileT(name=VOCABULARY, type=types.AssociatedFileType.VOCABULARY)
     tokenizer = types.BertTokenizerOptionsT(vocabFile=[vocabulary])
     unit = types.ProcessUnitT(optionsType=types.ProcessUnitOptions.BertTokenizerOptions, options=tokenizer)
