@@ -19,6 +19,7 @@ import argparse
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -26,10 +27,12 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from subprocess import DEVNULL, PIPE
 from types import FrameType, ModuleType
 from typing import NoReturn
 
 from bertzoo.cli.support.options import Parser
+from bertzoo.core.child import start_python
 from bertzoo.core.errors import Stopped, UserError, one_line
 from bertzoo.core.memory import keep_freed_memory
 from bertzoo.core.schema import paths_by_name
@@ -56,6 +59,10 @@ VERBS = {  # with the heading that `bertzoo --help` lists them under
 }
 _WITH_JAX = {"pretrain", "transfer", "prune", "finetune", "evaluate", "predict"}  # verbs that compute in this process
 
+_PARSE_FLAGS = (
+    "from jaxlib.xla_client import CompileOptions as options; options().executable_build_options.debug_options"
+)
+
 EPILOG = """\
 `bertzoo COMMAND --help` explains a command. --TABLE.KEY=VALUE, as in --model.layers=6, sets a key of a config.
 
@@ -72,6 +79,8 @@ def entry() -> NoReturn:
         signal.signal(signal.SIGHUP, _terminate)
     sys.unraisablehook = _lost
     try:
+        if sys.argv[1:2] and sys.argv[1] in VERBS:
+            check_xla_flags()
         if sys.argv[1:2] and sys.argv[1] in _WITH_JAX:
             keep_freed_memory()
     except UserError as error:
@@ -80,6 +89,18 @@ def entry() -> NoReturn:
     if supervisor.is_child() and code:
         supervisor.exit_child(code)
     sys.exit(code)
+
+
+def check_xla_flags() -> None:
+    """Raise UserError if XLA would end this process because of XLA_FLAGS; a child process tries them."""
+    flags = os.environ.get("XLA_FLAGS")
+    if not flags or supervisor.is_child():
+        return
+    with start_python(["-c", _PARSE_FLAGS], stdout=DEVNULL, stderr=PIPE, text=True) as process:
+        errors = process.communicate()[1]
+    reason = re.search(r"^[EF]\d{4} .*?\] (.*?)\.?$", errors, re.MULTILINE)
+    if process.returncode and reason:
+        raise UserError(f"XLA rejects XLA_FLAGS={flags} in the environment: {reason[1]}. Correct it, or unset it.")
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
@@ -188,6 +209,9 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, l
     The arguments are None if the command line asks for help, which is then printed. Raises UserError.
     """
     name = argv[0]
+    for word in argv:
+        if not word.isascii() and word.encode(errors="replace").decode() != word:
+            raise UserError(f"the argument {word} is not UTF-8. Rename the file, or convert the text to UTF-8.")
     if name not in VERBS:
         near = get_close_matches(name, VERBS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(VERBS)}."

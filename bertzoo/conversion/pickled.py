@@ -78,7 +78,7 @@ def _checked(name: Any, tensor: Any, path: Path, torch: Any) -> Any:
         )
     if tensor.nbytes > (stored := tensor.untyped_storage().nbytes()):
         raise UserError(
-            f"{path}: the tensor {name} of shape {tuple(tensor.shape)} has {tensor.nbytes:,} bytes, but the file stores "
-            f"{stored:,} for it. Save the model as safetensors."
+            f"{path}: the tensor {name} of shape {tuple(tensor.shape)} has {tensor.nbytes:,} bytes, but the file "
+            f"stores {stored:,} for it. Save the model as safetensors."
         )
     return tensor.detach()  # a file may hold parameters

@@ -14,6 +14,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.memory import check_available
 
 SAFE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+_LARGEST_HEADER = 4 << 20  # bytes; 100 for each tensor, which takes 1,700 in memory
 _METADATA = {"format": "pt"}
 _FLOATS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 _INTEGERS = {"I64": np.dtype("<i8"), "I32": np.dtype("<i4")}  # such as embeddings.position_ids of old files
@@ -65,6 +66,13 @@ def read_safetensors(path: Path, integers: bool = True) -> Tensors:
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Return tensors' shapes by name from a safetensors header; raises UserError unless they fit the file's size."""
+    with path.open("rb") as file:
+        header = int.from_bytes(file.read(8), "little")
+    if header > _LARGEST_HEADER:
+        raise UserError(
+            f"{path} is damaged or not a safetensors file: its header has {header:,} bytes, more than "
+            f"{_LARGEST_HEADER:,}. Download it again."
+        )
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118

@@ -95,7 +95,7 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     }
     config = _agreed_config(directory, "wordpiece", "", options)
     if (directory / VOCABULARY).is_file():
-        _check_same_entries(read_entries(directory / VOCABULARY), entries, directory / VOCABULARY)
+        _check_same_entries(read_entries(str(directory / VOCABULARY)), entries, directory / VOCABULARY)
     return WordPieceTokenizer(replace(config, vocab_size=max(len(entries), 6)), entries, str(path))
 
 

@@ -1,6 +1,8 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
 """Read TensorFlow checkpoints; the only module that may import TensorFlow."""
 
+import glob
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +30,12 @@ def read_variables(prefix: Path, select: Callable[[str], bool]) -> Tensors:
         ) from error
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))
-        names = sorted(filter(select, reader.get_variable_to_shape_map()))
+        shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+        names = sorted(filter(select, shapes))
+        declared = sum(math.prod(shapes[name]) * types[name].size for name in names)
+        stored = sum(file.stat().st_size for file in prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*"))
+        if declared > stored:
+            raise ValueError(f"its variables have {declared:,} bytes, but its data files {stored:,}")
         arrays = {name: np.asarray(reader.get_tensor(name)) for name in names}
     except (tensorflow.errors.OpError, IndexError, ValueError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[0]

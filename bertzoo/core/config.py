@@ -248,7 +248,7 @@ def _override(tp: Any, node: Any, keys: Sequence[str], text: str, path: str, bas
 def _indices(key: str, size: int, path: str) -> Iterable[int]:
     if key == "*" and size:
         return range(size)
-    if key.isdecimal() and int(key) < size:
+    if key.isdecimal() and len(key) < 10 and int(key) < size:
         return [int(key)]
     if not size:
         raise ConfigError(f"{path}.{key} does not exist: {path} is an empty list. Add items in a config file.")

@@ -42,9 +42,7 @@ class Masking:
                 "to at most 1. Use 0.8 and 0.1, as in BERT."
             )
         if not 0 <= self.max_span <= 1000:
-            raise ConfigError(
-                f"max_span = {self.max_span} is not between 0 and 1000. Use 0 for the papers' lengths."
-            )
+            raise ConfigError(f"max_span = {self.max_span} is not between 0 and 1000. Use 0 for the papers' lengths.")
         if self.max_span and _LONGEST[self.kind] == 1:
             others = ", ".join(kind for kind, words in _LONGEST.items() if words > 1)
             raise ConfigError(

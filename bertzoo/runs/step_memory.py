@@ -12,8 +12,8 @@ import numpy as np
 from jax.extend import core
 
 from bertzoo.core.errors import OutOfMemory
-from bertzoo.nn import liveness
 from bertzoo.models.parts import divisors
+from bertzoo.nn import liveness
 from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Recipe, Transfer

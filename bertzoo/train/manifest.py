@@ -88,10 +88,10 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
     content, run = _read(path), checkpoint.with_name(RUN)
     if str(content.get("step", checkpoint.name)) != checkpoint.name:
         raise another_step(checkpoint, content["step"])
-    if "run" in content and run.is_file() and run.read_text(encoding="utf-8") != content["run"]:
+    if "run" in content and run.is_file() and (other := run.read_bytes().decode(errors="replace")) != content["run"]:
         raise CheckpointError(
             f"{checkpoint} was copied from another run: its manifest has the run id {content['run']}, but the id in "
-            f"{run} is {run.read_text(encoding='utf-8')[:40]}. Use another checkpoint."
+            f"{run} is {other[:40]}. Use another checkpoint."
         )
     for name, digest in content["files"].items():
         file = checkpoint / name

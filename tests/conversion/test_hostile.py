@@ -250,3 +250,11 @@ def test_tensors_larger_than_memory_are_not_read(tmp_path: Path, monkeypatch: py
         tensors.read_safetensors(tmp_path / "model.safetensors")
     monkeypatch.setattr(memory, "machine_memory", lambda: (9000, 9000))
     assert tensors.read_safetensors(tmp_path / "model.safetensors")["w"].shape == (1000,)
+
+
+def test_a_header_that_takes_far_more_memory_than_the_file(tmp_path: Path) -> None:
+    empty = {f"a{index}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for index in range(100_000)}
+    header = json.dumps(empty).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(UserError, match=mentioning("model.safetensors", f"{len(header):,}")):
+        tensors.read_safetensors(tmp_path / "model.safetensors")

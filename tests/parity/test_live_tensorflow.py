@@ -24,6 +24,8 @@ from test_tensorflow_names import BERT, CASES, CONVBERT, ELECTRA, MOBILEBERT, TI
 
 import bertzoo
 from bertzoo.cli.main import main
+from bertzoo.conversion import variables
+from bertzoo.core.errors import UserError
 from bertzoo.runs import any_model
 
 v1 = tensorflow.compat.v1
@@ -221,3 +223,13 @@ def test_other_types(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     tensorflow.train.Checkpoint(v=tensorflow.Variable(1.0)).write(str(tmp_path / "two"))
     assert main(["convert", str(tmp_path / "two"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
     assert mentions(capsys.readouterr().err, tmp_path / "two", " BERT", "MobileBERT", "ELECTRA", "ConvBERT")
+
+
+def test_variables_that_share_their_bytes_are_rejected(tmp_path: Path) -> None:
+    """An index of some bytes could name one array many times; each copy would take memory."""
+    folder = save(tmp_path / "source", {f"bert/{letter}": np.zeros((64, 64), np.float32) for letter in "ab"})
+    (data,) = folder.glob("*.data-*")
+    data.write_bytes(data.read_bytes()[: 64 * 64 * 4])
+    with pytest.raises(UserError) as error:
+        variables.read_variables(folder / "model.ckpt-7", lambda name: True)
+    assert mentions(str(error.value), folder / "model.ckpt-7", "32,768", "16,384")

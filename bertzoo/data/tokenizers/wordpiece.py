@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -52,12 +51,7 @@ class WordPiece:
 
     def load(self) -> "WordPieceTokenizer":
         """Read the vocabulary at `path`; raises CorpusError if it is missing or damaged."""
-        try:
-            return WordPieceTokenizer(self, read_entries(vocabulary_file(self.path)), self.path)
-        except UnicodeDecodeError as error:
-            raise CorpusError(
-                f"the vocabulary {self.path} is not UTF-8 text: {error.reason}. Convert it to UTF-8."
-            ) from error
+        return WordPieceTokenizer(self, read_entries(self.path), self.path)
 
     def train(
         self, texts: Callable[[], Iterator[str]], tell: Callable[[str], None] = lambda line: None
@@ -92,9 +86,15 @@ class WordPiece:
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
 
-def read_entries(file: Path) -> list[str]:
-    """Return the lines of a vocab.txt; if the first line ends in a carriage return, strip one from every line."""
-    entries = file.read_bytes().decode().rstrip("\n").split("\n")
+def read_entries(path: str) -> list[str]:
+    """Return the lines of a vocab.txt; if the first line ends in a carriage return, strip one from every line.
+
+    Raises CorpusError if the file is missing, too large or not UTF-8.
+    """
+    try:
+        entries = vocabulary_file(path).read_bytes().decode().rstrip("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"the vocabulary {path} is not UTF-8 text: {error.reason}. Convert it to UTF-8.") from error
     return [entry.removesuffix("\r") for entry in entries] if entries[0].endswith("\r") else entries
 
 

@@ -212,7 +212,7 @@ def _write_row(folder: Path, row: dict[str, Any]) -> None:
 def count_packed(file: Path, folder: Path) -> int:
     """Return how many rows of exam.json `pack` wrote to a folder; raises UserError if the rows are another file's."""
     try:
-        lines = (folder / "rows" / "list").read_text(encoding="utf-8").splitlines()
+        lines = (folder / "rows" / "list").read_bytes().splitlines()
     except FileNotFoundError:
         raise UserError(f"{folder} was not written by `bertzoo phone pack`. Pack the inputs first.") from None
     beside = read_companions(file)
