@@ -45,9 +45,9 @@ class Backbone(NamedTuple):
 
 WIDEST = 2**31 - 1  # the largest size, except for those in TRACED
 DEEPEST, TRACED = 1000, ("layers", "feed_forwards", "kernel_size")  # most layers and taps, which are traced one by one
-# Smallest and largest value of each number that is neither a size nor a dropout rate. float32 rounds a much smaller
+# Smallest and largest value of each number that is no size, by the last word of its name. float32 rounds a much smaller
 # epsilon to 0, and a larger one hides the text.
-RANGES = {"initializer_range": (0.0, 1.0), "norm_epsilon": (1e-30, 1.0)}
+RANGES = {"dropout": (0.0, 0.99), "range": (0.0, 1.0), "epsilon": (1e-30, 1.0)}
 
 
 class ModelSizes:
@@ -256,29 +256,19 @@ def check_divides(width: str, size: int, **parts: int) -> None:
 def check_sizes(config: Any) -> None:
     """Raise ConfigError if a number in the config of a model or a head is outside its range.
 
-    The ranges: sizes from 1 to WIDEST, or to DEEPEST for those in TRACED; dropout rates in [0, 1); RANGES.
+    Sizes range from 1 to WIDEST, or to DEEPEST for those in TRACED, all other numbers as in RANGES.
     """
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple) and not value:
-            raise ConfigError(f"{field.name} is empty. Give at least one.")
-        sizes = value if isinstance(value, tuple) else (value,)
-        if any(isinstance(size, int) and not isinstance(size, bool) and size < 1 for size in sizes):
-            raise ConfigError(f"{field.name} = {value} is less than 1. Use 1 or more.")
-        most = DEEPEST if field.name in TRACED else WIDEST
-        largest = max((size for size in sizes if isinstance(size, int)), default=0)
-        if largest > most or len(sizes) > DEEPEST:
-            excess = f"= {largest} is above {most}" if largest > most else f"has {len(sizes)} entries, above {DEEPEST}"
-            raise ConfigError(f"{field.name} {excess}: no machine holds such a model. Use a smaller number.")
-        if not isinstance(value, float):
-            continue
-        if field.name.endswith("dropout"):
-            if not 0 <= value < 1:
-                raise ConfigError(f"{field.name} = {value} must be at least 0 and below 1. Use a rate such as 0.1.")
-            continue
-        least, most = RANGES[field.name]
-        if not least <= value <= most:
-            raise ConfigError(f"{field.name} = {value} is not between {least} and {most}. Use a number in that range.")
+    for name, value in ((field.name, getattr(config, field.name)) for field in dataclasses.fields(config)):
+        if value == ():
+            raise ConfigError(f"{name} is empty. Give at least one.")
+        numbers = [n for n in (value if isinstance(value, tuple) else (value,)) if type(n) in (int, float)]
+        if len(numbers) > DEEPEST:
+            raise ConfigError(f"{name} has {len(numbers)} entries, more than {DEEPEST}. Use fewer layers.")
+        for number in numbers:
+            sizes = 1, DEEPEST if name in TRACED else WIDEST
+            least, most = sizes if isinstance(number, int) else RANGES[name.split("_")[-1]]
+            if not least <= number <= most:
+                raise ConfigError(f"{name} = {number} is not between {least} and {most}. Use a number in that range.")
 
 
 class Encoded(NamedTuple):

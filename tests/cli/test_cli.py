@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from messages import mentioning, mentions
+from messages import mentions
 
 from bertzoo import __version__
 from bertzoo.cli import main as cli
@@ -327,31 +327,6 @@ cli.entry()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 3 and done.stderr.startswith("bertzoo: interrupted") and done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("flags", ["--nope", "--xla_force_host_platform_device_count=x", "no-such-file"])
-def test_flags_that_xla_rejects_are_one_sentence(
-    flags: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setenv("XLA_FLAGS", flags)
-    with pytest.raises(UserError, match=mentioning(f"XLA_FLAGS={flags}", flags.partition("=")[0].strip("-"))):
-        cli.check_xla_flags()
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
-    cli.check_xla_flags()
-    monkeypatch.setenv("XLA_FLAGS", flags)
-    monkeypatch.setattr(cli.sys, "argv", ["bertzoo", "pretrain"])
-    with pytest.raises(SystemExit, match="2"):
-        cli.entry()
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "word", ["\udcff", "--data.source=\udcff", f"--stages.{'9' * 5000}.steps=1", f"--seed={'9' * 5000}"]
-)
-def test_an_argument_that_no_file_can_hold_is_one_sentence(word: str, capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["config", "squeezebert", word]) == 2
-    said = capsys.readouterr()
-    assert not said.out and said.err.count("\n") == 1 and len(said.err) < 2500
 
 
 TEXT = "".join(f"The {i}th sentence of a story stands here. Another one follows it.\n\n" for i in range(400))

@@ -1,10 +1,11 @@
-"""Exit codes of a machine without the memory or the device that a command needs."""
+"""Exit codes of an environment that no command can use: its memory, devices, flags and the bytes of arguments."""
 
 import jax
 import pytest
-from messages import mentions
+from messages import mentioning, mentions
 
 from bertzoo.cli import main as cli
+from bertzoo.core.errors import UserError
 
 
 @pytest.mark.parametrize("error", [AssertionError(), RuntimeError("Unable to initialize backend 'x': none")])
@@ -29,3 +30,28 @@ def test_memory_that_runs_out_is_wrong_input(error: Exception, monkeypatch: pyte
 
     monkeypatch.setattr(cli, "run", fail)
     assert cli.main(["predict", "x"]) == 2 and mentions(capsys.readouterr().err, "2 GB")
+
+
+@pytest.mark.parametrize("flags", ["--nope", "--xla_force_host_platform_device_count=x", "no-such-file"])
+def test_flags_that_xla_rejects_are_one_sentence(
+    flags: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    with pytest.raises(UserError, match=mentioning(f"XLA_FLAGS={flags}", flags.partition("=")[0].strip("-"))):
+        cli.check_xla_flags()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    cli.check_xla_flags()
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    monkeypatch.setattr(cli.sys, "argv", ["bertzoo", "pretrain"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.entry()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "word", ["\udcff", "--data.source=\udcff", f"--stages.{'9' * 5000}.steps=1", f"--seed={'9' * 5000}"]
+)
+def test_an_argument_that_no_file_can_hold_is_one_sentence(word: str, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["config", "squeezebert", word]) == 2
+    said = capsys.readouterr()
+    assert not said.out and said.err.count("\n") == 1 and len(said.err) < 2500

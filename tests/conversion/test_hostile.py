@@ -12,10 +12,11 @@ from messages import mentioning, mentions
 from safetensors.numpy import load_file, save_file
 
 from bertzoo.cli.main import main
-from bertzoo.conversion import huggingface, tensors
+from bertzoo.conversion import huggingface, tensors, tokenizers
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import memory
 from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 from bertzoo.models import Albert, Bert, ConvBert, MobileBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, ReplacedTokens, SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
@@ -109,7 +110,7 @@ CLASSIFIER = {
         {"classifier_dropout": "x"},
         ("dropout", "number", "'x'", "text", "classifier_dropout"),
     ),
-    "a whole rate": ({"classifier_dropout": 1.0}, ("dropout", 1.0, "below 1", "classifier_dropout")),
+    "a whole rate": ({"classifier_dropout": 1.0}, ("dropout", 1.0, 0.99, "classifier_dropout")),
 }
 
 
@@ -258,3 +259,13 @@ def test_a_header_that_takes_far_more_memory_than_the_file(tmp_path: Path) -> No
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(UserError, match=mentioning("model.safetensors", f"{len(header):,}")):
         tensors.read_safetensors(tmp_path / "model.safetensors")
+
+
+def test_a_vocabulary_that_is_not_utf8_beside_a_whole_tokenizer(tmp_path: Path) -> None:
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
+    tokenizer = WordPieceTokenizer(WordPiece(vocab_size=20), entries, "made up")
+    tokenizers.write_tokenizer(tokenizer, tmp_path, Bert(**SMALL))
+    assert tokenizers.read_tokenizer(tmp_path) is not None
+    (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
+    with pytest.raises(UserError, match=mentioning(tmp_path / "vocab.txt", "UTF-8")):
+        tokenizers.read_tokenizer(tmp_path)

@@ -398,9 +398,3 @@ def test_no_row_is_frozen_by_default(model: Any, tmp_path: Path) -> None:
     pretrained = Pretrained(model=made, head=NoHead(), params=params, tokenizer=None, origin="here")
     huggingface.write_huggingface(pretrained, tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == 0
-
-
-def test_a_vocabulary_that_is_not_utf8_beside_a_whole_tokenizer_raises(good: Path) -> None:
-    (good / "vocab.txt").write_bytes(b"\xff\n")
-    with pytest.raises(UserError, match=mentioning(good / "vocab.txt", "UTF-8")):
-        tokenizers.read_tokenizer(good)

@@ -185,7 +185,7 @@ def test_rows_of_weight_zero_do_not_count():
         ({"heads": 5}, (5, "hidden_size", 24)),
         ({"query_groups": 7}, ("query_groups", 7, "hidden_size", 24)),
         ({"intermediate_groups": 3, "feed_forward_size": 49}, ("feed_forward_size", 49)),
-        ({"dropout": 1.0}, ("dropout = 1.0",)),
+        ({"dropout": 1.0}, ("dropout = 1.0", 0.99)),
         ({"norm_epsilon": 0.0}, ("norm_epsilon", 0.0, 1e-30)),
         ({"norm_epsilon": 1e300}, ("norm_epsilon", 1e300, 1.0)),
         ({"norm_epsilon": float("inf")}, ("norm_epsilon", "inf", 1.0)),
