@@ -45,7 +45,8 @@ def test_flags_that_xla_rejects_are_one_sentence(
     monkeypatch.setattr(cli.sys, "argv", ["bertzoo", "pretrain"])
     with pytest.raises(SystemExit, match="2"):
         cli.entry()
-    assert capsys.readouterr().err.count("\n") == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and mentions(said, f"XLA_FLAGS={flags}")
 
 
 @pytest.mark.parametrize(
