@@ -38,7 +38,7 @@ def arguments(parser: Parser) -> None:
         parser,
         "--teacher",
         "the teacher: a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or "
-        "a URL of one of these (default: the teacher that the resumed run recorded)",
+        "a URL of one of these (default: the recorded teacher of a resumed run, unless it is a URL)",
     )
     parser.group("training").add_argument(
         "--stages",
