@@ -268,7 +268,8 @@ def check_sizes(config: Any) -> None:
             sizes = 1, DEEPEST if name in TRACED else WIDEST
             least, most = sizes if isinstance(number, int) else RANGES[name.split("_")[-1]]
             if not least <= number <= most:
-                raise ConfigError(f"{name} = {number} is not between {least} and {most}. Use a number in that range.")
+                inside = f" holds {number}, which" if isinstance(value, tuple) else ""
+                raise ConfigError(f"{name} = {value}{inside} is not between {least} and {most}. Change it.")
 
 
 class Encoded(NamedTuple):
