@@ -27,7 +27,7 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
         ) from error
     size = path.stat().st_size
     try:
-        with limited_growth(2 * size + _SPARE):  # a small pickle may ask for a large array, or unpack to one
+        with limited_growth(2 * size + _SPARE):  # a small pickle may ask for a large object
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler raises many types
         reason = next(iter(str(error).splitlines()), type(error).__name__)
