@@ -79,6 +79,9 @@ def test_microbatches_and_steps_have_different_dropout():
     other = dataclasses.replace(jax.tree.map(jnp.copy, state), key=state.key + 1)
     fits = [float(step(s, None, put_batch(batch, mesh))[1]["terms"]["fit"][0]) for s in (state, again, other)]
     assert len(set(fits)) == 3
+    row = {name: value[:1] for name, value in batch.items()}
+    first = make_train_step(objective, SGD_LIKE)(states.fresh(objective, SGD_LIKE, mesh, seed=1), None, row)
+    assert fits[0] != pytest.approx(16 * float(first[1]["terms"]["fit"][0]), rel=1e-3)
     single = make_eval_step(objective)(
         states.fresh(objective, SGD_LIKE, mesh, seed=1).params, None, put_batch(batch, mesh)
     )
