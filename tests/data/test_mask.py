@@ -195,7 +195,7 @@ def test_replacements_have_the_shares_of_the_paper(kind):
     assert near(masks.mean(), 0.8 + 0.1 / V, count) and near(kept.mean(), 0.1 + 0.1 / V, count)
     random = now[used][~masks & ~kept]
     counts = np.bincount(random, minlength=V)
-    assert counts[4] == 0 and (counts[:4] > 0).all(), "random tokens come from the whole vocabulary, special ones too"
+    assert counts[4] == 0 and (np.delete(counts, 4) > 0).all(), "random tokens come from the whole vocabulary"
     assert counts.max() < 3 * counts.mean()
 
 
