@@ -1,4 +1,4 @@
-"""Whether a model says one thing of everything, by the kind of its task."""
+"""Scores of predictions and collapses, by the kind of the task."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from bertzoo.finetuning import run, saved_model
-from bertzoo.finetuning.scoring import LabelScorer, LabelSplit
+from bertzoo.finetuning.scoring import LabelScorer, LabelSplit, label_figures
 from bertzoo.tasks.custom import CustomFiles
+from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example, Task
 
 CLASSES = CustomFiles(train="none.csv", labels=("x", "y")).task("")
@@ -39,6 +40,21 @@ def test_equal_predictions_count_as_a_collapse(
     rows: Any = None
     examples = [Example(str(i), "a", label=label) for i, label in enumerate(labels)]
     assert judge(None, {"dev": LabelSplit(examples, rows)})["collapsed"] is collapsed
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "predictions", "deciding"),
+    [
+        (GLUE["mrpc"], (0, 1, 1), [1, 1, 1], ("accuracy", "f1")),  # the mean of all
+        (SEVERAL, ((0, 1), (1, 1)), [[0, 1], [1, 0]], ("f1_micro",)),  # the first alone
+    ],
+)
+def test_the_metrics_that_decide_a_score(task: Task, labels: Any, predictions: Any, deciding: tuple[str, ...]) -> None:
+    examples = {name: [Example("", "a", label=label) for label in labels] for name in ("dev", "other")}
+    figures = label_figures(task, {"dev": np.array(predictions), "other": np.array(labels)}, examples, 1.0)
+    scores = [figures["scores"][split][metric] for split in examples for metric in deciding]
+    assert len(set(figures["scores"]["dev"].values())) > 1 and scores[-1] == 100
+    assert figures["score"] == pytest.approx(np.mean(scores))
 
 
 @pytest.mark.parametrize(
