@@ -94,15 +94,15 @@ def test_dead_elements_have_the_penalty_alone():
 def test_the_proximal_step_takes_dead_elements_to_zero_exactly():
     of, frozen, batch = objective(Magnitudes(penalised=False)), weights(), batch_of()
     unit = {name: 1.0 for name in of.betas}
-    rate, gamma = 0.01, 10.0  # a dead element loses 0.1 a step
-    optimizer = optax.chain(optax.sgd(0.0), proximal(lambda count: rate, gamma, unit))
+    # A dead element loses 0.1 in the first step, 0.2 in the second, and so on.
+    optimizer = optax.chain(optax.sgd(0.0), proximal(lambda count: 0.01 * (count + 1), 10.0, unit))
     params = nn.unbox(of.init(jax.random.key(0)))
     state = optimizer.init(params)
     gradient = jax.jit(jax.grad(lambda p: loss(of, p, frozen, batch)[0]))
-    for step in range(1, 12):
+    for step in range(1, 6):
         updates, state = optimizer.update(gradient(params), state, params)
         params = optax.apply_updates(params, updates)
-        expected = max(0.0, 1 - 0.1 * step)
+        expected = max(0.0, 1 - 0.1 * step * (step + 1) / 2)
         np.testing.assert_allclose(named(params)["h"], expected, atol=1e-5)
     assert float(jnp.abs(named(params)["h"]).max()) == 0.0
 
