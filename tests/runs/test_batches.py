@@ -104,15 +104,23 @@ def test_the_masked_share_of_a_stage_falls_from_step_to_step(make, objective):
     chex.assert_trees_all_equal(list(feed.heldout(0, 40, 1)), list(plain.heldout(0, 40, 1)))
 
 
-@pytest.mark.parametrize("rows", [1, 7, 16, 20, 33, 10_000])
+@pytest.mark.parametrize("rows", [1, 7, 16, 20, 33, -1, 10_000])
 def test_held_out_rows_are_never_counted_twice(make, rows):
     feed, _ = make()
     there = feed.stage(0, "heldout").rows
+    rows = rows if rows > 0 else there + rows
     batches = list(feed.heldout(0, rows, 4))
     seen = [ids.tobytes() for batch in batches for ids in batch["input_ids"][batch["row_weight"] == 1]]
     assert min(rows, there // 16 * 16) <= len(seen) <= there
     assert len(set(seen)) > 0.9 * len(seen)  # except rows with equal text
     assert all((a["input_ids"] == b["input_ids"]).all() for a, b in zip(batches, feed.heldout(0, rows, 4), strict=True))
+
+
+def test_a_part_of_a_run_draws_as_the_stage_it_continues(make):
+    whole, _ = make()
+    stages = whole.recipe.stages[1:]
+    part = RunBatches(replace(whole.recipe, stages=stages), whole.corpus, whole._plans, print, first=1)
+    chex.assert_trees_all_equal(next(part.train(0, 0)), next(whole.train(1, 0)))
 
 
 def test_a_warning_counts_rows_with_a_random_second_segment(make):

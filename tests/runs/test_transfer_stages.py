@@ -28,7 +28,7 @@ from bertzoo.train.step import gradients, make_train_step
 
 SIZES = {
     "kind": "mobilebert", "vocab_size": 32, "embedding_size": 4, "hidden_size": 8, "bottleneck_size": 4, "layers": 3,
-    "heads": 2, "feed_forward_size": 8, "feed_forwards": 1, "max_positions": 16, "attention_dropout": 0.0,
+    "heads": 2, "feed_forward_size": 8, "feed_forwards": 1, "max_positions": 16, "attention_dropout": 0.5,
     "initializer_range": 0.3,
 }  # fmt: skip
 TEACHER = {**SIZES, "bottleneck_size": 8, "attention_input": "stream", "norm": "layer_norm"}
@@ -62,7 +62,7 @@ def batch(seed=0):
     found["masked_ids"] = draw.integers(5, 32, found["masked_ids"].shape).astype(np.int32)
     found["attention_mask"] = (np.arange(8) < np.array([8, 8, 6, 5])[:, None]).astype(np.int32)
     found["masked_weights"] = np.ones_like(found["masked_weights"])
-    found["row_weight"] = np.ones_like(found["row_weight"])
+    found["row_weight"] = np.array([1, 1, 0, 1], np.float32)
     return {name: jnp.asarray(value) for name, value in found.items()}
 
 
@@ -115,24 +115,26 @@ def test_the_terms_of_a_layer_are_its_own_and_the_teachers_of_the_same_layer():
     theirs, mine = (
         jax.jit(model.apply)({"params": params}, *given) for model, params in zip(modules, (teacher, own), strict=True)
     )
-    tokens = batch()["attention_mask"]
-    knowledge = made.knowledge
-    expected = {
-        name: weight / 3 * float(function(theirs.hidden_states[2], mine.hidden_states[2], tokens) / tokens.sum())
-        for name, weight, function in (
-            ("feature", knowledge.feature, discrepancy.feature_map),
-            ("mean", knowledge.mean, discrepancy.mean),
-            ("variance", knowledge.variance, discrepancy.variance),
-        )
-    }
-    maps = discrepancy.attention(theirs.attentions[1], mine.attentions[1], tokens) / tokens.sum()
-    expected["attention"] = knowledge.attention / 3 * float(maps)
-    assert ours == pytest.approx(expected, rel=1e-4)
+    rows = jnp.repeat(batch()["row_weight"][:, None], 8, 1)
+    tokens, knowledge = rows * batch()["attention_mask"], made.knowledge
+
+    def expected(tokens):
+        states = theirs.hidden_states[2], mine.hidden_states[2], tokens
+        sums = {
+            "feature": knowledge.feature * discrepancy.feature_map(*states),
+            "mean": knowledge.mean * discrepancy.mean(*states),
+            "variance": knowledge.variance * discrepancy.variance(*states),
+            "attention": knowledge.attention * discrepancy.attention(theirs.attentions[1], mine.attentions[1], tokens),
+        }
+        return {name: float(total / 3 / tokens.sum()) for name, total in sums.items()}
+
+    assert ours == pytest.approx(expected(tokens), rel=1e-4)
     counted = dataclasses.replace(knowledge, pads=True)
     padded, _ = terms(
         dataclasses.replace(found[1], objective=dataclasses.replace(found[1].objective, knowledge=counted)),
         params, frozen,
     )  # fmt: skip
+    assert padded == pytest.approx(expected(rows), rel=1e-4)
     assert all(padded[name] != pytest.approx(ours[name], rel=1e-3) for name in ours)
 
 
@@ -277,7 +279,7 @@ def test_the_distribution_is_mixed_of_truth_and_teacher():
     total, weight = metrics["teacher_mlm_loss"]
     assert total / weight == pytest.approx(float(truth), rel=1e-5)
     alone, _ = jax.jit(lambda params: found[-1].objective.student(params, None, batch(), None))(params)
-    assert ours["nsp"] == pytest.approx(float(alone["nsp"] / 4), rel=1e-6)
+    assert ours["nsp"] == pytest.approx(float(alone["nsp"] / 3), rel=1e-6)
 
 
 def test_a_transfer_without_an_effect_raises():
