@@ -13,7 +13,7 @@ import pytest
 from bertzoo.cli.main import main
 from bertzoo.core.config import find
 from bertzoo.models import Bert
-from bertzoo.nn.liveness import peak_bytes
+from bertzoo.nn.liveness import peak_beside_results, peak_bytes
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.planning import sizes
 from bertzoo.planning.sizes import PUBLISHED, measure
@@ -246,3 +246,10 @@ W = jax.ShapeDtypeStruct((10, 50), jnp.float32)
 )
 def test_peak_of_live_values(function, floats):
     assert peak_bytes(function, W, X) == 4 * floats
+
+
+@pytest.mark.parametrize("wrap", [lambda function: function, jax.jit])
+def test_values_that_depend_on_no_argument_count_in_a_step(wrap):
+    """As a dropout mask from a fixed key does, also inside a function."""
+    step = wrap(lambda x: x + jnp.tanh(jnp.arange(50.0)).sum())
+    assert peak_beside_results(jax.make_jaxpr(step)(X).jaxpr) == 4 * 100

@@ -369,6 +369,7 @@ def test_throughput_counts_the_computed_tokens(monkeypatch: pytest.MonkeyPatch):
     seconds = itertools.count()
     monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
     monkeypatch.setattr(recorder, "_FIRST_STEPS", ())
+    monkeypatch.setitem(metrics.PEAK_FLOPS, jax.devices()[0].device_kind, 1e9)
     monkeypatch.setattr(toy.Toy, "__call__", chex.assert_max_traces(toy.Toy.__call__, n=2))  # each length once
 
     def batches(stage: int, row: int):
@@ -389,3 +390,4 @@ def test_throughput_counts_the_computed_tokens(monkeypatch: pytest.MonkeyPatch):
     assert record["examples_per_second"] == toy.ROWS
     assert record["tokens_per_second"] == pytest.approx(toy.ROWS * np.mean(timed))
     assert record["flops_per_second"] == pytest.approx(1e6 * record["tokens_per_second"])
+    assert jax.device_count() > 1 and record["mfu"] == record["flops_per_second"] / (1e9 * jax.device_count())
