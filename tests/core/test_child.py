@@ -148,6 +148,13 @@ def test_modules_and_code_run_isolated(hostile: Path, words: list[str], python: 
     assert not hostile.exists() and (python or process.returncode == 0)
 
 
+def test_a_child_imports_the_bertzoo_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bertzoo.py").write_text("raise SystemExit(5)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with start_python(["-c", "import bertzoo"]) as process:
+        assert process.wait() == 0
+
+
 def test_one_function_starts_children() -> None:
     """Everything else that starts a process runs git."""
     starts = re.compile(r"subprocess\.(run|Popen|call|check_\w+)\(|os\.(fork|exec|spawn|posix_spawn|system|popen)\w*\(")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from messages import mentioning
 
@@ -105,3 +106,13 @@ def test_kept_memory_counts_as_available(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(memory, "_in_libc", lambda name: lambda value: calls.append((name, value)))
     memory.machine_memory()
     assert calls == [("malloc_trim", 0)]
+
+
+@pytest.mark.parametrize(("limit", "total"), [("1000000\n", 1_000_000), ("max\n", None)])
+def test_a_container_limits_the_memory(
+    limit: str, total: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memory.max").write_text(limit)
+    monkeypatch.setattr(memory, "Path", lambda name: tmp_path / Path(name).name)
+    found, available = memory.machine_memory()
+    assert found == (total or psutil.virtual_memory().total) and 0 < available <= found
