@@ -4,6 +4,8 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -55,6 +57,12 @@ def test_every_length_has_a_row_that_fills_it(tokenizer: Tokenizer) -> None:
     assert all(length - 12 <= count <= length for length, count in counts.items()), counts
 
 
+def test_a_text_may_fill_its_row(tokenizer: Tokenizer) -> None:
+    texts = golden.TEXTS[0]
+    count = len(golden.encode_texts(tokenizer, texts)[0])
+    assert golden.place_texts(tokenizer, (count, 512))[0] == (texts, count)
+
+
 def test_a_row_attends_to_its_tokens_and_to_no_padding(tokenizer: Tokenizer) -> None:
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
     ids, types = golden.encode_texts(tokenizer, ("What is a clock?", "A clock."))
@@ -65,6 +73,20 @@ def test_a_row_attends_to_its_tokens_and_to_no_padding(tokenizer: Tokenizer) -> 
     assert row["token_type_ids"].tolist() == [0] * second + [1] * (len(ids) - second) + [0] * 3
     full = golden.pad_row(names, tokenizer, ids, types, len(ids))
     assert np.all(full["attention_mask"] == 1)
+
+
+def test_rows_to_verify_a_file_have_padding_pairs_and_a_mask(tokenizer: Tokenizer) -> None:
+    names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+    model = SimpleNamespace(embedding=SimpleNamespace(word=SimpleNamespace(rows=tokenizer.vocab_size)))
+    rows: list[Any] = verify.sample_rows(cast(Any, SimpleNamespace(inputs=names, model=model)), tokenizer, 32)
+    assert [int(row["attention_mask"].sum()) for row in rows] == [32, 24, 16, 8]
+    assert [bool(row["token_type_ids"].any()) for row in rows] == [False, True, False, True]
+    specials = tokenizer.specials
+    for row in rows:
+        ids, types, tokens = row["input_ids"][0], row["token_type_ids"][0], row["attention_mask"][0] > 0
+        assert (ids[0], ids[tokens][-1]) == (specials.cls, specials.sep) and not types[~tokens].any()
+        assert (ids[~tokens] == specials.pad).all() and specials.pad not in ids[tokens]
+        assert ids[row["masked_positions"][0]].tolist() == [specials.mask]
 
 
 @pytest.mark.parametrize(
