@@ -4,6 +4,8 @@ import json
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,6 +18,7 @@ from bertzoo.conversion.tensors import digest
 from bertzoo.core import config
 from bertzoo.finetuning import seeds
 from bertzoo.finetuning.scoring import LabelScorer, LabelSplit
+from bertzoo.finetuning.settings import Finetune
 from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.runs import any_model
@@ -213,6 +216,25 @@ def test_numbers_are_learnt_in_their_scale(folder: Path, tmp_path: Path) -> None
     found = results(tmp_path / "run")["median"]["dev"]
     assert found["pearson"] > 80 and found["mse"] < 0.2
     assert any_model.read_model(tmp_path / "run").head.labels == ("number",)
+
+
+@pytest.mark.parametrize(
+    ("scores", "finished"),
+    [([5.0, 4.0], False), ([5.0, 4.0, 5.0], True), ([4.0, 5.0, 4.0], False), ([1.0, 2.0, 3.0, 4.0], True)],
+)
+def test_a_seed_is_finished_after_its_patience_or_its_epochs(
+    scores: list[float], finished: bool, tmp_path: Path
+) -> None:
+    (tmp_path / seeds.MODEL).mkdir()
+    epochs = [
+        {"epoch": i + 1, "step": 10 * (i + 1), "score": s, "scores": {}, "collapsed": False}
+        for i, s in enumerate(scores)
+    ]
+    (tmp_path / seeds.SCORES).write_text(json.dumps(epochs))
+    options = {"task": "cola", "patience": "2", "epochs": "4", "batch_size": "16"}
+    recipe, data = config.load(Finetune, ["finetune"], list(options.items())), SimpleNamespace(rows=160)
+    job: Any = SimpleNamespace(recipe=recipe, data=data, tell=print)
+    assert seeds.Seed(job, 0, tmp_path).finished is finished
 
 
 @pytest.mark.slow
