@@ -321,6 +321,11 @@ def test_betas_of_other_models_are_shares_of_their_costliest_element():
     structure = declare(*CASES["convbert-span"])
     found = betas(structure, parameters(structure))
     assert found["e"] == 1.0 and 0 < found["encoder/layers_0/feed_forward/f"] < 1
+    structure = declare(*CASES["electra-discriminator"])  # the feed-forwards of all layers are tied
+    cost, sizes = parameters(structure), structure.sizes
+    unit = 2 * structure.model.hidden_size + 1  # weights of its input, of its output, and its bias
+    share = unit / (cost(sizes) - cost(sizes | {"e": sizes["e"] - 1}))
+    assert betas(structure, cost) == pytest.approx({name: 1.0 if name == "e" else share for name in sizes})
 
 
 def test_uniform_in_several_iterations_is_uniform_in_one():

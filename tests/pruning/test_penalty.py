@@ -1,10 +1,13 @@
-"""Penalties against numpy, and the ℓ0 gates against samples."""
+"""Penalties against numpy, the ℓ0 gates against samples, and the check of the penalty's weight."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from messages import mentioning
 
+from bertzoo.core.errors import ConfigError
+from bertzoo.pruning.ledger import check_gamma
 from bertzoo.pruning.objective import HardConcrete, l1, soft_threshold
 
 VECTORS = {"h": np.array([1.0, -0.5, 0.0, 2.0], np.float32), "x/f": np.array([0.02, -0.02, 3.0], np.float32)}
@@ -56,3 +59,22 @@ def test_hard_concrete_gates_once_trained():
     assert HardConcrete().vector(jnp.asarray(logits), None)[0] == 0.0
     slope = jax.grad(lambda x: HardConcrete().penalty({"h": x}, {"h": 1.0}))(jnp.asarray(logits))
     assert (np.asarray(slope) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("left", "fallen", "words"),
+    [
+        ([0.2, 0.3, 0.8], [0.8, 0.7, 0.2], ()),
+        ([0.9, 0.95, 0.99], [0.1, 0.05, 0.01], ("too small", "92%")),
+        ([0.0, 0.0, 0.05], [1.0, 1.0, 0.95], ("too large", "5.0%")),
+        ([0.2, 0.3, 0.8], [0.7, 0.7, 0.7], ("tell", "0.7")),
+    ],
+)
+def test_a_penalty_must_tell_elements_apart(left: list[float], fallen: list[float], words: tuple[str, ...]):
+    """Cut are the first two of the dimension h, and none of f, whose elements cost nothing here."""
+    vectors, falls = {"h": np.array(left), "f": np.ones(1)}, {"h": np.array(fallen), "f": np.ones(1)}
+    arguments = {"h": 1.0, "f": 0.0}, vectors, falls, {"h": np.array([2]), "f": np.array([0])}
+    if not words:
+        return check_gamma(0.1, *arguments)
+    with pytest.raises(ConfigError, match=mentioning("weigh.gamma = 0.1", *words)):
+        check_gamma(0.1, *arguments)
