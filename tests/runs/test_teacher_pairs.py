@@ -15,6 +15,7 @@ from messages import mentioning, mentions
 from test_pretrain import error, records
 
 from bertzoo.cli.main import main
+from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.corpus.reader import Corpus
@@ -129,6 +130,23 @@ def test_mapped_copied_and_frozen_parameters(name, corpus):
         for leaf, shape in each.items()
     }
     assert {place.rsplit("/", 1)[0] for place in stage_setups.copied_names(recipe)} == set(pair.copied)
+
+
+@pytest.mark.parametrize("sentence", ["nsp", "sop"])
+def test_a_head_for_another_sentence_task_is_not_copied(sentence, corpus):
+    recipe = pairs.load("mobilebert_transfer", pairs.options("mobilebert_transfer", corpus))
+    shapes = state.shapes_of(stage_setups.build_setups(recipe)[-1].objective)
+    source = Pretrained(
+        model=recipe.teacher,
+        head=NoHead(),
+        params={name: np.zeros(leaf.shape, np.float32) for name, leaf in shapes.items()},
+        tokenizer=None,
+        origin="a teacher",
+        source={"sentence": sentence},
+    )
+    copied, heads = set(teacher._copied(source, recipe)[0]), {"sentence_head/kernel", "sentence_head/bias"}
+    assert copied | heads == set(stage_setups.copied_names(recipe))
+    assert copied & heads == (heads if sentence == recipe.objective.sentence else set())
 
 
 def parameters(run: Path, recipe, step: int):
