@@ -6,7 +6,9 @@ import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.pipeline import fingerprint
 from bertzoo.pipeline.recipe import Pipeline, Places, load_pipeline
+from bertzoo.pipeline.record import PipelineRecord
 
 PIPELINE = """
 [inputs]
@@ -173,6 +175,18 @@ def test_a_bucket_holds_the_training_runs_but_prunings(tmp_path: Path) -> None:
     shown = {step.name: " ".join(pipeline.words(step, places)) for step in pipeline.steps}
     assert "--run_dir=gs://b/t/student" in shown["student"]
     assert shown["small"] == "prune prune_66m --run_dir=S/small --from=gs://b/t/student"
+
+
+def test_an_output_in_a_bucket_is_hashed_anew_when_its_step_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = load(tmp_path)
+    record, step = PipelineRecord(str(tmp_path), pipeline, "gs://b/t"), pipeline.step("student")
+    monkeypatch.setattr(fingerprint, "exists", lambda place: True)
+    for digest in ("first", "second"):
+        monkeypatch.setattr(fingerprint, "of_output", lambda kind, place, digest=digest: digest)
+        record.finish(step, record.begin(step), 1.0)
+        assert (record.entry(step) or {})["output"] == digest
 
 
 @pytest.mark.parametrize(
