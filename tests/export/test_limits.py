@@ -1,6 +1,7 @@
-"""Limits of a file's errors and scores, and calibration texts; without a runtime."""
+"""Limits of a file's errors, scores and lengths, and calibration texts; without a runtime."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ from messages import mentioning
 
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.export import lengths
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.options import PRECISIONS
+from bertzoo.models.tasks import JointSpanExtraction, NoHead
 
 
 def scores(file: float, examples: int = 1000) -> dict:
@@ -104,3 +107,19 @@ def test_a_tab_separates_the_texts_of_a_pair() -> None:
     sep = tokenizer.specials.sep
     assert [np.sum(row["input_ids"] == sep) for row in (single, pair, cut)] == [1, 2, 1]
     assert cut["attention_mask"].all() and cut["input_ids"].shape == (1, 16)
+
+
+@pytest.mark.parametrize(
+    ("head", "longest", "bounds"),
+    [
+        (NoHead(), 512, (4, 512)),
+        (JointSpanExtraction(beam=20), 512, (20, 512)),
+        (JointSpanExtraction(beam=20), 16, (16, 16)),
+        (JointSpanExtraction(beam=2), 512, (4, 512)),
+    ],
+)
+def test_a_row_has_at_least_as_many_tokens_as_the_head_has_starts(
+    head: Any, longest: int, bounds: tuple[int, int]
+) -> None:
+    model: Any = SimpleNamespace(head=head, model=SimpleNamespace(max_positions=longest))
+    assert lengths.length_bounds(model) == bounds
