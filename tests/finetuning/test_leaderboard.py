@@ -3,6 +3,7 @@
 import json
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import planted
@@ -10,6 +11,7 @@ import pytest
 from messages import mentions
 
 from bertzoo.cli import main as cli
+from bertzoo.finetuning import leaderboard
 from bertzoo.models.tasks import SequenceClassification
 from bertzoo.runs import any_model
 from bertzoo.tasks import submission
@@ -101,6 +103,17 @@ def test_wnli_is_the_majority_by_default(
     whole = read(submitted([*models.values()], tmp_path, f"--data_dir={glue}"))
     assert [row[1] for row in whole["WNLI.tsv"][1:]] == ["0"] * ROWS
     assert mentions(capsys.readouterr().err, models["wnli"], "left out", "WNLI")
+
+
+def test_the_folder_of_the_command_replaces_that_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, read = SimpleNamespace(task_name="cola", recipe=SimpleNamespace(data_dir="of the run")), []
+    model.for_task = lambda task, tell: model
+    monkeypatch.setattr(leaderboard, "load_label_model", lambda path: model)
+    monkeypatch.setattr(leaderboard, "_tests", lambda task, directory: read.append(directory) or {})
+    monkeypatch.setattr(submission, "FILES", {"cola": ("CoLA.tsv", 0)})
+    for data_dir in ("", "of the command"):
+        leaderboard.predict_test_sets([Path("m")], data_dir=data_dir, wnli="majority", batch_size=1, tell=print)
+    assert read == ["of the run", "of the command"]
 
 
 def test_a_missing_model_raises_before_any_prediction(
