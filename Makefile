@@ -19,7 +19,7 @@ TORCH = -m pip install --quiet -c constraints.txt torch
 
 EXECUTORCH = tests/parity/test_live_executorch.py
 
-.PHONY: help venv demo demo-phone demo-transfer test test-all rest audit check docs plans sbom lock clean
+.PHONY: help venv demo demo-phone demo-transfer test test-all rest landing audit check docs plans sbom lock clean
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
@@ -75,21 +75,29 @@ demo-transfer: .venv/core.stamp
 # Bytecode is kept, whatever the environment says: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
+# BUDGET=--budget prints the processor time, and fails beyond 1.25 of the budget in tests/tiers.py.
 test: .venv/test.stamp
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest $(BUDGET)
 
 # Apart, as jax looks for TPUs wherever libtpu is installed.
 .venv-tpu/stamp: pyproject.toml uv.lock .ci/build.txt
 	$(call install,.venv-tpu,test tpu-plan)
 	@touch $@
 
-# Everything else: long runs, several processes, other formats and other implementations, TPU compilation. SLICE=K/5 runs
-# the K-th fifth (from 0) of it and what runs at every landing. What cannot be compared fails, and is not skipped.
+# Everything else: long runs, several processes, other formats and other implementations, TPU compilation. SINCE=REV runs
+# what can reach a change since REV; SINCE=landing what .ci/run runs (docs/testing.md). MEASURE=--measure writes each
+# file's seconds to tests/ledger.json. What cannot be compared fails, and is not skipped.
+CHOSEN = $(if $(SINCE),--files=.pytest_cache/chosen.txt) $(MEASURE)
 rest: .venv/test.stamp .venv/docs.stamp .venv-parity/stamp .venv-executorch/stamp .venv-tpu/stamp
-	.venv/bin/python -m pytest -m slow --ignore=tests/planning/test_libtpu.py $(SLICE:%=--slice=%)
-	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity -m "" --ignore=$(EXECUTORCH) $(SLICE:%=--slice=%)
-	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH) $(SLICE:%=--slice=%)
-	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/planning/test_libtpu.py $(SLICE:%=--slice=%)
+	$(if $(SINCE),.venv/bin/python tests/landing.py $(SINCE))
+	.venv/bin/python -m pytest -m slow --ignore=tests/planning/test_libtpu.py --ignore=tests/parity $(CHOSEN)
+	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity -m "" --ignore=$(EXECUTORCH) $(CHOSEN)
+	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH) $(CHOSEN)
+	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/planning/test_libtpu.py $(CHOSEN)
+
+# Before a landing: record in tests/ledger.json what the last one ran, which ended with REV.
+landing: .venv/test.stamp
+	.venv/bin/python tests/landing.py --landed $(or $(REV),origin/main)
 
 # Known vulnerabilities of the locked packages, by osv.dev. Fails where osv.dev cannot be reached.
 audit: .venv/core.stamp

@@ -5,10 +5,12 @@ This file runs before jax is first imported. Values that the environment sets al
 
 import gc
 import os
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiers import EVERY_LANDING, LONG_FILES, cache_key, prepare_cache, slice_of, stale_entries
+from tiers import LONG_FILES, cache_key, over_budget, prepare_cache
 
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "xla"
 CACHE_LIMIT = 2**30  # bytes; a complete `make test` writes about a tenth of it
@@ -28,9 +30,12 @@ os.environ["XLA_FLAGS"] = " ".join([environment_flags, *missing]).strip()
 gc.set_threshold(200_000, 20, 100)
 
 
+CLOCK = [0.0]  # processor time of this process and its children when the last report was made
+WARM = False  # whether the cache holds the programs of an earlier `make test`, which are thousands
 # The workers of one run and the processes that tests start inherit the folder, so only the first process prepares it.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(prepare_cache(CACHE, cache_key(), CACHE_LIMIT))
+    WARM = len(list(Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("*"))) > 1000
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
@@ -74,25 +79,61 @@ def one_device():
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slice", metavar="K/N", help="run the K-th of N parts of the test files, and EVERY_LANDING's")
+    parser.addoption("--files", type=Path, metavar="FILE", help="run only the test files that this file lists")
+    parser.addoption("--measure", action="store_true", help="write each file's processor time to tests/ledger.json")
+    parser.addoption("--budget", action="store_true", help="fail beyond 1.25 of the processor time of `make test`")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put long files first; with --slice=K/N keep the files of that slice and the tests that run at every landing."""
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Spent(config), "spent")
+
+
+def pytest_collection_finish() -> None:
+    CLOCK[0] = sum(os.times()[:4])
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Collect only the files that --files lists."""
+    if not config.option.files or not collection_path.name.startswith("test_"):
+        return None
+    listed = config.option.files.read_text(encoding="utf-8").split()
+    return str(collection_path.relative_to(config.rootpath)) not in listed or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first."""
     first = {name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: first.get(item.nodeid.partition("::")[0], len(first)))
-    if not config.option.slice:
-        return
-    number, parts = map(int, config.option.slice.split("/"))
-    if not 0 <= number < parts:
-        raise pytest.UsageError(f"--slice={config.option.slice}: K is 0 to N - 1")
-    if stale := stale_entries([item.nodeid for item in items]):
-        raise pytest.UsageError(f"EVERY_LANDING in tests/tiers.py names tests that are gone: {', '.join(stale)}")
-    kept = [item for item in items if item.nodeid.startswith(EVERY_LANDING) or slice_of(item.nodeid, parts) == number]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-    items[:] = kept
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if session.config.option.slice and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
-        session.exitstatus = pytest.ExitCode.OK  # another slice has this environment's tests
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Add to the report the processor time of setup, call or teardown, and of the processes that ended in it."""
+    report = yield
+    report.processor = (now := sum(os.times()[:4])) - CLOCK[0]
+    CLOCK[0] = now
+    return report
+
+
+class Spent:
+    """The processor time that a run spends: of each file's tests, and of all its processes."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.options = config.option
+        self.seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid.partition("::")[0]] += report.processor
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Iterator[None]:
+        yield  # ends the workers
+        if self.options.files and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            session.exitstatus = pytest.ExitCode.OK  # another environment has the files
+        if self.options.measure:
+            import landing
+
+            landing.record_seconds(self.seconds)
+        if self.options.budget and over_budget(WARM):
+            session.exitstatus = max(session.exitstatus, pytest.ExitCode.TESTS_FAILED)

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import impact
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -76,12 +77,8 @@ def without_jax(name: str) -> bool:
 
 def imports(file: Path) -> Iterator[str]:
     """The full names of all that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file} imports relatively"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    for outer, name, _ in impact.imports(ast.parse(file.read_text(encoding="utf-8"))):
+        yield f"{outer}.{name}" if name else outer
 
 
 @pytest.mark.parametrize("file", FILES, ids=module)

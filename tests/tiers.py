@@ -5,52 +5,16 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import resource
 import shutil
 import time
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-# These tests beyond `make test` run at every landing, in any slice (docs/testing.md): each family and head
-# against another implementation, each export format once, one run that is killed and resumes, a tutorial, the site.
-EVERY_LANDING = (
-    "tests/parity/test_huggingface.py::test_forward_loss_and_gradients[bert-0]",
-    "tests/parity/test_huggingface.py::test_forward_loss_and_gradients[squeezebert-0]",
-    "tests/parity/test_live_convbert.py::test_forward_loss_and_gradients[2-2]",
-    "tests/parity/test_live_electra.py::test_forward_losses_and_gradients[0]",
-    "tests/parity/test_live_mobilebert.py::test_forward_loss_and_gradients[shared-no_norm-False]",
-    "tests/parity/test_live_convert.py::test_round_trip[",
-    *(
-        f"tests/parity/test_live_pytorch.py::test_outputs_and_gradients_agree[{case}]"
-        for case in (
-            "albert",
-            "convbert-dynamic",
-            "convbert-joint-span",
-            "distilbert",
-            "electra-discriminator",
-            "schubert",
-        )
-    ),
-    "tests/parity/test_live_litert.py::test_every_model_and_head_at_two_lengths[squeezebert]",
-    "tests/parity/test_live_litert_verb.py::test_the_verb",
-    "tests/parity/test_live_onnx.py::test_every_model_and_head_at_two_lengths[mobilebert]",
-    "tests/parity/test_live_torch_export.py::test_the_verb[",
-    "tests/parity/test_live_executorch.py::test_models_and_heads[squeezebert]",
-    "tests/parity/test_live_tutorials.py::test_a_tutorial_runs_in_litert[hugging_face]",
-    "tests/docs/test_site_build.py::test_the_site_loads_nothing_from_the_web",
-    "tests/docs/test_site_build.py::test_faults_stop_the_build",
-    "tests/runs/test_transfer.py::test_a_run_stopped_in_any_stage_resumes_to_the_same_state[3]",
-    "tests/runs/test_pretrain.py::test_a_stopped_run_resumes_to_the_same_parameters[3-float32]",
-    "tests/runs/test_pretrain_replaced.py::test_both_models_are_logged_apart",
-    "tests/runs/test_transfer.py::test_copied_parameters_stay_the_teachers_until_distillation",
-    "tests/pruning/test_prune_run.py::test_the_result_is_an_ordinary_model",
-    "tests/runs/test_devices.py::test_few_tokens_have_the_same_gradients_on_any_mesh",
-    "tests/train/test_checkpoint.py::test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_restores",
-    "tests/hosts/test_runs_of_many.py::test_when_a_process_is_killed_the_others_end_and_the_run_resumes[",
-)
+BUDGET = 480  # seconds of processor time of `make test` with a cold compile cache; with a warm one two thirds
 # Two workers take whole files in this order; a long one that came last would leave the other worker idle.
 LONG_FILES = tuple(
     f"tests/{name}.py"
@@ -96,19 +60,12 @@ def prepare_cache(directory: Path, key: str, limit: int) -> Path:
     return directory / key
 
 
-def slice_of(nodeid: str, parts: int) -> int:
-    """The slice of a test: all tests of a file are in one, as they share its fixtures."""
-    return zlib.crc32(nodeid.partition("::")[0].encode()) % parts
-
-
-def stale_entries(nodeids: Sequence[str]) -> list[str]:
-    """The entries of EVERY_LANDING that match no test although their file was collected."""
-    files = {nodeid.partition("::")[0] for nodeid in nodeids}
-    return [
-        entry
-        for entry in EVERY_LANDING
-        if entry.partition("::")[0] in files and not any(nodeid.startswith(entry) for nodeid in nodeids)
-    ]
+def over_budget(warm: bool) -> bool:
+    """Print the processor time of this process and its children; return whether it is more than 1.25 of the budget."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    seconds, budget = sum(each.ru_utime + each.ru_stime for each in usage), BUDGET * 2 / 3 if warm else BUDGET
+    print(f"\nprocessor time: {seconds:.0f} s with a {'warm' if warm else 'cold'} cache; the budget is {budget:.0f} s")
+    return seconds > 1.25 * budget
 
 
 def quick(cases: Iterable[Any], *names: Any) -> list[Any]:
