@@ -19,7 +19,8 @@ TORCH = -m pip install --quiet -c constraints.txt torch
 
 EXECUTORCH = tests/parity/test_live_executorch.py
 
-.PHONY: help venv demo demo-phone demo-transfer test test-all rest landing audit check docs plans sbom lock clean
+.PHONY: help venv demo demo-phone demo-transfer test test-lowest test-all rest landing audit check docs plans \
+	sbom release lock clean
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
@@ -79,6 +80,16 @@ unexport PYTHONDONTWRITEBYTECODE
 test: .venv/test.stamp
 	.venv/bin/python -m pytest $(BUDGET)
 
+# The same with the lowest versions that pyproject.toml permits.
+test-lowest: .venv-lowest/stamp
+	.venv-lowest/bin/python -m pytest
+
+.venv-lowest/stamp: .venv/core.stamp
+	@.venv-lowest/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv .venv-lowest
+	.venv/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct \
+		--only-binary :all: --no-binary bertzoo-jax -e '.[test]'
+	@touch $@
+
 # Apart, as jax looks for TPUs wherever libtpu is installed.
 .venv-tpu/stamp: pyproject.toml uv.lock .ci/build.txt
 	$(call install,.venv-tpu,test tpu-plan)
@@ -90,10 +101,10 @@ test: .venv/test.stamp
 CHOSEN = $(if $(SINCE),--files=.pytest_cache/chosen.txt) $(MEASURE)
 rest: .venv/test.stamp .venv/docs.stamp .venv-parity/stamp .venv-executorch/stamp .venv-tpu/stamp
 	$(if $(SINCE),.venv/bin/python tests/landing.py $(SINCE))
-	.venv/bin/python -m pytest -m slow --ignore=tests/planning/test_libtpu.py --ignore=tests/parity $(CHOSEN)
-	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity -m "" --ignore=$(EXECUTORCH) $(CHOSEN)
-	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH) $(CHOSEN)
 	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/planning/test_libtpu.py $(CHOSEN)
+	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH) $(CHOSEN)
+	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity -m "" --ignore=$(EXECUTORCH) $(CHOSEN)
+	.venv/bin/python -m pytest -m slow --ignore=tests/planning/test_libtpu.py --ignore=tests/parity $(CHOSEN)
 
 # Before a landing: record in tests/ledger.json what the last one ran, which ended with REV.
 landing: .venv/test.stamp
@@ -109,6 +120,7 @@ check: .venv/test.stamp
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m ruff check .
 	.venv/bin/python -m pyright --pythonpath .venv/bin/python
+	PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/actionlint
 
 # Strict: a broken link, a page outside the navigation, or a name without a description fails.
 docs: .venv/docs.stamp
@@ -123,7 +135,13 @@ sbom: .venv/core.stamp
 	@mkdir -p dist
 	version="$$(.venv/bin/bertzoo --version | cut -d ' ' -f 2)"; \
 	.venv/bin/uv export --quiet --frozen --all-extras --format cyclonedx1.5 --preview-features sbom-export \
-		| sed 's/"name": "bertzoo-jax",/& "version": "'"$$version"'",/' > "dist/bertzoo_jax-$$version.cdx.json"
+		| sed 's/"name": "bertzoo-jax",/& "version": "'"$$version"'",/' > dist/bertzoo_jax.cdx.json
+
+# The files of a release, in dist/; the environment's TAG must be v and the version.
+release: sbom
+	@version="v$$(.venv/bin/bertzoo --version | cut -d ' ' -f 2)"; [ "$$TAG" = "$$version" ] || \
+		{ echo "TAG=$$TAG is not $$version, the version of bertzoo/core/version.py. Tag $$version, or change it." >&2; exit 1; }
+	.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 # New versions: make lock UPGRADE=--upgrade. constraints.txt has the versions for `pip install -c`, which takes no hashes.
 lock: .venv/core.stamp
@@ -134,5 +152,5 @@ lock: .venv/core.stamp
 	mv .ci/build.txt.new .ci/build.txt
 
 clean:
-	rm -rf .venv .venv-parity .venv-executorch .venv-tpu build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-parity .venv-executorch .venv-tpu .venv-lowest build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import impact
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bertzoo"
@@ -207,6 +208,23 @@ def test_every_install_command_names_this_checkout_and_an_extra_that_exists() ->
         assert not re.search(r"'\.\[", command) or pinned or file in ("Dockerfile", "tpu_worker.sh"), (
             f"{file}: {command}"
         )
+
+
+def test_the_workflow_runs_targets_of_make_and_pins_its_actions() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    matrix = jobs["test"]["strategy"]["matrix"]
+    named = {*matrix["target"], *(case["target"] for case in matrix["include"])}
+    for job in jobs.values():
+        for step in job["steps"]:
+            if "run" in step:
+                (target,) = re.fullmatch(r"make ([\w-]+|\$\{\{ matrix\.target \}\})", step["run"]).groups()
+                named |= {target} - {"${{ matrix.target }}"}
+            else:
+                assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"])
+        assert "write-all" not in str(job.get("permissions")) and job["timeout-minutes"]
+    assert named == {"check", "test", "test-lowest", "test-all", "release"} <= targets
+    assert matrix["python"] == ["3.11", "3.12", "3.13"]  # as the Makefile checks
 
 
 @pytest.mark.slow  # fetches the build backend
