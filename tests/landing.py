@@ -22,10 +22,8 @@ ROOT = Path(__file__).parents[1]
 LEDGER, CHOSEN = "tests/ledger.json", ".pytest_cache/chosen.txt"
 TURNS = 5  # landings within which every file runs
 WORKERS = 2
-LIMIT = (
-    45 * 60 * WORKERS
-)  # seconds of processor time beyond which those furthest from the change wait for the next landing
-UNMEASURED = 90  # seconds of a file that the ledger does not know
+LIMIT = 30 * 60 * WORKERS  # seconds of processor time beyond which tests far from the change wait for the next landing
+UNMEASURED = 60  # seconds of a file that the ledger does not know
 MOST = 400  # commits of one landing; more mean that nobody has run `make landing`
 
 Reach = Mapping[str, Mapping[str, int]]  # test file -> {file that it reaches: how many references away}

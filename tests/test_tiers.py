@@ -1,9 +1,12 @@
 """The list of long files holds, and the compile cache stays bounded."""
 
 import os
+import resource
 import time
 from pathlib import Path
 
+import pytest
+import tiers
 from tiers import LONG_FILES, STALE, prepare_cache
 
 ROOT = Path(__file__).parents[1]
@@ -11,6 +14,13 @@ ROOT = Path(__file__).parents[1]
 
 def test_every_listed_file_exists() -> None:
     assert all((ROOT / file).is_file() for file in LONG_FILES)
+
+
+def test_a_run_beyond_the_budget_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    for budget, cold, warm in ((used / 2, True, True), (used, False, True), (2 * used, False, False)):
+        monkeypatch.setattr(tiers, "BUDGET", budget)  # a warm run has two thirds of it; a quarter more passes
+        assert (tiers.over_budget(False), tiers.over_budget(True)) == (cold, warm)
 
 
 def test_the_cache_loses_old_folders_and_its_oldest_programs(tmp_path: Path) -> None:
