@@ -99,11 +99,11 @@ class Tree:
         for node in tree.body:
             name = None
             if isinstance(node, ast.FunctionDef):
-                told = "\n".join(map(ast.unparse, [*node.decorator_list, node.args]))
+                source = "\n".join(map(ast.unparse, [*node.decorator_list, node.args]))
                 name = node.name
-            elif isinstance(node, ast.Assign):
-                told, name = ast.unparse(node), ast.unparse(node.targets[0])
-            if name and re.search(slow, told):
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                source, name = ast.unparse(node), re.split(r"\W", ast.unparse(node), maxsplit=1)[0]
+            if name and re.search(slow, source):
                 slow += rf"|\b{name}\b"  # a list of cases, a fixture of them, or pytestmark
             elif name and name.startswith("test_"):
                 continue
@@ -268,6 +268,8 @@ class Tree:
         found |= {f: 1 for f in self.files if f.startswith(READS.get(test, ("\0",)))}
         text, names = self._follow_helpers(test, found)
         open_ = self._open_branches(text, names)
+        if any(file.startswith("docs/tutorials/") for file in found):  # the test may run any documented command
+            open_ = self.commands | set(BRANCHES)
         waiting = sorted((file for file in found if file.startswith("bertzoo/")), key=found.__getitem__)
         for file in waiting:
             nexts = set(self.references(file).files)
@@ -281,7 +283,7 @@ class Tree:
         return found
 
     def _follow_helpers(self, test: str, found: dict[str, int]) -> tuple[str, set[str]]:
-        """Add the helpers, documents, configs and fixtures of a test to `found`; return their strings and names."""
+        """Add the helpers, scripts, configs and fixtures of a test to `found`; return their strings and names."""
         texts, names, waiting, used = [], set(), [*found], set()
         while waiting:
             for file in waiting:

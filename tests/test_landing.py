@@ -31,6 +31,8 @@ def tree() -> Tree:
         # a fixture of a conftest.py, and only that which the test uses
         ("runs/test_transfer_devices", "tests/tiny.py", "tests/pruning/prunable.py"),
         ("docs/test_tutorials", "docs/tutorials/prune.md", "tests/golden/bert.npz"),
+        # any command, because it runs those of the documents
+        ("docs/test_tutorials", "bertzoo/cli/submission.py", "tests/golden/bert.npz"),
         ("runs/test_golden_curve", "configs/curves/demo.toml", "docs/index.md"),
     ],
 )
