@@ -93,18 +93,25 @@ def pytest_collection_finish() -> None:
     CLOCK[0] = sum(os.times()[:4])
 
 
+def is_listed(file: str, config: pytest.Config) -> bool:
+    """Whether --files lists a file, or is not used."""
+    return not config.option.files or file in config.option.files.read_text(encoding="utf-8").split()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Collect only the files that --files lists."""
-    if not config.option.files or not collection_path.name.startswith("test_"):
-        return None
-    listed = config.option.files.read_text(encoding="utf-8").split()
-    return str(collection_path.relative_to(config.rootpath)) not in listed or None
+    """Collect only the files that --files lists; pytest does not ask about files of its command line."""
+    is_test = collection_path.name.startswith("test_")
+    return (is_test and not is_listed(str(collection_path.relative_to(config.rootpath)), config)) or None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long files first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put long files first, and leave out those of the command line that --files does not list."""
     first = {name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: first.get(item.nodeid.partition("::")[0], len(first)))
+    left_out = [item for item in items if not is_listed(item.nodeid.partition("::")[0], config)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(wrapper=True)

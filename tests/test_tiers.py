@@ -1,7 +1,10 @@
 """The list of long files holds, and the compile cache stays bounded."""
 
 import os
+import re
 import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +17,14 @@ ROOT = Path(__file__).parents[1]
 
 def test_every_listed_file_exists() -> None:
     assert all((ROOT / file).is_file() for file in LONG_FILES)
+
+
+def test_only_listed_files_run(tmp_path: Path) -> None:
+    (tmp_path / "listed").write_text("tests/docs/test_extend.py\n")
+    command = ["-m", "pytest", "-n", "0", "-q", "--collect-only", f"--files={tmp_path / 'listed'}"]
+    words = ["tests/test_lock.py", "tests/docs"]  # a file and a folder
+    done = subprocess.run([sys.executable, *command, *words], cwd=ROOT, capture_output=True, text=True)
+    assert set(re.findall(r"^(tests/\S+)::", done.stdout, re.MULTILINE)) == {"tests/docs/test_extend.py"}
 
 
 def test_a_run_beyond_the_budget_fails(monkeypatch: pytest.MonkeyPatch) -> None:
