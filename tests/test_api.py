@@ -132,6 +132,7 @@ def test_text_becomes_a_corpus(tmp_path: Path) -> None:
         bertzoo.tokenize(str(tmp_path / "text.txt"), tmp_path / "x", overrides={"data.heldout": 2})
 
 
+@pytest.mark.slow
 def test_a_plan_and_a_benchmark_equal_the_commands(tiny_config: str, tmp_path: Path, capsys) -> None:
     plan = bertzoo.plan(tiny_config, topology="v5e:1x1", compile_steps=False, price=2.0, tell=None)
     assert cli.main(["plan", tiny_config, "--topology=v5e:1x1", "--no-compile", "--price=2", "--json"]) == 0
@@ -172,6 +173,7 @@ def test_errors_name_wrong_arguments(call, named, tmp_path: Path, monkeypatch: p
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_the_readme_example_runs_as_a_script(tiny_config: str, tmp_path: Path) -> None:
     """Pretrain, predict, fine-tune and export, with a tiny config, planted labels and a format that needs no extra."""
     script = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")

@@ -156,7 +156,7 @@ def tracked() -> list[Path]:
 
 
 def test_files_stay_short() -> None:
-    long = [str(f) for f in tracked() if f.suffix == ".py" and len(f.read_text(encoding="utf-8").splitlines()) > 400]
+    long = [str(f) for f in tracked() if f.suffix == ".py" and len(f.read_text(encoding="utf-8").splitlines()) > 600]
     assert not long
 
 

@@ -304,6 +304,7 @@ def shortened(words: list[str], place: Callable[[str], Path]) -> list[str]:
     return [words[0], words[1], "tiny.toml", *words[2:], *more, "--stages.0.batch_size=8", "--stages.0.steps=1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", quick(CASES, *QUICK))
 def test_a_command_runs_as_printed(command: str, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(command, comments=True)[1:]

@@ -42,6 +42,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="needs glibc")
 def test_calls_of_a_program_share_their_pages(plain: pytest.MonkeyPatch) -> None:
     plain.setenv("JAX_PLATFORMS", "cpu")

@@ -199,6 +199,7 @@ def test_every_tutorial_runs_somewhere() -> None:
     assert {page.stem for page in PAGES.glob("*.md")} == {*PAGE_CHECKS} == {*IN_LITERT, *HERE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(HERE, "own_text"))
 def test_a_tutorial_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

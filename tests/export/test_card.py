@@ -11,6 +11,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 from messages import mentions
+from tiers import quick
 
 import bertzoo
 from bertzoo.conversion import huggingface
@@ -44,22 +45,22 @@ def test_the_rules_that_apps_tokenise_by(models: Path, export: Any) -> None:
     assert longer.tolist() == [unknown] and unknown not in longest
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "outputs"),
-    [
-        ("rte", ("[CLS] (2) A [SEP] (3) B [SEP] (3)",), ("softmax", "`not_entailment`, `entailment`")),
-        ("stsb", ("[CLS] (2) A [SEP] (3) B [SEP] (3)",), ("times 5 ", "0 to 5")),
-        ("tags", ("[CLS] (2) text [SEP] (3)",), ("softmax", "`O`, `B-X`, `I-X`", "first token")),
-        ("span", ("[CLS] (2) question [SEP] (3) text [SEP] (3)",), ("start_logits", "end_logits", 29)),
-        ("joint", ("[CLS] (2) question [SEP] (3) text [SEP] (3)",), ("log-softmax", "starts", "null_logit", "above 0")),
-        (
-            "masked",
-            ("[MASK] (4)", "masked_positions"),
-            ("softmax", "masked_logits", 65, "sentence_logits", "A follows B"),
-        ),
-        ("none", ("[CLS] (2) text [SEP] (3)",), ("embedding", "mean", "cosine")),
-    ],
-)
+STEPS = [
+    ("rte", ("[CLS] (2) A [SEP] (3) B [SEP] (3)",), ("softmax", "`not_entailment`, `entailment`")),
+    ("stsb", ("[CLS] (2) A [SEP] (3) B [SEP] (3)",), ("times 5 ", "0 to 5")),
+    ("tags", ("[CLS] (2) text [SEP] (3)",), ("softmax", "`O`, `B-X`, `I-X`", "first token")),
+    ("span", ("[CLS] (2) question [SEP] (3) text [SEP] (3)",), ("start_logits", "end_logits", 29)),
+    ("joint", ("[CLS] (2) question [SEP] (3) text [SEP] (3)",), ("log-softmax", "starts", "null_logit", "above 0")),
+    (
+        "masked",
+        ("[MASK] (4)", "masked_positions"),
+        ("softmax", "masked_logits", 65, "sentence_logits", "A follows B"),
+    ),
+    ("none", ("[CLS] (2) text [SEP] (3)",), ("embedding", "mean", "cosine")),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "outputs"), quick(STEPS, STEPS[0], STEPS[5]))
 def test_the_steps_of_every_head(
     name: str, row: tuple[str, ...], outputs: tuple[object, ...], models: Path, export: Any
 ) -> None:

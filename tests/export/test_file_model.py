@@ -13,6 +13,7 @@ import planted
 import pytest
 from messages import mentions
 from planted import said
+from tiers import quick
 
 import bertzoo
 from bertzoo.export.check.task_score import label_logits
@@ -36,7 +37,7 @@ def close(value: Any) -> Any:
 TEXTS = [f"{planted.WORDS[i]} " * (1 + 3 * i) for i in range(6)]
 
 
-@pytest.mark.parametrize("name", ["rte", "several", "stsb", "tags"])
+@pytest.mark.parametrize("name", quick(["rte", "several", "stsb", "tags"], "several"))
 def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     file = export(models / name, "--lengths=8,24")
     expected = predicted(capsys, models / name, *TEXTS)
@@ -49,6 +50,7 @@ def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, caps
     assert bertzoo.predict(file, texts) == close(expected)
 
 
+@pytest.mark.slow
 def test_a_file_of_shorter_rows_cuts_its_texts(
     models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -113,7 +115,7 @@ def test_a_file_of_several_labels_is_scored_as_its_model(
     np.testing.assert_allclose(computed[0, 1:], logits[0, 1:], rtol=0.02, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["span", "joint"])
+@pytest.mark.parametrize("name", quick(["span", "joint"], "span"))
 def test_a_file_answers_questions(name: str, models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     file, data = export(models / name, "--lengths=16,24"), f"--data_dir={models / 'quiz'}"
     pair = ("bara doti?", "lura doti mira " * 9)
@@ -135,6 +137,7 @@ def test_a_file_fills_blanks_as_its_model(models: Path, export: Any, capsys: pyt
     assert mentions(error, 22, 16, file)
 
 
+@pytest.mark.slow
 def test_a_file_of_the_users_own_task_scores_later_files(
     models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -159,6 +162,7 @@ def test_a_file_of_the_users_own_task_scores_later_files(
         assert mentions(error, file, "dev", "--input")
 
 
+@pytest.mark.slow
 def test_the_advice_for_a_split_without_labels_works(
     models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

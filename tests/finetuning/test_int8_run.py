@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import planted
+import pytest
 from messages import mentions
 
 from bertzoo.finetuning.run import resolve_task
@@ -16,6 +17,7 @@ from bertzoo.tasks.custom import CustomFiles
 from bertzoo.train import state
 
 
+@pytest.mark.slow
 def test_the_saved_model_has_no_ranges(folder: Path, tmp_path: Path) -> None:
     options = ("--quantise=int8", "--seeds=1", "--epochs=1", "--accumulate=2", "--optimizer.learning_rate=1e-3")
     assert planted.finetune(folder, tmp_path / "run", *options) == 0

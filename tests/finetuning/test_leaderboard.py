@@ -62,6 +62,7 @@ def read(path: Path) -> dict[str, list[list[str]]]:
         }
 
 
+@pytest.mark.slow
 def test_every_test_set_is_predicted_by_the_model_of_its_task(
     models: dict[str, Path],
     glue: Path,

@@ -37,6 +37,7 @@ def run(folder: Path, data: Path) -> Path:
     return data / "run"
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_its_score_is_micro_f1(run: Path, capsys: pytest.CaptureFixture) -> None:
     (seed,) = results(run)["seeds"]
     assert list(seed["scores"]["dev"]) == METRICS and seed["score"] > 75  # 67 for both labels of every text

@@ -183,6 +183,7 @@ def test_alpha_mixes_teacher_and_labels(
     assert record["path"] == str(finished) and len(record["parameters_sha256"]) == 64
 
 
+@pytest.mark.slow
 def test_model_and_teacher_behind_urls(
     finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -193,6 +193,7 @@ def test_pairs_without_an_order_are_learnt_in_both(folder: Path, data: Path) -> 
     assert begun["true"].examples == {"train": 192, "dev": 24}
 
 
+@pytest.mark.slow
 def test_a_run_compiles_one_program_per_length_and_reports_a_collapse(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

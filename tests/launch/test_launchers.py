@@ -73,6 +73,7 @@ def test_no_launcher_takes_another_verb_for_a_config(cloud: Cloud, script: str, 
 TPU = ("--name=pod", "--zone=us-east5-b", "--accelerator=v6e-16")
 
 
+@pytest.mark.slow
 def test_a_bad_config_stops_before_anything_is_rented(cloud: Cloud) -> None:
     cloud.set(real=True)
     for action, words, parts in (

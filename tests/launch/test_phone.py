@@ -59,6 +59,7 @@ def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str) -> None:
     assert list((cloud.folder / "phone").iterdir()) == []  # it leaves nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", quick(list(TIMED), ".onnx"))
 def test_a_file_of_another_runtime_is_timed_beside_a_baseline(cloud: Cloud, tmp_path: Path, suffix: str) -> None:
     name, delegate, threads = TIMED[suffix]
@@ -86,6 +87,7 @@ def test_a_program_that_prints_no_times_is_an_error(cloud: Cloud, tmp_path: Path
     assert mentions(out, "executor_runner", "xnnpack, 1 threads, length_16", "docs/phone.md")
 
 
+@pytest.mark.slow
 def test_wrong_outputs_of_a_phone_are_an_error(cloud: Cloud, file: Path, tool: str) -> None:
     cloud.set(error=0.5)  # of values up to 56: one hundredth
     out = cloud.run("phone.sh", str(file), tool, "--threads=1", "--rows=2", "--keep", code=1, **ROOT)

@@ -67,6 +67,7 @@ def test_trigrams_see_padding_only_if_configured(mask_padding):
     assert bool(jnp.array_equal(before, after)) == mask_padding
 
 
+@pytest.mark.slow
 def test_remat_changes_nothing_but_memory():
     batch, key, (_, params) = batch_of(), jax.random.key(3), build(RELEASED)
     gradients = [

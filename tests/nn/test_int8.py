@@ -121,6 +121,7 @@ def test_groups_and_repeated_layers_have_ranges_of_their_own() -> None:
     assert inputs == [f"encoder/layers_0/attention/query/{layer}/input_0" for layer in range(2)]
 
 
+@pytest.mark.slow
 def test_a_model_finds_its_ranges_under_remat_too() -> None:
     """One step sets every range to what its batch has, of each pass through a shared layer, and so changes no output.
 

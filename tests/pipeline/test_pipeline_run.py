@@ -201,6 +201,7 @@ def test_a_stopped_or_killed_pipeline_goes_on(place: Place, step: int) -> None:
     assert place.calls() == STEPS[step:] and list(recorded()) == STEPS
 
 
+@pytest.mark.slow
 def test_a_launcher_ends_with_a_killed_pipeline(place: Place) -> None:
     launcher = Path("launch.sh")
     launcher.write_text("#!/bin/sh\necho $$ > launched\nexec sleep 60\n")

@@ -8,6 +8,7 @@ import pytest
 import quiz
 import tiny
 from messages import mentioning
+from tiers import quick
 
 from bertzoo.cli import main as cli
 from bertzoo.cli.pipeline import configs_of
@@ -49,7 +50,7 @@ def row(task: str, head: str | None, label: str) -> str:
     return "\t".join(cells)
 
 
-@pytest.mark.parametrize("name", sorted(config.shipped(recipe.FOLDER)))
+@pytest.mark.parametrize("name", quick(sorted(config.shipped(recipe.FOLDER)), "demo_pipeline"))
 def test_a_shipped_pipeline_passes_its_checks(
     name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_base_of_a_base_raises(tmp_path: Path) -> None:
         recipe.load_pipeline(file)
 
 
+@pytest.mark.slow
 def test_a_teacher_of_another_shape_is_an_error(data: Path, tmp_path: Path) -> None:
     pipeline = recipe.load_pipeline("demo_pipeline", [("stages.teacher.model.feed_forward_size", "256")])
     with pytest.raises(ConfigError, match=mentioning("student", "teacher", "256", "512")):

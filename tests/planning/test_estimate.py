@@ -100,6 +100,7 @@ def test_a_stage_fits_does_not_fit_or_needs_the_compiler(load, usual):
         assert mentions(stage.advice, part)
 
 
+@pytest.mark.slow
 def test_a_plan_that_fits_says_how_many_bytes_fsdp_saves(load, usual):
     assert usual.fits
     parts = first_stage(load(mesh__fsdp="4")).estimated

@@ -66,6 +66,7 @@ def error(capsys, *argv: str, code: int = 2) -> str:
     return message
 
 
+@pytest.mark.slow
 def test_a_run_with_a_warm_up_in_steps_resumes(finished, config, tmp_path, capsys):
     """The checkpoint is checked under the stage's schedule; one of a single step would be shorter than the warm-up."""
     run = shutil.copytree(finished, tmp_path / "run")
@@ -286,6 +287,7 @@ def test_an_unfinished_corpus_is_not_read_as_text(config, tiny_corpus, tmp_path,
     assert mentions(message, "manifest.json")
 
 
+@pytest.mark.slow
 def test_a_run_is_read_from_anywhere_without_its_source(config, tiny_corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tiny_corpus.parent)
     steps = ("--stages.0.steps=1", "--stages.1.steps=1")

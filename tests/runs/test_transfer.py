@@ -205,6 +205,7 @@ def test_auxiliary_transfer_is_one_stage_from_fresh_parameters():
     np.testing.assert_allclose(rate(steps), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_teacher_behind_a_url_is_recorded_and_compared(student, teacher, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shutil.copytree(teacher, tmp_path / "bucket" / "teacher")
