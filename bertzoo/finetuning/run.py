@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from bertzoo.core import atomic
@@ -29,7 +30,7 @@ Results = dict[str, Any]
 
 
 def resolve_task(recipe: Finetune) -> TaskKind:
-    """Return the task that a config names.
+    """Return the task that a config names. Its `recipe` names the files of the task `own`, if they have usual names.
 
     Raises ConfigError if the task is unknown or an option does not apply to the task.
     """
@@ -38,9 +39,11 @@ def resolve_task(recipe: Finetune) -> TaskKind:
         raise ConfigError(f"--task is missing. Use one of {', '.join(NAMES)}.")
     if name not in NAMES and name not in GLUE:
         raise ConfigError(f"task = {name!r} is unknown. Use one of {', '.join(NAMES)}.")
-    if name == "own" and own.kind == "span":
-        return QuestionTask(recipe, custom_questions.question_task(own))
     if name == "own":
+        own = own.with_usual_files(recipe.data_dir)
+        recipe = replace(recipe, own=own)
+        if own.kind == "span":
+            return QuestionTask(recipe, custom_questions.question_task(own))
         return LabelTask(recipe, own.task(recipe.data_dir))
     if field := changed_field(own):
         raise ConfigError(f"own.{field} applies only to task = own, not to task = {name}. Remove it.")
@@ -65,6 +68,7 @@ def train(
     """
     on_disk(run_dir, "the run directory", "Use a local or mounted directory, and copy the finished run to the URL.")
     task, run = resolve_task(recipe), RunDirectory(run_dir)
+    recipe = task.recipe
     check_teacher(recipe, task, teacher, recorded=run.origin("teacher") is not None)
     start = load_starting_model(model_of(run, "from", origin), recipe, task, tell)
     with run.locked():

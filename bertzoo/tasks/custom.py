@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from bertzoo.tasks.metrics import METRICS
 from bertzoo.tasks.readers import DataTable
 from bertzoo.tasks.task import Example, Kind, SplitExamples, Task
 
-_SPLITS = ("train", "dev", "test")
+_SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}  # usual names without suffix
+_USUAL = (".csv", ".tsv", ".jsonl", readers.PARQUET)  # their suffixes; the first two may lack a header
 _DIGITS = 100  # most digits of a label that is sorted as an integer
 LABEL_FIELDS = ("text_a", "text_b", "label", "labels", "separator", "metrics")
 QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable")
@@ -28,7 +29,9 @@ class CustomFiles:
     # target: a label of a text or pair, any number of labels (multi_label), a number, a label for every word (tokens),
     # or an answer in a text (span)
     kind: Kind = "classification"
-    train: str = ""  # training file, relative to data_dir
+    # training file, relative to data_dir. If none of the three files is set, those of data_dir with the usual names:
+    # train, dev or validation, and test, each .csv, .tsv, .jsonl or .parquet
+    train: str = ""
     dev: str = ""  # development file, if there is one
     test: str = ""  # test file, if there is one; it may lack labels
     text_a: str = "text"  # column of the text; for tokens a list of words, or words separated by spaces
@@ -137,18 +140,35 @@ class CustomFiles:
             test=test,
         )
 
+    def with_usual_files(self, directory: str) -> "CustomFiles":
+        """Return a copy that names the files in `directory` with usual names, or self if it names a file already.
+
+        Raises UserError if a split has two such files.
+        """
+        if not directory or any(getattr(self, split) for split in _SPLITS):
+            return self
+        root, suffixes, files = _folder(directory), _USUAL[: None if self.header else 2], {}
+        for split, stems in _SPLITS.items():
+            names = [f"{stem}{suffix}" for stem in stems for suffix in suffixes]
+            found = [name for name in names if (root / name).is_file()]
+            if len(found) > 1:
+                raise UserError(
+                    f"{directory} holds both {found[0]} and {found[1]}, so the file for the split {split} is ambiguous. "
+                    "Remove one, or name every file: --own.train=FILE --own.dev=FILE."
+                )
+            files[split] = "".join(found)
+        return replace(self, **files)
+
     def open(self, split: str, directory: Path | str) -> DataTable:
         """Return the table in the file of `split` (train, dev or test); raises UserError if the split has no file."""
         if not (name := getattr(self, split, "")):
             known = ", ".join(s for s in _SPLITS if getattr(self, s))
             raise UserError(
                 f"there is no file for the split {split}{f', only for {known}' if known else ''}. Name a "
-                f"file with {'--input' if split == 'test' else f'--own.{split}'}=FILE."
+                f"file with {'--input' if split == 'test' else f'--own.{split}'}=FILE"
+                f"{'.' if known else f', or a --data_dir that holds {split}.csv.'}"
             )
-        if str(directory) == SOURCE:
-            directory = embedded.labelled_set()
-        root = on_disk(directory, "data_dir", "Copy the files to this machine and name the copy.")
-        return readers.read_table(root / name, header=self.header)
+        return readers.read_table(_folder(directory) / name, header=self.header)
 
     def _read_labels(self, directory: Path | str) -> tuple[str, ...]:
         """Return the class names that the training file declares, or else the labels in its rows, sorted."""
@@ -229,6 +249,11 @@ class CustomFiles:
                     "the label from own.labels."
                 )
         return SplitExamples(examples, {})
+
+
+def _folder(directory: Path | str) -> Path:
+    directory = embedded.labelled_set() if str(directory) == SOURCE else directory
+    return on_disk(directory, "data_dir", "Copy the files to this machine and name the copy.")
 
 
 def _is_missing(cell: Any) -> bool:

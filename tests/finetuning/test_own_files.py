@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from messages import mentions
 from planted import results, said
 
 import bertzoo
+from bertzoo.finetuning import run
+from bertzoo.finetuning.settings import Finetune
 
 
 def test_results_has_a_row_for_each_run(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -72,6 +75,22 @@ def test_a_missing_training_file_is_named_by_its_option(
     assert mentions(error, "train", "--own.train=") and "--input" not in error
     error = said(capsys, *words, "--own.dev=dev.csv", code=2)[1]
     assert mentions(error, "only for dev", "--own.train=")
+
+
+def test_a_folder_with_usual_names_needs_no_other_options(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loads(Exception):
+        """Raised in place of loading the model, with the recipe of the run."""
+
+    def load(path, recipe, task, tell):
+        raise Loads(recipe, task)
+
+    monkeypatch.setattr(run, "load_starting_model", load)
+    recipe = Finetune(task="own", data_dir=str(folder))
+    with pytest.raises(Loads) as caught:
+        run.train(recipe, str(folder / "run"), folder / "model", None, print)
+    used, task = caught.value.args
+    assert used == task.recipe == replace(recipe, own=replace(recipe.own, train="train.csv", dev="dev.csv"))
+    assert (task.task.train, task.task.dev, task.task.labels) == (("train",), ("dev",), ("0", "1"))
 
 
 @pytest.mark.slow

@@ -25,6 +25,30 @@ def test_csv_has_quotation_and_lines_inside_it(tmp_path):
     assert found == [("0", 'a "quoted", text', None, 1), ("1", "two\nlines", None, 0), ("2", "c", None, 1)]
 
 
+@pytest.mark.parametrize("dev", ["dev.csv", "validation.csv", "dev.jsonl"])
+def test_files_with_usual_names_need_no_options(tmp_path, dev):
+    names = {"train": "train.tsv", "dev": dev, "test": "test.parquet"}
+    for name in (*names.values(), "train.txt", "devel.csv"):
+        write(tmp_path / name, "text\tlabel", "a\tx", "b\ty")
+    (tmp_path / "train.csv").mkdir()
+    own = CustomFiles(text_a="text", kind="regression").with_usual_files(str(tmp_path))
+    assert own == CustomFiles(text_a="text", kind="regression", **names)
+    named = CustomFiles(train="mine.csv")
+    assert named.with_usual_files(str(tmp_path)) is named and CustomFiles().with_usual_files("") == CustomFiles()
+
+
+def test_two_usual_files_for_one_split_raise(tmp_path):
+    for first, second in (("train.csv", "train.tsv"), ("dev.jsonl", "validation.csv")):
+        folder = tmp_path / first
+        folder.mkdir()
+        for name in (first, second):
+            write(folder / name, "text,label", "a,x", "b,y")
+        with pytest.raises(UserError, match=mentioning(first, second, f"split {first.split('.')[0]}")):
+            CustomFiles().with_usual_files(str(folder))
+    write(tmp_path / "test.jsonl", '{"text": "a"}')  # has no header to leave out
+    assert CustomFiles(header=False).with_usual_files(str(tmp_path)).test == ""
+
+
 def test_a_cell_of_csv_may_be_long_and_other_readers_keep_their_limit(tmp_path):
     before = csv.field_size_limit()
     write(tmp_path / "a.csv", "text,label", "x" * (before + 1) + ",1", "b,0")
