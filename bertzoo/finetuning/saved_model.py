@@ -24,7 +24,7 @@ from bertzoo.runs.kind import kind_of
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.rows import Rows, bucket_lengths
 from bertzoo.tasks.windows import Windowing
-from bertzoo.train import sharding
+from bertzoo.train import compilation, sharding
 
 CONFIG = "config.toml"
 SPANS = (SpanExtraction, JointSpanExtraction)  # heads for questions
@@ -106,6 +106,7 @@ def load_saved(path: Path, seed: int | None = None) -> SavedModel:
     Raises UserError if there is no model.
     """
     folder, recipe = _folder(path, seed)
+    compilation.keep_programs()
     return with_options(path, any_model.read_model(folder), recipe)
 
 

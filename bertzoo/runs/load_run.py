@@ -18,7 +18,7 @@ from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.kind import kind_of
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Recipe
-from bertzoo.train import sharding, state
+from bertzoo.train import compilation, sharding, state
 from bertzoo.train.metrics import Totals
 from bertzoo.train.restore import restore_params
 from bertzoo.train.step import make_eval_step
@@ -45,6 +45,7 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
     which: the "latest" or the "best" checkpoint, or the step of a checkpoint. Raises UserError if
     there is no such run or checkpoint.
     """
+    compilation.keep_programs()
     run = RunDirectory(path)
     if run.bucket is None and kind_of(run.config) == "prune":
         iterations = config.read_toml(run.config, {"cut": {"iterations": int}})["cut"]["iterations"]

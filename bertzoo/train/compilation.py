@@ -16,6 +16,7 @@ from bertzoo.train import hosts
 from bertzoo.train.objective import Batch
 
 _LARGEST_CACHE = 2**31  # bytes; the least recently used programs are dropped first
+_QUICKEST = 0.2  # seconds; programs that compile faster are not kept
 Advice = Callable[[int, float], str]  # (stage, share of its present memory to stay below) -> advice for the user
 
 
@@ -108,10 +109,11 @@ def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
 
 
 def keep_programs() -> None:
-    """Cache compiled programs in the user's cache folder, so that a resumed run does not compile its steps again.
+    """Cache compiled programs in the user's cache folder, so that a later command does not compile them again.
 
     Does nothing if JAX already has a cache directory (JAX_COMPILATION_CACHE_DIR) or the folder cannot be written. Also
-    does nothing in a run of several processes, whose caches would all have to hold the same programs.
+    does nothing if the folder is another user's, who could change the programs, and in a run of several processes,
+    whose caches would all have to hold the same programs. JAX_ENABLE_COMPILATION_CACHE=false turns the cache off.
     """
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if chosen or not hosts.alone():
@@ -119,8 +121,11 @@ def keep_programs() -> None:
     with suppress(OSError, RuntimeError):  # no home, or one that cannot be written: compile every time
         place = cache_folder("programs") / _processor()
         place.mkdir(parents=True, exist_ok=True)
-        if os.access(place, os.W_OK):
+        mine = all(folder.stat().st_uid == os.geteuid() for folder in (place.parent, place))
+        if mine and os.access(place, os.W_OK):
+            place.parent.chmod(0o700)
             jax.config.update("jax_compilation_cache_max_size", _LARGEST_CACHE)
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", _QUICKEST)
             jax.config.update("jax_compilation_cache_dir", str(place))
 
 

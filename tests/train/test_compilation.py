@@ -1,6 +1,8 @@
 """Compiled steps: their memory against the device's, and where programs are kept."""
 
 import contextlib
+import os
+import stat
 from pathlib import Path
 
 import jax
@@ -9,7 +11,9 @@ import pytest
 import toy
 from messages import mentioning
 
-from bertzoo.core.errors import OutOfMemory
+from bertzoo.core.errors import OutOfMemory, UserError
+from bertzoo.finetuning.saved_model import load_saved
+from bertzoo.runs.load_run import load_run
 from bertzoo.train import compilation, loop
 from bertzoo.train.compilation import DeviceMemory, check_fits, device_memory, keep_programs, memory_errors
 
@@ -81,12 +85,14 @@ def test_memory_that_runs_out_in_a_run_is_the_users_error_with_advice():
 
 @contextlib.contextmanager
 def cache_directory(path: str | None):
-    before = jax.config.jax_compilation_cache_dir
+    names = ("compilation_cache_dir", "compilation_cache_max_size", "persistent_cache_min_compile_time_secs")
+    before = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
     jax.config.update("jax_compilation_cache_dir", path)
     try:
         yield
     finally:
-        jax.config.update("jax_compilation_cache_dir", before)
+        for name, value in before.items():
+            jax.config.update(name, value)
 
 
 def test_programs_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -95,6 +101,24 @@ def test_programs_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytes
         keep_programs()
         place = Path(jax.config.jax_compilation_cache_dir)
         assert place.is_dir() and place.parent == tmp_path / "bertzoo" / "programs"
+        assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
     with cache_directory("elsewhere"):
         keep_programs()
         assert jax.config.jax_compilation_cache_dir == "elsewhere"
+
+
+def test_programs_of_another_user_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda owner=os.geteuid(): owner + 1)
+    with cache_directory(None):
+        keep_programs()
+        assert jax.config.jax_compilation_cache_dir is None
+
+
+@pytest.mark.parametrize("load", [load_run, load_saved])
+def test_commands_that_read_a_model_keep_its_programs(load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with cache_directory(None):
+        with pytest.raises(UserError):
+            load(tmp_path / "none")
+        assert Path(jax.config.jax_compilation_cache_dir).is_relative_to(tmp_path)
