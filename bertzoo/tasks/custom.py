@@ -153,7 +153,7 @@ class CustomFiles:
             found = [name for name in names if (root / name).is_file()]
             if len(found) > 1:
                 raise UserError(
-                    f"{directory} holds both {found[0]} and {found[1]}, so the file for the split {split} is ambiguous. "
+                    f"{directory} holds both {found[0]} and {found[1]}, so the file of the split {split} is ambiguous. "
                     "Remove one, or name every file: --own.train=FILE --own.dev=FILE."
                 )
             files[split] = "".join(found)

@@ -109,7 +109,8 @@ def test_programs_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytes
 
 def test_programs_of_another_user_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(os, "geteuid", lambda owner=os.geteuid(): owner + 1)
+    another = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: another)
     with cache_directory(None):
         keep_programs()
         assert jax.config.jax_compilation_cache_dir is None
