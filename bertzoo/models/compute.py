@@ -10,8 +10,33 @@ import jax.numpy as jnp
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn import products
+from bertzoo.nn.platform import current_platform
 
 
+def _rounded_once(activation: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """Return the activation computed in float32 on CPUs with bfloat16 instructions; else each operation would round.
+
+    The backward pass computes the activation again, so that only its input is kept.
+    """
+
+    @jax.custom_vjp
+    def in_float32(x: jax.Array) -> jax.Array:
+        return activation(x.astype(jnp.float32)).astype(x.dtype)
+
+    def backward(x: jax.Array, change: jax.Array) -> tuple[jax.Array]:
+        (gradient,) = jax.vjp(activation, x.astype(jnp.float32))[1](change.astype(jnp.float32))
+        return (gradient.astype(x.dtype),)
+
+    in_float32.defvjp(lambda x: (in_float32(x), x), backward)
+
+    @functools.wraps(activation)
+    def on_platform(x: jax.Array) -> jax.Array:
+        return in_float32(x) if products.is_fast(x) and current_platform().name == "cpu" else activation(x)
+
+    return on_platform
+
+
+@_rounded_once
 def gelu(x: jax.Array) -> jax.Array:
     """Return x·Φ(x) (Hendrycks & Gimpel 2016), with erf; `jax.nn.gelu` uses erfc, which XLA fuses worse on CPUs."""
     return 0.5 * x * (1 + jax.lax.erf(x * 0.5**0.5))
@@ -19,7 +44,7 @@ def gelu(x: jax.Array) -> jax.Array:
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": gelu,
-    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "gelu_tanh": _rounded_once(functools.partial(jax.nn.gelu, approximate=True)),
     "relu": jax.nn.relu,
 }
 Activation = Literal["gelu", "gelu_tanh", "relu"]

@@ -65,7 +65,7 @@ def _fast_extensions() -> list[str]:
     return [name for name in FAST_EXTENSIONS if name in processor().extensions]
 
 
-def _is_fast(x: jax.Array) -> bool:
+def is_fast(x: jax.Array) -> bool:
     """Return whether this machine's CPU computes products of x by bfloat16 instructions, with float32 results."""
     return x.dtype == jnp.bfloat16 and cpu_results() == "float32"
 
@@ -85,7 +85,7 @@ def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     The axes *I and *O are flattened to I and O. The kernel is rounded to the dtype of x, and the result has this
     dtype. The kernel's gradient has the dtype of the kernel.
     """
-    return _product(_is_fast(x), kernel.shape, kernel.dtype.name, x, kernel)
+    return _product(is_fast(x), kernel.shape, kernel.dtype.name, x, kernel)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
@@ -142,7 +142,7 @@ def _fast_rows(x: jax.Array, matrix: jax.Array, axis: int = 0) -> jax.Array:
 
 def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
     """Return x (..., *O) + bias (*O), rounded to the dtype of x, with a gradient that is fast on CPUs."""
-    return _add_bias(_is_fast(x), bias.dtype.name, x, bias)
+    return _add_bias(is_fast(x), bias.dtype.name, x, bias)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -185,7 +185,7 @@ def batched_product(axes: str, left: jax.Array, right: jax.Array, result: Any = 
     """
     static = axes, jnp.dtype(result or left.dtype).name
     if left.dtype == jnp.bfloat16:
-        return _batched(_is_fast(left), *static, left, right)
+        return _batched(is_fast(left), *static, left, right)
     return _plain_einsum(*static, left, right)
 
 
