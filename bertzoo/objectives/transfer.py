@@ -85,17 +85,18 @@ class Teacher(NamedTuple):
         return depth(self.model)
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 - a tuple of modules; a run asks several times as it starts
-    def shapes(self) -> Any:
+    def shapes(self, stacked: bool = True) -> Any:
         """Return the boxed shapes of the parameters that the losses use: {"model": …} or {"model": …, "generator": …}.
 
-        The parameters of identical layers are stacked. Heads that no loss uses are left out.
+        Heads that no loss uses are left out.
+        stacked: whether the parameters of identical layers are stacked.
         """
         ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
 
         def shapes_of(model: Pretraining, head: bool) -> Any:
             params = init_shapes(model.init, jax.random.key(0), ids, ids, ids, ids)["params"]
             params = {name: params[name] for name in ("embedding", "encoder", *["masked_head"] * head)}
-            return stack(params, model.encoder.layers)  # type: ignore[attr-defined]
+            return stack(params, model.encoder.layers) if stacked else params  # type: ignore[attr-defined]
 
         if self.generator is None:
             return {"model": shapes_of(self.model, self.predicts)}

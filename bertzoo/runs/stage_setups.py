@@ -14,6 +14,7 @@ from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import names
 from bertzoo.nn import Dense
 from bertzoo.nn.flops import matmul_flops
+from bertzoo.nn.platform import current_platform
 from bertzoo.objectives import PROJECTIONS, Replaced, Teacher, TransferObjective, build_teacher
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.pretrain_config import Pretrain
@@ -79,12 +80,20 @@ def teacher_of(recipe: Transfer) -> Teacher:
     return build_teacher(recipe.teacher, generator, predicts, compute)
 
 
+def stacks_teacher(mesh: jax.sharding.Mesh | None) -> bool:
+    """Return whether the parameters of a teacher's layers are stacked on the mesh; None is the platform traced for.
+
+    They are not on CPUs, where a step would copy each layer out of the stack.
+    """
+    return (current_platform() if mesh is None else sharding.platform_of(mesh)).name != "cpu"
+
+
 def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> Any:
     """Return shapes, dtypes and, if there is a mesh, shardings of the teacher's parameters.
 
     Raises the errors of `train.sharding.shardings`.
     """
-    boxed, dtype = teacher_of(recipe).shapes(), jnp.dtype(recipe.knowledge.dtype)
+    boxed, dtype = teacher_of(recipe).shapes(stacks_teacher(mesh)), jnp.dtype(recipe.knowledge.dtype)
     if mesh is None:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), nn.meta.unbox(boxed))
     # Errors show the prefix, because the student's parameters may have the same names.

@@ -66,11 +66,12 @@ def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> An
     """Return the teacher's parameters on the mesh, with the transfer's dtype and padded vocabulary."""
     teacher, placed = stage_setups.teacher_of(recipe), stage_setups.teacher_shapes(recipe, mesh)
     unpadded = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
-    shapes = nn.unbox(stage_setups.teacher_of(unpadded).shapes())
+    stacked = stage_setups.stacks_teacher(mesh)
+    shapes = nn.unbox(stage_setups.teacher_of(unpadded).shapes(stacked))
     sources = {"model": (teacher.model, source)}
     if teacher.generator is not None:
         sources["generator"] = (teacher.generator, _generator(source, recipe))
-    stacked = {}
+    params = {}
     for name, (model, part) in sources.items():
         modules = {path.split("/")[0] for path in named(placed[name])}
         if missing := sorted(modules - {path.split("/")[0] for path in part.params}):
@@ -78,9 +79,9 @@ def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> An
                 f"{source.origin} has no {missing[0]}, but the student learns the teacher's distribution over masked "
                 f"tokens. Use a teacher with {missing[0]}, or set knowledge.ground_truth = 1.0."
             )
-        params = {path: array for path, array in part.params.items() if path.split("/")[0] in modules}
-        nested = flax.traverse_util.unflatten_dict(params, sep="/")
-        stacked[name] = stack(nested, model.encoder.layers)  # type: ignore[attr-defined]
+        arrays = {path: array for path, array in part.params.items() if path.split("/")[0] in modules}
+        nested = flax.traverse_util.unflatten_dict(arrays, sep="/")
+        params[name] = stack(nested, model.encoder.layers) if stacked else nested  # type: ignore[attr-defined]
 
     def place(path: tuple, place: jax.ShapeDtypeStruct, shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
         if array.shape != shape.shape:
@@ -91,7 +92,7 @@ def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> An
         padded = pad_vocabulary(array, place.shape).astype(place.dtype)
         return jax.make_array_from_callback(padded.shape, place.sharding, padded.__getitem__)
 
-    return jax.tree.map_with_path(place, placed, shapes, stacked)
+    return jax.tree.map_with_path(place, placed, shapes, params)
 
 
 def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
