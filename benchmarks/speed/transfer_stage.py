@@ -42,13 +42,10 @@ def setup_of(recipe: Any) -> Any:
 
 def our_step(setting: Setting, adamw: Any, rows: int, length: int, predictions: int) -> Step:
     """A step of the stage under an AdamW; call `limit_jax` first."""
-    import jax
-
     from benchmarks.speed import transfer_step  # imports JAX, which the other side's process must not
 
     recipe = recipe_of(rows, length, predictions, setting.dtype)
-    setup = setup_of(recipe)
-    frozen = jax.tree.map(lambda leaf: leaf.astype(setting.dtype), transfer_step.teacher_parameters(recipe))
+    setup, frozen = setup_of(recipe), transfer_step.teacher_parameters(recipe)
     return processes.our_step(setup.objective, adamw, trained=setup.trained, rates=setup.rates, frozen=frozen)
 
 

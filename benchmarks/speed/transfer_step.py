@@ -13,16 +13,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 
 from benchmarks.lib import results
 from bertzoo.core import config
-from bertzoo.models.partial import stack
 from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import optim, sharding
 from bertzoo.train import state as states
+from bertzoo.train.state import name_of
 from bertzoo.train.step import make_train_step
 
 
@@ -47,9 +46,15 @@ def batch_of(recipe: Transfer, index: int, rows: int) -> dict[str, jax.Array]:
 
 def teacher_parameters(recipe: Transfer) -> Any:
     """Random parameters of the teacher, as the objectives read them."""
-    model, ids = stage_setups.teacher_of(recipe).model, jnp.ones((1, 4), jnp.int32)
-    params = nn.unbox(jax.jit(model.init)(jax.random.key(0), ids, ids, ids, ids)["params"])
-    return {"model": stack(params, model.encoder.layers)}  # type: ignore[attr-defined]
+    shapes = stage_setups.teacher_shapes(recipe)
+    most = max(leaf.size for leaf in jax.tree.leaves(shapes))
+    values = 0.02 * np.random.default_rng(0).standard_normal(most, np.float32)
+
+    def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        own = values[: leaf.size].reshape(leaf.shape) + np.float32(name_of(path[-1:]) == "scale")
+        return jnp.array(own, leaf.dtype)
+
+    return jax.tree.map_with_path(draw, shapes)
 
 
 def main() -> None:
