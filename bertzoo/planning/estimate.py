@@ -246,7 +246,7 @@ def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: Co
     mesh = step.abstract_mesh(recipe, topology)
     stage, chip = recipe.stages[index], topology.chip
     shards = sharding.row_shards(mesh)
-    rows = stage.batch_size // stage.accumulate // shards
+    rows = stage.batch_size // stage.microbatches // shards
     with traced_for(Platform("tpu")):  # whatever this machine has
         gradients = trace_gradients(recipe, index, rows)
     memory = step_memory(recipe, index, mesh, gradients=gradients)
@@ -257,7 +257,7 @@ def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: Co
     model_flops = stage.batch_size * stage_setups.model_flops(recipe, index)
     computed, padded = padded_flops(gradients, chip.mxu)
     # How often a step runs the traced gradients; the mesh's `tensor` axis splits each run over its devices.
-    copies = stage.accumulate * shards
+    copies = stage.microbatches * shards
     held = memory.exact - memory.gradients if compiled_step is None else compiled_step.wanted
     sent = _derived_traffic(recipe, index, mesh)
     if compiled_step is not None and compiled_step.collectives is not None:
@@ -274,7 +274,7 @@ def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: Co
         steps=stage.steps,
         batch_size=stage.batch_size,
         max_length=stage.max_length,
-        accumulate=stage.accumulate,
+        accumulate=stage.microbatches,
         rows=rows,
         estimated=memory,
         compiled=compiled_step,
@@ -297,7 +297,7 @@ def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int
     also gathered once.
     """
     data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
-    accumulate = recipe.stages[index].accumulate
+    accumulate = recipe.stages[index].microbatches
     sent = 0.0
     for leaf in jax.tree.leaves(state_shapes(recipe, index, mesh).params):
         if _is_split(leaf):
@@ -336,7 +336,7 @@ def _advice(
     if memory.exact > topology.chip.capacity:
         size = mesh.shape["fsdp"] * 2 ** math.ceil(math.log2(memory.exact / topology.chip.capacity))
         return f"the state alone is too large: split it with --mesh.fsdp={size} or more, or take a larger slice"
-    options = [f"--{recipe.where(index)}.accumulate={2 * recipe.stages[index].accumulate}"]
+    options = [f"--{recipe.where(index)}.accumulate={2 * recipe.stages[index].microbatches}"]
     options += [] if recipe.compute.remat else ["--compute.remat=true"]
     problem = "only the compiler can tell whether it fits" if fits is None else "the activations are too large"
     return f"{problem}; {' or '.join(options)} makes the activations smaller, and so does a smaller batch"

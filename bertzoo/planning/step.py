@@ -37,7 +37,7 @@ def abstract_mesh(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
 def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
     """Return the mesh; raises ConfigError unless it divides every batch and an allowed dimension of every parameter."""
     for stage in recipe.stages:
-        sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
+        sharding.check_rows(stage.batch_size, stage.microbatches, mesh)
     mesh_fallbacks(recipe, mesh)
     return mesh
 
@@ -77,7 +77,7 @@ def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Low
     step = make_train_step(
         setup.trained,
         setup.transformation(group.steps, group.learning_rate),
-        accumulate=stage.accumulate,
+        accumulate=stage.microbatches,
         shardings=states.shardings_of(state),
         frozen_shardings=states.shardings_of(teacher),
     )

@@ -121,7 +121,7 @@ class RunBatches:
         Repeated calls yield the same batches. shards: number of devices that a batch is split over; own: as in `train`.
         """
         stage, batches = self.recipe.stages[index], self.stage(index, "heldout")
-        size = min(stage.batch_size // stage.accumulate, -(-min(rows, batches.rows) // shards) * shards)
+        size = min(stage.batch_size // stage.microbatches, -(-min(rows, batches.rows) // shards) * shards)
         if rows >= batches.rows or size > batches.rows:
             return (batches.sequential(step, size, own(size)) for step in range(batches.steps(size)))
         # Stop after one pass: a second one would count some rows twice.

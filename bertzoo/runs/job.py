@@ -2,27 +2,73 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TypeVar
 
 import jax
 
 from bertzoo.runs import stage_setups, step_memory
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.bucket import Sender
+from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.run_dir import ORIGINS, RunDirectory
-from bertzoo.runs.transfer_config import Recipe
+from bertzoo.runs.transfer_config import Nothing, Recipe, Transfer
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, loop, restore, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
 from bertzoo.train.stage_setup import StageSetup
-from bertzoo.train.stages import locate, stage_of
+from bertzoo.train.stages import Stage, locate, stage_of
+
+AnyRecipe = TypeVar("AnyRecipe", Pretrain, Transfer)
+# On CPUs, steps of many tokens are faster in microbatches of about 1,024, but not those of models narrower than 256
+# (docs/performance.md).
+_TOKENS, _WIDTH = 1024, 256
+
+
+def microbatches(recipe: Recipe, run: RunDirectory) -> list[int]:
+    """Return the number of microbatches of each training stage.
+
+    A stage that leaves it open keeps the number that the run recorded, so that a resumed run draws the same dropout. In
+    a new run, wide models on CPUs get microbatches of 1,024 tokens on each device, or the next larger ones that divide
+    the rows.
+    """
+    shards = sharding.row_shards(sharding.make_mesh(recipe.mesh))
+    wide = jax.default_backend() == "cpu" and recipe.model.hidden_size >= _WIDTH
+    recorded = run.load().stages[: len(recipe.stages)] if run.config.exists() else ()
+
+    def number(stage: Stage, before: Stage | None) -> int:
+        if stage.accumulate is not None:
+            return stage.accumulate
+        rows = stage.batch_size // shards
+        if before is not None and rows % before.microbatches == 0:
+            return before.microbatches
+        fitting = (n for n in range(1, rows + 1) if rows % n == 0 and rows // n * stage.max_length >= _TOKENS)
+        return max(fitting, default=1) if wide else 1
+
+    return [number(*pair) for pair in zip_longest(recipe.stages, recorded)]
+
+
+def with_microbatches(recipe: AnyRecipe, numbers: Sequence[int]) -> AnyRecipe:
+    """Return `recipe` with a number of microbatches for each training stage."""
+    if isinstance(recipe, Pretrain):
+        return replace(recipe, stages=_cut(recipe.stages, numbers))
+    groups, strategy = len(recipe.layer_groups), recipe.transfer
+    if not isinstance(strategy, Nothing):
+        strategy = replace(strategy, accumulate=numbers[0])
+    return replace(recipe, transfer=strategy, distillation=_cut(recipe.distillation, numbers[groups:]))
+
+
+def _cut(stages: Sequence[Stage], numbers: Sequence[int]) -> tuple[Stage, ...]:
+    return tuple(replace(stage, accumulate=number) for stage, number in zip(stages, numbers, strict=True))
 
 
 def make_mesh(recipe: Recipe) -> jax.sharding.Mesh:
     """Return the device mesh of `recipe`; raises ConfigError if batches or parameters do not divide over it."""
     mesh = sharding.make_mesh(recipe.mesh)
     for stage in recipe.stages:
-        sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
+        sharding.check_rows(stage.batch_size, stage.microbatches, mesh)
     objective = stage_setups.build_setups(recipe)[0].objective
     sharding.shardings(state.boxed_shapes(objective), mesh, recipe.mesh.fallbacks)
     return mesh

@@ -73,7 +73,7 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
         if hosts.share("the newest checkpoint", run.latest) is None:
             check_model(origin, options)
     with run.shared():
-        mesh = _checked_devices(recipe, run, tell, origin)
+        recipe, mesh = _checked_devices(recipe, run, tell, origin)
         start, vocabulary = _warm_start(run, recipe, origin, tell)
         batches = _batches(recipe, run, vocabulary, options)
         return job.train(recipe, batches, run, mesh, start, console=options.console)
@@ -99,7 +99,7 @@ def transfer(
     check_model(path, options)
     until = hosts.share("the stages", lambda: _until(stages, recipe, run))
     with run.shared():
-        mesh = _checked_devices(recipe, run, tell)
+        recipe, mesh = _checked_devices(recipe, run, tell)
         start = teacher.read_teacher(path, recipe, mesh)
         if record and record["parameters_sha256"] != start.record["parameters_sha256"]:
             raise UserError(
@@ -210,12 +210,24 @@ def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
 
 
 def _checked_devices(
-    recipe: Recipe, run: RunDirectory, tell: Callable[[str], None], origin: Location | None = None
-) -> jax.sharding.Mesh:
-    """Return the device mesh; raises an error if the config does not fit the run's directory or the devices.
+    recipe: job.AnyRecipe, run: RunDirectory, tell: Callable[[str], None], origin: Location | None = None
+) -> tuple[job.AnyRecipe, jax.sharding.Mesh]:
+    """Return the config with its numbers of microbatches, and the device mesh.
 
-    Passes config changes since the run's start to `tell`.
+    Raises an error if the config does not fit the run's directory or the devices. Passes config changes since the run's
+    start to `tell`, and the numbers of microbatches that the config leaves open.
     """
+    numbers = hosts.share("the microbatches", lambda: job.microbatches(recipe, run))
+    pieces = {
+        recipe.where(index): number
+        for index, (stage, number) in enumerate(zip(recipe.stages, numbers, strict=True))
+        if stage.accumulate is None and number > 1
+    }
+    for where, number in pieces.items():
+        tell(
+            f"{where}: {number} microbatches a step, which CPUs compute faster. --{where}.accumulate=1 turns this off."
+        )
+    recipe = job.with_microbatches(recipe, numbers)
     for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
         tell(f"changed since the run started: {line}")
     mesh = job.make_mesh(recipe)
@@ -223,7 +235,7 @@ def _checked_devices(
     step_memory.check_memory(recipe, mesh, tell)
     recipe.compute.tell_format(tell)
     compilation.keep_programs()
-    return mesh
+    return recipe, mesh
 
 
 def _warm_start(

@@ -72,7 +72,7 @@ def step_memory(
     rows of a microbatch on one device; computed if None.
     """
     stage, state = recipe.stages[index], state_shapes(recipe, index, mesh)
-    rows, accumulate = stage.batch_size // sharding.row_shards(mesh), accumulate or stage.accumulate
+    rows, accumulate = stage.batch_size // sharding.row_shards(mesh), accumulate or stage.microbatches
     if gradients is None:
         gradients = trace_gradients(recipe, index, rows // accumulate)
     parameters, teacher = bytes_of(state.params), teacher_shapes(recipe, mesh)
@@ -130,7 +130,7 @@ def advice(
     def sentence(index: int, share: float) -> str:
         stage, key = recipe.stages[index], (where or recipe.where)(index)
         limit, rows = share * step_memory(recipe, index, mesh).total / _MOST, stage.batch_size // shards
-        parts = [n for n in divisors(rows) if n > stage.accumulate]
+        parts = [n for n in divisors(rows) if n > stage.microbatches]
         fitting = bisect.bisect_left(parts, True, key=lambda n: step_memory(recipe, index, mesh, n).total <= limit)
         if fitting == len(parts):
             return (
@@ -140,7 +140,7 @@ def advice(
         n, (table, _, number) = parts[fitting], key.rpartition(".")
         together = number.isdecimal() and all(other.batch_size % (n * shards) == 0 for other in recipe.stages)
         option = f"'--{table}.*.accumulate={n}'" if together else f"--{key}.accumulate={n}"
-        smaller = stage.batch_size * stage.accumulate // n
+        smaller = stage.batch_size * stage.microbatches // n
         return (
             f"Use {option}, which computes the same in {n} parts, or --{key}.batch_size={smaller}, which changes the "
             "recipe."
@@ -186,4 +186,4 @@ def bytes_of(tree: Any, whole: bool = False) -> int:
 
 
 def _tokens(stage: staging.Stage) -> int:
-    return stage.batch_size // stage.accumulate * stage.max_length
+    return stage.batch_size // stage.microbatches * stage.max_length

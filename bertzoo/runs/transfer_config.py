@@ -35,7 +35,7 @@ class StrategyStages:
     # predicted share of a row's tokens, or [first, last] for a linear change over a stage; "none": data.masking.share
     masking_share: float | tuple[float, ...] | None = None
     learning_rate: float  # peak of the stage's schedule
-    accumulate: int = 1  # microbatches a step is cut into
+    accumulate: int | None = None  # microbatches a step is cut into; "none": as in [[stages]] of pretraining
     schedule: Schedule = field(default_factory=_warmup)  # learning rate of each stage by step
 
     def __post_init__(self):

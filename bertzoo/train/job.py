@@ -103,7 +103,7 @@ class Job:
         if len(self.setups) != len(self.stages):
             raise ValueError(f"there are {len(self.setups)} setups for {len(self.stages)} stages. Give one per stage.")
         for stage in self.stages:
-            sharding.check_rows(stage.batch_size, stage.accumulate, self.mesh)
+            sharding.check_rows(stage.batch_size, stage.microbatches, self.mesh)
 
     @property
     def end(self) -> int:
@@ -133,7 +133,7 @@ class Job:
             step = make_train_step(
                 self.setups[index].trained,
                 self.transformation(index),
-                accumulate=self.stages[index].accumulate,
+                accumulate=self.stages[index].microbatches,
                 shardings=states.shardings_of(self.abstract(index)),
                 frozen_shardings=states.shardings_of(self.frozen),
             )

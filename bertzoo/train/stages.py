@@ -23,16 +23,17 @@ class Stage:
     # data.masking.share, which held-out evaluation always uses
     masking_share: float | tuple[float, ...] | None = None
     learning_rate: float | None = None  # peak of the stage's schedule; "none": the optimiser's
-    accumulate: int = 1  # microbatches a step is cut into
+    # microbatches a step is cut into; "none": on CPUs those of about 1,024 tokens (runs/job), elsewhere one
+    accumulate: int | None = None
     # state to keep from the stage before, beside the parameters: "moments" keeps the optimiser's moments under a new
     # schedule; "all" also continues the schedule; "params" starts with a fresh optimiser
     carry: Literal["moments", "all", "params"] = "moments"
 
     def __post_init__(self):
         for name in ("steps", "batch_size", "max_length", "max_predictions", "accumulate"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is less than 1. Use 1 or more.")
-        if self.batch_size % self.accumulate:
+        if self.batch_size % self.microbatches:
             raise ConfigError(
                 f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}. Change one of them."
             )
@@ -63,6 +64,11 @@ class Stage:
             largest = f"{shown} predicts up to {needed} of max_length={self.max_length} tokens"
             remedy = "Lower masking_share." if needed >= self.max_length else f"Set max_predictions={needed}."
             raise ConfigError(f"{largest}, more than max_predictions={self.max_predictions}. {remedy}")
+
+    @property
+    def microbatches(self) -> int:
+        """Return the number of microbatches that a step is cut into, 1 if the config leaves it open."""
+        return self.accumulate or 1
 
     @property
     def masking_shares(self) -> tuple[float, ...] | None:

@@ -13,10 +13,14 @@ from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import OutOfMemory
 from bertzoo.planning import step
+from bertzoo.runs import job
 from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.step_memory import check_memory, step_memory
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import compilation, sharding
 from bertzoo.train.compilation import DeviceMemory, check_fits
+from bertzoo.train.stages import Stage
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +87,34 @@ def test_a_recipe_for_pods_stops_on_a_laptop_before_it_reads_text(tmp_path: Path
     assert main(["pretrain", "squeezebert", f"--run_dir={tmp_path / 'run'}", *options]) == 2
     assert re.search(r"--stages\.\*\.accumulate=\d+", capsys.readouterr().err)
     assert not (tmp_path / "run").exists()
+
+
+def test_wide_models_on_cpus_get_microbatches_of_1024_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With 32, 30, 8 and 6 rows of 128 tokens on each device. The last two stages state a number."""
+    devices, run = jax.device_count(), RunDirectory(tmp_path)
+    rows = [(32, None), (30, None), (8, None), (6, None), (32, 1), (32, 8)]
+    stages = tuple(
+        Stage(steps=20_000, batch_size=number * devices, max_length=128, accumulate=parts) for number, parts in rows
+    )
+    wide = dataclasses.replace(config.load(Pretrain, ["bert_base"]), stages=stages)
+    assert job.microbatches(wide, run) == [4, 3, 1, 1, 1, 8]
+    narrow = dataclasses.replace(wide, model=dataclasses.replace(wide.model, hidden_size=192))
+    assert job.microbatches(narrow, run) == [1, 1, 1, 1, 1, 8]
+    chosen = job.with_microbatches(wide, job.microbatches(wide, run))
+    assert [stage.accumulate for stage in chosen.stages] == [4, 3, 1, 1, 1, 8]
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "default_backend", lambda: "tpu")
+        assert job.microbatches(wide, run) == [1, 1, 1, 1, 1, 8]
+
+
+def test_a_resumed_run_keeps_the_microbatches_that_it_recorded(tmp_path: Path):
+    devices, run = jax.device_count(), RunDirectory(tmp_path)
+    values = [("transfer.batch_size", str(32 * devices)), ("distillation.0.batch_size", str(32 * devices))]
+    values += [("transfer.max_length", "128"), ("distillation.0.max_length", "128")]
+    open_ = config.load(Transfer, ["mobilebert_transfer"], values)
+    assert set(job.microbatches(open_, run)) == {4}
+    run.write_config(job.with_microbatches(open_, [2] * 24 + [1]))
+    assert job.microbatches(open_, run) == [2] * 24 + [1]
+    stated = config.load(Transfer, ["mobilebert_transfer"], [*values, ("transfer.accumulate", "8")])
+    resumed = job.with_microbatches(stated, job.microbatches(stated, run))
+    assert [stage.accumulate for stage in resumed.stages] == [8] * 24 + [1]
