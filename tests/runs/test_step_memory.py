@@ -12,8 +12,9 @@ from messages import mentions
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import OutOfMemory
+from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.planning import step
-from bertzoo.runs import job
+from bertzoo.runs import job, stage_setups
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.step_memory import check_memory, step_memory
@@ -84,6 +85,7 @@ def test_a_state_larger_than_the_device_has_no_batch_that_fits(recipe: Pretrain,
 def test_a_recipe_for_pods_stops_on_a_laptop_before_it_reads_text(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(compilation, "device_memory", lambda: DeviceMemory(16 * 10**9, None))
     options = [f"--data.source={tmp_path}/missing.txt", "--model.layers=2", "--mesh.data=-1"]
+    options += ["--stages.*.accumulate=1"]  # microbatches, the default on CPUs, would fit
     assert main(["pretrain", "squeezebert", f"--run_dir={tmp_path / 'run'}", *options]) == 2
     assert re.search(r"--stages\.\*\.accumulate=\d+", capsys.readouterr().err)
     assert not (tmp_path / "run").exists()
@@ -118,3 +120,13 @@ def test_a_resumed_run_keeps_the_microbatches_that_it_recorded(tmp_path: Path):
     stated = config.load(Transfer, ["mobilebert_transfer"], [*values, ("transfer.accumulate", "8")])
     resumed = job.with_microbatches(stated, job.microbatches(stated, run))
     assert [stage.accumulate for stage in resumed.stages] == [8] * 24 + [1]
+
+
+def test_the_teachers_layers_are_stacked_except_on_cpus():
+    made = config.load(Transfer, ["demo_transfer"])
+    encoder = stage_setups.teacher_shapes(made)["model"]["encoder"]
+    assert {f"layers_{index}" for index in range(made.teacher.layers)} <= encoder.keys()
+    with traced_for(Platform("tpu")):
+        encoder = stage_setups.teacher_shapes(made)["model"]["encoder"]
+    assert "layers_0" not in encoder
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(encoder["layers"])} == {made.teacher.layers}

@@ -17,7 +17,6 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.partial import stack
 from bertzoo.nn.flops import matmul_flops
-from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.objectives import discrepancy
 from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
@@ -397,11 +396,3 @@ def test_widths_heads_and_depths_may_differ():
     assert not grads["projections/layers_0/kernel"].any() and not grads["embedding/word/embedding"].any()
     last = gradient(found[-1], params, frozen)
     assert not groups(last)["projections"] and groups(last)["masked_head"]
-
-
-def test_the_teachers_layers_are_stacked_except_on_cpus():
-    made = recipe()
-    assert {"layers_0", "layers_1", "layers_2"} <= stage_setups.teacher_shapes(made)["model"]["encoder"].keys()
-    with traced_for(Platform("tpu")):
-        encoder = stage_setups.teacher_shapes(made)["model"]["encoder"]
-    assert "layers_0" not in encoder and {leaf.shape[0] for leaf in jax.tree.leaves(encoder["layers"])} == {3}
