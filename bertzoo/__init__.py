@@ -27,6 +27,9 @@ from bertzoo.api import (
     transfer,
 )
 from bertzoo.core.version import __version__
+from bertzoo.finetuning import kind as _finetuning  # noqa: F401 - the rooms register their kinds of runs
+from bertzoo.pruning import layout as _pruning  # noqa: F401
+from bertzoo.runs import kinds as _runs  # noqa: F401
 
 __all__ = [
     "FineTuned",

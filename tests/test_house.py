@@ -13,6 +13,8 @@ import impact
 import pytest
 import yaml
 
+from bertzoo.core.kinds import KINDS
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bertzoo"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -172,6 +174,44 @@ def test_fidelity_has_every_point_once() -> None:
     lines = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8").splitlines()
     points = [line.split("|")[1].strip() for line in lines if line.startswith("|") and set(line) - set("|- ")]
     assert len(points) > 50 and len(points) == len(set(points))
+
+
+def strings(file: Path) -> set[str]:
+    """The string constants of a file, without docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
+    return {node.value for node in constants if isinstance(node.value, str)}
+
+
+def test_no_room_spells_a_file_or_folder_of_a_room_above() -> None:
+    """Rooms below reach these through `core.kinds`; a name written twice would be an import that no test sees."""
+    names: dict[str, set[str]] = {}
+    for file in FILES:  # module-level names of files
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign):
+                found = {value.value for value in ast.walk(node.value) if isinstance(value, ast.Constant)}
+                found = {
+                    str(value)
+                    for value in found
+                    if re.fullmatch(r"[\w-]+\.(json|jsonl|toml|csv|safetensors)", str(value))
+                }
+                names.setdefault(room(module(file)), set()).update(found)
+    for kind in KINDS.values():
+        folders = {folder.removesuffix(r"\d+") for folder in kind.folders}
+        names[room(kind.config().__module__)] |= folders
+    assert {"seed-", "results.json"} <= names["finetuning"] and {"iterations", "pruned.toml"} <= names["pruning"]
+    for file in FILES:
+        here = room(module(file))
+        for above, owned in names.items():
+            if here in BELOW.get(above, ()):
+                assert not strings(file) & owned, f"{module(file)} spells a name that belongs to {above}"
 
 
 def test_the_architecture_page_names_what_exists() -> None:

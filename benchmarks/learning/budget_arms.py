@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertzoo.core import config
+from bertzoo.core import config, kinds
 from bertzoo.pruning.settings import Prune
-from bertzoo.runs import kind, stage_setups
+from bertzoo.runs import stage_setups
 
 FOLDER = Path(__file__).parents[2] / "configs" / "learning"
 TERA = 1e12
@@ -54,7 +54,7 @@ class Arm:
         """The arm's config with more options."""
         files = [Path(path) for path in self.configs]
         words = [word.removeprefix("--").partition("=") for word in (*self.options, *options)]
-        recipe = Prune if self.verb == "prune" else kind.recipe_class(files[-1])
+        recipe = Prune if self.verb == "prune" else kinds.config_class(files[-1])
         return config.load(recipe, files, [(key, value) for key, _, value in words])
 
     def steps(self, tflops: float) -> list[str]:

@@ -23,10 +23,10 @@ import tomli_w
 
 from benchmarks.lib import results
 from benchmarks.lib.program import bertzoo, heldout
+from bertzoo.pruning import report as pruning
 from bertzoo.pruning.costs import parameters
 from bertzoo.pruning.structure import declare
 from bertzoo.runs import any_model
-from bertzoo.runs.report import pruning
 
 LAYERS, LOWER, RATE, BEFORE = 7, 4, 3e-3, 1600  # layers, those that BERT-ℓ keeps; rate; steps of pretraining
 ITERATIONS, WEIGH, TUNE = 4, 75, 150  # and steps in each

@@ -19,11 +19,11 @@ from bertzoo.cli.plan import plan_pruning
 from bertzoo.cli.support.options import say
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.kinds import config_class, shipped
 from bertzoo.core.markdown import table
 from bertzoo.planning import cache, chips, compiled, electra_flops, estimate, step
 from bertzoo.planning.estimate import ASSUMPTIONS, RunPlan, StagePlan
 from bertzoo.pruning.settings import Prune
-from bertzoo.runs.kind import recipe_class, shipped
 from bertzoo.runs.transfer_config import Recipe
 
 USUAL = "v5e:16x16"
@@ -37,7 +37,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "plans.md"
 def cases() -> Iterator[tuple[str, Recipe, chips.Topology, str]]:
     """(config, recipe, slice, why not the usual slice), those that compile soonest first."""
     recipes = {
-        name: loader.load(recipe_class(name), [name], []) for name in (*shipped("pretrain"), *shipped("transfer"))
+        name: loader.load(config_class(name), [name], []) for name in (*shipped("pretrain"), *shipped("transfer"))
     }
 
     def size(name: str) -> int:

@@ -18,10 +18,10 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 from benchmarks.lib import results
 from bertzoo.core import config as loader
+from bertzoo.core.kinds import config_class
 from bertzoo.planning import cache, chips, compiled, estimate
 from bertzoo.planning.compiled import CompiledStep
 from bertzoo.planning.traffic import REVISION
-from bertzoo.runs.kind import recipe_class
 
 COUNT = f"bytes by revision {REVISION} of planning/traffic.py"
 SLICES = ("v5e:2x2", "v6e:2x2")
@@ -72,7 +72,7 @@ def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[C
 
     Exits if the compiler could not print the program, whose bytes are then unknown.
     """
-    recipe = loader.load(recipe_class(case.config), [case.config], case.options)
+    recipe = loader.load(config_class(case.config), [case.config], case.options)
     topology = chips.parse_topology(slice_)
     name = f"{case.name} at {case.length}"
     steps = compiled.compile_stages(

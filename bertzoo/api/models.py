@@ -215,8 +215,8 @@ def plan(
     price: dollars per chip-hour; None omits the dollars.
     tell: receives progress lines; None silences them.
     """
+    from bertzoo.core.kinds import config_class
     from bertzoo.planning import electra_flops, estimate
-    from bertzoo.runs.kind import recipe_class
     from bertzoo.runs.pretrain_config import Pretrain
     from bertzoo.runs.transfer_config import Transfer
 
@@ -224,7 +224,7 @@ def plan(
         recipe, name = resolve(type(config), config, overrides), ""
     else:
         files = config_files(config)
-        recipe, name = resolve(recipe_class(*files), files, overrides), Path(files[0]).stem if len(files) == 1 else ""
+        recipe, name = resolve(config_class(*files), files, overrides), Path(files[0]).stem if len(files) == 1 else ""
     return estimate.plan(
         recipe,
         topology,

@@ -11,13 +11,13 @@ from bertzoo.benchmarking.worker import TEXT_INPUTS
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.kinds import config_class
 from bertzoo.core.memory import check_available
 from bertzoo.core.paths import hub_download
 from bertzoo.export.companions import check_takes_ids, read_metadata
 from bertzoo.models import Model
 from bertzoo.models.tasks import SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
-from bertzoo.runs.kind import recipe_class
 
 PRETRAINING_HEADS = ("none", "masked", "replaced")  # replaced by a classifier, which the papers time
 DEVIATION = 0.02  # standard deviation of random weights; times do not depend on it
@@ -102,7 +102,7 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
         if download := hub_download(name):
             message += f"{'' if message[-1] in '?.' else '.'} {download}"
         raise ConfigError(message) from error
-    model = config.load(recipe_class(name), [name], overrides).model
+    model = config.load(config_class(name), [name], overrides).model
     return BenchmarkModel(name=name, pretrained=untrained(model, name))
 
 

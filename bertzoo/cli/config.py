@@ -11,13 +11,13 @@ examples:
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bertzoo.cli import main as cli
 from bertzoo.cli.support.options import Parser, config_files
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import kind_of_files
 from bertzoo.core.schema import paths_by_name
 
 PASSES_ON = True  # `main` below checks the options, once it knows the config
@@ -36,29 +36,12 @@ def arguments(parser: Parser) -> None:
     config_files(parser)
 
 
-def config_class(*files: str | Path) -> type:
-    """Return the class, such as Pretrain or Prune, of the config that files describe."""
-    from bertzoo.runs.kind import kind_of, recipe_class
-
-    match kind_of(*files):
-        case "finetune":
-            from bertzoo.finetuning.settings import Finetune
-
-            return Finetune
-        case "prune":
-            from bertzoo.pruning.settings import Prune
-
-            return Prune
-        case _:
-            return recipe_class(*files)
-
-
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the complete config."""
     if args.files[0] in VERBS:
         recipe = command_config([*args.files, *(f"--{key}={value}" for key, value in overrides)])
     else:
-        cls = config_class(*args.files)
+        cls = kind_of_files(*args.files).config()
         for key, _ in overrides:
             cli.check_key(key, ["debug"], paths_by_name(cls))
         recipe = loader.load(cls, args.files, overrides)

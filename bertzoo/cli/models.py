@@ -40,10 +40,10 @@ def arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print a row for each model as soon as it is measured."""
     from bertzoo.core import config as loader
-    from bertzoo.runs.kind import recipe_class, shipped
+    from bertzoo.core.kinds import config_class, shipped
 
     names = args.names or shipped("pretrain")
-    recipes = [loader.load(recipe_class(name), [name], overrides) for name in names]
+    recipes = [loader.load(config_class(name), [name], overrides) for name in names]
     rows = (measured(name, recipe) for name, recipe in zip(names, recipes, strict=True))
     if args.json:
         for index, row in enumerate(rows):

@@ -77,14 +77,14 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     # up an option's key in the config's class may have imported jax.
     jax.config.update("jax_platforms", "cpu")
     from bertzoo.core import config as loader
+    from bertzoo.core.kinds import config_class, kind_of_files
     from bertzoo.planning import electra_flops, estimate, page
     from bertzoo.pruning.settings import Prune
-    from bertzoo.runs.kind import kind_of, recipe_class
 
     name = Path(args.files[0]).stem
     # A paper's figure for a config does not apply once more files or options have changed the config.
     unchanged = not overrides and len(args.files) == 1
-    if kind_of(*args.files) == "prune":
+    if kind_of_files(*args.files).config() is Prune:
         if args.cache is not None:
             raise UserError(
                 f"--cache={args.cache} does not apply to a pruning, which is planned without the compiler. Leave "
@@ -93,7 +93,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         plan = plan_pruning(loader.load(Prune, args.files, overrides), args.topology, args.price)
     else:
         plan = estimate.plan(
-            loader.load(recipe_class(*args.files), args.files, overrides),
+            loader.load(config_class(*args.files), args.files, overrides),
             args.topology,
             compile_steps=not args.no_compile,
             cache_dir=args.cache,

@@ -73,8 +73,8 @@ def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> N
 
 def train(args: argparse.Namespace, recipe: "Prune") -> str:
     """Prune to the end and return the closing line."""
+    from bertzoo.pruning.layout import format_amount
     from bertzoo.pruning.run import prune
-    from bertzoo.runs.prune_layout import format_amount
 
     result = prune(recipe, args.run_dir, args.origin, training.options(args))
     left, whole, budget = (format_amount(amount, result.whole) for amount in (result.left, result.whole, result.target))

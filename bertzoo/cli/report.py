@@ -17,9 +17,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertzoo.cli.support.options import Parser
 from bertzoo.core.errors import UserError
+
+if TYPE_CHECKING:
+    from bertzoo.core.kinds import Kind
 
 
 def arguments(parser: Parser) -> None:
@@ -32,50 +36,37 @@ def arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Write the report and print a sketch of the loss, or compare the run with its config's golden curve."""
-    from bertzoo.core import config
-    from bertzoo.runs import kind
+    from bertzoo.core import kinds
+    from bertzoo.core.paths import run_directory
     from bertzoo.runs.bucket import Bucket
-    from bertzoo.runs.report import curves, golden_curve
-    from bertzoo.runs.report import page as report
 
-    if kind.kind_of(Path(args.run) / "config.toml") == "finetune":
-        return _finetuned(args)
     bucket = Bucket(args.run) if args.run.startswith("gs://") else None
     if bucket is not None:
         bucket.fetch()
-    run = report.read_run(bucket.directory if bucket else args.run)
+    directory = bucket.directory if bucket else run_directory(args.run)
+    kind = kinds.kind_of_run(directory) or kinds.KINDS["pretrain"]  # its report rejects a directory without a run
     if args.check:
-        recorded = golden_curve.records()
-        shipped = {name: config.plain(config.load(kind.recipe_class(name), [name])) for name in recorded}
-        comparison = golden_curve.compare_with_golden_curve(run, shipped, recorded)
-        print(comparison, file=sys.stdout if comparison.on else sys.stderr)
-        return 0 if comparison.on else 1
-    page = run.directory / "report.md"
-    files = [*curves.draw_curves(run), page]
-    page.write_text(report.page(run), encoding="utf-8")
+        return _check(args.run, directory, kind)
+    files, sketch = kind.report()(directory)
     if bucket is not None:
         bucket.send([str(path.relative_to(bucket.directory)) for path in files])
-    print(report.sketch(run.history))
-    if run.history.torn:
-        print("The last line of metrics.jsonl is incomplete and was skipped.")
-    _print_files(args.run, files)
-    return 0
-
-
-def _finetuned(args: argparse.Namespace) -> int:
-    from bertzoo.finetuning.report import write_report
-
-    if args.check:
-        raise UserError(
-            f"--check compares a pretraining run with its golden curve, but {args.run} is a fine-tuning run. Leave "
-            "--check out."
-        )
-    files, sketch = write_report(Path(args.run))
     print(sketch)
-    _print_files(args.run, files)
+    print("Wrote " + ", ".join(f"{args.run.rstrip('/')}/{path.name}" for path in files) + ".")
     return 0
 
 
-def _print_files(run: str, files: Sequence[Path]) -> None:
-    names = (f"{run.rstrip('/')}/{path.name}" for path in files)
-    print(f"Wrote {', '.join(names)}.")
+def _check(name: str, directory: Path, kind: "Kind") -> int:
+    from bertzoo.core import config
+    from bertzoo.core.kinds import config_class
+    from bertzoo.runs.report import golden_curve, page
+
+    if kind.model is not None:
+        raise UserError(
+            f"--check compares a pretraining run with its golden curve, but {name} is a run of bertzoo {kind.name}. "
+            "Leave --check out."
+        )
+    recorded = golden_curve.records()
+    shipped = {name: config.plain(config.load(config_class(name), [name])) for name in recorded}
+    comparison = golden_curve.compare_with_golden_curve(page.read_run(directory), shipped, recorded)
+    print(comparison, file=sys.stdout if comparison.on else sys.stderr)
+    return 0 if comparison.on else 1

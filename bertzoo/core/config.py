@@ -51,6 +51,12 @@ def load(
         if contents.keys() == getattr(cls, "EXTRACTS", None):
             contents = {key: value for key, value in contents.items() if key in schema.hints(cls)}
             extracts.append(path)
+        expected = schema.literals(schema.hints(cls).get("kind"))
+        if expected and contents.get("kind", expected[0]) not in expected:
+            raise ConfigError(
+                f"{path} has kind = {schema.show(contents['kind'])}, but this command takes kind = "
+                f"{schema.show(expected[0])}. Name another config or use `bertzoo {contents['kind']}`."
+            )
         with _named(str(path)):
             table = schema.merge(cls, table, contents)
             schema.build(cls, table, complete=False)

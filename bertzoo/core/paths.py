@@ -10,7 +10,6 @@ from bertzoo.core.errors import UserError
 
 Location = Path | str  # a path on this machine, or a URL
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_INSIDE = re.compile(r"checkpoints|iterations|seed-\d+")  # folders of a run's directory that hold models
 _HUB = re.compile(r"(?!.*\.\.)(?!.*\.[A-Za-z]\w*$)(\w[\w.-]*/)?\w[\w.-]*")  # a Hub model, but no file such as a.toml
 # Owners of the Hub's oldest models, whose names are also valid without owner.
 _OWNERS = {"albert": "albert", "bert": "google-bert", "distilbert": "distilbert"}
@@ -101,16 +100,6 @@ def hub_download(name: Path | str) -> str:
         f"If {name} is a model on the Hugging Face Hub, run `hf download {owner}{name} --local-dir {local}` and pass "
         f"the directory {local}."
     )
-
-
-def model_name(name: Path | str) -> str:
-    """Return a short name of a model: the last part of its path.
-
-    For a model inside a run, it is the path from the run's name on, such as RUN/checkpoints/10.
-    """
-    parts = Path(name).parts
-    inside = next((i for i, part in enumerate(parts) if i and _INSIDE.fullmatch(part)), len(parts))
-    return "/".join(parts[inside - 1 :])
 
 
 def cache_folder(kind: str) -> Path:

@@ -15,7 +15,8 @@ from bertzoo.conversion.family import Inexpressible
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import Location, model_name
+from bertzoo.core.kinds import model_name
+from bertzoo.core.paths import Location
 from bertzoo.core.version import __version__
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.data.tokenizers.wordpiece import LONGEST_WORD, WordPieceTokenizer

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from bertzoo.core import config, markdown
 from bertzoo.core.errors import UserError
-from bertzoo.finetuning.seeds import METRICS, SCORES, chosen_epoch, read_scores
+from bertzoo.core.kinds import CONFIG, METRICS
+from bertzoo.finetuning.seeds import SCORES, chosen_epoch, read_scores
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Figures
 from bertzoo.runs import provenance
@@ -23,7 +24,7 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
     Returns the files' paths, and the newest seed's loss curve as a text plot. Raises UserError before the end of the
     first epoch.
     """
-    recipe = config.load(Finetune, [directory / "config.toml"])
+    recipe = config.load(Finetune, [directory / CONFIG])
     folders = {seed: directory / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + recipe.seeds)}
     scores = {seed: epochs for seed, folder in folders.items() if (epochs := read_scores(folder / SCORES))}
     if not scores:

@@ -10,6 +10,7 @@ from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, on_disk
 from bertzoo.finetuning.classification import LabelTask
+from bertzoo.finetuning.kind import RESULTS
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.run_dir import check_config, claim, model_of
 from bertzoo.finetuning.seeds import Seed, SeedJob
@@ -17,7 +18,6 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskKind, changed_field
 from bertzoo.finetuning.warm_start import load_starting_model
 from bertzoo.models.parts import padding_seen
-from bertzoo.runs.any_model import RESULTS
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.tasks import custom_questions
 from bertzoo.tasks.glue import GLUE

@@ -11,22 +11,22 @@ from bertzoo.conversion import huggingface
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.kinds import CONFIG, kind_of_run
 from bertzoo.core.paths import is_url
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.finetuning.kind import FINETUNE, MODEL, RESULTS
 from bertzoo.finetuning.scoring import Predictor
-from bertzoo.finetuning.seeds import MODEL, SCORES
+from bertzoo.finetuning.seeds import SCORES
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models import Compute
 from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
 from bertzoo.runs import any_model
-from bertzoo.runs.kind import kind_of
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.rows import Rows, bucket_lengths
 from bertzoo.tasks.windows import Windowing
 from bertzoo.train import compilation, sharding
 
-CONFIG = "config.toml"
 SPANS = (SpanExtraction, JointSpanExtraction)  # heads for questions
 
 
@@ -96,8 +96,8 @@ def is_finetuned(name: str | Path) -> bool:
     if is_url(str(name)):
         return False
     path = Path(name)
-    marks = (any_model.RESULTS, any_model.MODEL, SCORES, huggingface.CONFIG)
-    return any((path / mark).is_file() for mark in marks) or kind_of(path / CONFIG) == "finetune"
+    marks = (any_model.MODEL, SCORES, huggingface.CONFIG)
+    return any((path / mark).is_file() for mark in marks) or kind_of_run(path) is FINETUNE
 
 
 def load_saved(path: Path, seed: int | None = None) -> SavedModel:
@@ -133,9 +133,9 @@ def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) 
 
 def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
     """Return the directory of the model at `path` and, if it belongs to a run, the run's config."""
-    if kind_of(path / CONFIG) == "finetune":
+    if kind_of_run(path) is FINETUNE:
         recipe = config.load(Finetune, [path / CONFIG])
-        if seed is None and not (path / any_model.RESULTS).is_file():
+        if seed is None and not (path / RESULTS).is_file():
             raise UserError(f"{path} is unfinished. Run the same bertzoo finetune again, or name a seed with --seed.")
         if seed is None:
             return path, recipe
@@ -148,6 +148,6 @@ def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
     if seed is not None:
         raise UserError(f"--seed={seed} applies only to a run of several seeds, not to {path}. Leave it out.")
     folder = path / MODEL if (path / SCORES).is_file() else path
-    if folder.name == MODEL and kind_of(run := folder.parent.parent / CONFIG) == "finetune":
-        return folder, config.load(Finetune, [run])
+    if folder.name == MODEL and kind_of_run(run := folder.parent.parent) is FINETUNE:
+        return folder, config.load(Finetune, [run / CONFIG])
     return folder, None

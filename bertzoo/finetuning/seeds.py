@@ -17,10 +17,12 @@ from bertzoo.conversion.pretrained import Pretrained, inherited
 from bertzoo.core import atomic
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import model_name
+from bertzoo.core.kinds import METRICS, model_name
+from bertzoo.finetuning.kind import MODEL
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Figures, TaskData
 from bertzoo.finetuning.warm_start import StartingModel
+from bertzoo.models.partial import BELOW_LAYERS
 from bertzoo.models.parts import divisors
 from bertzoo.models.tasks import parameter_shapes
 from bertzoo.nn.flops import matmul_flops
@@ -33,11 +35,10 @@ from bertzoo.train.progress import Console, JsonLines, Record, Reporter, TensorB
 from bertzoo.train.stage_setup import RateFactor, StageSetup
 from bertzoo.train.step import Batch
 
-SCORES, METRICS, MODEL = "scores.json", "metrics.jsonl", "model"
+SCORES = "scores.json"
 # An epoch in scores.json.
 _EPOCH = {"epoch": int, "step": int, "score": float, "scores": {str: {str: float}}, "collapsed": bool, "loss?": float}
 _LAYER = re.compile(r"encoder/layers_(\d+)/")
-_BELOW_LAYERS = ("embedding/", "encoder/projection/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +236,7 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
     def rate(name: str) -> float:
         if match := _LAYER.match(name):
             return decay ** (layers + 1 - int(match[1]))
-        if name.startswith(_BELOW_LAYERS):
+        if name.startswith(BELOW_LAYERS):
             return decay ** (layers + 2)
         return decay if name.startswith("pooler/") else 1.0
 

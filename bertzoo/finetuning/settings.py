@@ -28,6 +28,7 @@ class Finetune:
     tokens.
     """
 
+    kind: Literal["finetune"] = "finetune"  # the kind of config
     task: str = ""  # a task of GLUE, squad1, squad2, or own
     data_dir: str = ""  # folder of the task's files
     own: CustomFiles = field(default_factory=CustomFiles)  # your files and columns, with task = "own"

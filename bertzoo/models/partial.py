@@ -18,6 +18,7 @@ from flax.core import meta
 from bertzoo.models.parts import OnBackbone
 from bertzoo.nn.platform import current_platform
 
+BELOW_LAYERS = ("embedding/", "encoder/projection/")  # beginnings of the paths of parameters below the first layer
 STACKED = "layers"  # key that replaces layers_0, layers_1, …; its arrays have a layer axis in front
 
 

@@ -23,10 +23,10 @@ from bertzoo.core import config as loader
 from bertzoo.core.child import start_python
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import config_class
 from bertzoo.planning import cache, chips
 from bertzoo.planning.hlo import Collective, find_collectives
 from bertzoo.planning.traffic import REVISION, Traffic, measure_traffic
-from bertzoo.runs.kind import recipe_class
 from bertzoo.runs.transfer_config import Recipe
 
 INSTALL = "the TPU compiler (libtpu) is missing. Run `pip install -c constraints.txt -e '.[tpu-plan]'` in the checkout."
@@ -209,7 +209,7 @@ def main(file: str, slice_name: str, folder: str, mode: str = "compile", *stages
     from bertzoo.planning import step
     from bertzoo.train import sharding
 
-    recipe, topology = loader.load(recipe_class(file), [file], []), chips.parse_topology(slice_name)
+    recipe, topology = loader.load(config_class(file), [file], []), chips.parse_topology(slice_name)
     mesh = step.check_mesh(recipe, sharding.make_mesh(recipe.mesh, slice_devices(topology)))
     versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name, REVISION)
     for index in map(int, stages) if stages else step.planned_stages(recipe):

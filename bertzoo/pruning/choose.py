@@ -12,8 +12,8 @@ import numpy as np
 
 from bertzoo.core.errors import UserError
 from bertzoo.pruning.costs import Cost
+from bertzoo.pruning.layout import format_amount
 from bertzoo.pruning.structure import Dimension, Structure
-from bertzoo.runs.prune_layout import format_amount
 
 NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 

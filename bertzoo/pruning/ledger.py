@@ -7,11 +7,13 @@ import numpy as np
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.pruning.costs import Cost
+from bertzoo.pruning.layout import format_amount
 from bertzoo.pruning.structure import Structure
-from bertzoo.runs.prune_layout import format_amount
+from bertzoo.train.progress import SHARES
 
 Kept = Mapping[str, np.ndarray]  # by dimension, the sorted indices that stay
 Weights = Mapping[str, np.ndarray]  # by dimension, |α|·β: prune vector times the cost of one element
+SHARES["stays"] = "would keep"  # shares of elements that a cut now would keep
 LEAST_WEIGHT = 0.1  # mean share of |α| that elements to cut must lose and elements to keep must still have
 LEAST_DIFFERENCE = 0.02  # share by which the scores of kept elements must fall less than those of cut ones
 

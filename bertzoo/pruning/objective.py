@@ -17,9 +17,11 @@ import optax
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import fold
 from bertzoo.train.objective import Batch, Metrics, Objective, Sums
+from bertzoo.train.progress import SHARES
 
 Vectors = Mapping[str, jax.Array]
 Betas = Mapping[str, float]
+SHARES["left"] = "vectors at"  # means of the prune vectors, which start at 1
 
 
 def l1(vectors: Vectors, betas: Betas) -> jax.Array:

@@ -17,7 +17,7 @@ from bertzoo.core.paths import Location, on_disk
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Model
-from bertzoo.pruning import ledger
+from bertzoo.pruning import layout, ledger
 from bertzoo.pruning.budget import budget, devices, structure_of
 from bertzoo.pruning.choose import choose
 from bertzoo.pruning.costs import Cost, betas
@@ -26,7 +26,7 @@ from bertzoo.pruning.run_dir import PartRun, PruneDirectory
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import cut, fold
-from bertzoo.runs import any_model, job, prune_layout, stage_setups, teacher, warm_start
+from bertzoo.runs import any_model, job, stage_setups, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.open_run import Options, check_apart, check_model, open_corpus
 from bertzoo.runs.provenance import check_local
@@ -285,7 +285,7 @@ class Pruning:
 
         def write() -> None:
             recipe = config.dump(self.recipe.tuning_recipe(model))
-            atomic.write_bytes(self.run.path / prune_layout.RECIPE, recipe.encode())
+            atomic.write_bytes(self.run.path / layout.RECIPE, recipe.encode())
             atomic.remove_leftovers(self.run.model)
             if (self.run.model / any_model.MODEL).is_file():
                 return

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.kinds import kind_of_run
+from bertzoo.pruning import layout
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.target import Latency, Target
-from bertzoo.runs import prune_layout
-from bertzoo.runs.kind import kind_of
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.stages import Stage, total_steps
 
@@ -36,26 +36,26 @@ class PruneDirectory(RunDirectory):
     def scoring(self, recipe: Prune, iteration: int) -> PartRun:
         """Return the training run of an iteration's prune vectors; iterations count from 1."""
         first = (iteration - 1) * (1 + len(recipe.tuning))
-        return PartRun(RunDirectory(prune_layout.part(self.path, iteration, "weigh")), first, (recipe.weigh.stage(),))
+        return PartRun(RunDirectory(layout.part(self.path, iteration, "weigh")), first, (recipe.weigh.stage(),))
 
     def tuning(self, recipe: Prune, iteration: int) -> PartRun:
         """Return the training run that fine-tunes after an iteration's cut; iterations count from 1."""
         first = (iteration - 1) * (1 + len(recipe.tuning)) + 1
-        return PartRun(RunDirectory(prune_layout.part(self.path, iteration, "tune")), first, recipe.tuning_stages)
+        return PartRun(RunDirectory(layout.part(self.path, iteration, "tune")), first, recipe.tuning_stages)
 
     @property
     def model(self) -> Path:
         """Path of the pruned model; nothing exists there until the model is complete."""
-        return self.path / prune_layout.MODEL
+        return self.path / layout.MODEL
 
     @property
     def table(self) -> Path:
         """Path of the run's copy of the latency table."""
-        return self.path / prune_layout.TABLE
+        return self.path / layout.TABLE
 
     def latest(self) -> int | None:
         """Return the sum of the training runs' newest checkpoint steps, or None without a checkpoint."""
-        steps = [step for part in prune_layout.parts(self.path) if (step := RunDirectory(part).latest()) is not None]
+        steps = [step for part in layout.parts(self.path) if (step := RunDirectory(part).latest()) is not None]
         return sum(steps) if steps else None
 
     def changes(self, recipe: Prune) -> list[str]:
@@ -66,7 +66,7 @@ class PruneDirectory(RunDirectory):
         """
         if not self.config.exists():
             return []
-        if kind_of(self.config) != "prune":
+        if kind_of_run(self.path) is not layout.PRUNE:
             raise ConfigError(f"{self.name} does not hold a pruning run. Use a different --run_dir.")
         changed = config.difference(config.load(Prune, [self.config]), recipe)
         if self.latest() is not None:
@@ -100,4 +100,4 @@ class PruneDirectory(RunDirectory):
 
     def record(self, iteration: int, cut: dict[str, Any]) -> None:
         """Write the record of an iteration's cut (`ledger.cut_record`) as JSON."""
-        atomic.write_json(prune_layout.cut_file(self.path, iteration), cut)
+        atomic.write_json(layout.cut_file(self.path, iteration), cut)

@@ -163,6 +163,7 @@ class Teaching:
 class Prune:
     """A pruning run; a TOML file holds `seed` and one table for each other field."""
 
+    kind: Literal["prune"] = "prune"  # the kind of config
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     model: Model  # the unpruned model
     objective: Masked | Replaced = field(default_factory=Masked)  # the loss

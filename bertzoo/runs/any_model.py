@@ -14,8 +14,9 @@ import tomli_w
 from bertzoo.conversion import huggingface, tensorflow1, tensors
 from bertzoo.conversion.pretrained import SOURCE, Pretrained, check_vocabulary, inherited
 from bertzoo.core import config
-from bertzoo.core.documents import read_json, read_toml
+from bertzoo.core.documents import read_toml
 from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import kind_of_run
 from bertzoo.core.paths import Location, location, missing_model
 from bertzoo.core.version import __version__
 from bertzoo.data.corpus.shard import sha256
@@ -24,14 +25,11 @@ from bertzoo.models import Model
 from bertzoo.models.generator import generator_config
 from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
 from bertzoo.objectives import Replaced
-from bertzoo.runs import prune_layout
-from bertzoo.runs.kind import kind_of
+from bertzoo.runs.kinds import CHECKPOINTS
 from bertzoo.runs.load_run import load_run as load_run
 from bertzoo.runs.pretrain_config import Checked
 from bertzoo.runs.remote_model import MODEL as MODEL
-from bertzoo.runs.remote_model import RESULTS as RESULTS
 from bertzoo.runs.remote_model import Tell, local_copy
-from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.state import named
 
 PARAMETERS, TOKENIZER = "parameters.safetensors", "tokenizer"
@@ -93,13 +91,11 @@ def _renamed(model: Pretrained, rename: Callable[[str], str]) -> Pretrained:
 def _reader(path: Path) -> Callable[[], Pretrained]:
     if (path / MODEL).is_file():
         return partial(_read_own, path)
-    if (path / RESULTS).is_file():
-        return partial(_read_own, _best_seed(path))
     if (path / huggingface.CONFIG).is_file():
         return partial(huggingface.read_huggingface, path)
-    if (path / RunDirectory(path).config.name).is_file():
-        return partial(_read_pruned if kind_of(RunDirectory(path).config) == "prune" else _read_run, path)
-    if path.name.isdecimal() and path.parent.name == "checkpoints" and path.is_dir():
+    if kind := kind_of_run(path):
+        return partial(_read_run, path) if kind.model is None else partial(_read_own, kind.model_directory(path))
+    if path.name.isdecimal() and path.parent.name == CHECKPOINTS and path.is_dir():
         return partial(_read_run, path.parent.parent, int(path.name))
     if (prefix := tensorflow1.find_checkpoint(path)) is not None:
         return partial(tensorflow1.read_tensorflow, prefix)
@@ -109,29 +105,6 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
         f"{path} is not a run, a checkpoint, a model directory, a Hugging Face directory or a TensorFlow 1 "
         "checkpoint. Name one of these."
     )
-
-
-def _best_seed(path: Path) -> Path:
-    try:
-        best = read_json(path / RESULTS, {"best": int})["best"]
-    except ValueError as error:
-        raise UserError(f"{path / RESULTS} is damaged: {error}. Run the same bertzoo finetune again.") from error
-    model = path / f"seed-{best}" / "model"
-    if not model.is_dir():
-        raise UserError(
-            f"{model}, the model of the best seed, is missing. Name another seed's directory, or run the same bertzoo "
-            "finetune again to train that seed anew."
-        )
-    return model
-
-
-def _read_pruned(path: Path) -> Pretrained:
-    if not (path / prune_layout.MODEL / MODEL).is_file():
-        raise UserError(
-            f"{path} is an unfinished pruning run. Run the same bertzoo prune again, or name the directory of an "
-            "iteration."
-        )
-    return _read_own(path / prune_layout.MODEL)
 
 
 def _read_run(path: Path, which: str | int = "latest") -> Pretrained:

@@ -21,6 +21,7 @@ from typing import Any
 
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import CONFIG, METRICS
 from bertzoo.core.paths import check_vacant
 from bertzoo.core.remote import RemoteFolder, scratch_directory
 from bertzoo.data.tokenizers import tokenizer
@@ -29,9 +30,8 @@ from bertzoo.runs import provenance
 _LOG = logging.getLogger(__name__)
 OWNER = ".owner.json"
 _OWNER = {"id": str, "host": str, "since": str}
-METRICS = "metrics.jsonl"
 FILES = (
-    "config.toml",
+    CONFIG,
     provenance.RUN_JSON,
     METRICS,
     *(f"{provenance.TOKENIZER}/{name}" for name in tokenizer.ALL_FILES),

@@ -6,16 +6,15 @@ from typing import Any, Literal
 
 import jax
 
-from bertzoo.core import config
 from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import kind_of_run
 from bertzoo.core.paths import missing_model
 from bertzoo.data.corpus.entropy import unigram_entropy
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
-from bertzoo.runs import prune_layout, stage_setups
+from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import RunBatches
-from bertzoo.runs.kind import kind_of
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Recipe
 from bertzoo.train import compilation, sharding, state
@@ -40,16 +39,17 @@ class LoadedRun:
 
 
 def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> LoadedRun:
-    """Load a run, or the last iteration of a pruning run.
+    """Load a run, or the last of the training runs that it consists of.
 
     which: the "latest" or the "best" checkpoint, or the step of a checkpoint. Raises UserError if
     there is no such run or checkpoint.
     """
     compilation.keep_programs()
     run = RunDirectory(path)
-    if run.bucket is None and kind_of(run.config) == "prune":
-        iterations = config.read_toml(run.config, {"cut": {"iterations": int}})["cut"]["iterations"]
-        run = RunDirectory(prune_layout.part(run.path, iterations, "tune"))
+    if run.bucket is None and (kind := kind_of_run(run.path)):
+        if kind.model is not None:
+            kind.model_directory(run.path)  # raises for an unfinished run
+        run = RunDirectory(kind.parts(run.path)[-1])
     run.fetch()
     if not run.path.exists():
         raise UserError(missing_model(path))

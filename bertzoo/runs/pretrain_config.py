@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.pack import ElectraPacking
@@ -20,6 +20,7 @@ from bertzoo.train.stages import Stage
 class Pretrain:
     """The config of a pretraining run: a TOML file with `seed` and one table for each other field."""
 
+    kind: Literal["pretrain"] = "pretrain"  # the kind of config
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     model: Model  # the architecture and its sizes
     objective: Masked | Replaced = field(default_factory=Masked)  # the loss

@@ -10,19 +10,18 @@ from typing import NamedTuple
 from bertzoo.conversion import huggingface, tensorflow1, variables
 from bertzoo.conversion.tokenizers import VOCABULARY
 from bertzoo.core import atomic, lock, paths
-from bertzoo.core.documents import parse_json, read_json
+from bertzoo.core.documents import parse_toml, read_json
 from bertzoo.core.errors import CorpusError, UserError
+from bertzoo.core.kinds import CONFIG, kind_of
 from bertzoo.core.remote import RemoteFolder, check_room, transfer_files
-from bertzoo.runs import prune_layout
+from bertzoo.runs.kinds import CHECKPOINTS as _CHECKPOINTS
 from bertzoo.runs.provenance import TOKENIZER
-from bertzoo.runs.run_dir import CONFIG
 from bertzoo.train import manifest, restore
 
 Tell = Callable[[str], None]
 Tree = Mapping[str, tuple[int, str]]  # path -> (size in bytes, version)
-MODEL, RESULTS = "model.toml", "results.json"  # files that mark a model directory and a fine-tuning run
+MODEL = "model.toml"  # the file that marks a model directory
 _RECORD = "copy.json"  # written last; a copy without it is incomplete
-_CHECKPOINTS = "checkpoints"
 # Endings of files beside a model that no reader opens: other projects' weights, logs and pictures.
 _UNREAD = (".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".pt", ".pth", ".gguf", ".jsonl", ".png", ".svg", ".meta")
 
@@ -74,7 +73,7 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
         raise UserError(f"{url} is not a complete checkpoint of a run. Name the run or another of its checkpoints.")
     folder = RemoteFolder.at(url)
     tree = folder.list_tree()
-    if {MODEL, RESULTS, huggingface.CONFIG, CONFIG} & tree.keys() or any(map(_is_index, tree)):
+    if {MODEL, huggingface.CONFIG, CONFIG} & tree.keys() or any(map(_is_index, tree)):
         return folder, ".", _select(tree, *_parts(folder, tree))
     if not tree and folder.path.strip("/").count("/"):
         beside = RemoteFolder.at(parent)
@@ -96,23 +95,24 @@ def _is_index(path: str) -> bool:
 
 
 def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
-    """Return the newest complete checkpoint's step and the best seed of a fine-tuning run; each is None if absent."""
+    """Return the newest complete checkpoint's step and the folder of a finished run's model; each None if absent."""
     steps = {path.split("/")[1] for path in tree if path.startswith(f"{_CHECKPOINTS}/") and path.count("/") > 1}
     complete = [step for step in steps if step.isdecimal() and _is_complete(tree, step)]
-    best = None
-    if MODEL not in tree and RESULTS in tree:
-        with suppress(ValueError):  # the reader of the copy raises the error for it
-            best = str(parse_json(folder.read_bytes(RESULTS), {"best": int})["best"])
-    return max(complete, key=int, default=None), best
+    model = None
+    if MODEL not in tree and CONFIG in tree:
+        with suppress(UserError, ValueError, OSError):  # the reader of the copy raises the error for it
+            kind = kind_of(parse_toml(folder.read_bytes(CONFIG)))
+            model = kind.model and kind.model(folder.read_bytes)
+    return max(complete, key=int, default=None), model
 
 
-def _select(tree: Tree, step: str | None, best: str | None = None) -> Tree:
+def _select(tree: Tree, step: str | None, model: str | None = None) -> Tree:
     """Return the files of `tree` that are needed to read the model.
 
-    Only the checkpoint of `step` is needed, without optimiser state, and only the seed `best` of a fine-tuning run.
+    Only the checkpoint of `step` is needed, without optimiser state, and only the folder `model` of a finished run.
     """
-    folders = [f"{TOKENIZER}/", f"{prune_layout.MODEL}/"]
-    folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"seed-{best}/model/"] * (best is not None)
+    folders = [f"{TOKENIZER}/"]
+    folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"{model}/"] * (model is not None)
     training = f"{_CHECKPOINTS}/{step}/{restore.TRAINING}/"
     safe = any(path.endswith(".safetensors") for path in tree)  # then readers skip pickles (.bin)
     return {

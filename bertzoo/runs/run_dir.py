@@ -9,12 +9,13 @@ from typing import Any
 
 from bertzoo.core import atomic, config, lock
 from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import CONFIG, METRICS, config_class
 from bertzoo.core.paths import Location, check_vacant, place, resolve_name, run_directory
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import provenance
 from bertzoo.runs.bucket import Bucket
-from bertzoo.runs.kind import recipe_class
+from bertzoo.runs.kinds import CHECKPOINTS
 from bertzoo.runs.transfer_config import Recipe
 from bertzoo.train import hosts, restore
 from bertzoo.train.progress import JsonLines
@@ -37,7 +38,6 @@ FIXED = (
 )
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions", "masking_share")
 ORIGINS = ("from", "teacher")  # keys of run.json for the models a run is made from: path and parameter hash
-CONFIG = "config.toml"
 _MARK = ".processes-"  # prefix of files that prove to all processes that they share a directory
 _LEFTOVERS = (lock.NAME, "corpus", "plans")  # of a run that ended before it wrote its config
 _PATIENCE = 90  # seconds until a network file system shows a new file or releases a lost host's lock
@@ -55,11 +55,11 @@ class RunDirectory:
         self.name, self.bucket = str(path), None
         if self.name.startswith("gs://"):
             self.bucket = Bucket(self.name)
-            self.checkpoints = place(f"{self.bucket.folder.url}/checkpoints")
+            self.checkpoints = place(f"{self.bucket.folder.url}/{CHECKPOINTS}")
             self.corpus, self.plans = f"{self.bucket.folder.url}/corpus", self.bucket.local / "plans"
             return
         self._path = run_directory(path)
-        self.checkpoints, self.corpus, self.plans = (self._path / name for name in ("checkpoints", "corpus", "plans"))
+        self.checkpoints, self.corpus, self.plans = (self._path / name for name in (CHECKPOINTS, "corpus", "plans"))
 
     @property
     def path(self) -> Path:
@@ -74,7 +74,7 @@ class RunDirectory:
     @property
     def metrics(self) -> Path:
         """Path of the log of metrics and events, one JSON object per line."""
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
 
     @property
     def tensorboard(self) -> Path:
@@ -93,7 +93,7 @@ class RunDirectory:
                 f"{self.name} is not a run: it has no {self.config.name}. Name a run that `bertzoo pretrain`, "
                 "transfer or prune wrote."
             )
-        return config.load(recipe_class(self.config), [self.config])
+        return config.load(config_class(self.config), [self.config])
 
     def changes(self, recipe: Recipe, origin: Location | None = None) -> list[str]:
         """Return a line for each difference between `recipe` and the run's saved config.
@@ -186,7 +186,7 @@ class RunDirectory:
         if self.bucket is None:
             here = [path.name for path in home.iterdir()] if home.exists() else []
             check_vacant(
-                self.name, here, [CONFIG, "checkpoints"], [*_LEFTOVERS, *(n for n in here if n.startswith(_MARK))]
+                self.name, here, [CONFIG, CHECKPOINTS], [*_LEFTOVERS, *(n for n in here if n.startswith(_MARK))]
             )
         else:
             self.bucket.check_vacant(_LEFTOVERS)

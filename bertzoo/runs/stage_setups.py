@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.generator import generator_config
-from bertzoo.models.partial import names
+from bertzoo.models.partial import BELOW_LAYERS, names
 from bertzoo.nn import Dense
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.platform import current_platform
@@ -25,7 +25,6 @@ from bertzoo.train.state import boxed_shapes, shapes_of
 from bertzoo.train.step import gradients
 
 ENCODER = "encoder/layers_"
-BELOW_LAYERS = ("embedding/", "encoder/projection/")
 
 
 @functools.lru_cache(maxsize=4)

@@ -109,6 +109,7 @@ class Transfer:
     `distillation` is a list of tables. Raises ConfigError if values do not fit together.
     """
 
+    kind: Literal["transfer"] = "transfer"  # the kind of config
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     teacher: Model  # the teacher's architecture and sizes
     teacher_objective: Masked | Replaced = field(default_factory=Masked)  # the loss that the teacher was trained with

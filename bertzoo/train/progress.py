@@ -19,6 +19,8 @@ from bertzoo.core.documents import DocumentError, parse_json
 from bertzoo.train.stages import Stage, locate, total_steps
 
 Record = dict[str, Any]
+# Ending of metrics that are shares -> their label in a line of the console. An objective adds those that it logs.
+SHARES: dict[str, str] = {}
 
 
 class Reporter(Protocol):
@@ -128,8 +130,7 @@ def figures_line(record: Record, stages: Sequence[Stage]) -> str:
     parts += [
         f"{name.removesuffix('_accuracy')} acc {record[name]:.3f}" for name in record if name.endswith("accuracy")
     ]
-    # For pruning: means of the prune vectors, which start at 1, and shares of elements that a cut now would keep.
-    for ending, label in (("left", "vectors at"), ("stays", "would keep")):
+    for ending, label in SHARES.items():
         names = [name for name in record if name.endswith(f"_{ending}")]
         if names:
             parts.append(" ".join([label, *(f"{name.partition('_')[0]} {record[name]:.0%}" for name in names)]))

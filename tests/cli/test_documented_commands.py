@@ -13,11 +13,11 @@ import pytest
 
 from bertzoo.cli import main as cli
 from bertzoo.core import config
+from bertzoo.core.kinds import config_class
 from bertzoo.finetuning.results.layouts import PAPER_TABLES
 from bertzoo.finetuning.results.rows import OWN
 from bertzoo.finetuning.sweep import grid
 from bertzoo.pipeline import recipe
-from bertzoo.runs.kind import recipe_class
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -115,18 +115,18 @@ def check_verb(argv: list[str]) -> None:
             assert args.table in (None, OWN, *PAPER_TABLES)
         case "models":
             for file in args.names:
-                config.load(recipe_class(file), [file], overrides)
+                config.load(config_class(file), [file], overrides)
         case "benchmark":
             ours = set(config.shipped())
             assert all(name in ours or "/" in name or "." in name for name in args.models), args.models
             for file in set(args.models) & ours:
-                config.load(recipe_class(file), [file], overrides)
+                config.load(config_class(file), [file], overrides)
         case "tokenize":
             assert verb.settings(args, overrides).source == args.source
         case "config":
             assert verb.main(args, overrides) == 0
         case "plan":
-            config.load(recipe_class(*args.files), args.files, overrides)
+            config.load(config_class(*args.files), args.files, overrides)
         case _ if hasattr(verb, "config"):
             config.load(verb.config(), args.files, overrides)
         case _:

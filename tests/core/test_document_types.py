@@ -18,7 +18,8 @@ from bertzoo.data.corpus import manifest
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.planning import cache
 from bertzoo.pruning import latency
-from bertzoo.runs.report import page, pruning
+from bertzoo.pruning import report as pruning
+from bertzoo.runs.report import page
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import contents
 

@@ -8,7 +8,8 @@ from messages import mentioning, mentions
 import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import check_vacant, is_url, model_name, on_disk
+from bertzoo.core.kinds import model_name
+from bertzoo.core.paths import check_vacant, is_url, on_disk
 from bertzoo.runs.run_dir import RunDirectory
 
 URL = "s3://bucket/place"

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import tomli_w
 
-from bertzoo.core import config
-from bertzoo.runs import kind
+from bertzoo.core import config, kinds
 from bertzoo.runs.report import golden_curve, page
 
 FOLDER = Path(__file__).parents[2] / "configs" / golden_curve.FOLDER
@@ -29,7 +28,7 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=0.02, help="nats (default: 0.02)")
     args = parser.parse_args()
     runs = [page.read_run(path) for path in args.runs]
-    shipped = config.plain(config.load(kind.recipe_class(args.name), [args.name]))
+    shipped = config.plain(config.load(kinds.config_class(args.name), [args.name]))
     for run in runs:
         if different := golden_curve.differences(shipped, run.config):
             sys.exit(f"{run.directory} is not a run of {args.name}: {'; '.join(different)}")

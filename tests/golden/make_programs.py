@@ -13,9 +13,9 @@ from unittest import mock
 import jax
 
 from bertzoo.core import config
+from bertzoo.core.kinds import config_class, shipped
 from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.planning import step
-from bertzoo.runs.kind import recipe_class, shipped
 from bertzoo.train import sharding
 
 FILE = Path(__file__).with_name("programs.json")
@@ -36,7 +36,7 @@ def hashes(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _hashes(name: str) -> Iterator[tuple[str, str]]:
-    recipe = config.load(recipe_class(name), [name])
+    recipe = config.load(config_class(name), [name])
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
     for index in step.planned_stages(recipe):
         program = step.lower(recipe, index, mesh).as_text()

@@ -11,8 +11,8 @@ import jax
 from flax import linen as nn
 
 from bertzoo.core import config
+from bertzoo.core.kinds import config_class, kind_of_files
 from bertzoo.runs import stage_setups
-from bertzoo.runs.kind import kind_of, recipe_class
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding
 from bertzoo.train.state import boxed_shapes, name_of
@@ -29,7 +29,7 @@ The mesh axis that splits each dimension (. none, ! after a fallback) on the mes
 
 def names() -> list[str]:
     """The shipped configs with a model."""
-    return [name for name in config.shipped() if kind_of(name) not in MODELLESS]
+    return [name for name in config.shipped() if kind_of_files(name).name not in MODELLESS]
 
 
 def recorded() -> dict[str, str]:
@@ -46,7 +46,7 @@ def text(changed: Collection[str] = ()) -> str:
 
 def table(name: str) -> Iterator[str]:
     """The lines of one shipped config."""
-    recipe = config.load(recipe_class(name), [name])
+    recipe = config.load(config_class(name), [name])
     boxed = boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
     if isinstance(recipe, Transfer):
         boxed = {**boxed, "teacher": stage_setups.teacher_of(recipe).shapes()}

@@ -8,7 +8,8 @@ import prunable
 import pytest
 from test_runs_of_many import started
 
-from bertzoo.runs import any_model, prune_layout
+from bertzoo.pruning import layout
+from bertzoo.runs import any_model
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ def test_two_processes_prune_as_one(tmp_path: Path) -> None:
             ended = processes.end()
         assert [code for code, _ in ended] == [0] * count and "finished: " in ended[0][1], ended
     ours, theirs = (
-        [json.loads(path.read_text()) for path in prune_layout.cut_files(tmp_path / run)] for run in ("two", "alone")
+        [json.loads(path.read_text()) for path in layout.cut_files(tmp_path / run)] for run in ("two", "alone")
     )
     assert ours == theirs and len(ours) == 2
     found, expected = (any_model.read_model(tmp_path / run).params for run in ("two", "alone"))

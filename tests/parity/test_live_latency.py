@@ -11,10 +11,11 @@ needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 from prunable import MODEL, fill, prune
 
 from bertzoo.cli.main import main
+from bertzoo.pruning import layout
 from bertzoo.pruning.latency import latency, points, read_table
 from bertzoo.pruning.structure import declare
 from bertzoo.pruning.target import Latency
-from bertzoo.runs import any_model, prune_layout
+from bertzoo.runs import any_model
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -45,6 +46,6 @@ def test_a_model_is_measured_and_pruned_by_its_table(tmp_path: Path, capsys: pyt
     assert prune(tmp_path, run, f"--from={unpruned}", "--target.kind=latency", *target, "--cut.iterations=1") == 0
     left = any_model.read_model(run)
     structure = declare(left.model, left.head)
-    of = Latency(count=1, table=str(run / prune_layout.TABLE), length=16).cost(structure)
+    of = Latency(count=1, table=str(run / layout.TABLE), length=16).cost(structure)
     assert of(structure.sizes) <= (whole + least) / 2 < whole
     assert main(["benchmark", str(run), "--lengths=16", "--runs=1", "--rounds=1"]) == 0

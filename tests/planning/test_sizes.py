@@ -12,12 +12,12 @@ import pytest
 
 from bertzoo.cli.main import main
 from bertzoo.core.config import find
+from bertzoo.core.kinds import shipped
 from bertzoo.models import Bert
 from bertzoo.nn.liveness import peak_beside_results, peak_bytes
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.planning import sizes
 from bertzoo.planning.sizes import PUBLISHED, measure
-from bertzoo.runs.kind import shipped
 
 # Closed-form counts: encoder with embeddings, with pooler, pretraining model with its sentence head or generator, if it
 # has one, and GFLOPs at length 128.

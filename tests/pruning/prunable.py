@@ -8,9 +8,9 @@ import tiny
 import tomli_w
 
 from bertzoo.cli.main import main
+from bertzoo.pruning import layout
 from bertzoo.pruning.costs import parameters
 from bertzoo.pruning.structure import declare
-from bertzoo.runs import prune_layout
 
 MODEL = {
     "kind": "bert", "vocab_size": 256, "hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32,
@@ -54,7 +54,7 @@ def prune(folder: Path, run: Path, *options: str) -> int:
 
 def cuts(run: Path) -> list[dict]:
     """Return the record of every iteration's cut."""
-    return [json.loads(path.read_text()) for path in prune_layout.cut_files(run)]
+    return [json.loads(path.read_text()) for path in layout.cut_files(run)]
 
 
 def size(model: Any) -> Any:

@@ -7,10 +7,10 @@ import pytest
 from prunable import MODEL, SHAPE, fill, written
 
 from bertzoo.cli.main import main
+from bertzoo.pruning import report as pruning
 from bertzoo.pruning.costs import parameters
 from bertzoo.pruning.structure import declare
 from bertzoo.runs import any_model
-from bertzoo.runs.report import pruning
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]  # trains a model first
 

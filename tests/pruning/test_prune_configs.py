@@ -9,16 +9,16 @@ from tiers import quick
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.kinds import kind_of_files
 from bertzoo.models import Electra
 from bertzoo.planning.sizes import measure
 from bertzoo.pruning.budget import budget, devices, structure_of
 from bertzoo.pruning.costs import parameters
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.shapes import resized
-from bertzoo.runs.kind import kind_of
 from bertzoo.runs.pretrain_config import Pretrain
 
-NAMES = [name for name, path in config.shipped().items() if kind_of(path) == "prune"]
+NAMES = [name for name, path in config.shipped().items() if kind_of_files(path).name == "prune"]
 PUBLISHED = [f"prune_{size}m" for size in (99, 88, 77, 66, 55, 43, 33)]
 
 

@@ -17,8 +17,9 @@ from test_pretrain import error
 
 from bertzoo.cli.main import main
 from bertzoo.core import config
+from bertzoo.pruning import layout
 from bertzoo.pruning.structure import declare
-from bertzoo.runs import any_model, prune_layout, warm_start
+from bertzoo.runs import any_model, warm_start
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import loop
 
@@ -42,7 +43,7 @@ def test_every_iteration_cuts_its_part(finished, folder):
     assert (one["target"], two["target"]) == (pytest.approx(0.8 * whole), pytest.approx(0.6 * whole))
     assert one["cost"]["after"] <= one["target"] and two["cost"]["after"] <= two["target"] == two["budget"]
     for iteration, found in enumerate((one, two), start=1):
-        left = any_model.read_model(prune_layout.part(finished, iteration, "tune"))
+        left = any_model.read_model(layout.part(finished, iteration, "tune"))
         assert size(left) == found["cost"]["after"]
         assert declare(left.model, left.head).sizes == found["sizes"]["after"]
 
@@ -58,7 +59,7 @@ def test_the_formats_page_names_every_file_and_key(finished):
 def test_the_log_shows_what_a_cut_would_keep(finished):
     """Every scoring record has shares by dimension; the last record's equal the cut's."""
     for iteration, found in enumerate(cuts(finished), start=1):
-        text = (prune_layout.part(finished, iteration, "weigh") / "metrics.jsonl").read_text()
+        text = (layout.part(finished, iteration, "weigh") / "metrics.jsonl").read_text()
         records = [record for line in text.splitlines() if (record := json.loads(line)).get("split") == "train"]
         assert [record["step"] for record in records] == [1, 2]
         for letter in "hfakv":
@@ -72,11 +73,11 @@ def test_the_log_shows_what_a_cut_would_keep(finished):
 
 @pytest.mark.slow
 def test_the_result_is_an_ordinary_model(finished, folder, tmp_path):
-    found, last = any_model.read_model(finished), any_model.read_model(prune_layout.part(finished, 2, "tune"))
+    found, last = any_model.read_model(finished), any_model.read_model(layout.part(finished, 2, "tune"))
     assert (found.source["license"], found.source["language"]) == ("cc0-1.0", "en")
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
     chex.assert_trees_all_equal(found.params, last.params)
-    recipe = config.load(Pretrain, [finished / prune_layout.RECIPE])
+    recipe = config.load(Pretrain, [finished / layout.RECIPE])
     assert recipe.model == found.model and [stage.steps for stage in recipe.stages] == [2]
     taken = warm_start.read_warm_start(finished, recipe)
     assert taken.params.keys() == found.params.keys()
@@ -87,8 +88,8 @@ def test_the_result_is_an_ordinary_model(finished, folder, tmp_path):
 @pytest.mark.slow
 def test_it_trains_on_and_exports(finished, tmp_path):
     run, options = tmp_path / "on", ["--stages.0.steps=1", f"--from={finished}"]
-    assert main(["pretrain", str(finished / prune_layout.RECIPE), f"--run_dir={run}", *options]) == 0
-    assert main(["pretrain", str(finished / prune_layout.RECIPE), f"--run_dir={tmp_path / 'new'}"]) == 0
+    assert main(["pretrain", str(finished / layout.RECIPE), f"--run_dir={run}", *options]) == 0
+    assert main(["pretrain", str(finished / layout.RECIPE), f"--run_dir={tmp_path / 'new'}"]) == 0
     assert main(["convert", str(run), str(tmp_path / "theirs"), "--to=huggingface"]) == 0
 
 
@@ -122,7 +123,7 @@ def test_the_report_shows_the_whole_chain(finished, capsys, tmp_path):
         assert re.search(rf"^\| {number} \| {cost:,} \|.*\| {width} \|$", page, re.MULTILINE)
     image = np.asarray(Image.open(run / "layers.png").convert("RGB"))
     assert image.shape[0] > 900 and (image != 255).any(axis=-1).mean() > 0.01
-    prune_layout.cut_file(run, 1).write_text("{")
+    layout.cut_file(run, 1).write_text("{")
     assert mentions(error(capsys, "report", str(run)), "1-cut.json", "damaged")
 
 
@@ -286,13 +287,13 @@ def test_a_penalty_that_does_not_discriminate(options, message, folder, tmp_path
     run = tmp_path / "run"
     command = ["prune", str(folder / "prune.toml"), f"--from={folder / 'unpruned'}", f"--run_dir={run}"]
     said = error(capsys, *command, *options)
-    assert mentions(said, *message, "another run") and not prune_layout.cut_files(run)
+    assert mentions(said, *message, "another run") and not layout.cut_files(run)
 
 
 @pytest.mark.slow
 def test_an_unfinished_run_is_not_a_model(folder, finished, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
-    shutil.rmtree(run / prune_layout.MODEL)
+    shutil.rmtree(run / layout.MODEL)
     said = error(capsys, "convert", str(run), str(tmp_path / "model"), "--to=bertzoo")
     assert mentions(said, run, "unfinished pruning")
-    assert prune(folder, run) == 0 and (run / prune_layout.MODEL).is_dir()
+    assert prune(folder, run) == 0 and (run / layout.MODEL).is_dir()

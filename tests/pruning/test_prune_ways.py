@@ -11,9 +11,10 @@ from prunable import MODEL, SHAPE, WEIGH, cuts, prune, size, written
 from test_pretrain import error
 
 from bertzoo.cli.main import main
+from bertzoo.pruning import layout
 from bertzoo.pruning.costs import betas, flops, parameters
 from bertzoo.pruning.structure import declare
-from bertzoo.runs import any_model, prune_layout
+from bertzoo.runs import any_model
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -46,7 +47,7 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
     if "--target.kind=flops" in options:
         check_weighed_by_operations(folder, run, options, capsys)
     if "--teaching.ground_truth=0.5" in options:
-        lines = (prune_layout.part(run, 1, "tune") / "metrics.jsonl").read_text()
+        lines = (layout.part(run, 1, "tune") / "metrics.jsonl").read_text()
         assert "teacher_mlm_loss" in lines and "distillation_loss" in lines
     assert re.search(r"( [hfakv] \d+%)+  [a-z ]+( [hfakv] \d+%)+  lr", said) and any_model.read_model(run).params
 
@@ -57,13 +58,13 @@ def check_weighed_by_operations(folder, run, options, capsys):
     structure = declare(model.model, model.head)
     by_operations, by_parameters = (betas(structure, cost) for cost in (flops(structure, 16), parameters(structure)))
     sums = [sum(beta[name] * n for name, n in structure.sizes.items()) for beta in (by_operations, by_parameters)]
-    lines = (prune_layout.part(run, 1, "weigh") / "metrics.jsonl").read_text().splitlines()
+    lines = (layout.part(run, 1, "weigh") / "metrics.jsonl").read_text().splitlines()
     first = next(line["penalty"] for line in map(json.loads, lines) if line.get("split") == "train")
     assert first == pytest.approx(sums[0], rel=1e-5) and abs(first / sums[1] - 1) > 0.05
     record = json.loads((run / "run.json").read_text())
     assert record.pop("beta") == {"unit": "operations"}
-    shutil.rmtree(prune_layout.part(run, 2, "tune"))
-    shutil.rmtree(run / prune_layout.MODEL)
+    shutil.rmtree(layout.part(run, 2, "tune"))
+    shutil.rmtree(run / layout.MODEL)
     (run / "run.json").write_text(json.dumps(record))
     said = error(capsys, "prune", str(folder / "prune.toml"), f"--run_dir={run}", *options)
     assert mentions(said, run, "parameters", "operations", "--run_dir")
@@ -77,7 +78,7 @@ def test_an_iteration_without_a_cut_is_logged(folder, tmp_path, capsys):
     options = ["--cut.choice=uniform", "--cut.iterations=3", "--target.share=0.95", "--tuning.0.steps=1"]
     assert prune(folder, run, f"--from={folder / 'unpruned'}", *options) == 0
     said = capsys.readouterr().err
-    cut = {json.loads(path.read_text())["iteration"] for path in prune_layout.cut_files(run)}
+    cut = {json.loads(path.read_text())["iteration"] for path in layout.cut_files(run)}
     for iteration in (1, 2, 3):
         nothing = f"iteration {iteration} of 3 cuts nothing" in said
         assert nothing == (iteration not in cut)
@@ -92,19 +93,19 @@ def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
     options = ["--target.kind=latency", f"--target.table={path}", "--target.share=0.9", '--cut.dimensions=["f"]']
     assert prune(folder, run, f"--from={folder / 'unpruned'}", *options) == 0
     found, said = cuts(run)[-1], capsys.readouterr().err
-    assert found["unit"] == "milliseconds" and (run / prune_layout.TABLE).read_bytes() == path.read_bytes()
+    assert found["unit"] == "milliseconds" and (run / layout.TABLE).read_bytes() == path.read_bytes()
     assert 0.99 * found["budget"] < found["cost"]["after"] <= found["budget"] < found["cost"]["before"]
     amounts = (*found["cost"].values(), found["budget"])
-    before, after, budget = (prune_layout.format_amount(amount, amounts[0]) for amount in amounts)
+    before, after, budget = (layout.format_amount(amount, amounts[0]) for amount in amounts)
     assert mentions(said, f"{before} -> {after} milliseconds", budget)
     path.unlink()
     assert prune(folder, run, *options) == 0  # which keeps a copy
-    shutil.rmtree(run / prune_layout.MODEL)
-    assert prune(folder, run, *options) == 0 and (run / prune_layout.MODEL).is_dir()
+    shutil.rmtree(run / layout.MODEL)
+    assert prune(folder, run, *options) == 0 and (run / layout.MODEL).is_dir()
     capsys.readouterr()
     path.write_text(json.dumps(document | {"machine": "another"}))
     said = error(capsys, "prune", str(folder / "prune.toml"), f"--run_dir={run}", *options)
-    assert mentions(said, path, run / prune_layout.TABLE, "--run_dir")
+    assert mentions(said, path, run / layout.TABLE, "--run_dir")
 
 
 @pytest.mark.slow
@@ -124,7 +125,7 @@ def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     assert any_model.read_model(run).model.feed_forward_size < 32
     (found,) = cuts(run)
     assert set(found["saved"]) == {"f"}
-    begun = any_model.read_model(prune_layout.part(run, 1, "tune"))
+    begun = any_model.read_model(layout.part(run, 1, "tune"))
     assert begun.generator.keys() == any_model.read_model(tmp_path / "electra").generator.keys()
 
 
@@ -144,7 +145,7 @@ def test_the_layers_of_a_squeezebert_become_uneven(folder, tmp_path, capsys):
     assert (
         main(["report", str(run)]) == 0 and f"{min(one, two)} to {max(one, two)} |" in (run / "report.md").read_text()
     )
-    assert main(["pretrain", str(run / prune_layout.RECIPE), f"--run_dir={tmp_path / 'on'}", f"--from={run}"]) == 0
+    assert main(["pretrain", str(run / layout.RECIPE), f"--run_dir={tmp_path / 'on'}", f"--from={run}"]) == 0
     assert main(["convert", str(run), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
     assert any_model.read_model(tmp_path / "ours").model == found
     capsys.readouterr()

@@ -13,9 +13,8 @@ import tomli_w
 from messages import mentioning, mentions
 
 from bertzoo.cli import main as cli
-from bertzoo.core import config
+from bertzoo.core import config, kinds
 from bertzoo.core.errors import UserError
-from bertzoo.runs import kind
 from bertzoo.runs.report import golden_curve, page
 
 NAME = "demo"
@@ -23,7 +22,7 @@ RECORD = golden_curve.records()[NAME]
 
 
 def shipped() -> dict:
-    return {NAME: config.plain(config.load(kind.recipe_class(NAME), [NAME]))}
+    return {NAME: config.plain(config.load(kinds.config_class(NAME), [NAME]))}
 
 
 @pytest.fixture

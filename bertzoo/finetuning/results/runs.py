@@ -8,11 +8,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertzoo.core.documents import fitting, read_json, read_toml
+from bertzoo.core.documents import fitting, read_json
 from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import kind_of_run
 from bertzoo.core.paths import on_disk
+from bertzoo.finetuning.kind import FINETUNE, RESULTS
 
-RESULTS = "results.json"  # written last, so it marks a finished run
 VERSION = 1
 POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "exact_match")
 POINTS += ("best_exact", "best_f1")  # metrics of at most 100, as papers print them
@@ -87,15 +88,15 @@ def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
 def _find_runs(directory: Path) -> Iterable[Path]:
     for folder, inside, files in os.walk(directory):
         inside.sort()
-        if RESULTS in files or ("config.toml" in files and _is_finetuning(Path(folder, "config.toml"))):
+        if RESULTS in files or _is_finetuning(Path(folder)):
             inside.clear()
             yield Path(folder)
 
 
-def _is_finetuning(config: Path) -> bool:
+def _is_finetuning(directory: Path) -> bool:
     try:
-        return "task" in read_toml(config)
-    except (OSError, ValueError):  # not a config of bertzoo
+        return kind_of_run(directory) is FINETUNE
+    except UserError:  # not a config of bertzoo
         return False
 
 

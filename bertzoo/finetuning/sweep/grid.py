@@ -13,7 +13,7 @@ from typing import Any
 
 from bertzoo.core import config, schema
 from bertzoo.core.errors import ConfigError
-from bertzoo.runs.kind import kind_of
+from bertzoo.core.kinds import kind_of_files
 
 VERSION = 1  # format of sweep.json
 FOLDER = "sweeps"  # folder of sweeps in the shipped configs
@@ -148,7 +148,7 @@ def _build(table: Mapping[str, Any]) -> Sweep:
     base, tasks = head.get("base"), head.get("tasks")
     if not isinstance(base, str) or not base:
         raise ConfigError("sweep.base is missing. Name the config of every run, such as finetune.")
-    if kind_of(base) == "prune":
+    if kind_of_files(base).name == PRUNE:
         if tasks is not None:
             raise ConfigError(
                 f"sweep.tasks = {schema.show(tasks)}, but {base} configures a pruning, which has no tasks. "

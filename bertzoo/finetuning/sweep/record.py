@@ -11,11 +11,11 @@ from typing import Any
 from bertzoo.core import atomic, config, lock
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import KINDS, METRICS
 from bertzoo.core.paths import check_vacant, on_disk
 from bertzoo.finetuning.results import runs
 from bertzoo.finetuning.results.runs import FinishedRun
 from bertzoo.finetuning.sweep.grid import PRUNE, VERSION, SweepPoint
-from bertzoo.runs import prune_layout
 from bertzoo.runs.report import page
 
 LOSS = "loss"  # of a held-out line, in nats
@@ -36,8 +36,8 @@ class PrunedRun:
 
 def read_pruned(path: Path) -> PrunedRun:
     """Read a finished pruning's last held-out evaluation; raises UserError if there is none."""
-    part = prune_layout.parts(path)[-1:]
-    lines = [line for folder in part for line in page.read_history(folder / "metrics.jsonl").heldout if LOSS in line]
+    part = KINDS[PRUNE].parts(path)[-1:]
+    lines = [line for folder in part for line in page.read_history(folder / METRICS).heldout if LOSS in line]
     if not lines:
         raise UserError(f"{path} has no held-out loss after its last cut. Use a positive run.evaluate_every.")
     return PrunedRun(heldout={name: value for name, value in lines[-1].items() if isinstance(value, float)})
@@ -69,7 +69,7 @@ class Record:
     def look(self, point: SweepPoint) -> bool:
         """Read a run's results if it is finished; return whether it is. Raises UserError if the results are damaged."""
         path = self.run_dir(point)
-        if point.is_pruning and (path / prune_layout.MODEL).is_dir():
+        if point.is_pruning and KINDS[PRUNE].is_finished(path):
             self.finished[point.name] = read_pruned(path)
         elif (path / runs.RESULTS).is_file():
             self.finished[point.name] = runs.read_run(path, self.path)

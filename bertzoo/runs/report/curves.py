@@ -1,10 +1,9 @@
-"""Draw the curves of a run as PNG files."""
+"""Write the report of a run: its curves as PNG files, and the page."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertzoo.runs.report import pruning
-from bertzoo.runs.report.page import SHARES, RunRecord, keys, metric_names, series, title
+from bertzoo.runs.report.page import SHARES, RunRecord, keys, metric_names, page, read_run, series, sketch, title
 
 _UNITS = {
     "mlm_loss": "nats a masked token",
@@ -16,17 +15,29 @@ _UNITS = {
 TRAIN, HELDOUT = "#8fb3d9", "#c4452d"
 
 
-def draw_curves(run: RunRecord) -> list[Path]:
-    """Draw the run's losses, its accuracies and ROC AUC if logged, and the layer sizes of a pruning run.
+def write_report(directory: Path) -> tuple[list[Path], str]:
+    """Write loss.png, accuracy.png and report.md into a run's directory; return their paths and a plot of the loss."""
+    run = read_run(directory)
+    return write_page(run, draw_curves(run))
 
-    Writes `loss.png`, `accuracy.png` and `layers.png` into the run directory; returns their paths.
+
+def write_page(run: RunRecord, pictures: Sequence[Path], more: Sequence[str] = ()) -> tuple[list[Path], str]:
+    """Write report.md, ending in the parts `more`; return the paths of all files and a plot of the loss as text."""
+    file = run.directory / "report.md"
+    file.write_text(page(run, more), encoding="utf-8")
+    torn = "\nThe last line of metrics.jsonl is incomplete and was skipped." if run.history.torn else ""
+    return [*pictures, file], sketch(run.history) + torn
+
+
+def draw_curves(run: RunRecord) -> list[Path]:
+    """Draw the run's losses, and its accuracies and ROC AUC if logged.
+
+    Writes `loss.png` and `accuracy.png` into the run directory; returns their paths.
     """
     written = []
     for name, kinds in (("loss", ("loss",)), ("accuracy", ("accuracy", "auc"))):
         if chosen := [key for kind in kinds for key in keys(run.history, kind)]:
             written.append(_figure(run, chosen, run.directory / f"{name}.png"))
-    if cuts := pruning.read_cuts(run.directory):
-        written.append(pruning.draw_layers(cuts, run.directory / "layers.png"))
     return written
 
 

@@ -3,7 +3,7 @@
 docs/formats.md describes the run directory and `metrics.jsonl`. Losses are in nats, accuracies between 0 and 1.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -15,9 +15,9 @@ from typing import Any, Literal
 from bertzoo.core import config, markdown
 from bertzoo.core.documents import fitting, parse_json
 from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import CONFIG, KINDS, METRICS, kind_of_run
 from bertzoo.core.paths import run_directory
-from bertzoo.runs import provenance, prune_layout
-from bertzoo.runs.report import pruning
+from bertzoo.runs import provenance
 
 Line = Mapping[str, Any]
 _LINE = {"step": int, "stage?": int, "split?": str, "event?": str, "changes?": [str]}
@@ -48,8 +48,8 @@ class History:
 class RunRecord:
     """A run directory: its history, its resolved config and its run.json.
 
-    since: for a pruning run, the step at which its newest training run began; earlier metrics may belong to a larger
-    model.
+    since: the step at which the newest training run of a run with several began; earlier metrics may belong to a
+    larger model.
     """
 
     directory: Path
@@ -72,36 +72,37 @@ class RunRecord:
 
 
 def read_run(directory: str | Path) -> RunRecord:
-    """Read the directory of a run or a pruning run; raises UserError if it is neither or has no metrics yet."""
+    """Read a run's directory; raises UserError if it is not one or has no metrics yet."""
     directory = run_directory(directory)
-    if parts := prune_layout.parts(directory):
-        return _read_pruning(directory, parts)
-    for name in ("config.toml", "metrics.jsonl"):
+    parts = kind.parts(directory) if (kind := kind_of_run(directory)) else [directory]
+    if parts and parts != [directory]:
+        return _read_parts(directory, parts)
+    for name in (CONFIG, METRICS):
         if not (directory / name).is_file():
             raise UserError(
-                f"{directory} is not the directory of a run: it has no {name}. Name a run that `bertzoo pretrain`, "
-                "transfer or prune wrote."
+                f"{directory} is not the directory of a run: it has no {name}. Name a run that one of the commands "
+                f"{', '.join(KINDS)} wrote."
             )
     return RunRecord(
         directory=directory,
-        history=read_history(directory / "metrics.jsonl"),
-        config=config.read_toml(directory / "config.toml", _CONFIG),
+        history=read_history(directory / METRICS),
+        config=config.read_toml(directory / CONFIG, _CONFIG),
         provenance=provenance.read_run_json(directory, str(directory)),
     )
 
 
-def _read_pruning(directory: Path, parts: list[Path]) -> RunRecord:
-    """Read a pruning run: join the histories of its training runs, which are in the directories `parts`.
+def _read_parts(directory: Path, parts: list[Path]) -> RunRecord:
+    """Read a run of several training runs: join their histories, which are in the directories `parts`.
 
-    Steps and stages are counted from the start of the pruning run.
+    Steps and stages are counted from the start of the first one.
     """
     train, heldout, events, torn, done, number = [], [], [], False, 0, 0
     begun = [0]  # the step at which each part began
     for part in parts:
-        if not (part / "metrics.jsonl").is_file():
+        if not (part / METRICS).is_file():
             continue  # the part has no step yet
         begun.append(done)
-        part_history, table = _read_lines(part / "metrics.jsonl"), config.read_toml(part / "config.toml", _CONFIG)
+        part_history, table = _read_lines(part / METRICS), config.read_toml(part / CONFIG, _CONFIG)
         later = partial(_later, done, number)
         train += map(later, part_history.train)
         heldout += map(later, part_history.heldout)
@@ -111,9 +112,9 @@ def _read_pruning(directory: Path, parts: list[Path]) -> RunRecord:
         events += [later(event) for event in part_history.events if event["event"] != "stage"]
         torn = part_history.torn
     if not train:
-        raise UserError(f"{directory} has no training step yet. Run the pruning for longer.")
+        raise UserError(f"{directory} has no training step yet. Run the same command for longer.")
     history = History(train=train, heldout=heldout, events=events, torn=torn)
-    table = config.read_toml(directory / "config.toml", _CONFIG)
+    table = config.read_toml(directory / CONFIG, _CONFIG)
     record = provenance.read_run_json(directory, str(directory))
     return RunRecord(directory=directory, history=history, config=table, provenance=record, since=begun[-1])
 
@@ -213,15 +214,13 @@ def best(lines: Iterable[Line], key: str) -> tuple[int, float] | None:
     return (min if key.endswith("loss") else max)(pairs, key=lambda pair: pair[1], default=None)
 
 
-def page(run: RunRecord) -> str:
-    """Return the report of a run as Markdown: config and provenance, metrics, events, speed, pictures."""
+def page(run: RunRecord, more: Sequence[str] = ()) -> str:
+    """Return the report of a run as Markdown: config and provenance, metrics, events, speed, pictures, `more` parts."""
     parts = [f"# {run.directory.resolve().name}", _setup(run), _figures(run), _events(run.history), _speed(run)]
     parts += (
         ["![loss](loss.png)", "![accuracy](accuracy.png)"] if keys(run.history, "accuracy") else ["![loss](loss.png)"]
     )
-    if cuts := pruning.read_cuts(run.directory):
-        parts += [pruning.table(cuts), "![layers](layers.png)"]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part for part in [*parts, *more] if part) + "\n"
 
 
 def _setup(run: RunRecord) -> str:

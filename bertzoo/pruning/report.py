@@ -1,4 +1,4 @@
-"""Report the cuts of a pruning run: a table, and a picture of the sizes across the layers."""
+"""Write the report of a pruning run, with a table of its cuts and a picture of the sizes across the layers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,8 @@ from typing import Any
 from bertzoo.core import markdown
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
-from bertzoo.runs import prune_layout
+from bertzoo.pruning import layout
+from bertzoo.runs.report import curves, page
 
 Cut = Mapping[str, Any]
 NAMES = {
@@ -30,13 +31,23 @@ _CUT = {
 LAST, FIRST = "#c4452d", "0.55"
 
 
+def write_report(directory: Path) -> tuple[list[Path], str]:
+    """Write loss.png, accuracy.png, layers.png and report.md; return their paths and a plot of the loss as text."""
+    run, cuts = page.read_run(directory), read_cuts(directory)
+    pictures = curves.draw_curves(run)
+    if not cuts:
+        return curves.write_page(run, pictures)
+    pictures.append(draw_layers(cuts, directory / "layers.png"))
+    return curves.write_page(run, pictures, [table(cuts), "![layers](layers.png)"])
+
+
 def read_cuts(run: Path) -> list[Cut]:
     """Return the record of each iteration's cut (`pruning.ledger.cut_record`), in order.
 
     Raises UserError if a record is damaged.
     """
     cuts = []
-    for path in prune_layout.cut_files(run):
+    for path in layout.cut_files(run):
         try:
             cuts.append(read_json(path, _CUT))
         except ValueError as error:
@@ -49,7 +60,7 @@ def table(cuts: Sequence[Cut]) -> str:
     letters = [letter for letter in NAMES if any(_sizes(cut["sizes"]["after"], letter) for cut in cuts)]
 
     def amount(value: float) -> str:
-        return prune_layout.format_amount(value, cuts[0]["cost"]["before"])
+        return layout.format_amount(value, cuts[0]["cost"]["before"])
 
     head = ["after iteration", cuts[0]["unit"], *(NAMES[letter] for letter in letters)]
     rows = [["0", cuts[0]["cost"]["before"], cuts[0]["sizes"]["before"]]]

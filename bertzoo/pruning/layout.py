@@ -1,7 +1,10 @@
-"""Paths in the directory of a pruning run."""
+"""The kind "prune": training runs and cuts in turn, and the pruned model at the end; the paths in a run's directory."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
+
+from bertzoo.core.kinds import Kind, register
 
 MODEL, RECIPE = "model", "pruned.toml"  # the pruned model, and a config that trains it further
 TABLE = "latency.json"  # latencies of model parts; only with a budget in milliseconds
@@ -38,3 +41,28 @@ def format_amount(part: float, whole: float) -> str:
 def cut_files(run: Path) -> list[Path]:
     """Return the paths of all existing cut records (see `cut_file`), sorted by iteration."""
     return sorted((run / _ITERATIONS).glob("*-cut.json"), key=lambda path: int(path.name.split("-")[0]))
+
+
+def _config() -> type:
+    from bertzoo.pruning.settings import Prune
+
+    return Prune
+
+
+def _report() -> Callable:
+    from bertzoo.pruning.report import write_report
+
+    return write_report
+
+
+PRUNE = register(
+    Kind(
+        name="prune",
+        config=_config,
+        report=_report,
+        key="weigh",
+        model=lambda read: MODEL,
+        parts=parts,
+        folders=(_ITERATIONS,),
+    )
+)

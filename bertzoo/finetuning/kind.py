@@ -1,0 +1,30 @@
+"""The kind "finetune": a run of several seeds, which holds the model of the best one."""
+
+from collections.abc import Callable
+
+from bertzoo.core.documents import parse_json
+from bertzoo.core.kinds import Kind, register
+
+RESULTS, MODEL = "results.json", "model"  # the run's results, written last; the folder of a seed's model
+
+
+def _config() -> type:
+    from bertzoo.finetuning.settings import Finetune
+
+    return Finetune
+
+
+def _report() -> Callable:
+    from bertzoo.finetuning.report import write_report
+
+    return write_report
+
+
+def _model(read: Callable[[str], bytes]) -> str:
+    best = parse_json(read(RESULTS), {"best": int})["best"]
+    return f"seed-{best}/{MODEL}"
+
+
+FINETUNE = register(
+    Kind(name="finetune", config=_config, report=_report, key="epochs", model=_model, folders=(r"seed-\d+",))
+)
