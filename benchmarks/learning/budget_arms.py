@@ -7,7 +7,7 @@ from typing import Any
 
 from bertzoo.core import config, kinds
 from bertzoo.pruning.settings import Prune
-from bertzoo.runs import stage_setups
+from bertzoo.runs.stage_setups import build_experiment
 
 FOLDER = Path(__file__).parents[2] / "configs" / "learning"
 TERA = 1e12
@@ -73,13 +73,16 @@ class Arm:
 def flops_by_stage(recipe: Any) -> list[tuple[int, int]]:
     """Steps of every stage, and training FLOPs of a step; a pruning run's are those of the model before its cuts."""
     if not isinstance(recipe, Prune):
-        flops = [stage_setups.model_flops(recipe, index) for index in range(len(recipe.stages))]
+        flops = _row_flops(recipe)
     else:
-        tuning = recipe.tuning_recipe(recipe.model)
-        parts = [stage_setups.model_flops(recipe.scoring_recipe(recipe.model), 0)]
-        parts += [stage_setups.model_flops(tuning, index) for index in range(len(tuning.stages))]
-        flops = parts * recipe.cut.iterations
+        parts = recipe.scoring_recipe(recipe.model), recipe.tuning_recipe(recipe.model)
+        flops = [count for part in parts for count in _row_flops(part)] * recipe.cut.iterations
     return [(stage.steps, row * stage.batch_size) for stage, row in zip(recipe.stages, flops, strict=True)]
+
+
+def _row_flops(recipe: Any) -> list[int]:
+    built = build_experiment(recipe)
+    return [built.flops(index) for index in range(len(recipe.stages))]
 
 
 def _choice(name: str, title: str, *options: str) -> Arm:

@@ -51,7 +51,7 @@ def cases() -> Iterator[tuple[str, Recipe, chips.Topology, str]]:
         for slice_ in (topology_name, *(SMALLER if topology_name == USUAL else ())):
             topology = chips.parse_topology(slice_)
             try:
-                step.abstract_mesh(recipes[name], topology)
+                step.build_on_slice(recipes[name], topology)
             except ConfigError as error:
                 refused = refused or str(error)
                 continue

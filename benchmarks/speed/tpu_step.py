@@ -19,7 +19,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 from benchmarks.lib import results
 from bertzoo.core import config as loader
 from bertzoo.core.kinds import config_class
-from bertzoo.planning import cache, chips, compiled, estimate
+from bertzoo.planning import cache, chips, compiled, estimate, step
 from bertzoo.planning.compiled import CompiledStep
 from bertzoo.planning.traffic import REVISION
 
@@ -89,7 +89,8 @@ def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[C
         sys.exit(f"{name} on {slice_}: libtpu compiled no step; its messages are above")
     if steps[case.stage].traffic is None:
         sys.exit(f"{name} on {slice_}: the compiled program has no account of its bytes; remove it from --cache")
-    plan = estimate.plan_stage(recipe, case.stage, topology, steps[case.stage])
+    built = step.build_on_slice(recipe, topology)
+    plan = estimate.plan_stage(recipe, built, case.stage, topology, steps[case.stage])
     return steps[case.stage], plan.computed_flops // topology.devices, plan.padded_flops // topology.devices
 
 

@@ -53,7 +53,7 @@ def flops(rows: int, length: int, predictions: int) -> int:
     """Model operations of a row in the stage."""
     from bertzoo.runs import stage_setups
 
-    return stage_setups.model_flops(recipe_of(rows, length, predictions), LAYER - 1)
+    return stage_setups.build_experiment(recipe_of(rows, length, predictions)).flops(LAYER - 1)
 
 
 def their_rate(name: str) -> float:

@@ -44,9 +44,8 @@ def batch_of(recipe: Transfer, index: int, rows: int) -> dict[str, jax.Array]:
     return batch
 
 
-def teacher_parameters(recipe: Transfer) -> Any:
-    """Random parameters of the teacher, as the objectives read them."""
-    shapes = stage_setups.teacher_shapes(recipe)
+def teacher_parameters(shapes: Any) -> Any:
+    """Random parameters of the teacher, as the objectives read them, of these shapes."""
     most = max(leaf.size for leaf in jax.tree.leaves(shapes))
     values = 0.02 * np.random.default_rng(0).standard_normal(most, np.float32)
 
@@ -63,11 +62,12 @@ def main() -> None:
     results.add_numbers(parser, layers=12, rows=8, length=64, rounds=7)
     args = parser.parse_args()
     recipe = recipe_of(args.layers, args.rows, args.length)
-    frozen, mesh = teacher_parameters(recipe), sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
+    built = stage_setups.build_experiment(recipe)
+    frozen, mesh = teacher_parameters(built.frozen_shapes), sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
     stages = sorted({0, args.layers // 2 - 1, args.layers - 1, args.layers} - {-1})
     running, compiling = {}, {}
     for index in stages:
-        setup = stage_setups.build_setups(recipe)[index]
+        setup = built.setups[index]
         optimizer = optim.build(setup.optimizer, 1_000_000, rates=setup.rates)
         state, batch = states.fresh(setup.objective, optimizer, mesh, 0), batch_of(recipe, index, args.rows)
         start = time.perf_counter()
@@ -82,11 +82,11 @@ def main() -> None:
             times[index].append(time.perf_counter() - start)
             running[index] = step, state, batch
     seconds = {index: statistics.median(times[index]) for index in stages}
-    flops = {index: stage_setups.model_flops(recipe, index) for index in stages}
+    flops = {index: built.flops(index) for index in stages}
     last = args.layers - 1
     rows = [
         {
-            "stage": stage_setups.build_setups(recipe)[index].name,
+            "stage": built.setups[index].name,
             "a step, of the last layer's": round(seconds[index] / seconds[last], 2),
             "operations of a row, of the last layer's": round(flops[index] / flops[last], 2),
             "a step, s": round(seconds[index], 1),

@@ -229,3 +229,9 @@ def _paths(tp: Any) -> Iterator[str]:
             yield name
             inner, prefix = (item(hint), f"{name}.*") if item(hint) else (hint, name)
             yield from (f"{prefix}.{path}" for path in _paths(inner))
+
+
+def divisors(size: int) -> list[int]:
+    """Return the divisors of a number above 0 in rising order, within milliseconds for 2^31."""
+    small = [n for n in range(1, math.isqrt(size) + 1) if size % n == 0]
+    return sorted({*small, *(size // n for n in small)})

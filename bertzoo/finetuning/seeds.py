@@ -3,11 +3,11 @@
 import re
 import shutil
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,19 +18,18 @@ from bertzoo.core import atomic
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import METRICS, model_name
+from bertzoo.core.schema import divisors
 from bertzoo.finetuning.kind import MODEL
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Figures, TaskData
 from bertzoo.finetuning.warm_start import StartingModel
 from bertzoo.models.partial import BELOW_LAYERS
-from bertzoo.models.parts import divisors
 from bertzoo.models.tasks import parameter_shapes
-from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.int8 import GRADIENT, RANGES
 from bertzoo.runs import any_model
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.compilation import StepProgram
+from bertzoo.train.experiment import Experiment
 from bertzoo.train.progress import Console, JsonLines, Record, Reporter, TensorBoard
 from bertzoo.train.stage_setup import RateFactor, StageSetup
 from bertzoo.train.step import Batch
@@ -47,8 +46,6 @@ class SeedJob:
 
     task: the task's name.
     console: whether to print progress to stderr.
-    programs: compiled steps by index of the stage.
-    flops: operations to train on one row, by the row's length.
     """
 
     recipe: Finetune
@@ -58,17 +55,16 @@ class SeedJob:
     data: TaskData
     tell: Callable[[str], None]
     console: bool = True
-    programs: dict[int, StepProgram] = field(default_factory=dict)
-    flops: dict[int, int] = field(default_factory=dict)
 
-    def row_flops(self, batch: Batch) -> int:
-        """Return the operations to train on one row: three times those of the forward pass's matrix products."""
-        objective, length = self.start.objective, _length(batch)
-        if length not in self.flops:
-            row = {name: jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for name, array in batch.items()}
-            params = nn.unbox(state.boxed_shapes(objective))
-            self.flops[length] = 3 * matmul_flops(lambda params, row: objective(params, None, row, None), params, row)
-        return self.flops[length]
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The built run, whose compiled steps the seeds share."""
+        recipe, start, stage = self.recipe, self.start, self.recipe.stage(self.data.rows)
+        rates = layerwise_rates(parameter_shapes(start.model, start.head), recipe.layer_decay)
+        setup = StageSetup(objective=start.objective, optimizer=recipe.optimizer, rates=rates)
+        if recipe.quantise != "none":
+            setup = _moving_ranges(setup, stage.steps)
+        return Experiment(stages=[stage], setups=[setup], mesh=self.mesh, fallbacks=recipe.mesh.fallbacks)
 
 
 class InPoints:
@@ -108,7 +104,7 @@ class Seed:
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint if there is one; raises the errors of `train.loop.run`."""
-        job, recipe, start = self._job, self._job.recipe, self._job.start
+        job, recipe = self._job, self._job.recipe
         if self.finished:
             self._remove_checkpoints()  # a run may stop just before it removes them
             return
@@ -117,8 +113,6 @@ class Seed:
         if job.data.constant is not None:
             self._evaluate(self._stage.steps, self._constant_params(job.data.constant))
             return
-        rates = layerwise_rates(parameter_shapes(start.model, start.head), recipe.layer_decay)
-        setup = StageSetup(objective=start.objective, optimizer=recipe.optimizer, rates=rates)
         every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
         files = [JsonLines(self._folder / METRICS), TensorBoard(self._folder / "tensorboard")]
         reporters = [InPoints(reporter) for reporter in (*files, *([Console([self._stage])] if job.console else []))]
@@ -126,20 +120,16 @@ class Seed:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
                 loop.run(
                     loop.Job(
-                        setups=[setup if recipe.quantise == "none" else _moving_ranges(setup, self._stage.steps)],
-                        stages=[self._stage],
+                        experiment=job.experiment,
                         config=loop.RunSettings(**every, keep_last=1, keep_best=0),
-                        mesh=job.mesh,
                         seed=self.seed,
                         batches=lambda _, row: job.data.batches(self.seed, row),
                         checkpoints=checkpoints,
                         reporters=reporters,
-                        initial=start.initial,
-                        fallbacks=recipe.mesh.fallbacks,
+                        initial=job.start.initial,
                         length=_length,
-                        flops_per_example=lambda _, batch: job.row_flops(batch),
+                        flops_per_example=job.experiment.flops,
                         measure=self._evaluate,
-                        programs=job.programs,
                         memory_advice=lambda _, share: _memory_advice(recipe, share),
                         enough=lambda step: step == self._last_step and self._out_of_patience(),
                     )

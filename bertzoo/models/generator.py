@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.schema import divisors
 from bertzoo.models.bert import Bert
 from bertzoo.models.compute import Compute
 from bertzoo.models.electra import Electra
-from bertzoo.models.parts import ModelConfig, divisors, leaves
+from bertzoo.models.parts import ModelConfig, leaves
 from bertzoo.models.squeezebert import SqueezeBert
 from bertzoo.nn import Encoder, EncoderOutput
 from bertzoo.nn.positions import masked_states, tokens_read

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.schema import divisors
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.nn import (
     Dense,
@@ -231,12 +231,6 @@ def logit() -> Dense:
 def padding_seen(config: Any) -> int:
     """Return how many of the padding tokens after a row affect its last token; 0 for most models."""
     return getattr(config, "padding_seen", 0)
-
-
-def divisors(size: int) -> list[int]:
-    """Return the divisors of a number above 0 in rising order, within milliseconds for WIDEST."""
-    small = [n for n in range(1, math.isqrt(size) + 1) if size % n == 0]
-    return sorted({*small, *(size // n for n in small)})
 
 
 def check_divides(width: str, size: int, **parts: int) -> None:

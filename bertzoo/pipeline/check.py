@@ -22,7 +22,8 @@ from bertzoo.pipeline import fingerprint, verbs
 from bertzoo.pipeline.recipe import Step
 from bertzoo.pipeline.record import PipelineRecord, is_training
 from bertzoo.pruning.settings import Prune
-from bertzoo.runs import any_model, stage_setups
+from bertzoo.runs import any_model
+from bertzoo.runs.stage_setups import build_experiment
 
 Parse = Callable[[Sequence[str]], list[Any]]  # returns a command line's configs, one for each run
 _BYTES = 4  # bytes of a parameter
@@ -249,8 +250,9 @@ def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
     else:
         parts = [recipe]
     for part in parts:
+        built = build_experiment(part)
         for index, stage in enumerate(part.stages):
-            yield stage.steps, stage_setups.model_flops(part, index) * stage.batch_size
+            yield stage.steps, built.flops(index) * stage.batch_size
 
 
 def _check_disk(record: PipelineRecord, steps: Sequence[Step], costs: Mapping[str, Cost]) -> None:

@@ -207,13 +207,14 @@ def main(file: str, slice_name: str, folder: str, mode: str = "compile", *stages
     import jax
 
     from bertzoo.planning import step
+    from bertzoo.runs.stage_setups import build_experiment
     from bertzoo.train import sharding
 
     recipe, topology = loader.load(config_class(file), [file], []), chips.parse_topology(slice_name)
-    mesh = step.check_mesh(recipe, sharding.make_mesh(recipe.mesh, slice_devices(topology)))
+    built = build_experiment(recipe, sharding.make_mesh(recipe.mesh, slice_devices(topology)))
     versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name, REVISION)
     for index in map(int, stages) if stages else step.planned_stages(recipe):
-        lowered = step.lower(recipe, index, mesh)
+        lowered = built.lower(index)
         name = cache.result_key(lowered.as_text(), *versions)
         result = cache.read_result(Path(folder), name)
         if result is not None:

@@ -9,6 +9,7 @@ rules. This file counts products on the Linen modules, to cover models for which
 
 from typing import Any
 
+import flax.linen as nn
 import jax
 
 from bertzoo.models.generator import generator_config, generator_sizes
@@ -17,7 +18,7 @@ from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import Replaced
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.pretrain_config import Pretrain
-from bertzoo.runs.step_memory import parameter_shapes
+from bertzoo.train.state import boxed_shapes
 
 OUTPUT_SHARE = 0.15625
 _DROPOUT, _NORM, _ACTIVATION, _SOFTMAX = 4, 5, 8, 5
@@ -44,7 +45,7 @@ def train_flops(recipe: Pretrain) -> float:
 
 def _row_flops(recipe: Pretrain, index: int) -> float:
     objective: Any = recipe.objective.build(recipe.model, recipe.compute)
-    params = parameter_shapes(recipe)
+    params = nn.unbox(boxed_shapes(objective))
     batch, model = batch_shapes(recipe, index), recipe.model
     length = recipe.stages[index].max_length
     width = params["embedding"]["word"]["embedding"].shape[1]

@@ -19,17 +19,10 @@ from bertzoo.planning import cache, chips, compiled, electra_flops, step
 from bertzoo.planning.chips import Topology
 from bertzoo.planning.compiled import CompiledStep
 from bertzoo.planning.matrix_unit import padded_flops
-from bertzoo.runs import stage_setups
-from bertzoo.runs.step_memory import (
-    StepMemory,
-    bytes_of,
-    state_shapes,
-    step_memory,
-    teacher_shapes,
-    trace_gradients,
-)
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import sharding
+from bertzoo.train.experiment import Experiment
+from bertzoo.train.memory import StepMemory, bytes_of, step_memory
 
 # Model operations per second over the peak, from the lowest to the highest in runs of BERT-like models on TPUs.
 UTILISATION = (0.2, 0.5)
@@ -158,7 +151,7 @@ def plan(
     Raises ConfigError if the recipe does not fit the slice, and UserError if the compiler fails.
     """
     devices = chips.parse_topology(topology)
-    step.abstract_mesh(recipe, devices)  # raises errors before compilation takes minutes
+    step.build_on_slice(recipe, devices)  # raises errors before compilation takes minutes
     results, not_compiled = None, None
     if not compile_steps:
         not_compiled = "compiling is turned off (--no-compile)."
@@ -184,9 +177,9 @@ def make_plan(
     price, published: as in `plan`.
     not_compiled: why there are no compiler figures, or None.
     """
-    mesh = step.abstract_mesh(recipe, topology)
+    built = step.build_on_slice(recipe, topology)
     planned = step.planned_stages(recipe)
-    stages = tuple(plan_stage(recipe, index, topology, (compiled_steps or {}).get(index)) for index in planned)
+    stages = tuple(plan_stage(recipe, built, index, topology, (compiled_steps or {}).get(index)) for index in planned)
 
     def total(value: Callable[[StagePlan], float]) -> float:
         """Sum a value per step over all steps of the run, interpolated linearly for stages that are not planned."""
@@ -198,10 +191,10 @@ def make_plan(
         topology=topology.name,
         chips=topology.chips,
         devices=topology.devices,
-        mesh=dict(mesh.shape),
-        fallbacks=step.mesh_fallbacks(recipe, mesh),
+        mesh=dict(built.mesh.shape),
+        fallbacks=step.mesh_fallbacks(built),
         stages=stages,
-        checkpoint_bytes=max(bytes_of(state_shapes(recipe, index, mesh), whole=True) for index in planned),
+        checkpoint_bytes=max(bytes_of(built.state(index), whole=True) for index in planned),
         model_flops=total(lambda stage: stage.model_flops),
         electra_flops=None if isinstance(recipe, Transfer) else electra_flops.train_flops(recipe),
         published_flops=published[0] if published else None,
@@ -241,25 +234,26 @@ def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
     )
 
 
-def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: CompiledStep | None) -> StagePlan:
-    """Plan the training stage `index`; compiled_step: the compiler's figures, or None."""
-    mesh = step.abstract_mesh(recipe, topology)
-    stage, chip = recipe.stages[index], topology.chip
-    shards = sharding.row_shards(mesh)
+def plan_stage(
+    recipe: Recipe, built: Experiment, index: int, topology: Topology, compiled_step: CompiledStep | None
+) -> StagePlan:
+    """Plan the training stage `index` of a recipe, built on a slice; compiled_step: the compiler's figures, or None."""
+    stage, chip = built.stages[index], topology.chip
+    shards = sharding.row_shards(built.mesh)
     rows = stage.batch_size // stage.microbatches // shards
     with traced_for(Platform("tpu")):  # whatever this machine has
-        gradients = trace_gradients(recipe, index, rows)
-    memory = step_memory(recipe, index, mesh, gradients=gradients)
+        gradients = built.trace_gradients(index, rows)
+    memory = step_memory(built, index, gradients=gradients)
     if compiled_step is not None:
         fits = compiled_step.fits
     else:
         fits = True if memory.ample <= chip.capacity else False if memory.exact > chip.capacity else None
-    model_flops = stage.batch_size * stage_setups.model_flops(recipe, index)
+    model_flops = stage.batch_size * built.flops(index)
     computed, padded = padded_flops(gradients, chip.mxu)
     # How often a step runs the traced gradients; the mesh's `tensor` axis splits each run over its devices.
     copies = stage.microbatches * shards
     held = memory.exact - memory.gradients if compiled_step is None else compiled_step.wanted
-    sent = _derived_traffic(recipe, index, mesh)
+    sent = _derived_traffic(recipe, built, index)
     if compiled_step is not None and compiled_step.collectives is not None:
         sent = sum(collective.sent for collective in compiled_step.collectives)
     roofline = Roofline(
@@ -270,7 +264,7 @@ def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: Co
     slow, fast = (model_flops / (topology.chips * chip.flops * share) for share in UTILISATION)
     return StagePlan(
         index=index,
-        name=stage_setups.build_setups(recipe)[index].name,
+        name=built.setups[index].name,
         steps=stage.steps,
         batch_size=stage.batch_size,
         max_length=stage.max_length,
@@ -280,7 +274,7 @@ def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: Co
         compiled=compiled_step,
         capacity=chip.capacity,
         fits=fits,
-        advice=_advice(recipe, index, mesh, memory, topology, fits),
+        advice=_advice(recipe, built, index, memory, topology, fits),
         model_flops=model_flops,
         computed_flops=computed * copies,
         padded_flops=padded * copies,
@@ -289,23 +283,23 @@ def plan_stage(recipe: Recipe, index: int, topology: Topology, compiled_step: Co
     )
 
 
-def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int:
+def _derived_traffic(recipe: Recipe, built: Experiment, index: int) -> int:
     """Return the bytes that a device sends in a step for gradients and for parameters that `fsdp` splits.
 
     Gradients are summed over the axes `data` and `fsdp`, which split the batch. If `fsdp` splits a parameter, its
     gradient is scattered over `fsdp` in every microbatch and summed over `data`. Such a parameter, or a teacher's, is
     also gathered once.
     """
-    data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
+    data, fsdp = built.mesh.shape["data"], built.mesh.shape["fsdp"]
     accumulate = recipe.stages[index].microbatches
     sent = 0.0
-    for leaf in jax.tree.leaves(state_shapes(recipe, index, mesh).params):
+    for leaf in jax.tree.leaves(built.state(index).params):
         if _is_split(leaf):
             scattered = accumulate * (fsdp - 1) * bytes_of(leaf)
             sent += scattered + _ring_share(data) * bytes_of(leaf) + _gathered_bytes(leaf, recipe, fsdp)
         else:
             sent += _ring_share(data * fsdp) * bytes_of(leaf)
-    teacher = filter(_is_split, jax.tree.leaves(teacher_shapes(recipe, mesh)))
+    teacher = filter(_is_split, jax.tree.leaves(built.frozen_shapes))
     return int(sent + sum(_gathered_bytes(leaf, recipe, fsdp) for leaf in teacher))
 
 
@@ -329,12 +323,12 @@ def _ring_share(devices: int) -> float:
 
 
 def _advice(
-    recipe: Recipe, index: int, mesh: jax.sharding.Mesh, memory: StepMemory, topology: Topology, fits: bool | None
+    recipe: Recipe, built: Experiment, index: int, memory: StepMemory, topology: Topology, fits: bool | None
 ) -> str:
     if fits:
-        return "no need for remat" + _fsdp_advice(recipe, index, mesh, topology)
+        return "no need for remat" + _fsdp_advice(recipe, built, index, topology)
     if memory.exact > topology.chip.capacity:
-        size = mesh.shape["fsdp"] * 2 ** math.ceil(math.log2(memory.exact / topology.chip.capacity))
+        size = built.mesh.shape["fsdp"] * 2 ** math.ceil(math.log2(memory.exact / topology.chip.capacity))
         return f"the state alone is too large: split it with --mesh.fsdp={size} or more, or take a larger slice"
     options = [f"--{recipe.where(index)}.accumulate={2 * recipe.stages[index].microbatches}"]
     options += [] if recipe.compute.remat else ["--compute.remat=true"]
@@ -342,7 +336,7 @@ def _advice(
     return f"{problem}; {' or '.join(options)} makes the activations smaller, and so does a smaller batch"
 
 
-def _fsdp_advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, topology: Topology) -> str:
+def _fsdp_advice(recipe: Recipe, built: Experiment, index: int, topology: Topology) -> str:
     """Return advice on the mesh axis `fsdp`, with the bytes of memory traffic that it saves a device in a step.
 
     The saving is an estimate: the state that a device no longer reads and writes. There is no advice if the recipe sets
@@ -350,16 +344,16 @@ def _fsdp_advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, topology: 
     """
     if recipe.mesh.data != -1 or recipe.mesh.fsdp != 1:
         return " or fsdp"
-    whole, sent = bytes_of(state_shapes(recipe, index, mesh)), _derived_traffic(recipe, index, mesh)
+    whole, sent = bytes_of(built.state(index)), _derived_traffic(recipe, built, index)
     saved = {}
     for size in FSDP_SIZES:
         split = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, fsdp=size))
         try:
-            parts = step.abstract_mesh(split, topology)
+            parts = step.build_on_slice(split, topology)
         except ConfigError:  # the size does not divide the devices or a parameter
             continue
-        if _derived_traffic(split, index, parts) <= 1.01 * sent:  # the same bytes, but for rounding
-            saved[2 * (whole - bytes_of(state_shapes(split, index, parts)))] = size
+        if _derived_traffic(split, parts, index) <= 1.01 * sent:  # the same bytes, but for rounding
+            saved[2 * (whole - bytes_of(parts.state(index)))] = size
     if not saved or max(saved) < 0.01 * whole:
         return " or fsdp"
     best = max(saved)

@@ -1,18 +1,14 @@
-"""Lower training steps for devices that this machine lacks: build the mesh, choose the stages, lower their steps."""
+"""Build runs on devices that this machine lacks, and choose the stages to plan."""
 
 import dataclasses
 
 import jax
 
 from bertzoo.planning.chips import Topology
-from bertzoo.runs import stage_setups
-from bertzoo.runs.batches import batch_shapes
-from bertzoo.runs.step_memory import state_shapes, teacher_shapes
+from bertzoo.runs.stage_setups import build_experiment
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import sharding
-from bertzoo.train import stages as staging
-from bertzoo.train import state as states
-from bertzoo.train.step import make_train_step
+from bertzoo.train.experiment import Experiment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,32 +21,15 @@ class AbsentDevice:
     device_kind: str = "none"
 
 
-def abstract_mesh(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
-    """Return the recipe's mesh over a slice's devices.
-
-    Raises ConfigError if the mesh does not fit the devices, a batch or a parameter.
-    """
+def build_on_slice(recipe: Recipe, topology: Topology) -> Experiment:
+    """Build the run on a slice's devices; raises ConfigError if they do not fit the mesh, a batch or a parameter."""
     devices = [AbsentDevice(index) for index in range(topology.devices)]
-    return check_mesh(recipe, sharding.make_mesh(recipe.mesh, devices))
+    return build_experiment(recipe, sharding.make_mesh(recipe.mesh, devices))
 
 
-def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-    """Return the mesh; raises ConfigError unless it divides every batch and an allowed dimension of every parameter."""
-    for stage in recipe.stages:
-        sharding.check_rows(stage.batch_size, stage.microbatches, mesh)
-    mesh_fallbacks(recipe, mesh)
-    return mesh
-
-
-def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
-    """Return a sentence on each parameter that the mesh does not divide, and on the fallback that is used for it.
-
-    Raises ConfigError if no fallback fits.
-    """
-    boxed = states.boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
-    if isinstance(recipe, Transfer):
-        boxed = {**boxed, "teacher": stage_setups.teacher_of(recipe).shapes()}
-    placements = sharding.placements(boxed, mesh, recipe.mesh.fallbacks)
+def mesh_fallbacks(built: Experiment) -> list[str]:
+    """Return a sentence on each parameter that the mesh does not divide, and on the fallback that is used for it."""
+    placements = sharding.placements(built.named_boxed, built.mesh, built.fallbacks)
     leaves = jax.tree.leaves(placements, is_leaf=lambda leaf: isinstance(leaf, sharding.Placement))
     return [words for leaf in leaves for words in leaf.taken]
 
@@ -62,23 +41,3 @@ def planned_stages(recipe: Recipe) -> list[int]:
     """
     groups = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
     return sorted({0, (groups - 1) // 2, groups - 1} if groups else {}) + list(range(groups, len(recipe.stages)))
-
-
-def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
-    """Lower the training step of stage `index` for the mesh's devices."""
-    stage, setup = recipe.stages[index], stage_setups.build_setups(recipe)[index]
-    state, group = state_shapes(recipe, index, mesh), staging.schedule_group(recipe.stages, index)
-    rows = sharding.batch_sharding(mesh)
-    batch = {
-        name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=rows)
-        for name, array in batch_shapes(recipe, index, stage.batch_size).items()
-    }
-    teacher = teacher_shapes(recipe, mesh)
-    step = make_train_step(
-        setup.trained,
-        setup.transformation(group.steps, group.learning_rate),
-        accumulate=stage.microbatches,
-        shardings=states.shardings_of(state),
-        frozen_shardings=states.shardings_of(teacher),
-    )
-    return step.lower(state, teacher, batch)  # type: ignore[attr-defined]  # it is jitted

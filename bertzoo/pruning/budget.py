@@ -10,7 +10,8 @@ from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.shapes import resized
 from bertzoo.pruning.structure import Structure, declare
 from bertzoo.pruning.target import Target
-from bertzoo.runs import any_model, job
+from bertzoo.runs import any_model
+from bertzoo.runs.stage_setups import build_experiment
 
 
 def structure_of(recipe: Prune, model: Model) -> Structure:
@@ -38,15 +39,15 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
     return whole, amount
 
 
-def devices(recipe: Prune) -> jax.sharding.Mesh:
-    """Return the mesh of all devices; raises ConfigError if batches or pruned models do not divide over them.
+def check_devices(recipe: Prune, mesh: jax.sharding.Mesh) -> None:
+    """Raise ConfigError if batches or pruned models do not divide over the devices of `mesh`.
 
     The sizes of the pruned models are not known yet. The check therefore uses every dimension's size after the smallest
     possible cut, such as 767 for 768. The check is strict, because few numbers of devices divide such sizes.
     """
-    job.make_mesh(recipe.scoring_recipe(recipe.model))
+    build_experiment(recipe.scoring_recipe(recipe.model), mesh)
     dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.above_one
     steps = {name: math.lcm(one.groups, multiples.get(one.letter, 1)) for name, one in dimensions.items()}
     last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # elements that are cut
     sizes = {name: one.size - last[name] * (one.size > steps[name]) for name, one in dimensions.items()}
-    return job.make_mesh(recipe.tuning_recipe(resized(recipe.model, sizes)))
+    build_experiment(recipe.tuning_recipe(resized(recipe.model, sizes)), mesh)

@@ -18,7 +18,7 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Model
 from bertzoo.pruning import layout, ledger
-from bertzoo.pruning.budget import budget, devices, structure_of
+from bertzoo.pruning.budget import budget, check_devices, structure_of
 from bertzoo.pruning.choose import choose
 from bertzoo.pruning.costs import Cost, betas
 from bertzoo.pruning.objective import PruneObjective, named, nested, proximal
@@ -26,16 +26,18 @@ from bertzoo.pruning.run_dir import PartRun, PruneDirectory
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import cut, fold
-from bertzoo.runs import any_model, job, stage_setups, teacher, warm_start
+from bertzoo.runs import any_model, job, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.open_run import Options, check_apart, check_model, open_corpus
 from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.step_memory import check_memory
+from bertzoo.runs.stage_setups import build_experiment, build_setups
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.runs.warm_start import WarmStart, pad_vocabulary
 from bertzoo.train import hosts, sharding, state
 from bertzoo.train.compilation import keep_programs
+from bertzoo.train.experiment import Experiment
+from bertzoo.train.memory import check_memory
 from bertzoo.train.restore import restore_params
 from bertzoo.train.stage_setup import StageSetup
 
@@ -74,9 +76,10 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
     with run.shared():
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
             options.tell_once(f"changed since the run started: {line}")
-        mesh = devices(recipe)
+        mesh = sharding.make_mesh(recipe.mesh)
+        check_devices(recipe, mesh)
         tuned = recipe.distillation_recipe(recipe.model)
-        check_memory(tuned, mesh, options.tell_once, lambda stage: f"tuning.{stage}")
+        check_memory(replace(build_experiment(tuned, mesh), where="tuning.{}".format), options.tell_once)
         tuned.compute.tell_format(options.tell_once)
         keep_programs()
         pruning = Pruning(recipe, run, path, digest, mesh, options)
@@ -160,12 +163,13 @@ class Pruning:
         else:
             model, start = self._cut(iteration, corpus)
         tuning = recipe.distillation_recipe(model)
+        built = self._build(part, tuning)
         self.tell(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
         if isinstance(tuning, Transfer):
-            unpruned = teacher.read_teacher(self.origin, tuning, self.mesh)
+            unpruned = teacher.read_teacher(self.origin, tuning, built)
             self._check_digest(unpruned)
             start = replace(unpruned, params={} if start is None else start.params)
-        self._train_part(part, tuning, corpus, start, followed=iteration < recipe.cut.iterations)
+        self._train_part(part, tuning, built, corpus, start, followed=iteration < recipe.cut.iterations)
 
     def _cut(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart]:
         """Train an iteration's prune vectors and cut the model; return the smaller model and its initial parameters.
@@ -244,30 +248,32 @@ class Pruning:
                 watch=watch,
                 name=name,
             )
+            scoring = recipe.scoring_recipe(model)
+            plain = self._build(part, scoring)
+            frozen = {"frozen": plain.boxed, "frozen_dtype": "float32", "plain": lambda: plain}
+            built = replace(plain, setups=[setup], **frozen)
             start = replace(source, params={}, frozen=self._placed(inner, self._padded(model, source.params)))
-            self._train_part(part, recipe.scoring_recipe(model), corpus, start, [setup])
+            self._train_part(part, scoring, built, corpus, start)
         mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
         return objective, restore_params(part.run.checkpoints, state.abstract_params(objective, mesh))[0]
+
+    def _build(self, part: PartRun, recipe: Any) -> Experiment:
+        """Build a training run, whose messages name the stages as this run's config does."""
+        return replace(build_experiment(recipe, self.mesh), where=lambda stage: self.recipe.where(part.first + stage))
 
     def _train_part(
         self,
         part: PartRun,
         recipe: Any,
+        built: Experiment,
         corpus: Corpus,
         start: WarmStart | None,
-        setups: list[StageSetup] | None = None,
         followed: bool = True,
     ) -> None:
         hosts.share("the directory of a training run", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
         workers, console = self.options.batch_workers, self.options.console
         batches = RunBatches(recipe, corpus, self.run.plans, self.warn_once, workers=workers, first=part.first)
-
-        def where(stage: int) -> str:
-            return self.recipe.where(part.first + stage)
-
-        job.train(
-            recipe, batches, part.run, self.mesh, start, setups=setups, followed=followed, console=console, where=where
-        )
+        job.train(recipe, built, batches, part.run, start, followed=followed, console=console)
 
     def _record(
         self, iteration: int, structure: Structure, cost: Cost, kept: ledger.Kept, more: dict[str, Any]
@@ -311,7 +317,7 @@ class Pruning:
         recipe = self.recipe.tuning_recipe(model)
         plain = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
         source = warm_start.read_warm_start(path, plain)
-        shapes = state.shapes_of(stage_setups.build_setups(plain)[0].objective)
+        shapes = state.shapes_of(build_setups(plain)[0].objective)
         if missing := sorted(shapes.keys() - source.params.keys()):
             objective = self.recipe.objective
             part = missing[0].split("/")[0]

@@ -1,24 +1,23 @@
 """Train a run: build the job of `train.loop` from the run's config, batches and directory, and run the loop."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TypeVar
 
 import jax
 
-from bertzoo.runs import stage_setups, step_memory
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.bucket import Sender
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.run_dir import ORIGINS, RunDirectory
 from bertzoo.runs.transfer_config import Nothing, Recipe, Transfer
 from bertzoo.runs.warm_start import WarmStart
-from bertzoo.train import hosts, loop, restore, sharding, state
+from bertzoo.train import hosts, loop, memory, restore, sharding
 from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.experiment import Experiment
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
-from bertzoo.train.stage_setup import StageSetup
 from bertzoo.train.stages import Stage, locate, stage_of
 
 AnyRecipe = TypeVar("AnyRecipe", Pretrain, Transfer)
@@ -64,44 +63,30 @@ def _cut(stages: Sequence[Stage], numbers: Sequence[int]) -> tuple[Stage, ...]:
     return tuple(replace(stage, accumulate=number) for stage, number in zip(stages, numbers, strict=True))
 
 
-def make_mesh(recipe: Recipe) -> jax.sharding.Mesh:
-    """Return the device mesh of `recipe`; raises ConfigError if batches or parameters do not divide over it."""
-    mesh = sharding.make_mesh(recipe.mesh)
-    for stage in recipe.stages:
-        sharding.check_rows(stage.batch_size, stage.microbatches, mesh)
-    objective = stage_setups.build_setups(recipe)[0].objective
-    sharding.shardings(state.boxed_shapes(objective), mesh, recipe.mesh.fallbacks)
-    return mesh
-
-
-def check_checkpoint(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh) -> None:
-    """Raise CheckpointError if the run's newest checkpoint does not fit the model and the optimiser in `recipe`."""
+def check_checkpoint(built: Experiment, run: RunDirectory) -> None:
+    """Raise CheckpointError if the run's newest checkpoint does not fit the model and the optimiser of `built`."""
     step = run.latest()
-    if step is None:
-        return
-    restore.check_compatible(run.checkpoints, step_memory.state_shapes(recipe, stage_of(recipe.stages, step), mesh))
+    if step is not None:
+        restore.check_compatible(run.checkpoints, built.state(stage_of(built.stages, step)))
 
 
 def train(
     recipe: Recipe,
+    built: Experiment,
     batches: RunBatches,
     run: RunDirectory,
-    mesh: jax.sharding.Mesh,
     start: WarmStart | None = None,
     until: int | None = None,
-    setups: Sequence[StageSetup] | None = None,
     followed: bool = False,
     console: bool = True,
-    where: Callable[[int], str] | None = None,
 ) -> int:
     """Train from the newest checkpoint to the end; return the number of steps done.
 
+    built: the run that `recipe` describes.
     start: the frozen parameters and, for a run without a checkpoint, the initial parameters.
     until: the step after which to pause.
-    setups: losses and optimisers of the stages, by default those of `recipe`.
     followed: whether another run follows in this program, so that a signal at the last step still stops the program.
     console: whether to print progress to standard error.
-    where: a function from a stage's index to the config key that advice on memory names; by default `recipe.where`.
 
     Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
     """
@@ -120,7 +105,7 @@ def train(
     hosts.share("the plans of the rows", batches.check_rows)
     batches.check_rows()
     hosts.share("the run directory", begin)
-    own = functools.partial(sharding.own_rows, mesh=mesh)
+    own = functools.partial(sharding.own_rows, mesh=built.mesh)
     reporters: list[Reporter] = []
     if hosts.is_first():
         reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard)]
@@ -135,25 +120,22 @@ def train(
         ) as checkpoints:
             done = loop.run(
                 loop.Job(
-                    setups=stage_setups.build_setups(recipe) if setups is None else setups,
-                    stages=recipe.stages,
+                    experiment=built,
                     config=recipe.run,
-                    mesh=mesh,
                     seed=recipe.seed,
                     batches=functools.partial(batches.train, own=own),
                     heldout=functools.partial(
-                        batches.heldout, rows=recipe.run.evaluate_rows, shards=sharding.row_shards(mesh), own=own
+                        batches.heldout, rows=recipe.run.evaluate_rows, shards=sharding.row_shards(built.mesh), own=own
                     ),
                     checkpoints=checkpoints,
                     reporters=reporters,
-                    flops_per_example=lambda index, batch: stage_setups.model_flops(recipe, index),
+                    flops_per_example=built.flops,
                     frozen=None if start is None else start.frozen,
                     describe=batches.describe,
                     initial=None if start is None else start.params,
-                    fallbacks=recipe.mesh.fallbacks,
                     until=until,
                     followed=followed,
-                    memory_advice=step_memory.advice(recipe, mesh, where),
+                    memory_advice=memory.advice(built),
                 )
             )
     finally:

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import Location, is_url, resolve_name
 from bertzoo.data import pipeline
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
-from bertzoo.runs import any_model, job, step_memory, teacher, warm_start
+from bertzoo.runs import any_model, job, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.pretrain_config import Checked, Pretrain
 from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.runs.stage_setups import build_experiment
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.runs.warm_start import WarmStart
-from bertzoo.train import compilation, hosts
+from bertzoo.train import compilation, hosts, memory, sharding
+from bertzoo.train.experiment import Experiment
 from bertzoo.train.stages import locate, start_of
 
 # Warn if the tokenizer has under half of model.vocab_size entries, or if the text uses under a fifth of its entries.
@@ -73,10 +73,10 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
         if hosts.share("the newest checkpoint", run.latest) is None:
             check_model(origin, options)
     with run.shared():
-        recipe, mesh = _checked_devices(recipe, run, tell, origin)
+        recipe, built = _build(recipe, run, tell, origin)
         start, vocabulary = _warm_start(run, recipe, origin, tell)
         batches = _batches(recipe, run, vocabulary, options)
-        return job.train(recipe, batches, run, mesh, start, console=options.console)
+        return job.train(recipe, built, batches, run, start, console=options.console)
 
 
 def transfer(
@@ -99,8 +99,8 @@ def transfer(
     check_model(path, options)
     until = hosts.share("the stages", lambda: _until(stages, recipe, run))
     with run.shared():
-        recipe, mesh = _checked_devices(recipe, run, tell)
-        start = teacher.read_teacher(path, recipe, mesh)
+        recipe, built = _build(recipe, run, tell)
+        start = teacher.read_teacher(path, recipe, built)
         if record and record["parameters_sha256"] != start.record["parameters_sha256"]:
             raise UserError(
                 f"the parameters in {path} differ from those of this run's teacher in {record['path']}. Restore that "
@@ -111,7 +111,7 @@ def transfer(
             for line in start.report:
                 tell(line)
         batches = _batches(recipe, run, start.tokenizer, options)
-        return job.train(recipe, batches, run, mesh, start, until, console=options.console)
+        return job.train(recipe, built, batches, run, start, until, console=options.console)
 
 
 def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> None:
@@ -209,10 +209,10 @@ def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
         )
 
 
-def _checked_devices(
+def _build(
     recipe: job.AnyRecipe, run: RunDirectory, tell: Callable[[str], None], origin: Location | None = None
-) -> tuple[job.AnyRecipe, jax.sharding.Mesh]:
-    """Return the config with its numbers of microbatches, and the device mesh.
+) -> tuple[job.AnyRecipe, Experiment]:
+    """Return the config with its numbers of microbatches, and the run built on this machine's devices.
 
     Raises an error if the config does not fit the run's directory or the devices. Passes config changes since the run's
     start to `tell`, and the numbers of microbatches that the config leaves open.
@@ -230,12 +230,12 @@ def _checked_devices(
     recipe = job.with_microbatches(recipe, numbers)
     for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
         tell(f"changed since the run started: {line}")
-    mesh = job.make_mesh(recipe)
-    hosts.share("the newest checkpoint's model", lambda: job.check_checkpoint(recipe, run, mesh))
-    step_memory.check_memory(recipe, mesh, tell)
+    built = build_experiment(recipe, sharding.make_mesh(recipe.mesh))
+    hosts.share("the newest checkpoint's model", lambda: job.check_checkpoint(built, run))
+    memory.check_memory(built, tell)
     recipe.compute.tell_format(tell)
     compilation.keep_programs()
-    return recipe, mesh
+    return recipe, built
 
 
 def _warm_start(

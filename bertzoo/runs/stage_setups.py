@@ -1,33 +1,48 @@
-"""Build the objective, optimiser and learning rates of each training stage, and the modules of a teacher."""
+"""Build a run from its config: the objective, optimiser and learning rates of each stage, and a teacher's modules."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import BELOW_LAYERS, names
 from bertzoo.nn import Dense
-from bertzoo.nn.flops import matmul_flops
-from bertzoo.nn.platform import current_platform
 from bertzoo.objectives import PROJECTIONS, Replaced, Teacher, TransferObjective, build_teacher
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.transfer_config import Auxiliary, Progressive, Recipe, Transfer
 from bertzoo.train import sharding
+from bertzoo.train.experiment import Experiment
 from bertzoo.train.stage_setup import StageSetup
-from bertzoo.train.state import boxed_shapes, shapes_of
-from bertzoo.train.step import gradients
+from bertzoo.train.state import shapes_of
 
 ENCODER = "encoder/layers_"
 
 
-@functools.lru_cache(maxsize=4)
+def build_experiment(recipe: Recipe, mesh: jax.sharding.Mesh | None = None) -> Experiment:
+    """Build a run of pretraining or transfer on a mesh, by default of one device, which suffices to count FLOPs.
+
+    Raises ConfigError if a model cannot be built, or if the mesh does not divide a batch or a parameter.
+    """
+    mesh = mesh or sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
+    transfer = isinstance(recipe, Transfer)
+    plain = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
+    return Experiment(
+        stages=recipe.stages,
+        setups=build_setups(recipe),
+        mesh=mesh,
+        batch=functools.partial(batch_shapes, recipe),
+        fallbacks=recipe.mesh.fallbacks,
+        frozen=teacher_of(recipe).shapes(stacks_teacher(mesh)) if transfer else None,
+        frozen_dtype=recipe.knowledge.dtype if transfer else None,
+        plain=functools.partial(build_experiment, plain, mesh) if recipe.compute.remat else None,
+        where=recipe.where,
+    )
+
+
 def build_setups(recipe: Recipe) -> tuple[StageSetup, ...]:
     """Return the objective and the optimiser of each training stage; raises ConfigError if a model cannot be built."""
     if isinstance(recipe, Pretrain):
@@ -38,31 +53,6 @@ def build_setups(recipe: Recipe) -> tuple[StageSetup, ...]:
     return (*strategy, *[setups.distillation()] * len(recipe.distillation))
 
 
-def gradient_function(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
-    """Return the function (params, frozen, batch) -> gradients of training stage `index`, with a fixed random key."""
-    setup = build_setups(recipe)[index]
-
-    def function(params: Any, frozen: Any, batch: Any) -> Any:
-        return gradients(setup.trained, params, frozen, batch, setup.objective.weights(batch), jax.random.key(0))[0]
-
-    return function
-
-
-def model_flops(recipe: Recipe, index: int) -> int:
-    """Return the FLOPs of matrix products for one row of training stage `index`, without recomputation.
-
-    The FLOPs include the backward pass: two matrix products for each product in the forward pass, except in the teacher
-    and below the first trained parameter.
-    """
-    recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
-    objective, batch = build_setups(recipe)[index].objective, batch_shapes(recipe, index)
-    params = nn.meta.unbox(boxed_shapes(objective))
-    if isinstance(recipe, Transfer):
-        return matmul_flops(gradient_function(recipe, index), params, nn.meta.unbox(teacher_of(recipe).shapes()), batch)
-    return 3 * matmul_flops(lambda params, batch: objective(params, None, batch, None), params, batch)
-
-
-@functools.lru_cache(maxsize=4)
 def teacher_of(recipe: Transfer) -> Teacher:
     """Return the teacher's modules; raises ConfigError if the teacher lacks a masked language model to distil."""
     knowledge, generator = recipe.knowledge, None
@@ -79,30 +69,14 @@ def teacher_of(recipe: Transfer) -> Teacher:
     return build_teacher(recipe.teacher, generator, predicts, compute)
 
 
-def stacks_teacher(mesh: jax.sharding.Mesh | None) -> bool:
-    """Return whether the parameters of a teacher's layers are stacked on the mesh; None is the platform traced for.
+def stacks_teacher(mesh: jax.sharding.Mesh) -> bool:
+    """Return whether the parameters of a teacher's layers are stacked on the mesh.
 
     They are not on CPUs, where a step would copy each layer out of the stack.
     """
-    return (current_platform() if mesh is None else sharding.platform_of(mesh)).name != "cpu"
+    return sharding.platform_of(mesh).name != "cpu"
 
 
-def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> Any:
-    """Return shapes, dtypes and, if there is a mesh, shardings of the teacher's parameters.
-
-    Raises the errors of `train.sharding.shardings`.
-    """
-    boxed, dtype = teacher_of(recipe).shapes(stacks_teacher(mesh)), jnp.dtype(recipe.knowledge.dtype)
-    if mesh is None:
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), nn.meta.unbox(boxed))
-    # Errors show the prefix, because the student's parameters may have the same names.
-    places = sharding.shardings({"teacher": boxed}, mesh, recipe.mesh.fallbacks)["teacher"]
-    return jax.tree.map(
-        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place), nn.meta.unbox(boxed), places
-    )
-
-
-@functools.lru_cache(maxsize=4)
 def copied_names(recipe: Transfer) -> tuple[str, ...]:
     """Return the paths of the student's parameters to copy from the teacher, or () if knowledge.copy is false.
 

@@ -1,5 +1,6 @@
 """Read the teacher of a transfer: place its parameters on devices, and copy some of them to the student."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,10 +25,11 @@ from bertzoo.runs.warm_start import (
     origin_record,
     pad_vocabulary,
 )
+from bertzoo.train.experiment import Experiment
 from bertzoo.train.state import name_of, named, shapes_of
 
 
-def read_teacher(path: Location, recipe: Transfer, mesh: jax.sharding.Mesh) -> WarmStart:
+def read_teacher(path: Location, recipe: Transfer, built: Experiment) -> WarmStart:
     """Return a student's initial parameters from the teacher at `path`; `frozen` holds the teacher's own parameters.
 
     Raises UserError if `path` is not a model, is not the config's teacher, or lacks parameters that the transfer reads.
@@ -36,10 +38,10 @@ def read_teacher(path: Location, recipe: Transfer, mesh: jax.sharding.Mesh) -> W
     changed = check_same_model(source, recipe.teacher, "teacher")
     _check_same_objective(source, recipe)
     tokenizer, unverified = match_tokenizer(source, recipe.data)
-    params, copied = _copied(source, recipe)
+    params, copied = _copied(source, recipe, shapes_of(built.setups[-1].objective))
     return WarmStart(
         key="teacher",
-        frozen=_frozen(source, recipe, mesh),
+        frozen=_frozen(source, recipe, built),
         params=params,
         tokenizer=tokenizer,
         record={key: value for key, value in origin_record(source, path).items() if key != "step"},
@@ -62,11 +64,11 @@ def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
             )
 
 
-def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
-    """Return the teacher's parameters on the mesh, with the transfer's dtype and padded vocabulary."""
-    teacher, placed = stage_setups.teacher_of(recipe), stage_setups.teacher_shapes(recipe, mesh)
+def _frozen(source: Pretrained, recipe: Transfer, built: Experiment) -> Any:
+    """Return the teacher's parameters with the dtypes, padded shapes and shardings of `built.frozen_shapes`."""
+    teacher, placed = stage_setups.teacher_of(recipe), built.frozen_shapes
     unpadded = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
-    stacked = stage_setups.stacks_teacher(mesh)
+    stacked = stage_setups.stacks_teacher(built.mesh)
     shapes = nn.unbox(stage_setups.teacher_of(unpadded).shapes(stacked))
     sources = {"model": (teacher.model, source)}
     if teacher.generator is not None:
@@ -114,12 +116,14 @@ def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
     return generator
 
 
-def _copied(source: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray], list[str]]:
+def _copied(
+    source: Pretrained, recipe: Transfer, shapes: Mapping[str, jax.ShapeDtypeStruct]
+) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return {path: array} of the parameters that the student copies from the teacher, and lines for the user.
 
-    Arrays with a row for each vocabulary entry are padded to the student's number of rows.
+    shapes: the student's parameters by path. Arrays with a row for each vocabulary entry are padded to its number of
+    rows.
     """
-    shapes = shapes_of(stage_setups.build_setups(recipe)[-1].objective)
     sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same
     copied = [
         name

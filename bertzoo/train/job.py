@@ -7,19 +7,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from bertzoo.core.errors import CheckpointError, ConfigError, NonFinite, Stopped
-from bertzoo.train import optim, sharding
+from bertzoo.train import optim
 from bertzoo.train import stages as staging
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.compilation import Advice, StepProgram
+from bertzoo.train.compilation import Advice
+from bertzoo.train.experiment import Experiment
 from bertzoo.train.progress import Reporter
-from bertzoo.train.stage_setup import StageSetup
-from bertzoo.train.stages import Stage
 from bertzoo.train.state import State
-from bertzoo.train.step import Batch, HostBatch, make_train_step
+from bertzoo.train.step import Batch, HostBatch
 
 SHOWN_RECORDS = 4  # rows of a batch that an error message describes
 
@@ -58,7 +56,7 @@ class RunSettings:
 class Job:
     """The inputs of the training loop: losses, optimisers, data, devices, reporters and checkpoints.
 
-    setups: loss and optimiser of each training stage.
+    experiment: the built run.
     batches(stage, row): this process's part of the stage's batches, from the batch that starts at `row`.
     heldout(stage): this process's part of the held-out batches to evaluate on.
     length(batch): row length in tokens, if it may be less than the stage's max_length.
@@ -70,16 +68,11 @@ class Job:
     measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
     enough(step): whether to finish early, after this step.
     followed: whether the program then starts another run; if so, a signal at the last step stops the program.
-    programs: compiled steps by stage, shared by jobs that differ only in seed and batches.
     memory_advice(stage, share): advice that cuts a step's memory to at most that share of its present size.
-
-    Raises ConfigError if the stages contradict one another or a batch does not divide over the mesh.
     """
 
-    setups: Sequence[StageSetup]
-    stages: Sequence[Stage]
+    experiment: Experiment
     config: RunSettings
-    mesh: jax.sharding.Mesh
     seed: int
     batches: Callable[[int, int], Iterator[HostBatch]]
     heldout: Callable[[int], Iterable[HostBatch]] | None = None
@@ -90,55 +83,17 @@ class Job:
     frozen: Any = None
     describe: Callable[[int, int, int], list[str]] | None = None
     initial: Mapping[str, np.ndarray] | None = None
-    fallbacks: sharding.Fallbacks = sharding.NO_FALLBACKS
     until: int | None = None
     measure: Callable[[int, Any], dict[str, float]] | None = None
     enough: Callable[[int], bool] = lambda step: False
     followed: bool = False
-    programs: dict[int, StepProgram] = dataclasses.field(default_factory=dict)
     memory_advice: Advice = lambda stage, share: "Use a smaller batch."
-
-    def __post_init__(self):
-        staging.validate(self.stages)
-        if len(self.setups) != len(self.stages):
-            raise ValueError(f"there are {len(self.setups)} setups for {len(self.stages)} stages. Give one per stage.")
-        for stage in self.stages:
-            sharding.check_rows(stage.batch_size, stage.microbatches, self.mesh)
 
     @property
     def end(self) -> int:
         """The step after which the run ends or pauses."""
-        total = staging.total_steps(self.stages)
+        total = staging.total_steps(self.experiment.stages)
         return total if self.until is None else min(self.until, total)
-
-    def transformation(self, index: int) -> optax.GradientTransformation:
-        """Build the optimiser of stage `index`; the schedule spans all stages that share it."""
-        group = staging.schedule_group(self.stages, index)
-        return self.setups[index].transformation(group.steps, group.learning_rate)
-
-    def learning_rate(self, index: int) -> Callable[[int], jax.Array]:
-        """Return the function n -> learning rate of the run's n-th step, n = 1, 2, …, for steps in stage `index`."""
-        group = staging.schedule_group(self.stages, index)
-        rate = optim.schedule_of(self.setups[index].optimizer, group.steps, group.learning_rate)
-        return lambda done: rate(done - 1 - group.start)
-
-    def abstract(self, index: int) -> State:
-        """Return shapes and shardings of the training state in stage `index`; only trained parameters have moments."""
-        objective = self.setups[index].objective
-        return states.abstract(objective, self.transformation(index), self.mesh, self.fallbacks)
-
-    def train_step(self, index: int) -> StepProgram:
-        """Return the training step of stage `index`; the first call builds it."""
-        if index not in self.programs:
-            step = make_train_step(
-                self.setups[index].trained,
-                self.transformation(index),
-                accumulate=self.stages[index].microbatches,
-                shardings=states.shardings_of(self.abstract(index)),
-                frozen_shardings=states.shardings_of(self.frozen),
-            )
-            self.programs[index] = StepProgram(step)
-        return self.programs[index]
 
     def initial_state(self) -> tuple[State, bool]:
         """Return the newest checkpoint's state or a fresh one, and whether it comes from a checkpoint.
@@ -146,14 +101,14 @@ class Job:
         Raises the errors of `Checkpoints.restore_latest`. Raises ConfigError if the checkpoint's step was saved in one
         stage, but belongs to another in the present config.
         """
-        restored = None
+        built, restored = self.experiment, None
         if self.checkpoints:
-            restored = self.checkpoints.restore_latest(lambda step: self.abstract(staging.stage_of(self.stages, step)))
+            restored = self.checkpoints.restore_latest(lambda step: built.state(staging.stage_of(built.stages, step)))
         if restored is None:
-            objective, optimizer = self.setups[0].objective, self.transformation(0)
-            return states.fresh(objective, optimizer, self.mesh, self.seed, self.initial, self.fallbacks), False
+            objective, optimizer = built.setups[0].objective, built.transformation(0)
+            return states.fresh(objective, optimizer, built.mesh, self.seed, self.initial, built.fallbacks), False
         step, stage = int(restored.step), int(restored.position["stage"])
-        if stage != (configured := staging.stage_of(self.stages, step)):
+        if stage != (configured := staging.stage_of(built.stages, step)):
             raise ConfigError(
                 f"the checkpoint of step {step} was saved in stage {stage}, but the config now has that step in stage "
                 f"{configured}. Restore the stages that the run started with, or start another run."
@@ -162,9 +117,9 @@ class Job:
 
     def enter_stage(self, state: State, index: int) -> State:
         """Return `state` moved to the first row of stage `index`, with the optimiser state that `Stage.carry` keeps."""
-        shardings = states.shardings_of(self.abstract(index))
-        init = jax.jit(self.transformation(index).init, out_shardings=shardings.opt_state)
-        opt_state = optim.carry(state.opt_state, init(state.params), self.stages[index].carry)
+        built, shardings = self.experiment, states.shardings_of(self.experiment.state(index))
+        init = jax.jit(built.transformation(index).init, out_shardings=shardings.opt_state)
+        opt_state = optim.carry(state.opt_state, init(state.params), built.stages[index].carry)
         start = {"stage": jnp.int32(index), "row": jnp.int32(0)}
         position = jax.jit(lambda: start, out_shardings=shardings.position)()
         return dataclasses.replace(state, opt_state=opt_state, position=position)
@@ -174,12 +129,13 @@ class Job:
 
         They may if the stage has the same objective as the last stage.
         """
-        return self.setups[index].objective == self.setups[-1].objective
+        setups = self.experiment.setups
+        return setups[index].objective == setups[-1].objective
 
     def describe_batch(self, step: int, row: int) -> list[str]:
         """Return lines that describe the rows in the batch of `step`. row: number of the batch's first row."""
-        index, _ = staging.locate(self.stages, step - 1)
-        rows = self.stages[index].batch_size
+        index, _ = staging.locate(self.experiment.stages, step - 1)
+        rows = self.experiment.stages[index].batch_size
         return self.describe(index, row, rows) if self.describe else [f"rows {row} to {row + rows - 1}"]
 
     def non_finite(self, step: int, records: Sequence[str]) -> NonFinite:
@@ -187,7 +143,7 @@ class Job:
 
         records: the result of `describe_batch`.
         """
-        index, _ = staging.locate(self.stages, step - 1)
+        index, _ = staging.locate(self.experiment.stages, step - 1)
         more = len(records) - SHOWN_RECORDS
         rest = f"; {more:,} more rows, listed in metrics.jsonl" if more > 0 else ""
         return NonFinite(

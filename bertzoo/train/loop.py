@@ -23,7 +23,7 @@ def run(job: Job) -> State:
     Raises NonFinite, OutOfMemory, CheckpointError and ConfigError. After SIGTERM, SIGINT, SIGHUP or a maintenance
     notice, saves the state and raises Stopped.
     """
-    record, measure, agreed = Recorder(job), _evaluation(job), Agreement()
+    built, record, measure, agreed = job.experiment, Recorder(job), _evaluation(job), Agreement()
     state, resumed = job.initial_state()
     step = int(state.step)
     if resumed:
@@ -35,9 +35,9 @@ def run(job: Job) -> State:
             record.heldout(0, measure(0, 0, state.params))
         while step < job.end and not job.enough(step):
             # Enter a stage with its own optimiser, rows and program; a resumed run enters in the middle of one.
-            index, inside = locate(job.stages, step)
+            index, inside = locate(built.stages, step)
             state = job.enter_stage(state, index) if index and not inside else state
-            train_step = job.train_step(index)
+            train_step = built.step(index, job.frozen)
             record.enter_stage(index, fresh=not inside)
             for step, row, batch in _steps(job, state):
                 if not train_step.is_compiled(batch):
@@ -46,7 +46,7 @@ def run(job: Job) -> State:
                 state, report = train_step(state, job.frozen, batch)
                 # 2. Read the previous step's metrics, which are ready; a number that is not finite ends the run.
                 record.put(step, row, report, batch, state.params)
-                evaluates, saves = _due(job, step, start_of(job.stages, index + 1))
+                evaluates, saves = _due(job, step, start_of(built.stages, index + 1))
                 # Read the stop flag once per step, so that every process stops after the same step.
                 requested = agreed(stop.name)
                 stopping = requested if step < job.end or job.followed else None
@@ -68,7 +68,7 @@ def run(job: Job) -> State:
                     raise job.stopped(step, stopping)
     if job.checkpoints:
         job.checkpoints.wait()
-    record.event("finished" if step == total_steps(job.stages) or job.enough(step) else "paused", step)
+    record.event("finished" if step == total_steps(built.stages) or job.enough(step) else "paused", step)
     return state
 
 
@@ -76,12 +76,12 @@ def _steps(job: Job, state: State) -> Iterator[tuple[int, int, Batch]]:
     """Yield (step, first row of its batch, batch on the devices) for the remaining steps of the state's stage."""
     index, row, done = int(state.position["stage"]), int(state.position["row"]), int(state.step)
     source = job.batches(index, row)
-    for step in range(done + 1, start_of(job.stages, index + 1) + 1):
+    for step in range(done + 1, start_of(job.experiment.stages, index + 1) + 1):
         batch = next(source, None)
         if batch is None:
             raise RuntimeError(f"the batches of stage {index} end before step {step}. Yield one for every step.")
-        yield step, row, put_batch(batch, job.mesh)
-        row += job.stages[index].batch_size
+        yield step, row, put_batch(batch, job.experiment.mesh)
+        row += job.experiment.stages[index].batch_size
 
 
 def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
@@ -94,14 +94,14 @@ def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
 
 def _evaluation(job: Job) -> Callable[[int, int, Any], dict[str, float]]:
     """Return a function (stage's index, step, params) -> means over held-out batches, or metrics of `job.measure`."""
-    # Stages with one objective share one program.
-    step_of = functools.cache(lambda index: make_eval_step(job.setups[index].objective))
-    first = [[setup.objective for setup in job.setups].index(setup.objective) for setup in job.setups]
+    setups = job.experiment.setups  # stages with one objective share one program
+    step_of = functools.cache(lambda index: make_eval_step(setups[index].objective))
+    first = [[setup.objective for setup in setups].index(setup.objective) for setup in setups]
 
     def measure(index: int, step: int, params: Any) -> dict[str, float]:
         if job.measure is not None:
             return job.measure(step, params)
         batches = job.heldout(index) if job.heldout else ()
-        return evaluate(step_of(first[index]), params, job.frozen, batches, job.mesh)
+        return evaluate(step_of(first[index]), params, job.frozen, batches, job.experiment.mesh)
 
     return measure

@@ -20,7 +20,7 @@ class Recorder:
     """Collect the reports of training steps and pass a record to every reporter each `log_every` steps."""
 
     def __init__(self, job: Job):
-        self._job = job
+        self._job, self._built = job, job.experiment
         self._peak = metrics.peak_flops(jax.devices()[0].device_kind)
         self._pending: tuple[int, int, dict[str, Any], tuple[int, float], dict[str, float]] | None = None
         self._flops: dict[int, float] = {}  # FLOPs of a row in this stage, by row length
@@ -32,12 +32,12 @@ class Recorder:
 
     def enter_stage(self, index: int, fresh: bool) -> None:
         """Enter stage `index`, at its first step if `fresh`; the first step of each row length is not timed."""
-        stage, name = self._job.stages[index], self._job.setups[index].name
+        stage, name = self._built.stages[index], self._built.setups[index].name
         if name and fresh:  # only stages that differ in more than their sizes have names
             sizes = {"steps": stage.steps, "batch_size": stage.batch_size, "max_length": stage.max_length}
-            start = start_of(self._job.stages, index)
+            start = start_of(self._built.stages, index)
             self._emit({"event": "stage", "step": start, "stage": index, "name": name, **sizes})
-        self._learning_rate = self._job.learning_rate(index)
+        self._learning_rate = self._built.learning_rate(index)
         self._stage, self._flops = index, {}
 
     @property
@@ -51,7 +51,7 @@ class Recorder:
         batch: the batch of `step`, whose shapes the step is compiled for.
         compile_step: returns the bytes that the compiled step needs on one device.
         """
-        shape = {"rows": self._job.stages[self._stage].batch_size, "length": self._length(batch)}
+        shape = {"rows": self._built.stages[self._stage].batch_size, "length": self._length(batch)}
         self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
         start = time.perf_counter()
         figures = {"memory_bytes": compile_step(), "seconds": time.perf_counter() - start}
@@ -68,8 +68,8 @@ class Recorder:
         params: the parameters after the step, for the stage's `watch`. They must not be read later, because the next
         step reuses their memory.
         """
-        index, _ = locate(self._job.stages, step - 1)
-        stage, length = self._job.stages[index], self._length(batch)
+        index, _ = locate(self._built.stages, step - 1)
+        stage, length = self._built.stages[index], self._length(batch)
         if length not in self._flops:
             self._meter.restart()  # else the compilation would count as the previous step's time
             self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
@@ -107,10 +107,10 @@ class Recorder:
         self._meter.resume()
 
     def _length(self, batch: Batch) -> int:
-        return self._job.length(batch) if self._job.length else self._job.stages[self._stage].max_length
+        return self._job.length(batch) if self._job.length else self._built.stages[self._stage].max_length
 
     def _stage_of(self, step: int) -> int:
-        return locate(self._job.stages, max(step - 1, 0))[0]
+        return locate(self._built.stages, max(step - 1, 0))[0]
 
     def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
         """Return the metrics that the stage's `watch` computes, or {} if `watch` is not called after this step.
@@ -118,7 +118,7 @@ class Recorder:
         `watch` is called after the stage's last step. It is also called after a logged step, unless its last call, of t
         seconds, ended less than t / _WATCH_SHARE seconds ago.
         """
-        watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
+        watch, ends_stage = self._built.setups[index].watch, locate(self._built.stages, step)[1] == 0
         if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):
             return {}
         jax.block_until_ready(params)
@@ -131,7 +131,7 @@ class Recorder:
 
     def _is_logged(self, step: int) -> bool:
         regular = step % self._job.config.log_every == 0 or step in _FIRST_STEPS
-        return regular or locate(self._job.stages, step)[1] == 0
+        return regular or locate(self._built.stages, step)[1] == 0
 
     def _emit(self, record: dict[str, Any]) -> None:
         for reporter in self._job.reporters:
@@ -143,7 +143,7 @@ class Recorder:
         record |= {"learning_rate": float(self._learning_rate(step)), "gradient_norm": gradient_norm}
         self._totals = metrics.Totals()
         if speed := self._meter.throughput():
-            examples = speed.steps * self._job.stages[index].batch_size
+            examples = speed.steps * self._built.stages[index].batch_size
             record |= {"examples_per_second": examples, "tokens_per_second": speed.tokens}
             if speed.flops:
                 record["flops_per_second"] = speed.flops

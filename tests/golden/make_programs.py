@@ -16,7 +16,7 @@ from bertzoo.core import config
 from bertzoo.core.kinds import config_class, shipped
 from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.planning import step
-from bertzoo.train import sharding
+from bertzoo.runs.stage_setups import build_experiment
 
 FILE = Path(__file__).with_name("programs.json")
 
@@ -37,9 +37,9 @@ def hashes(name: str) -> Iterator[tuple[str, str]]:
 
 def _hashes(name: str) -> Iterator[tuple[str, str]]:
     recipe = config.load(config_class(name), [name])
-    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
+    built = build_experiment(recipe)
     for index in step.planned_stages(recipe):
-        program = step.lower(recipe, index, mesh).as_text()
+        program = built.lower(index).as_text()
         yield f"{name}/{index}", hashlib.sha256(program.encode()).hexdigest()[:16]
 
 

@@ -15,6 +15,7 @@ from messages import mentioning
 from tiers import quick
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.schema import divisors
 from bertzoo.models import (
     Albert,
     Bert,
@@ -28,7 +29,7 @@ from bertzoo.models import (
     SqueezeBert,
 )
 from bertzoo.models.compute import ACTIVATIONS
-from bertzoo.models.parts import WIDEST, divisors
+from bertzoo.models.parts import WIDEST
 from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.objectives import Masked

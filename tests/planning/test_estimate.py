@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn.liveness import peak_beside_results
 from bertzoo.planning import chips, compiled, estimate, step
-from bertzoo.runs import step_memory
 from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.stage_setups import build_experiment
 from bertzoo.runs.transfer_config import Transfer
-from bertzoo.train import sharding
+from bertzoo.train import memory, sharding
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def usual(load) -> estimate.StagePlan:
 
 def test_the_state_is_exact(load, usual):
     recipe, memory = load(), usual.estimated
-    count = sum(leaf.size for leaf in jax.tree.leaves(step_memory.parameter_shapes(recipe)))
+    count = sum(leaf.size for leaf in jax.tree.leaves(nn.unbox(build_experiment(recipe).boxed)))
     assert memory.parameters == memory.gradients == 4 * count
     assert memory.optimizer == pytest.approx(8 * count, abs=16)  # two moments, and the step counter
     assert memory.batch == 4 * (4 * (3 * 32 + 3 * 5) + 2 * 4)  # 4 rows of 32 tokens, 5 predictions, 2 numbers a row
@@ -71,7 +72,7 @@ def test_microbatches_hold_fewer_activations_beside_the_sum_of_their_gradients(l
 def test_remat_and_fewer_rows_lower_the_bound(load):
     def bound(rows: int, remat: str) -> int:
         recipe = load(model__layers="3", compute__remat=remat)
-        return peak_beside_results(step_memory.trace_gradients(recipe, 0, rows))
+        return peak_beside_results(build_experiment(recipe).trace_gradients(0, rows))
 
     usual = bound(64, "false")
     assert bound(64, "true") < 0.8 * usual and bound(16, "false") < usual / 3
@@ -80,7 +81,7 @@ def test_remat_and_fewer_rows_lower_the_bound(load):
 def test_the_bound_holds_for_the_compiler_of_this_machine(load):
     """The temporaries of the gradient function, compiled for the CPU, without the returned gradients."""
     recipe, rows = load(model__layers="2", compute__dtype="float32"), 64
-    jaxpr = step_memory.trace_gradients(recipe, 0, rows)
+    jaxpr = build_experiment(recipe).trace_gradients(0, rows)
     arguments: Any = [variable.aval for variable in jaxpr.invars]
     run = jax.jit(core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ())))
     memory: Any = run.lower(*arguments).compile().memory_analysis()
@@ -133,17 +134,16 @@ def test_a_teacher_is_gathered_too():
     options = [("mesh.fsdp", "2"), ("teacher.layers", "1"), ("model.layers", "1")]
     recipe = config.load(Transfer, ["demo_transfer"], options)
     topology = chips.parse_topology("v5e:2x2")
-    mesh = step.abstract_mesh(recipe, topology)
-    shapes = step_memory.teacher_shapes(recipe, mesh)
-    missing = step_memory.bytes_of(shapes, whole=True) - step_memory.bytes_of(shapes)
+    built = step.build_on_slice(recipe, topology)
+    missing = memory.bytes_of(built.frozen_shapes, whole=True) - memory.bytes_of(built.frozen_shapes)
     plan = estimate.make_plan(recipe, topology).stages[0]
-    student = step_memory.state_shapes(recipe, plan.index, mesh).params
-    gathered = missing + step_memory.bytes_of(student, whole=True) - step_memory.bytes_of(student)
-    bound = peak_beside_results(step_memory.trace_gradients(recipe, plan.index, plan.rows))
+    student = built.state(plan.index).params
+    gathered = missing + memory.bytes_of(student, whole=True) - memory.bytes_of(student)
+    bound = peak_beside_results(built.trace_gradients(plan.index, plan.rows))
     assert missing > 0 and plan.estimated.activations == bound + gathered
     sent = 0.0
     for leaf in jax.tree.leaves(student):  # two devices split the parameters, and two pairs of them the rows
-        size = step_memory.bytes_of(leaf)
+        size = memory.bytes_of(leaf)
         sent += 3 * size if "fsdp" in leaf.sharding.spec else 1.5 * size  # scatter, sum over data and gather
     assert recipe.compute.dtype == "float32" and recipe.stages[plan.index].accumulate == 1
     assert plan.roofline.interconnect * topology.chip.ici_bandwidth == pytest.approx(sent + missing, rel=1e-6)
@@ -168,10 +168,10 @@ def test_a_mesh_that_a_run_rejects_raises(load):
 
 def test_the_step_is_lowered_with_its_state_batch_and_mesh(load):
     recipe = load(mesh__fsdp="2", compute__dtype="bfloat16")
-    mesh = step.check_mesh(recipe, sharding.make_mesh(recipe.mesh))
-    lowered = step.lower(recipe, 1, mesh)
+    built = build_experiment(recipe, sharding.make_mesh(recipe.mesh))
+    lowered = built.lower(1)
     sizes = [math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(lowered.args_info)]
-    state = step_memory.state_shapes(recipe, 1, mesh)
+    state = built.state(1)
     held = sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(state))
     batch = 4 * (8 * (3 * 48 + 3 * 7) + 2 * 8)
     assert sum(sizes) == held + batch

@@ -151,7 +151,7 @@ def test_fallbacks_are_printed_once_for_layers_that_are_alike(file, plan):
     options = [("mesh.tensor", "4"), ("model.layers", "3"), ("model.feed_forward_size", "34")]
     options += [(f"mesh.fallbacks.{name}", '["replicate"]') for name in ("heads", "feed_forward", "group_out", "vocab")]
     recipe = config.load(Pretrain, [file], options)
-    fallbacks = step.mesh_fallbacks(recipe, step.abstract_mesh(recipe, chips.parse_topology("v5e:2x2")))
+    fallbacks = step.mesh_fallbacks(step.build_on_slice(recipe, chips.parse_topology("v5e:2x2")))
     assert len(fallbacks) > 3
     text = page.plan_to_text("tiny", dataclasses.replace(plan, fallbacks=fallbacks))
     lines = [line.strip() for line in text.splitlines() if "every device" in line]

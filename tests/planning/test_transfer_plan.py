@@ -11,7 +11,7 @@ from flax import linen as nn
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.planning import chips, estimate, step
-from bertzoo.runs import stage_setups, step_memory
+from bertzoo.runs import stage_setups
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding
 
@@ -62,10 +62,11 @@ def test_the_teacher_is_in_memory_and_frozen_parameters_have_no_moments(recipe, 
 @pytest.mark.slow
 def test_the_step_of_a_stage_is_lowered_with_the_teacher_split_over_the_mesh(recipe):
     mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=2, tensor=2), jax.devices()[:8])
-    frozen = jax.tree.leaves(step_memory.teacher_shapes(recipe, mesh))
+    built = stage_setups.build_experiment(recipe, mesh)
+    frozen = jax.tree.leaves(built.frozen_shapes)
     assert {leaf.dtype.name for leaf in frozen} == {"bfloat16"}
     assert sum(not leaf.sharding.is_fully_replicated for leaf in frozen) > 10
-    products = [step.lower(recipe, index, mesh).as_text().count("stablehlo.dot_general") for index in (2, 3)]
+    products = [built.lower(index).as_text().count("stablehlo.dot_general") for index in (2, 3)]
     assert 0 < products[0] < products[1]  # on CPUs the layers run one by one, and the deeper stage has one more
 
 

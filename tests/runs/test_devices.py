@@ -13,7 +13,8 @@ import pytest
 from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, SqueezeBert
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.planning.hlo import find_collectives
-from bertzoo.train import loop, optim, sharding, stages, state, step
+from bertzoo.train import optim, sharding, stages, state, step
+from bertzoo.train.experiment import Experiment
 from bertzoo.train.stage_setup import StageSetup
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "layers": 1, "heads": 4, "feed_forward_size": 64, "max_positions": 16}
@@ -207,17 +208,13 @@ def scaled(sizes: tuple[int, int, int]) -> dict[str, np.ndarray]:
     made = MODELS["squeezebert"](dropout=0.0, attention_dropout=0.0, initializer_range=0.1)
     inner, optimizer = Masked(sentence="sop").build(made, Compute()), optim.AdamW(learning_rate=0.01, epsilon=1e-3)
     frozen = state.fresh(inner, optim.build(optimizer, 1), mesh, seed=3).params
-    job = loop.Job(
+    built = Experiment(
         setups=[StageSetup(objective=Scaled(inner), optimizer=optimizer)],
         stages=[stages.Stage(steps=1, batch_size=FEW[0], max_length=FEW[1], max_predictions=MASKED)],
-        config=loop.RunSettings(),
         mesh=mesh,
-        seed=3,
-        batches=lambda stage, row: iter(()),
-        frozen=frozen,
     )
-    now = state.fresh(Scaled(inner), job.transformation(0), mesh, seed=3)
-    now, _ = job.train_step(0)(now, frozen, step.put_batch(batch_of(0, *FEW), mesh))
+    now = state.fresh(Scaled(inner), built.transformation(0), mesh, seed=3)
+    now, _ = built.step(0, frozen)(now, frozen, step.put_batch(batch_of(0, *FEW), mesh))
     leaves = jax.tree.leaves_with_path(now.params)
     return {jax.tree_util.keystr(path): np.asarray(leaf) - 1 for path, leaf in leaves}
 

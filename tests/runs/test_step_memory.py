@@ -12,15 +12,16 @@ from messages import mentions
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import OutOfMemory
-from bertzoo.nn.platform import Platform, traced_for
-from bertzoo.planning import step
-from bertzoo.runs import job, stage_setups
+from bertzoo.planning.chips import parse_topology
+from bertzoo.planning.step import build_on_slice
+from bertzoo.runs import job
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.step_memory import check_memory, step_memory
+from bertzoo.runs.stage_setups import build_experiment
 from bertzoo.runs.transfer_config import Transfer
-from bertzoo.train import compilation, sharding
+from bertzoo.train import compilation
 from bertzoo.train.compilation import DeviceMemory, check_fits
+from bertzoo.train.memory import check_memory, step_memory
 from bertzoo.train.stages import Stage
 
 
@@ -30,55 +31,50 @@ def recipe(tmp_path_factory) -> Pretrain:
     return config.load(Pretrain, [file], [("stages.0.batch_size", "64"), ("model.layers", "2")])
 
 
-@pytest.fixture(scope="module")
-def mesh() -> jax.sharding.Mesh:
-    return sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
-
-
 def with_accumulate(recipe: Pretrain, parts: int) -> Pretrain:
     stages = tuple(dataclasses.replace(stage, accumulate=parts) for stage in recipe.stages)
     return dataclasses.replace(recipe, stages=stages)
 
 
 @pytest.mark.parametrize("parts", [1, 4])
-def test_the_estimate_is_near_the_compilers_figure(recipe: Pretrain, mesh: jax.sharding.Mesh, parts: int):
+def test_the_estimate_is_near_the_compilers_figure(recipe: Pretrain, parts: int):
     recipe = with_accumulate(recipe, parts)
-    compiled = check_fits(step.lower(recipe, 0, mesh).compile().memory_analysis())
-    assert step_memory(recipe, 0, mesh).total == pytest.approx(compiled, rel=0.5)
+    compiled = check_fits(build_experiment(recipe).lower(0).compile().memory_analysis())
+    assert step_memory(build_experiment(recipe), 0).total == pytest.approx(compiled, rel=0.5)
 
 
 @pytest.mark.parametrize("free", [None, 3])
-def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, mesh, monkeypatch: pytest.MonkeyPatch, free):
+def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, monkeypatch: pytest.MonkeyPatch, free):
     """Also if other programs use most of the memory: the options fit the free memory."""
-    needed = step_memory(recipe, 0, mesh).total
+    needed = step_memory(build_experiment(recipe), 0).total
     there = DeviceMemory(needed // 3, None) if free is None else DeviceMemory(10 * needed, needed // free)
     monkeypatch.setattr(compilation, "device_memory", lambda: there)
     with pytest.raises(OutOfMemory) as caught:
-        check_memory(recipe, mesh)
+        check_memory(build_experiment(recipe))
     assert (caught.value.needed, caught.value.available) == (needed, needed // 3)
     assert mentions(str(caught.value), "stage 0", "--stages.0.batch_size")
     parts, rows = re.findall(r"--stages\S+=(\d+)", str(caught.value))
     smaller, lines = with_accumulate(recipe, int(parts)), []
     assert int(parts) * int(rows) == 64
     for index in (0, 1):
-        program = step.lower(smaller, index, mesh).compile()
+        program = build_experiment(smaller).lower(index).compile()
         assert check_fits(program.memory_analysis()) <= there.usable
-    check_memory(smaller, mesh, lines.append)
+    check_memory(build_experiment(smaller), lines.append)
     assert not lines
 
 
-def test_a_step_that_may_not_fit_warns(recipe: Pretrain, mesh, monkeypatch: pytest.MonkeyPatch):
-    needed, lines = step_memory(recipe, 0, mesh).total, []
+def test_a_step_that_may_not_fit_warns(recipe: Pretrain, monkeypatch: pytest.MonkeyPatch):
+    needed, lines = step_memory(build_experiment(recipe), 0).total, []
     monkeypatch.setattr(compilation, "device_memory", lambda: DeviceMemory(int(0.95 * needed), None))
-    check_memory(recipe, mesh, lines.append)
+    check_memory(build_experiment(recipe), lines.append)
     assert len(lines) == 1 and mentions(lines[0], "stage 0", "--stages.*.accumulate=2")
 
 
-def test_a_state_larger_than_the_device_has_no_batch_that_fits(recipe: Pretrain, mesh, monkeypatch):
-    exact = step_memory(recipe, 0, mesh).exact
+def test_a_state_larger_than_the_device_has_no_batch_that_fits(recipe: Pretrain, monkeypatch):
+    exact = step_memory(build_experiment(recipe), 0).exact
     monkeypatch.setattr(compilation, "device_memory", lambda: DeviceMemory(exact - 1, None))
     with pytest.raises(OutOfMemory) as caught:
-        check_memory(recipe, mesh)
+        check_memory(build_experiment(recipe))
     assert "accumulate" not in str(caught.value)
 
 
@@ -124,9 +120,8 @@ def test_a_resumed_run_keeps_the_microbatches_that_it_recorded(tmp_path: Path):
 
 def test_the_teachers_layers_are_stacked_except_on_cpus():
     made = config.load(Transfer, ["demo_transfer"])
-    encoder = stage_setups.teacher_shapes(made)["model"]["encoder"]
+    encoder = build_experiment(made).frozen_shapes["model"]["encoder"]
     assert {f"layers_{index}" for index in range(made.teacher.layers)} <= encoder.keys()
-    with traced_for(Platform("tpu")):
-        encoder = stage_setups.teacher_shapes(made)["model"]["encoder"]
+    encoder = build_on_slice(made, parse_topology("v5e:1x1")).frozen_shapes["model"]["encoder"]
     assert "layers_0" not in encoder
     assert {leaf.shape[0] for leaf in jax.tree.leaves(encoder["layers"])} == {made.teacher.layers}

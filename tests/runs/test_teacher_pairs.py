@@ -26,6 +26,7 @@ from bertzoo.objectives import Replaced
 from bertzoo.runs import any_model, load_run, stage_setups, teacher
 from bertzoo.runs.batches import RunBatches, batch_shapes
 from bertzoo.runs.transfer_config import Transfer
+from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import sharding, state
 from bertzoo.train.restore import restore_params
 from bertzoo.train.state import named
@@ -38,6 +39,11 @@ TERMS = [
     *(pytest.param(name, {}, marks=pytest.mark.slow) for name in pairs.PAIRS if name != "squeezebert_transfer"),
 ]
 MESH = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
+
+
+def read(path: Path, recipe: Transfer) -> WarmStart:
+    """The teacher at a path, on one device."""
+    return teacher.read_teacher(path, recipe, stage_setups.build_experiment(recipe, MESH))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +98,7 @@ def whole_student(recipe, params, batch):
 def test_the_targets_of_a_layer_and_of_distillation(name, changes, corpus, teachers, tmp_path):
     recipe = pairs.load(name, pairs.options(name, corpus, **changes))
     path = teachers(name, recipe)
-    taught, found = teacher.read_teacher(path, recipe, MESH), stage_setups.build_setups(recipe)
+    taught, found = read(path, recipe), stage_setups.build_setups(recipe)
     shapes = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
     given = pairs.drawn(found[0].objective, 1) | taught.params
     params = jax.tree.map_with_path(lambda path, _: given[state.name_of(path)], shapes)
@@ -221,7 +227,7 @@ def forms(corpus, tmp_path_factory):
 @pytest.mark.slow
 def test_a_teacher_is_equal_in_every_format(forms, corpus):
     recipe = pairs.load(name := "squeezebert_transfer", pairs.options(name, corpus))
-    found = {form: teacher.read_teacher(path, recipe, MESH) for form, path in forms.items()}
+    found = {form: read(path, recipe) for form, path in forms.items()}
     assert all(same(taught, found["run"]) for taught in found.values())
     assert not any(tokenizers.difference(taught.tokenizer, found["run"].tokenizer) for taught in found.values())
     assert found["huggingface"].report == found["run"].report
@@ -253,9 +259,9 @@ def test_a_discriminator_without_its_generator_teaches_layers_alone(form, corpus
     assert mentions(said, alone, "knowledge.ground_truth", 0.5, "teacher_objective.kind", "replaced")
     assert not (tmp_path / "run").exists()
     silent = pairs.load(name, [*given, "--knowledge.ground_truth=1.0"])
-    taught = teacher.read_teacher(alone, silent, MESH)
+    taught = read(alone, silent)
     assert taught.frozen.keys() == {"model"} and "masked_head" not in taught.frozen["model"]
-    whole = teacher.read_teacher(run, recipe, MESH).frozen
+    whole = read(run, recipe).frozen
     assert whole.keys() == {"model", "generator"}
     assert jax.tree.all(jax.tree.map(np.array_equal, taught.frozen["model"], whole["model"]))
 
@@ -271,7 +277,7 @@ def test_a_generator_of_another_width_raises(name, corpus, teachers):
         changed = pairs.options(name, corpus, **layers, **{"teacher_objective.generator_width": width})
         parts = path, f"hidden_size: 8 -> {size}", "teacher_objective.generator_width", width
         with pytest.raises(ConfigError, match=mentioning(*parts)):
-            teacher.read_teacher(path, pairs.load(name, changed), MESH)
+            read(path, pairs.load(name, changed))
 
 
 @pytest.mark.parametrize(
@@ -309,8 +315,8 @@ def test_a_teacher_without_a_masked_head_has_no_distribution(corpus, teachers, t
     params = {path: array for path, array in found.params.items() if path.split("/")[0] in ("embedding", "encoder")}
     any_model.write_model(dataclasses.replace(found, head=NoHead(pooler=False), params=params), tmp_path)
     with pytest.raises(ConfigError, match=mentioning(tmp_path, "masked_head", "knowledge.ground_truth", 1.0)):
-        teacher.read_teacher(tmp_path, pairs.load(name, given), MESH)
-    silent = teacher.read_teacher(tmp_path, pairs.load(name, [*given, "--knowledge.ground_truth=1.0"]), MESH)
+        read(tmp_path, pairs.load(name, given))
+    silent = read(tmp_path, pairs.load(name, [*given, "--knowledge.ground_truth=1.0"]))
     assert silent.frozen["model"].keys() == {"embedding", "encoder"}
 
 
@@ -378,7 +384,8 @@ def test_any_model_can_teach_any_other(theirs, mine):
         sums, _ = jax.eval_shape(setup.objective, params, frozen, batch, key)
         last = setup is found[-1]
         assert set(sums) == ({"mlm", "distillation"} if last else {"feature", "mean", "variance", "attention"})
-        grads = jax.eval_shape(stage_setups.gradient_function(recipe, index), params, frozen, batch)
+        built = stage_setups.build_experiment(recipe, MESH)
+        grads = jax.eval_shape(built.gradient_function(index), params, frozen, batch)
         assert {name: leaf.shape for name, leaf in named(grads).items()} == {
             name: leaf.shape for name, leaf in named(params).items()
         }

@@ -49,7 +49,11 @@ def taught(corpus, tmp_path_factory):
         if key not in written:
             written[key] = pairs.write_teacher(recipe, folder / key, corpus)
         devices = sharding.make_mesh(recipe.mesh, jax.devices()[: np.prod(sizes)])
-        return recipe, devices, teacher.read_teacher(written[key], recipe, devices)
+        return (
+            recipe,
+            devices,
+            teacher.read_teacher(written[key], recipe, stage_setups.build_experiment(recipe, devices)),
+        )
 
     return read
 
@@ -96,16 +100,13 @@ def train(
             yield {name: array[own] for name, array in batch_of(recipe, index, step).items()}
 
     job = loop.Job(
-        setups=stage_setups.build_setups(recipe),
-        stages=recipe.stages,
+        experiment=stage_setups.build_experiment(recipe, mesh),
         config=recipe.run,
-        mesh=mesh,
         seed=3,
         batches=batches,
         reporters=[losses],
         frozen=given.frozen,
         initial=given.params,
-        fallbacks=recipe.mesh.fallbacks,
     )
     state = loop.run(job)
     return np.array(losses), {name: np.asarray(leaf) for name, leaf in named(state.params).items()}

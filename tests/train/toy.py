@@ -12,6 +12,7 @@ from flax import linen as nn
 
 from bertzoo.train import sharding
 from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.experiment import Experiment
 from bertzoo.train.loop import Job, RunSettings
 from bertzoo.train.optim import AdamW
 from bertzoo.train.stage_setup import StageSetup
@@ -84,11 +85,15 @@ def job(directory: Path | None = None, **fields: Any) -> Job:
     stages = fields.pop("stages", STAGES)
     alike = {"objective": Toy(), "optimizer": AdamW(learning_rate=0.02)}
     alike |= {name: fields.pop(name) for name in alike if name in fields}
+    built = Experiment(
+        setups=fields.pop("setups", None) or [StageSetup(**alike)] * len(stages),
+        stages=stages,
+        mesh=fields.pop("mesh", None) or mesh(),
+        fallbacks=fields.pop("fallbacks", sharding.NO_FALLBACKS),
+    )
     given = {
-        "setups": [StageSetup(**alike)] * len(stages),
-        "stages": stages,
+        "experiment": built,
         "config": RunSettings(log_every=1, evaluate_every=2, save_every=2, keep_last=3),
-        "mesh": fields.pop("mesh", None) or mesh(),
         "seed": 7,
         "batches": batches,
         "checkpoints": None if directory is None else Checkpoints(directory),
