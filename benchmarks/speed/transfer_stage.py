@@ -33,19 +33,14 @@ def recipe_of(rows: int, length: int, predictions: int, dtype: str = "float32") 
     return config.load(Transfer, ["mobilebert_transfer"], [(key, str(value)) for key, value in values.items()])
 
 
-def setup_of(recipe: Any) -> Any:
-    """What the stage trains, and by which loss."""
-    from bertzoo.runs import stage_setups
-
-    return stage_setups.build_setups(recipe)[LAYER - 1]
-
-
 def our_step(setting: Setting, adamw: Any, rows: int, length: int, predictions: int) -> Step:
     """A step of the stage under an AdamW; call `limit_jax` first."""
     from benchmarks.speed import transfer_step  # imports JAX, which the other side's process must not
+    from bertzoo.runs import stage_setups
 
     recipe = recipe_of(rows, length, predictions, setting.dtype)
-    setup, frozen = setup_of(recipe), transfer_step.teacher_parameters(recipe)
+    built = stage_setups.build_experiment(recipe)
+    setup, frozen = built.setups[LAYER - 1], transfer_step.teacher_parameters(built.frozen_shapes)
     return processes.our_step(setup.objective, adamw, trained=setup.trained, rates=setup.rates, frozen=frozen)
 
 

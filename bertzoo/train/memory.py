@@ -78,13 +78,28 @@ def step_memory(
     )
 
 
+def ceiling(built: Experiment, index: int) -> int:
+    """Return a number of bytes that a step of stage `index` never needs, from the parameters' sizes alone.
+
+    It counts the state three times, and for each token and each column of a parameter eight values and a row of
+    attention scores. A model has far fewer heads than columns, so this is many times the estimate of `step_memory`.
+    """
+    stage, held = built.stages[index], (built.state(index), built.frozen_shapes)
+    tokens = -(-stage.batch_size // stage.accumulate // sharding.row_shards(built.mesh)) * stage.max_length
+    columns = sum(leaf.shape[-1] for leaf in jax.tree.leaves((held[0].params, held[1])) if leaf.shape)
+    return 3 * bytes_of(held, whole=True) + 4 * tokens * columns * (8 + stage.max_length)
+
+
 def check_memory(built: Experiment, tell: Callable[[str], None] = lambda line: None) -> None:
     """Raise OutOfMemory, with advice, if the largest step is certain not to fit the devices.
 
     Warns through `tell` about a step that may not fit; `train.compilation.check_fits` decides after compiling it.
     """
     index = max(range(len(built.stages)), key=lambda i: _tokens(built.stages[i]))
-    memory, device = step_memory(built, index), compilation.device_memory()
+    device = compilation.device_memory()
+    if ceiling(built, index) <= device.usable:
+        return  # without tracing the model, which takes most of the time of starting a small run
+    memory = step_memory(built, index)
     least = _LEAST.get(jax.default_backend(), _LEAST_ELSEWHERE)
     if max(memory.exact, least * memory.total) <= device.usable < memory.total:
         tell(

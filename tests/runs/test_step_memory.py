@@ -8,10 +8,12 @@ import jax
 import pytest
 import tiny
 from messages import mentions
+from tiers import quick
 
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import OutOfMemory
+from bertzoo.core.kinds import config_class
 from bertzoo.planning.chips import parse_topology
 from bertzoo.planning.step import build_on_slice
 from bertzoo.runs import job
@@ -19,9 +21,9 @@ from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.stage_setups import build_experiment
 from bertzoo.runs.transfer_config import Transfer
-from bertzoo.train import compilation
+from bertzoo.train import compilation, memory
 from bertzoo.train.compilation import DeviceMemory, check_fits
-from bertzoo.train.memory import check_memory, step_memory
+from bertzoo.train.memory import ceiling, check_memory, step_memory
 from bertzoo.train.stages import Stage
 
 
@@ -41,6 +43,18 @@ def test_the_estimate_is_near_the_compilers_figure(recipe: Pretrain, parts: int)
     recipe = with_accumulate(recipe, parts)
     compiled = check_fits(build_experiment(recipe).lower(0).compile().memory_analysis())
     assert step_memory(build_experiment(recipe), 0).total == pytest.approx(compiled, rel=0.5)
+
+
+@pytest.mark.parametrize("name", ["tiny", *quick(["demo_transfer", "demo_replaced", "albert_base"], "demo_transfer")])
+def test_a_ceiling_above_the_estimate_decides_without_a_trace(recipe: Pretrain, name: str, monkeypatch):
+    if name != "tiny":
+        recipe = config.load(config_class(name), [name])
+    built, indices = build_experiment(recipe), range(len(recipe.stages))
+    assert all(ceiling(built, index) > 2 * step_memory(built, index).total for index in {0, indices[-1]})
+    ample = DeviceMemory(max(ceiling(built, index) for index in indices), None)
+    monkeypatch.setattr(compilation, "device_memory", lambda: ample)
+    monkeypatch.setattr(memory, "step_memory", None)
+    check_memory(built)
 
 
 @pytest.mark.parametrize("free", [None, 3])
