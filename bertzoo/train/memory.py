@@ -85,7 +85,7 @@ def ceiling(built: Experiment, index: int) -> int:
     attention scores. A model has far fewer heads than columns, so this is many times the estimate of `step_memory`.
     """
     stage, held = built.stages[index], (built.state(index), built.frozen_shapes)
-    tokens = -(-stage.batch_size // stage.accumulate // sharding.row_shards(built.mesh)) * stage.max_length
+    tokens = (stage.batch_size // stage.microbatches // sharding.row_shards(built.mesh)) * stage.max_length
     columns = sum(leaf.shape[-1] for leaf in jax.tree.leaves((held[0].params, held[1])) if leaf.shape)
     return 3 * bytes_of(held, whole=True) + 4 * tokens * columns * (8 + stage.max_length)
 

@@ -90,10 +90,11 @@ def test_both_implementations_have_equal_parameter_counts(model: str) -> None:
 
 def test_a_stage_learns_as_much_on_either_side() -> None:
     """As many parameters at each rate, by the same weights."""
+    from bertzoo.runs.stage_setups import build_experiment
     from bertzoo.train.state import shapes_of
 
     recipe = transfer_stage.recipe_of(8, 32, 4)
-    setup, ours, theirs = transfer_stage.setup_of(recipe), Counter(), Counter()
+    setup, ours, theirs = build_experiment(recipe).setups[transfer_stage.LAYER - 1], Counter(), Counter()
     for name, leaf in shapes_of(setup.objective).items():
         ours[setup.rates(name)] += math.prod(leaf.shape)
     for name, leaf in transfer_stage.their_network().named_parameters():

@@ -12,11 +12,12 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.core.kinds import kind_of_files
 from bertzoo.models import Electra
 from bertzoo.planning.sizes import measure
-from bertzoo.pruning.budget import budget, devices, structure_of
+from bertzoo.pruning.budget import budget, check_devices, structure_of
 from bertzoo.pruning.costs import parameters
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.shapes import resized
 from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.train import sharding
 
 NAMES = [name for name, path in config.shipped().items() if kind_of_files(path).name == "prune"]
 PUBLISHED = [f"prune_{size}m" for size in (99, 88, 77, 66, 55, 43, 33)]
@@ -63,7 +64,8 @@ def test_the_budget_is_met_within_one_per_cent(name):
 
 def test_a_mesh_that_does_not_divide_the_cut_sizes_raises_first():
     on_eight = [("mesh.data", "1"), ("mesh.fsdp", "8"), ("weigh.batch_size", "8"), ("tuning.0.batch_size", "8")]
-    devices(config.load(Prune, ["prune_66m"], on_eight))
+    recipe = config.load(Prune, ["prune_66m"], on_eight)
+    check_devices(recipe, sharding.make_mesh(recipe.mesh))
     recipe = config.load(Prune, ["prune_66m"], [*on_eight, ("mesh.fallbacks.model", "[]")])
     with pytest.raises(ConfigError, match=mentioning(767, "fsdp=8")):
-        devices(recipe)
+        check_devices(recipe, sharding.make_mesh(recipe.mesh))

@@ -150,7 +150,7 @@ def test_a_head_for_another_sentence_task_is_not_copied(sentence, corpus):
         origin="a teacher",
         source={"sentence": sentence},
     )
-    copied, heads = set(teacher._copied(source, recipe)[0]), {"sentence_head/kernel", "sentence_head/bias"}
+    copied, heads = set(teacher._copied(source, recipe, shapes)[0]), {"sentence_head/kernel", "sentence_head/bias"}
     assert copied | heads == set(stage_setups.copied_names(recipe))
     assert copied & heads == (heads if sentence == recipe.objective.sentence else set())
 

@@ -194,7 +194,7 @@ def test_a_list_among_the_options_is_passed_as_a_list(tmp_path: Path) -> None:
     assert '--own.labels=["a", "b"]' in point.arguments("runs/x")
 
 
-GOOD = '[sweep]\nbase = "b"\ntasks = ["cola", "rte"]\n'
+GOOD = '[sweep]\nbase = "finetune"\ntasks = ["cola", "rte"]\n'
 
 
 @pytest.mark.parametrize(
@@ -204,10 +204,10 @@ GOOD = '[sweep]\nbase = "b"\ntasks = ["cola", "rte"]\n'
         ("[sweeps]\n", ("table sweeps", "sweep?")),
         ("x = \n", ("TOML",)),
         ("[grid]\nalpha = [1.0]", ("sweep.base",)),
-        ('[sweep]\nbase = "b"\ntask = "x"', ("unknown", "sweep.task", "tasks")),
-        ('[sweep]\nbase = "b"', ("sweep.tasks", "list")),
-        ('[sweep]\nbase = "b"\ntasks = "cola"', ("sweep.tasks", "list")),
-        ('[sweep]\nbase = "b"\ntasks = ["a", "a"]', ("sweep.tasks", "['a', 'a']", "twice")),
+        ('[sweep]\nbase = "finetune"\ntask = "x"', ("unknown", "sweep.task", "tasks")),
+        ('[sweep]\nbase = "finetune"', ("sweep.tasks", "list")),
+        ('[sweep]\nbase = "finetune"\ntasks = "cola"', ("sweep.tasks", "list")),
+        ('[sweep]\nbase = "finetune"\ntasks = ["a", "a"]', ("sweep.tasks", "['a', 'a']", "twice")),
         (GOOD + "[grid]\nalpha = 1.0", ("grid.alpha", "list", 1.0)),
         (GOOD + "[grid]\nalpha = []", ("grid.alpha", "list", "[]")),
         (GOOD + "[grid]\nalpha = [1.0, 1.0]", ("grid.alpha", "[1.0, 1.0]", "twice")),

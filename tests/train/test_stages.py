@@ -29,8 +29,8 @@ def test_stages_joined_by_all_share_one_schedule():
 def test_wsd_spans_the_stages_of_its_schedule():
     schedule = Schedule(kind="wsd", warmup_share=0.1, decay_share=0.2)
     run = job(stages=BERT[:2], optimizer=AdamW(learning_rate=2.0, schedule=schedule))
-    assert [float(run.learning_rate(0)(done)) for done in (51, 101, 801)] == pytest.approx([1.0, 2.0, 2.0])
-    assert [float(run.learning_rate(1)(done)) for done in (901, 951)] == pytest.approx([1.0, 0.5])
+    assert [float(run.experiment.learning_rate(0)(done)) for done in (51, 101, 801)] == pytest.approx([1.0, 2.0, 2.0])
+    assert [float(run.experiment.learning_rate(1)(done)) for done in (901, 951)] == pytest.approx([1.0, 0.5])
 
 
 @pytest.mark.parametrize(

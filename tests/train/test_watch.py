@@ -35,7 +35,7 @@ def test_watched_figures_are_in_every_record_and_not_timed(monkeypatch: pytest.M
         return {"watched": float(len(seen))}
 
     def setups(watch: Any) -> list[Any]:
-        return [dataclasses.replace(setup, watch=watch) for setup in toy.job().setups]
+        return [dataclasses.replace(setup, watch=watch) for setup in toy.job().experiment.setups]
 
     config, memory = RunSettings(log_every=1, evaluate_every=0), Memory()
     state = loop.run(toy.job(setups=setups(watch), config=config, reporters=[memory]))
