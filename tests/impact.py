@@ -211,6 +211,7 @@ class Tree:
     def _programs(self, text: str, file: str) -> set[str]:
         """The modules that a text names, as `-m` does, or imports."""
         found = {each for word in MODULE.findall(text) for each in self._module(word, file, {})}
+        found.discard("bertzoo/__init__.py")  # of a text such as a file's name
         for package, names in IMPORT.findall(text):
             found.update(*(self._taken(package, name, file, {}, "") for name in names.split(", ")))
         return found

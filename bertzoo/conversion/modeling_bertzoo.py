@@ -5,8 +5,9 @@
     model = load("DIRECTORY")
     outputs = model(input_ids, token_type_ids, attention_mask)
 
-Requires torch and safetensors. config.json describes the model's parts, whose classes are below. Shapes: B batch,
-L length, M key length, D width, E embedding width, H heads, K size of a head, W window, G groups, V vocabulary.
+Requires torch and safetensors. config.json describes the parts of the model, whose classes are below; the tensors have
+bertzoo's names and layouts. Shapes: B batch, L length, M key length, D width, E embedding width, H heads,
+K size of a head, W window, G groups, V vocabulary.
 """
 
 import json
@@ -21,7 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Outputs = dict[str, Any]
-MASKED_SCORE, EXCLUDED = -3e4, -1000.0
+MASKED_SCORE = -3e4
+EXCLUDED = -1000.0
 
 
 class Part(nn.Module):
@@ -112,7 +114,8 @@ class Trigram(Part):
     tensors = ("kernel", "bias")
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        x = zero_padding(x, mask) if self.mask_padding else x
+        if self.mask_padding:
+            x = zero_padding(x, mask)
         following, previous = functional.pad(x[:, 1:], (0, 0, 0, 1)), functional.pad(x[:, :-1], (0, 0, 1, 0))
         return torch.cat([following, x, previous], -1) @ self.kernel.flatten(0, 1) + self.bias
 
@@ -369,8 +372,13 @@ class Pretraining(Encoding):
 
 
 FUNCTIONS: dict[str, Callable] = {
-    **{"gelu": functional.gelu, "gelu_tanh": partial(functional.gelu, approximate="tanh"), "relu": functional.relu},
-    **{function.__name__: function for function in (from_stream, from_bottleneck, zero_padding, keep_padding)},
+    "gelu": functional.gelu,
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+    "relu": functional.relu,
+    "from_stream": from_stream,
+    "from_bottleneck": from_bottleneck,
+    "zero_padding": zero_padding,
+    "keep_padding": keep_padding,
 }
 
 

@@ -221,7 +221,7 @@ UPDATES = {
 }
 
 
-@pytest.mark.parametrize("name", quick(UPDATES, UPDATES[0]))
+@pytest.mark.parametrize("name", quick(UPDATES, next(iter(UPDATES))))
 def test_every_channel_of_an_update_fills_its_grid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the rows, a channel's steps of 1/127 reach 127 or -128 and no more; its factor makes the graph the model."""
     graph, updates, scales = rewrites.optimised(graphs(name)[1]), {}, []

@@ -203,6 +203,6 @@ def test_spare_rows_of_a_teacher_change_no_loss(taught):
 
 def test_a_mesh_that_does_not_divide_the_teacher_raises_by_its_name(taught):
     """The student's two heads are split over two devices, the teacher's one cannot be."""
-    named = ("teacher/model/encoder/layers/attention/", "heads", 1, "tensor=2", "mesh.fallbacks.heads")
+    named = ("teacher/model/encoder/layers_0/attention/", "heads", 1, "tensor=2", "mesh.fallbacks.heads")
     with pytest.raises(ConfigError, match=mentioning(*named)):
         taught("squeezebert_transfer", (4, 1, 2), **{"teacher.heads": 1, "mesh.fallbacks.heads": []})
