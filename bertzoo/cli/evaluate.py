@@ -62,7 +62,9 @@ def arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Evaluate the model and print its figures."""
     from bertzoo.export.file_model import is_pretraining
+    from bertzoo.train.compilation import keep_programs
 
+    keep_programs()
     if is_pretraining(args.run):
         names = ("task", "data_dir", "seed", "batch_size", "python", "split", "input", "output")
         finetuned.reject_flags(args, names, "a pretraining run")

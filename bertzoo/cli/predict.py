@@ -68,7 +68,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the most likely tokens of every blank, or a fine-tuned model's predictions."""
     from bertzoo.export.file_model import is_pretraining, open_model
     from bertzoo.runs.blanks import BlankFiller, run_filler
+    from bertzoo.train.compilation import keep_programs
 
+    keep_programs()
     if is_pretraining(args.run):
         finetuned.reject_flags(args, TASK_FLAGS, "a pretraining run")
         return _fill(args, run_filler(args.run, "latest" if args.checkpoint is None else args.checkpoint))

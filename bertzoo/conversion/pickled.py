@@ -40,8 +40,7 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
     numbers = sum(tensor.numel() for tensor in tensors.values())
     if numbers > size:  # two tied tensors of float16 have one number for each byte
         raise UserError(
-            f"{path} has {size:,} bytes, but its tensors share them as {numbers:,} numbers. Save the model as "
-            "safetensors."
+            f"{path} has {size:,} bytes, but its tensors have {numbers:,} numbers. Save the model as safetensors."
         )
     floats = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     return {name: tensor.numpy() for name, tensor in floats.items()}
@@ -56,8 +55,8 @@ def _check_uncompressed(path: Path) -> None:
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > path.stat().st_size:
             raise UserError(
-                f"{path} holds {entry.filename} compressed from {entry.file_size:,} to {entry.compress_size:,} bytes, "
-                "but torch.save compresses nothing. Save the model as safetensors."
+                f"{path} holds the entry {entry.filename} of {entry.file_size:,} bytes in {entry.compress_size:,}, but "
+                "torch.save compresses nothing. Save the model as safetensors."
             )
 
 

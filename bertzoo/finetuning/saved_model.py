@@ -25,7 +25,7 @@ from bertzoo.runs import any_model
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.rows import Rows, bucket_lengths
 from bertzoo.tasks.windows import Windowing
-from bertzoo.train import compilation, sharding
+from bertzoo.train import sharding
 
 SPANS = (SpanExtraction, JointSpanExtraction)  # heads for questions
 
@@ -106,7 +106,6 @@ def load_saved(path: Path, seed: int | None = None) -> SavedModel:
     Raises UserError if there is no model.
     """
     folder, recipe = _folder(path, seed)
-    compilation.keep_programs()
     return with_options(path, any_model.read_model(folder), recipe)
 
 

@@ -259,11 +259,10 @@ def check_sizes(config: Any) -> None:
         if len(numbers) > DEEPEST:
             raise ConfigError(f"{name} has {len(numbers)} entries, more than {DEEPEST}. Use fewer layers.")
         for number in numbers:
-            sizes = 1, DEEPEST if name in TRACED else WIDEST
-            least, most = sizes if isinstance(number, int) else RANGES[name.split("_")[-1]]
+            least, most = RANGES.get(name.split("_")[-1]) or (1, DEEPEST if name in TRACED else WIDEST)
             if not least <= number <= most:
                 inside = f" holds {number}, which" if isinstance(value, tuple) else ""
-                raise ConfigError(f"{name} = {value}{inside} is not between {least} and {most}. Change it.")
+                raise ConfigError(f"{name} = {value}{inside} is not between {least} and {most}. Use one between.")
 
 
 class Encoded(NamedTuple):

@@ -48,7 +48,10 @@ def flops(structure: Structure, length: int = 128) -> Cost:
         return math.prod(sum(sizes[name] for name in names) for names in factors)
 
     before = full.sizes
-    each = {factors: operations // product(factors, before) for factors, operations in total.items()}  # exact
+    each = {}
+    for factors, operations in total.items():
+        each[factors], rest = divmod(operations, product(factors, before))
+        assert not rest, f"{operations} operations are no multiple of {factors}"
     return lambda sizes: sum(number * product(factors, before | dict(sizes)) for factors, number in each.items())
 
 

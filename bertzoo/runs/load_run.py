@@ -17,7 +17,7 @@ from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Recipe
-from bertzoo.train import compilation, sharding, state
+from bertzoo.train import sharding, state
 from bertzoo.train.metrics import Totals
 from bertzoo.train.restore import restore_params
 from bertzoo.train.step import make_eval_step
@@ -44,7 +44,6 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
     which: the "latest" or the "best" checkpoint, or the step of a checkpoint. Raises UserError if
     there is no such run or checkpoint.
     """
-    compilation.keep_programs()
     run = RunDirectory(path)
     if run.bucket is None and (kind := kind_of_run(run.path)):
         if kind.model is not None:

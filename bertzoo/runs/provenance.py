@@ -165,7 +165,10 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
             return _open_corpus(address, record, run)
         if expected and (copy := remote.find_copy(expected, address)) is not None:
             return copy
-        advice = f"If you trust it, add --corpus={address}. Commands without --corpus need its tokenizer/ in {run}."
+        advice = (
+            f"If you trust it, add --corpus={address}. To use the run without --corpus, copy the corpus's folder "
+            f"tokenizer/ into {run}."
+        )
         check_local(address, "corpus", run, advice)
     if not (Path(address) / manifest.NAME).is_file():
         remedy = "Restore it." if expected is None else "Name its new place with --corpus."

@@ -119,14 +119,15 @@ def keep_programs() -> None:
     if chosen or not hosts.alone():
         return
     with suppress(OSError, RuntimeError):  # no home, or one that cannot be written: compile every time
-        place = cache_folder("programs") / _processor()
-        place.mkdir(parents=True, exist_ok=True)
-        mine = all(folder.stat().st_uid == os.geteuid() for folder in (place.parent, place))
-        if mine and os.access(place, os.W_OK):
-            place.parent.chmod(0o700)
+        folder = cache_folder("programs") / _processor()
+        if not folder.parent.exists():
+            folder.parent.mkdir(parents=True, mode=0o700)
+        folder.mkdir(exist_ok=True)
+        private = all(path.stat().st_uid == os.geteuid() for path in (folder.parent, folder))
+        if private and os.access(folder, os.W_OK):
             jax.config.update("jax_compilation_cache_max_size", _LARGEST_CACHE)
             jax.config.update("jax_persistent_cache_min_compile_time_secs", _QUICKEST)
-            jax.config.update("jax_compilation_cache_dir", str(place))
+            jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 def _processor() -> str:

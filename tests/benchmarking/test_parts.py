@@ -1,6 +1,7 @@
 """`bertzoo benchmark --profile`: a model's operations by part."""
 
 import pytest
+from tiers import quick
 from zoo import CASES, pretrained
 
 from bertzoo.benchmarking import models
@@ -10,8 +11,10 @@ from bertzoo.export.graph.reference import training_graph
 from bertzoo.models import Bert
 from bertzoo.models.tasks import TokenClassification
 
+KINDS = ["bert", "squeezebert", "mobilebert", "convbert-span", "albert", "schubert"]
 
-@pytest.mark.parametrize("name", ["bert", "squeezebert", "mobilebert", "convbert-span", "albert", "schubert"])
+
+@pytest.mark.parametrize("name", quick(KINDS, "squeezebert", "convbert-span"))
 def test_every_operation_belongs_to_one_part(name: str) -> None:
     model = models.classifier(pretrained(*CASES[name]))
     counts = flops_by_part(model, 11)

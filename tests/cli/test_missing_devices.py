@@ -2,7 +2,7 @@
 
 import jax
 import pytest
-from messages import mentioning, mentions
+from messages import mentions
 
 from bertzoo.cli import main as cli
 from bertzoo.core.errors import UserError
@@ -37,8 +37,10 @@ def test_flags_that_xla_rejects_are_one_sentence(
     flags: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setenv("XLA_FLAGS", flags)
-    with pytest.raises(UserError, match=mentioning(f"XLA_FLAGS={flags}", flags.partition("=")[0].strip("-"))):
+    with pytest.raises(UserError) as caught:
         cli.check_xla_flags()
+    reason = str(caught.value).replace(f"XLA_FLAGS={flags}", "")
+    assert reason != str(caught.value) and mentions(reason, flags.partition("=")[0].strip("-"))
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     cli.check_xla_flags()
     monkeypatch.setenv("XLA_FLAGS", flags)

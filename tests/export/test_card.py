@@ -76,6 +76,7 @@ def test_the_steps_of_every_head(
     assert mentions(steps[4], "golden.json")
 
 
+@pytest.mark.slow
 def test_the_steps_follow_the_tokenizer(models: Path, export: Any, tmp_path: Path) -> None:
     base = any_model.read_model(models / "tags")
     for config, parts in (
@@ -142,6 +143,7 @@ def test_the_header_of_a_file(name: str, pipeline: str, datasets: list[str] | No
     assert "model-index" not in fields and "base_model" not in fields  # nothing was scored
 
 
+@pytest.mark.slow
 def test_the_header_has_the_scores_of_a_file(tmp_path: Path, export: Any) -> None:
     planted.fill(tmp_path)
     assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0

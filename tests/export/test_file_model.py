@@ -74,6 +74,7 @@ def test_a_file_is_scored_as_its_model(models: Path, export: Any, capsys: pytest
     assert document["scores"]["dev"]["accuracy"] == pytest.approx(100 * right / 24)
 
 
+@pytest.mark.slow
 def test_a_file_names_the_classes_of_glue(
     models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_file_answers_questions(name: str, models: Path, export: Any, capsys: 
     assert document["examples"] == {"dev": 24}
 
 
+@pytest.mark.slow
 def test_a_file_fills_blanks_as_its_model(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     file, text = export(models / "masked", "--lengths=8,16"), "bara [MASK] doti [MASK]"
     expected = predicted(capsys, models / "masked", text, "--top=60")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from messages import mentions
+from tiers import quick
 from zoo import CASES, pretrained
 
 from bertzoo.cli.main import main
@@ -42,7 +43,10 @@ def failed(capsys: pytest.CaptureFixture, code: int, message: tuple[object, ...]
     assert said.out == "" and len(lines) == 1 and mentions(lines[0], *message), said.err
 
 
-@pytest.mark.parametrize(("to", "package"), [(to, package) for to, names in PACKAGES.items() for package in names])
+NEEDED = [(to, package) for to, names in PACKAGES.items() for package in names]
+
+
+@pytest.mark.parametrize(("to", "package"), quick(NEEDED, NEEDED[0], NEEDED[-1]))
 def test_a_missing_torch_package_is_named(
     to: str, package: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
@@ -66,7 +70,7 @@ def test_a_python_without_executorch_is_rejected(sources: dict, tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("to", SUFFIXES)
+@pytest.mark.parametrize("to", quick(SUFFIXES, "onnx"))
 def test_wrong_options_and_destinations_are_rejected(
     to: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:

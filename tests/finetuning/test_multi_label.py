@@ -50,6 +50,7 @@ def test_a_run_learns_and_its_score_is_micro_f1(run: Path, capsys: pytest.Captur
     assert mentions((run / "report.md").read_text(), *(f"{value:.2f}" for value in seed["scores"]["dev"].values()))
 
 
+@pytest.mark.slow
 def test_predictions_have_every_label_above_one_half(
     run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -17,6 +17,7 @@ from bertzoo.finetuning import run
 from bertzoo.finetuning.settings import Finetune
 
 
+@pytest.mark.slow
 def test_results_has_a_row_for_each_run(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     shutil.copytree(finished, tmp_path / "other")
     lines = said(capsys, "results", finished, tmp_path / "other", "--csv")[0]

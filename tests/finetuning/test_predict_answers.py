@@ -69,6 +69,7 @@ def test_evaluate_repeats_the_scores_and_files_of_the_run(
         }
 
 
+@pytest.mark.slow
 def test_a_split_is_a_named_file_or_the_heldout_part(quiz_run: Path, quiz_folder: Path) -> None:
     model = load(quiz_run)
     task = model.task()

@@ -24,6 +24,7 @@ def test_predict_and_evaluate_warn(finished: Path, folder: Path, tmp_path: Path,
     assert "[UNK]" not in said(capsys, "predict", finished, text)[1]
 
 
+@pytest.mark.slow
 def test_finetune_stops_above_a_fifth_and_warns_above_a_hundredth(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -39,6 +39,7 @@ TIMED = {
 }
 
 
+@pytest.mark.slow
 def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str) -> None:
     out = cloud.run("phone.sh", str(file), tool, "--delegates=xnnpack,cpu", "--threads=1,4", "--runs=9", **ROOT)
     timed = [line.split() for line in out.splitlines() if " length_" in line and not line.startswith("+")]

@@ -116,6 +116,7 @@ def test_without_spare_rows_an_uneven_split_raises() -> None:
     assert split == dict.fromkeys(WIDER["replaced"], ROWS // 4)
 
 
+@pytest.mark.slow
 def test_spare_rows_do_not_change_the_generators_draws() -> None:
     logits = np.random.default_rng(2).normal(size=(4, 3, 50)).astype(np.float32)
     padded = np.concatenate([logits, np.full((4, 3, ROWS - 50), np.finfo(np.float32).min)], axis=-1)

@@ -110,6 +110,7 @@ def test_the_pipeline_leaves_accelerators_to_its_steps(place: Place) -> None:
     assert place.start("--plan", platform="tpu").wait(timeout=120) == 0  # this machine has no TPU
 
 
+@pytest.mark.slow
 def test_a_plan_on_a_topology_has_chip_hours(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the compiler, a pretraining step's chip-hours are those of `bertzoo plan --no-compile`."""
     monkeypatch.setattr(compiled, "available", lambda: False)

@@ -223,6 +223,7 @@ def until(happened: Callable[[], Any]) -> None:
     raise AssertionError("it has not happened in a minute")
 
 
+@pytest.mark.slow
 def test_two_pipelines_do_not_share_a_directory(place: Place) -> None:
     place.behave({"pretrain": {"wait": True}})
     process = place.start()

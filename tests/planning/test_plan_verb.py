@@ -209,6 +209,7 @@ def test_bad_input_prints_one_error(run, options, parts):
     assert code == 2 and out == "" and mentions(err, *parts) and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_pruning_takes_every_iteration_at_the_unpruned_size(capsys):
     assert cli.main(["plan", "demo_prune", "--topology=v5e:1x1", "--price=2", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)

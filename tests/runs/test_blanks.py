@@ -9,6 +9,7 @@ import planted
 import pytest
 from messages import mentions
 from planted import said
+from tiers import quick
 
 import bertzoo
 from bertzoo.conversion import huggingface
@@ -37,7 +38,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pretrained]:
     return {path.name: any_model.read_model(path) for path in sorted(folder.iterdir()) if path.is_dir()}
 
 
-@pytest.mark.parametrize("name", ["masked", "huggingface"])
+@pytest.mark.parametrize("name", quick(["masked", "huggingface"], "masked"))
 def test_a_directory_with_a_masked_head(
     name: str, models: dict[str, Pretrained], capsys: pytest.CaptureFixture
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_resumed_run_ends_with_the_same_parameters(finished, config, tmp_path)
     chex.assert_trees_all_equal(load_run(finished).params, load_run(run).params)
 
 
+@pytest.mark.slow
 def test_evaluate_predict_and_report(finished, capsys):
     capsys.readouterr()
     assert main(["evaluate", str(finished), "--json"]) == 0

@@ -268,6 +268,7 @@ def test_a_model_that_cannot_be_read_raises_one_error(command, bucket, tmp_path,
     assert not Path("out").exists() and not list(tmp_path.rglob("*:*"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_device")
 def test_a_pretraining_starts_from_a_url_and_records_it(folder, bucket, tiny_config, tmp_path, capsys):
     upload(bucket, folder, "run")

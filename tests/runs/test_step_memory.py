@@ -38,7 +38,7 @@ def with_accumulate(recipe: Pretrain, parts: int) -> Pretrain:
     return dataclasses.replace(recipe, stages=stages)
 
 
-@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("parts", quick([1, 4], 4))
 def test_the_estimate_is_near_the_compilers_figure(recipe: Pretrain, parts: int):
     recipe = with_accumulate(recipe, parts)
     compiled = check_fits(build_experiment(recipe).lower(0).compile().memory_analysis())
@@ -57,7 +57,7 @@ def test_a_ceiling_above_the_estimate_decides_without_a_trace(recipe: Pretrain, 
     check_memory(built)
 
 
-@pytest.mark.parametrize("free", [None, 3])
+@pytest.mark.parametrize("free", quick([None, 3], 3))
 def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, monkeypatch: pytest.MonkeyPatch, free):
     """Also if other programs use most of the memory: the options fit the free memory."""
     needed = step_memory(build_experiment(recipe), 0).total

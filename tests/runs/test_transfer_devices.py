@@ -182,6 +182,7 @@ def test_spare_rows_of_the_vocabulary_do_not_change_the_run(name, sizes, taught,
     compare((losses, cut), expected)
 
 
+@pytest.mark.slow
 def test_spare_rows_of_a_teacher_change_no_loss(taught):
     """The same, of each loss alone and without a step."""
     name = "mobilebert_electra_transfer"

@@ -55,6 +55,7 @@ def test_a_run_prints_the_unknown_share_and_the_unused_entries(tiny_config, tmp_
     )
 
 
+@pytest.mark.slow
 def test_a_corpus_that_hardly_uses_the_vocabulary_is_mentioned(tmp_path, capsys):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"unused{i}" for i in range(200)), "."]
     vocabulary += [prefix + letter for letter in "aeioulmnrst" for prefix in ("", "##")]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from messages import mentions
+from tiers import quick
 
 from bertzoo.cli import main as cli
 from bertzoo.finetuning.sweep import queue, slots
@@ -191,7 +192,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", quick([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
 def test_a_signal_ends_the_runs_and_the_same_command_resumes(place, number: signal.Signals) -> None:
     place.behave({"alpha=0.9": {"wait": True}, "alpha=1.0": {"wait": True}})
     with sweeping("--tasks=cola", "--processes=2") as process:
@@ -207,6 +208,7 @@ def test_a_signal_ends_the_runs_and_the_same_command_resumes(place, number: sign
     assert alphas(place.calls()) == ["cola 0.9", "cola 1.0"]
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_kills(place) -> None:
     place.behave({"alpha=0.8": {"wait": True, "stubborn": True}})
     with sweeping() as process:

@@ -11,9 +11,8 @@ import pytest
 import toy
 from messages import mentioning
 
-from bertzoo.core.errors import OutOfMemory, UserError
-from bertzoo.finetuning.saved_model import load_saved
-from bertzoo.runs.load_run import load_run
+from bertzoo.cli.main import main
+from bertzoo.core.errors import OutOfMemory
 from bertzoo.train import compilation, loop
 from bertzoo.train.compilation import DeviceMemory, check_fits, device_memory, keep_programs, memory_errors
 
@@ -116,10 +115,9 @@ def test_programs_of_another_user_are_not_run(tmp_path: Path, monkeypatch: pytes
         assert jax.config.jax_compilation_cache_dir is None
 
 
-@pytest.mark.parametrize("load", [load_run, load_saved])
-def test_commands_that_read_a_model_keep_its_programs(load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_commands_that_read_a_model_keep_its_programs(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with cache_directory(None):
-        with pytest.raises(UserError):
-            load(tmp_path / "none")
+        assert main([command, str(tmp_path / "none"), *["a [MASK]"] * (command == "predict")]) == 2
         assert Path(jax.config.jax_compilation_cache_dir).is_relative_to(tmp_path)

@@ -188,12 +188,14 @@ def uninterrupted() -> Any:
     return run()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, uninterrupted):
     run(checkpoints=Checkpoints(tmp_path), until=6)
     resumed = run(checkpoints=Checkpoints(tmp_path))
     assert toy.same(resumed, uninterrupted) and int(resumed.step) == 9
 
 
+@pytest.mark.slow
 def test_eight_devices_equal_one(uninterrupted):
     split = run(mesh=toy.mesh(8, data=2, fsdp=2, tensor=2))
     places = named(jax.tree.map(lambda leaf: leaf.sharding, split.params))
