@@ -139,24 +139,24 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         if "--debug" in argv:
             traceback.print_exc()
-        if hasattr(error, "exit_code"):
-            pass
-        elif "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
-            error = UserError(f"memory ran out: {str(error)[:200]}. Use fewer rows or shorter texts.")
-        elif not _has_devices(error):
-            platforms, reason = (
-                os.environ.get("JAX_PLATFORMS", ""),
-                f" ({str(error).split(' (set ')[0][:200]})" if str(error) else "",
-            )
-            error = UserError(
-                f"JAX finds no device with JAX_PLATFORMS={platforms}{reason}. Unset JAX_PLATFORMS, or install "
-                "'jax[cuda12]' or 'jax[tpu]'."
-            )
-        elif isinstance(error, OSError) and error.errno in _PATHS and error.filename:
-            error = UserError(f"{error.filename} cannot be used: {error.strerror}. Name another path.")
-        elif type(error) is ValueError and "null byte" in str(error):
-            error = UserError("a path in the options or the config holds a null byte. Remove the byte.")
-        return _tell(error)
+        return _tell(error if hasattr(error, "exit_code") else _explained(error))
+
+
+def _explained(error: Exception) -> Exception:
+    """Return a UserError for an error of the machine, the devices or a path; other errors stay as they are."""
+    if "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
+        return UserError(f"memory ran out: {str(error)[:200]}. Use fewer rows or shorter texts.")
+    if not _has_devices(error):
+        platforms, reason = os.environ.get("JAX_PLATFORMS", ""), str(error).split(" (set ")[0][:200]
+        return UserError(
+            f"JAX finds no device with JAX_PLATFORMS={platforms}{reason and f' ({reason})'}. Unset JAX_PLATFORMS, or "
+            "install 'jax[cuda12]' or 'jax[tpu]'."
+        )
+    if isinstance(error, OSError) and error.errno in _PATHS and error.filename:
+        return UserError(f"{error.filename} cannot be used: {error.strerror}. Name another path.")
+    if type(error) is ValueError and "null byte" in str(error):
+        return UserError("a path in the options or the config holds a null byte. Remove the byte.")
+    return error
 
 
 def _tell(error: Exception) -> int:

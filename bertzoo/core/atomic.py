@@ -40,7 +40,8 @@ def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
     """
     temporary = path.with_name(path.name + (f".{uuid.uuid4().hex[:8]}.tmp" if shared else ".tmp"))
     try:
-        temporary.unlink(missing_ok=True)  # a link there would redirect the write to another file
+        temporary.unlink(missing_ok=True)
+        temporary.touch(exist_ok=False)  # a link there would redirect the write to another file
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())

@@ -141,12 +141,16 @@ def forbid_network() -> None:
 def filter_calls(name: str, argument: int, values: tuple[int, int], action: int) -> None:
     """Let Linux answer a system call by `action` if its argument of this index is one of two values (seccomp(2)).
 
-    action: a SECCOMP_RET_… value. Raises OSError if Linux refuses.
+    action: a SECCOMP_RET_… value. Raises OSError if Linux refuses, or for an unknown processor.
     """
+    calls = _CALLS.get(platform.machine())
+    if calls is None:
+        known = ", ".join(_CALLS)
+        raise OSError(errno.ENOSYS, f"no filter of system calls for {platform.machine()}. Use a machine with {known}")
     program = struct.pack(
         "HBBI" * 7,
         *(0x20, 0, 0, 0),  # load the call's number
-        *(0x15, 0, 4, _CALLS[platform.machine()][name]),  # another call: jump to the last line
+        *(0x15, 0, 4, calls[name]),  # another call: jump to the last line
         *(0x20, 0, 0, 16 + 8 * argument),
         *(0x15, 1, 0, values[0]),
         *(0x15, 0, 1, values[1]),

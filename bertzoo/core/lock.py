@@ -1,5 +1,6 @@
 """Locks on directories, held by one process at a time."""
 
+import errno
 import fcntl
 import os
 import time
@@ -19,13 +20,13 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
     name: name of the locked directory in the error.
     patience: number of tries, a second apart, while another process holds the lock.
 
-    Raises UserError if all tries fail, or the file system has no locks.
+    Raises UserError if all tries fail, `lock` is a link, or the file system has no locks.
     """
     tries = 10
     while True:
         lock.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack, suppress(FileNotFoundError):
-            file = stack.enter_context(lock.open("a"))  # not "w", which empties the file behind a link
+            file = stack.enter_context(_open(lock))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -51,6 +52,16 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
 def wait_for(directory: Path) -> Iterator[None]:
     """Wait until no other process of this machine holds the lock of `directory`, then hold it in this context."""
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with directory.with_name(directory.name + NAME).open("a") as file:
+    with _open(directory.with_name(directory.name + NAME)) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _open(lock: Path) -> TextIO:
+    """Open or create a lock file; raises UserError for a link, behind which another file could be."""
+    try:
+        return open(lock, "a", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise UserError(f"{lock} is a link, not a lock file. Remove the link.") from error

@@ -34,11 +34,32 @@ def test_a_link_with_the_temporary_name_redirects_no_write(tmp_path: Path) -> No
         assert (tmp_path / "thesis").read_text() == "mine" and not (tmp_path / "x.json.tmp").exists()
 
 
-def test_a_link_with_the_name_of_a_lock_empties_no_file(tmp_path: Path) -> None:
+def test_a_link_that_appears_at_the_temporary_name_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "thesis").write_text("mine")
-    (tmp_path / lock.NAME).symlink_to("thesis")
-    lock.hold(tmp_path / lock.NAME, "a run").close()
-    assert (tmp_path / "thesis").read_text() == "mine"
+    unlink = Path.unlink
+
+    def race(path: Path, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok)
+        path.symlink_to("thesis")
+
+    with monkeypatch.context() as patch, pytest.raises(FileExistsError):
+        patch.setattr(Path, "unlink", race)
+        atomic.write_json(tmp_path / "x.json", 1)
+    assert (tmp_path / "thesis").read_text() == "mine" and not (tmp_path / "x.json").exists()
+
+
+@pytest.mark.parametrize("target", ["thesis", "nothing"])
+def test_a_link_with_the_name_of_a_lock_is_not_followed(target: str, tmp_path: Path) -> None:
+    (tmp_path / "thesis").write_text("mine")
+    link = tmp_path / f"a{lock.NAME}"
+    link.symlink_to(target)
+    with pytest.raises(UserError, match=mentioning(link)):
+        lock.hold(link, "a run")
+    with pytest.raises(UserError, match=mentioning(link)), lock.wait_for(tmp_path / "a"):
+        pass
+    assert (tmp_path / "thesis").read_text() == "mine" and {*tmp_path.iterdir()} == {tmp_path / "thesis", link}
 
 
 def test_a_table_escapes_bars_and_counts_cells() -> None:

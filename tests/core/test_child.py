@@ -13,7 +13,7 @@ import pytest
 import tiny
 
 from bertzoo.cli import main as cli
-from bertzoo.core import config
+from bertzoo.core import child, config
 from bertzoo.core.child import start_python
 from bertzoo.core.errors import UserError
 from bertzoo.finetuning.sweep import queue, slots
@@ -173,3 +173,9 @@ def test_one_function_starts_children() -> None:
 def test_a_process_without_network_has_no_network_sockets():
     with start_python(["-c", SOCKETS], stdout=subprocess.PIPE, text=True) as process:
         assert process.communicate()[0].split() == ["denied", "denied"] and process.returncode == 0
+
+
+def test_an_unknown_processor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child.platform, "machine", lambda: "riscv64")
+    with pytest.raises(OSError, match="riscv64"):
+        child.filter_calls("socket", 0, (1, 2), 0)
