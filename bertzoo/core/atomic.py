@@ -18,7 +18,8 @@ from bertzoo.core.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = ".bertzoo."  # name prefix of temporary directories
-_FILES = "bertzoo.files"  # the only entry of a temporary directory: the folder of its files
+_FILES = "bertzoo.files"  # entry of a temporary directory: the folder of its files
+_REPLACED = "bertzoo.replaced"  # its other entry: a folder of files that are being replaced
 
 
 class WriteError(UserError):
@@ -88,8 +89,9 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
     directories named in `companions`. The companions move first, in order: once `destination` exists, the output is
     complete. If the process is killed between two moves, the moved companions stay, without `destination`.
 
-    replace: remove `destination` first, then move the files over existing ones of this user; other files in existing
-    directories stay.
+    replace: take `destination` away first, then move the files over existing ones of this user; other files in existing
+    directories stay. An error brings the old files back. A kill loses the old `destination`: the caller must write it
+    again where companions exist without it.
 
     Raises UserError if the directory cannot be created, a name is taken or, with `replace`, belongs to another user.
     Raises WriteError if writing fails.
@@ -98,21 +100,24 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
         folder, last = place.resolved.parent, place.resolved.name
         yield place.files
         _finish(place.files)
-        written = [name for name in companions if (place.files / name).exists()]
+        names = [*(name for name in companions if (place.files / name).exists()), last]
         (place.files / last).stat()  # raises if it is missing, before anything moves
         if replace:
-            _check_own(*(folder / name for name in (*written, last)))
-            place.resolved.unlink(missing_ok=True)
+            _check_own(place.files, folder)
         else:
             _new_file(destination, companions)
-        moved: list[str] = []
+        replaced = place.temporary / _REPLACED
+        replaced.mkdir()
+        undo: list[tuple[Path, Path]] = []  # renames that restore the folder, oldest first
         try:
-            for name in (*written, last):
-                _move(place.files / name, folder / name)
-                moved.append(name)
+            if replace and place.resolved.is_file():
+                place.resolved.replace(replaced / last)
+                undo.append((replaced / last, place.resolved))
+            for name in names:
+                _move(place.files / name, folder / name, replaced, undo)
         except BaseException:
-            for name in () if replace else moved:
-                (folder / name).replace(place.files / name)
+            for source, target in reversed(undo):
+                source.replace(target)
             raise
 
 
@@ -169,9 +174,9 @@ def _stages(path: Path) -> tuple[Path, Path]:
 def remove_leftovers(destination: Path) -> None:
     """Remove the temporary directories that killed processes of this user left beside `destination`, and log each.
 
-    A directory stays if it is in use, belongs to another user, is open to other users, or holds anything but the one
-    folder that `_writing` creates: others who may write here could have put it here. Raises no error for an unusable
-    `destination`.
+    A directory stays if it is in use, belongs to another user, is open to other users, or holds anything but the
+    folders of a write: others who may write here could have put it here. A line names one of this user, such as one
+    that an earlier version left. Raises no error for an unusable `destination`.
     """
     with suppress(OSError, RuntimeError, ValueError):
         for leftover in destination.resolve().parent.glob(f"{_PREFIX}*"):
@@ -180,10 +185,13 @@ def remove_leftovers(destination: Path) -> None:
                 stack.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 status = os.fstat(descriptor)
-                private = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077 == 0
-                if private and {*os.listdir(descriptor)} <= {_FILES}:
+                if status.st_uid != os.geteuid():
+                    continue
+                if stat.S_IMODE(status.st_mode) & 0o077 == 0 and {*os.listdir(descriptor)} <= {_FILES, _REPLACED}:
                     _remove(leftover, descriptor)
                     _LOG.warning("Removed %s, the unfinished output of a killed process.", leftover)
+                else:
+                    _LOG.warning("%s may be the unfinished output of an earlier version. Remove it if so.", leftover)
 
 
 def hashes(directory: Path) -> dict[str, str]:
@@ -307,20 +315,27 @@ def _lock(directory: Path) -> int | None:
     return descriptor
 
 
-def _check_own(*paths: Path) -> None:
-    """Raise UserError if one of the existing paths belongs to another user or is a link."""
-    for path in filter(os.path.lexists, paths):
-        if path.is_symlink() or path.lstat().st_uid != os.geteuid():
+def _check_own(source: Path, target: Path) -> None:
+    """Raise UserError if a path below `target` that a file below `source` replaces is a link or another user's."""
+    for path in (target / path.relative_to(source) for path in source.rglob("*")):
+        if os.path.lexists(path) and (path.is_symlink() or path.lstat().st_uid != os.geteuid()):
             raise UserError(f"{path} is a link or belongs to another user. Use a new file name.")
 
 
-def _move(source: Path, target: Path) -> None:
-    """Rename a file or directory; the files of a directory move into an existing directory one by one."""
+def _move(source: Path, target: Path, replaced: Path, undo: list[tuple[Path, Path]]) -> None:
+    """Rename a file or directory; the files of a directory move into an existing directory one by one.
+
+    replaced: directory for copies of the files that it replaces. undo: receives the renames that restore `target`.
+    """
     if source.is_dir() and target.is_dir():
         for path in source.iterdir():
-            _move(path, target / path.name)
-    else:
-        source.replace(target)
+            _move(path, target / path.name, replaced, undo)
+        return
+    back = target, source
+    if target.exists():
+        back = Path(shutil.copy2(target, replaced / str(len(undo)))), target
+    source.replace(target)
+    undo.append(back)
 
 
 @contextmanager
@@ -346,7 +361,8 @@ def _writing(destination: Path, resolve: Callable[[Path], Path]) -> Iterator[_Pl
 
 def _remove(temporary: Path, descriptor: int) -> None:
     """Remove an open temporary directory; a directory that others have put in its place keeps its files."""
-    shutil.rmtree(_FILES, ignore_errors=True, dir_fd=descriptor)
+    for name in (_FILES, _REPLACED):
+        shutil.rmtree(name, ignore_errors=True, dir_fd=descriptor)
     with suppress(OSError):
         temporary.rmdir()
 

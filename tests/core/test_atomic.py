@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from messages import mentioning
+from messages import mentioning, mentions
 
 from bertzoo.core import atomic, lock, markdown
 from bertzoo.core.errors import UserError
@@ -142,13 +142,15 @@ def test_a_killed_writer_leaves_no_directory(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-@pytest.mark.parametrize("renames", range(4))
+@pytest.mark.parametrize("renames", range(5))
 def test_a_replaced_output_is_never_a_mixture(renames: int, tmp_path: Path) -> None:
     old, files = tmp_path / "x.files" / "old", ("x", "x.json")
     old.parent.mkdir()
     for path in (old, *(tmp_path / name for name in files)):
         path.write_text("old")
-    assert killed(REPLACED, tmp_path / "x", renames) == {"x.json", "x.files"} | ({"x"} if renames == 3 else set())
+    left = killed(REPLACED, tmp_path / "x", renames)
+    assert left == {"x.json", "x.files"} | ({"x"} if renames in (0, 4) else set())
+    assert renames or {(tmp_path / name).read_text() for name in files} == {"old"}
     run(REPLACED, tmp_path / "x")
     assert {path.name for path in tmp_path.iterdir()} == {"x.files", *files}
     assert "old" not in {(tmp_path / name).read_text() for name in files}
@@ -156,7 +158,9 @@ def test_a_replaced_output_is_never_a_mixture(renames: int, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("case", ["another owner", "open to others", "other entries", "link", "empty and open"])
-def test_a_strangers_folder_changes_nothing(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strangers_folder_changes_nothing(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A shared directory, where others add folders named as temporary ones, or rename a folder of this user."""
     target = tmp_path / "elsewhere" if case == "link" else tmp_path / ".bertzoo.x"
     (target / "bertzoo.files").mkdir(parents=True)
@@ -176,6 +180,8 @@ def test_a_strangers_folder_changes_nothing(case: str, tmp_path: Path, monkeypat
             patch.setattr(os, "geteuid", lambda: owner + 1)
         atomic.remove_leftovers(tmp_path / "x")
     assert {*tmp_path.rglob("*")} == before
+    named = [mentions(record.getMessage(), tmp_path / ".bertzoo.x") for record in caplog.records]
+    assert named == ([] if case in ("another owner", "link") else [True])
     run(DIRECTORY, tmp_path / "x")
     kept = before if case != "another owner" else {path for path in before if ".bertzoo.x" not in str(path)}
     assert {*tmp_path.rglob("*")} == kept | {tmp_path / "x", tmp_path / "x" / "x"}
@@ -193,6 +199,34 @@ def test_files_of_others_and_links_are_not_replaced(tmp_path: Path, monkeypatch:
         with pytest.raises(UserError, match=mentioning(tmp_path / ("x" if others else "x.files"))):
             run(REPLACED, tmp_path / "x")
         assert (tmp_path / "x").read_text() == "old" and not [*(tmp_path / "thesis").iterdir()]
+
+
+NESTED = REPLACED + """
+    (temporary / "x.files" / "sub").mkdir()
+    (temporary / "x.files" / "sub" / "new").touch()
+"""
+
+
+def test_a_link_inside_a_companion_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("old")
+    for name in ("thesis", "x.files"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "x.files" / "sub").symlink_to(tmp_path / "thesis")
+    before = {*tmp_path.rglob("*")}
+    with pytest.raises(UserError, match=mentioning(tmp_path / "x.files" / "sub")):
+        run(NESTED, tmp_path / "x")
+    assert {*tmp_path.rglob("*")} == before and not [*(tmp_path / "thesis").iterdir()]
+
+
+def test_a_failed_replacement_brings_back_every_old_file(tmp_path: Path) -> None:
+    (tmp_path / "x.files").mkdir()
+    files = [tmp_path / name for name in ("x", "x.json", "x.files/sub", "x.files/new")]
+    for path in files:  # x.files/sub is a file where the new output has a folder
+        path.write_text("old")
+    with pytest.raises(atomic.WriteError):
+        run(NESTED, tmp_path / "x")
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == {*files}
+    assert {path.read_text() for path in files} == {"old"} and not [*tmp_path.glob(".bertzoo.*")]
 
 
 def test_a_failed_move_takes_back_the_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
