@@ -141,10 +141,11 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
 def replacing_directory(path: Path) -> Iterator[Path]:
     """Yield a temporary directory that replaces the directory `path` at the end, or is removed after an error.
 
-    One process at a time may write `path`. After a kill, call `finish_replacing` before reading `path`.
+    One process at a time may write `path`. After a kill, read `current_directory(path)`. Raises UserError if a file or
+    another user's directory has the name of `path` or of a stage of the replacement.
     """
     finish_replacing(path)
-    temporary, complete = _stages(path)
+    temporary, complete, _ = _stages(path)
     temporary.mkdir()
     try:
         yield temporary
@@ -157,18 +158,52 @@ def replacing_directory(path: Path) -> Iterator[Path]:
 
 
 def finish_replacing(path: Path) -> None:
-    """Finish a killed replacement of the directory `path` if all new files were written; otherwise remove them."""
-    temporary, complete = _stages(path)
-    if complete.is_dir():
-        if path.is_dir():
-            shutil.rmtree(path)
+    """Finish a killed replacement of the directory `path` if all new files were written; otherwise remove them.
+
+    A link at one of the names is removed, its target is not. Raises UserError as `replacing_directory` does.
+    """
+    temporary, complete, old = _stages(path)
+    if _holds_files(complete):
+        if _holds_files(path):
+            if _holds_files(old):
+                shutil.rmtree(old)
+            path.replace(old)
         complete.replace(path)
-    shutil.rmtree(temporary, ignore_errors=True)
+    for stage in (temporary, old):
+        if _holds_files(stage):
+            shutil.rmtree(stage)
 
 
-def _stages(path: Path) -> tuple[Path, Path]:
-    """Return the names of the directory that replaces `path`: while it is written, and once it is complete."""
-    return path.with_name(f"{path.name}.tmp"), path.with_name(f"{path.name}.complete")
+def current_directory(path: Path) -> Path:
+    """Return the directory that holds the files of `path`: another one after a kill between renames of a replacement.
+
+    Changes nothing, because the process that replaces `path` may be running.
+    """
+    if os.path.exists(path) or not os.path.isdir(complete := _stages(path)[1]):  # neither raises for a bad name
+        return path
+    return complete
+
+
+def _stages(path: Path) -> tuple[Path, ...]:
+    """Return names beside `path`: of new files being written, of complete ones, and of the old ones being removed."""
+    return tuple(path.with_name(f"{path.name}.{stage}") for stage in ("tmp", "complete", "old"))
+
+
+def _holds_files(directory: Path) -> bool:
+    """Return whether a directory of this user holds files; removes it if it is empty, or a link.
+
+    Raises UserError if it is a file or belongs to another user.
+    """
+    if directory.is_symlink():
+        directory.unlink()
+    if not directory.exists():
+        return False
+    if not directory.is_dir() or directory.lstat().st_uid != os.geteuid():
+        raise UserError(f"{directory} is a file or belongs to another user. Move it to another place.")
+    if any(directory.iterdir()):
+        return True
+    directory.rmdir()
+    return False
 
 
 def remove_leftovers(destination: Path) -> None:

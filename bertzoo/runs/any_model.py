@@ -13,7 +13,7 @@ import tomli_w
 
 from bertzoo.conversion import huggingface, tensorflow1, tensors
 from bertzoo.conversion.pretrained import SOURCE, Pretrained, check_vocabulary, inherited
-from bertzoo.core import config
+from bertzoo.core import atomic, config
 from bertzoo.core.documents import read_toml
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import kind_of_run
@@ -89,6 +89,7 @@ def _renamed(model: Pretrained, rename: Callable[[str], str]) -> Pretrained:
 
 
 def _reader(path: Path) -> Callable[[], Pretrained]:
+    path = atomic.current_directory(path)
     if (path / MODEL).is_file():
         return partial(_read_own, path)
     if (path / huggingface.CONFIG).is_file():

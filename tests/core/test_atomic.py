@@ -269,16 +269,49 @@ with atomic.replacing_directory(Path(sys.argv[2])) as temporary:
 """
 
 
-@pytest.mark.parametrize("renames", range(3))
+@pytest.mark.parametrize("renames", range(4))
 def test_a_killed_replacement_of_a_directory_keeps_the_old_or_the_new(renames: int, tmp_path: Path) -> None:
     old = tmp_path / "x" / "a"
     old.parent.mkdir()
     old.write_text("old")
     killed(REPLACING, tmp_path / "x", renames)
+    read = {path.name: path.read_text() for path in atomic.current_directory(tmp_path / "x").iterdir()}
+    assert read == ({"a": "new", "b": "new"} if renames > 1 else {"a": "old"})
     atomic.finish_replacing(tmp_path / "x")
     assert [*tmp_path.iterdir()] == [tmp_path / "x"]
     contents = {path.name: path.read_text() for path in old.parent.iterdir()}
     assert contents == ({"a": "new", "b": "new"} if renames else {"a": "old"})
+
+
+@pytest.mark.parametrize("stage", ["x.complete", "x.tmp", "x.old", "x"])
+@pytest.mark.parametrize("case", ["empty", "link", "file", "another owner"])
+def test_a_replacement_trusts_no_entry_that_it_did_not_write(
+    stage: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, good = tmp_path / stage, tmp_path / "x" / "a"
+    for folder in ({"x", "thesis"} if stage != "x" else {"thesis"}) | ({stage} if case in ("empty", "another owner") else set()):
+        (tmp_path / folder).mkdir()
+        if folder != stage or case == "another owner":
+            (tmp_path / folder / "a").write_text("old")
+    if case == "link":
+        place.symlink_to("thesis")
+    if case == "file":
+        place.write_text("mine")
+    status = Path.lstat
+    if case == "another owner":
+        other = os.stat_result((0o40700, 1, 1, 1, os.geteuid() + 1, 0, 0, 0, 0, 0))
+        monkeypatch.setattr(Path, "lstat", lambda path: other if path == place else status(path))
+    if case in ("file", "another owner"):
+        with pytest.raises(UserError, match=mentioning(place)):
+            run(REPLACING, tmp_path / "x")
+        assert stage == "x" or good.read_text() == "old"
+        assert (place if case == "file" else place / "a").read_text() == ("mine" if case == "file" else "old")
+        return
+    atomic.finish_replacing(tmp_path / "x")
+    assert stage == "x" or good.read_text() == "old"
+    run(REPLACING, tmp_path / "x")
+    assert good.read_text() == "new" and (tmp_path / "thesis" / "a").read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {"x", "thesis"}
 
 
 def test_a_directory_in_use_is_no_leftover(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bertzoo.finetuning import seeds
+from bertzoo.core import config
+from bertzoo.finetuning import saved_model, seeds
 from bertzoo.finetuning.seeds import MODEL, SCORES, Seed
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.runs import any_model
@@ -77,7 +78,12 @@ def test_a_failure_inside_a_save_leaves_the_epoch_to_be_repeated(
 
 
 def test_a_kill_while_a_model_is_replaced_loses_no_epoch(tmp_path: Path) -> None:
-    seed(tmp_path, [1], [])._evaluate(1, {})
-    (tmp_path / MODEL).rename(tmp_path / f"{MODEL}.complete")  # the old model is removed, the new one not yet renamed
-    assert [entry["step"] for entry in seed(tmp_path, [], []).history] == [1]
-    assert (tmp_path / MODEL / EPOCH).read_text() == "1" and not (tmp_path / f"{MODEL}.complete").exists()
+    folder, complete = tmp_path / "seed-1", tmp_path / "seed-1" / f"{MODEL}.complete"
+    folder.mkdir()
+    (tmp_path / "config.toml").write_bytes(config.dump(Finetune(task="sst2")).encode())
+    seed(folder, [1], [])._evaluate(1, {})
+    (folder / MODEL).rename(complete)  # the old model is renamed, the new one not yet
+    assert any_model._reader(folder / MODEL).args == (complete,)  # pyright: ignore[reportFunctionMemberAccess]
+    assert saved_model._folder(tmp_path, 1)[0] == complete
+    assert [entry["step"] for entry in seed(folder, [], []).history] == [1]
+    assert (folder / MODEL / EPOCH).read_text() == "1" and not complete.exists()
