@@ -34,18 +34,20 @@ class Reporter(Protocol):
 class JsonLines:
     """Append every record to a file as one line of JSON and flush it, so that a killed run loses none.
 
-    The first record drops what it makes obsolete: an incomplete last line, and earlier metrics of steps that will be
-    repeated. Events stay.
+    The first record drops an incomplete last line. The first metrics or event "resumed" drop earlier metrics of steps
+    that are repeated; other events repeat no step. Events stay.
     """
 
     def __init__(self, path: Path | str):
-        self._path, self._begun = Path(path), False
+        self._path, self._begun, self._repeats = Path(path), False, False
         self._file = self._path.open("a", encoding="utf-8")
 
     def __call__(self, record: Record) -> None:
         try:
-            if not self._begun:
-                self._drop_obsolete(record)
+            repeats = not self._repeats and ("split" in record or record.get("event") == "resumed")
+            if repeats or not self._begun:
+                self._drop_obsolete(record if repeats else None)
+                self._begun, self._repeats = True, self._repeats or repeats
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
         except OSError as error:  # the error of a full disk has no file name
@@ -54,13 +56,13 @@ class JsonLines:
                 self._file.close()
             raise
 
-    def _drop_obsolete(self, record: Record) -> None:
-        self._begun = True
+    def _drop_obsolete(self, first: Record | None) -> None:
+        """Drop an incomplete last line and, unless `first` is None, metrics of the steps that follow it."""
         content = self._path.read_bytes() if self._path.is_file() else b""  # not a device
-        lines = [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
-        if (kept := b"".join(line for line in lines if not _is_repeated(line, record))) != content:
+        lines = [line + b"\n" for line in content.split(b"\n")[:-1]]
+        if (kept := b"".join(line for line in lines if first is None or not _is_repeated(line, first))) != content:
             self._file.close()
-            atomic.write_bytes(self._path, kept)
+            atomic.write_bytes(self._path.resolve(), kept)  # a link stays
             self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
@@ -68,7 +70,7 @@ class JsonLines:
 
 
 def _is_repeated(line: bytes, first: Record) -> bool:
-    """Return whether a line holds metrics of a step that a run whose first record is `first` repeats."""
+    """Return whether a line holds metrics of a step that a run repeats whose first metrics, or event "resumed", are `first`."""
     with contextlib.suppress(DocumentError):  # events, and damaged lines, which the report names
         return parse_json(line, {"split": str, "step": int})["step"] + ("split" in first) > first["step"]
     return False

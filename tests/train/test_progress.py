@@ -112,7 +112,7 @@ def test_json_lines_are_flushed_and_replace_an_incomplete_line(tmp_path: Path):
     ("first", "kept"),
     [
         ({"event": "resumed", "step": 2}, [1, 2]),
-        ({"event": "compiling", "step": 0}, []),  # the run was killed before its first checkpoint
+        ({"event": "changed", "step": 2}, [1, 2, 3]),  # the command may stop before it trains
         ({"split": "train", "step": 2}, [1]),
         ({"event": "finished", "step": 3}, [1, 2, 3]),
     ],
@@ -131,6 +131,28 @@ def test_json_lines_hold_every_step_once_after_a_resume(first: dict[str, Any], k
     assert [json.loads(line) for line in before] == [r for r in steps if r["step"] in kept] + [event]
     assert damaged == "damaged" and json.loads(own) == first
     assert json.loads(train)["step"] == json.loads(finished)["step"] == 9
+
+
+def test_json_lines_of_a_run_without_a_checkpoint_hold_every_step_once(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    records = {"event": "compiling", "step": 0}, {"split": "train", "step": 1}, {"split": "train", "step": 2}
+    for _ in range(2):  # the first run is killed
+        lines = JsonLines(path)
+        for record in records:
+            lines(record)
+        lines.close()
+    assert [*map(json.loads, path.read_text().splitlines())] == [records[0], *records]
+
+
+def test_json_lines_keep_a_link_and_carriage_returns(tmp_path: Path):
+    link, file = tmp_path / "metrics.jsonl", tmp_path / "elsewhere"
+    file.write_bytes(b'damaged\rline\n{"split": "train", "step": 3}\n{"st')
+    link.symlink_to(file)
+    lines = JsonLines(link)
+    lines({"event": "resumed", "step": 2})
+    lines.close()
+    assert link.is_symlink() and file.read_bytes().splitlines(keepends=True)[:2] == [b"damaged\r", b"line\n"]
+    assert json.loads(file.read_bytes().split(b"\n")[1])["event"] == "resumed"
 
 
 def events(file: Path) -> Iterator[Any]:
