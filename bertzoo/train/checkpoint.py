@@ -4,7 +4,9 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,9 +22,20 @@ from bertzoo.train.state import State
 
 _LOG = logging.getLogger(__name__)
 
+
+def _is_of_abandoned_write(record: logging.LogRecord) -> bool:
+    """Return whether an asyncio record is of a write of orbax or tensorstore that failed after another one."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None or "never retrieved" not in record.getMessage():
+        return False
+    if error.__traceback__ is None:  # raised by no Python code: tensorstore's ValueError begins with a status
+        return isinstance(error, ValueError) and re.match("[A-Z_]+: ", str(error)) is not None
+    return any("orbax" in frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
 # Failures reach the caller as exceptions, so hide orbax's log of tracebacks and option warnings.
 logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
-logging.getLogger("asyncio").addFilter(lambda record: "never retrieved" not in record.getMessage())
+logging.getLogger("asyncio").addFilter(lambda record: not _is_of_abandoned_write(record))
 # Limits that a write meets: what is wrong with the place that the message names, and what to do.
 _LIMITS = {
     errno.ENOSPC: ("the disk is full", "Free space there"),

@@ -70,7 +70,7 @@ class JsonLines:
 
 
 def _is_repeated(line: bytes, first: Record) -> bool:
-    """Return whether a line holds metrics of a step that a run repeats whose first metrics, or event "resumed", are `first`."""
+    """Return whether a line holds metrics of a step that a run repeats, by its first metrics or "resumed" event."""
     with contextlib.suppress(DocumentError):  # events, and damaged lines, which the report names
         return parse_json(line, {"split": str, "step": int})["step"] + ("split" in first) > first["step"]
     return False
