@@ -111,13 +111,14 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
         undo: list[tuple[Path, Path]] = []  # renames that restore the folder, oldest first
         try:
             if replace and place.resolved.is_file():
-                place.resolved.replace(replaced / last)
                 undo.append((replaced / last, place.resolved))
+                place.resolved.replace(replaced / last)
             for name in names:
                 _move(place.files / name, folder / name, replaced, undo)
         except BaseException:
             for source, target in reversed(undo):
-                source.replace(target)
+                with suppress(OSError):  # of a rename that was not done; the other files come back
+                    source.replace(target)
             raise
 
 
@@ -369,8 +370,8 @@ def _move(source: Path, target: Path, replaced: Path, undo: list[tuple[Path, Pat
     back = target, source
     if target.exists():
         back = Path(shutil.copy2(target, replaced / str(len(undo)))), target
-    source.replace(target)
     undo.append(back)
+    source.replace(target)
 
 
 @contextmanager
