@@ -3,6 +3,7 @@
 This file runs before jax is first imported. Values that the environment sets already win.
 """
 
+import functools
 import gc
 import os
 from collections import Counter
@@ -93,9 +94,14 @@ def pytest_collection_finish() -> None:
     CLOCK[0] = sum(os.times()[:4])
 
 
+@functools.cache
+def read_list(path: Path) -> frozenset[str]:
+    return frozenset(path.read_text(encoding="utf-8").split())
+
+
 def is_listed(file: str, config: pytest.Config) -> bool:
     """Whether --files lists a file, or is not used."""
-    return not config.option.files or file in config.option.files.read_text(encoding="utf-8").split()
+    return not config.option.files or file in read_list(config.option.files)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -108,10 +114,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put long files first, and leave out those of the command line that --files does not list."""
     first = {name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: first.get(item.nodeid.partition("::")[0], len(first)))
-    left_out = [item for item in items if not is_listed(item.nodeid.partition("::")[0], config)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    parts: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        parts[is_listed(item.nodeid.partition("::")[0], config)].append(item)
+    if parts[False]:
+        config.hook.pytest_deselected(items=parts[False])
+        items[:] = parts[True]
 
 
 @pytest.hookimpl(wrapper=True)

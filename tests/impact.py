@@ -7,17 +7,21 @@ branches that its own strings, or those of its helpers and scripts, name; all of
 import ast
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-# Every test reaches these; of what they name, nothing is followed but the fixtures that a test uses.
-EVERYWHERE = ("uv.lock", "pyproject.toml", "tests/conftest.py")
+# Every test reaches these, further away than any code; of what they name, only the fixtures that a test uses count.
+EVERYWHERE = ("uv.lock", "constraints.txt", ".ci/build.txt", "pyproject.toml", "Makefile", "tests/conftest.py")
+FAR = 99
 NOWHERE = "tests/tiers.py"  # `make test` uses all of it
 # What strings do not show: these read the folders and files whose paths begin so.
 READS = {
+    "tests/hosts/around.py": ("tests/hosts/faults/",),
+    "tests/parity/test_real_weights.py": (".ci/weights.txt",),
     "tests/docs/test_site_build.py": ("docs/", "mkdocs.yml", "bertzoo/", "README.md", "CHANGELOG.md", "CONTRIBUTING"),
     "tests/test_house.py": ("bertzoo/", "configs/", "LICENSE", "README.md"),
 }
@@ -66,7 +70,7 @@ class Tree:
 
     def __init__(self, root: Path, changed: Iterable[str] = ()) -> None:
         self.root = root
-        listed = git(root, "ls-files", "--cached", "--others", "--exclude-standard")
+        listed = git(root, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
         self.files = {*listed, *changed}
         self.by_name: dict[str, list[str]] = {}
         for file in self.files:
@@ -84,13 +88,13 @@ class Tree:
     @cached_property
     def tests(self) -> list[str]:
         """The files with slow tests, and those of tests/parity."""
-        found = []
+        tests = []
         for file in sorted(self.files):
             if re.fullmatch(r"tests/.*test_\w+\.py", file) and (self.root / file).is_file():
                 text = (self.root / file).read_text(encoding="utf-8")
                 if file.startswith("tests/parity/") or SLOW.search(text):
-                    found.append(file)
-        return found
+                    tests.append(file)
+        return tests
 
     def _slow_part(self, test: str) -> References:
         """What the slow tests of a file refer to."""
@@ -161,13 +165,14 @@ class Tree:
         words = names | set(re.findall(r"\w+", "\n".join(strings)))
         for module, name, bound in imports(tree):
             if name and (ours or bound in words):
-                files |= self._taken(module, name, file, attributes, bound)
+                files |= self._imported(module, name, file, attributes, bound)
             elif not name:
                 first = bound or module.partition(".")[0]
                 files |= self._module(module if bound or "." in module else first, file, attributes, first)
         text = "\n".join(strings)
         if not ours:
             files |= self._named(text, file)
+            files |= {path for path in self.files if path.startswith(READS.get(file, ("\0",)))}
         else:
             files |= self._programs(text, file)
             files |= {f for word in PATH.findall(text) for f in self.by_name.get(word, ()) if f.startswith("bertzoo/")}
@@ -176,7 +181,7 @@ class Tree:
             if file.startswith(STARTERS):
                 files |= {f"bertzoo/cli/{word}.py" for word in strings if word in self.commands}
         if "shipped" in names and file.startswith(("tests/", "benchmarks/", "bertzoo/cli/models.py")):
-            files |= {config for same in self.configs.values() for config in same}
+            files |= {config for paths in self.configs.values() for config in paths}
         return References(frozenset(files - {file}), text, frozenset(names))
 
     def _joined(self, node: ast.AST, file: str, chained: set[int]) -> set[str]:
@@ -198,23 +203,23 @@ class Tree:
     def _named(self, text: str, file: str) -> set[str]:
         """The files that a text outside bertzoo/ names: by the end of a path, or as a shipped config."""
         words = () if file.endswith(".toml") and not file.startswith(RECIPES) else re.findall(r"[\w-]+", text)
-        found = {config for word in words for config in self.configs.get(word, ())}
+        named = {config for word in words for config in self.configs.get(word, ())}
         for word in PATH.findall(text):
             word = re.sub(r"^(\.\.?/)+", "", word)
-            same = [f for f in self.by_name.get(word.rpartition("/")[2], ()) if f"/{f}".endswith(f"/{word}")]
-            near = [f for f in same if f.startswith(f"{Path(file).parent}/")]
-            found.update(near or same)
+            matches = [f for f in self.by_name.get(word.rpartition("/")[2], ()) if f"/{f}".endswith(f"/{word}")]
+            neighbours = [f for f in matches if f.startswith(f"{Path(file).parent}/")]
+            named.update(neighbours or matches)
         if re.search(rf"-m\s+bertzoo\b(?!\.)|\bbertzoo\s+({'|'.join(self.commands)})\b", text):
-            found |= {MAIN, "bertzoo/__main__.py"} & self.files
-        return (found | self._programs(text, file)) - {file}
+            named |= {MAIN, "bertzoo/__main__.py"} & self.files
+        return (named | self._programs(text, file)) - {file}
 
     def _programs(self, text: str, file: str) -> set[str]:
         """The modules that a text names, as `-m` does, or imports."""
-        found = {each for word in MODULE.findall(text) for each in self._module(word, file, {})}
-        found.discard("bertzoo/__init__.py")  # of a text such as a file's name
+        modules = {path for word in MODULE.findall(text) for path in self._module(word, file, {})}
+        modules.discard("bertzoo/__init__.py")  # of a text such as a file's name
         for package, names in IMPORT.findall(text):
-            found.update(*(self._taken(package, name, file, {}, "") for name in names.split(", ")))
-        return found
+            modules.update(*(self._imported(package, name, file, {}, "") for name in names.split(", ")))
+        return modules
 
     def _module(self, name: str, file: str, attributes: dict[str, set[str]], bound: str | None = None) -> set[str]:
         """The files that the import of a module runs, as far as the importer uses it."""
@@ -231,9 +236,9 @@ class Tree:
             return {path}
         if not used or "" in used:
             return {path, *self.references(path).files}
-        return {path}.union(*(self._taken(name, each, file, attributes, "") for each in used))
+        return {path}.union(*(self._imported(name, attribute, file, attributes, "") for attribute in used))
 
-    def _taken(self, package: str, name: str, file: str, attributes: dict[str, set[str]], bound: str) -> set[str]:
+    def _imported(self, package: str, name: str, file: str, attributes: dict[str, set[str]], bound: str) -> set[str]:
         """The files behind `from package import name`, where the package may only pass the name on."""
         if self._file(f"{package}.{name}", file):
             return self._module(f"{package}.{name}", file, attributes, bound or None)
@@ -244,7 +249,7 @@ class Tree:
             return {path}
         for module, passed, bound in imports(ast.parse((self.root / path).read_text(encoding="utf-8"))):
             if passed and bound == name and module != package:
-                return {path, *self._taken(module, passed, path, {}, "")}
+                return {path, *self._imported(module, passed, path, {}, "")}
         return {path, *self.references(path).files}
 
     def _file(self, name: str, importer: str) -> str | None:
@@ -265,50 +270,49 @@ class Tree:
 
     def reach(self, test: str) -> dict[str, int]:
         """{file: how many references away} for all that a test file reaches."""
-        found = dict.fromkeys([test, *EVERYWHERE, *self._conftests(test)], 0)
-        found |= {f: 1 for f in self.files if f.startswith(READS.get(test, ("\0",)))}
-        text, names = self._follow_helpers(test, found)
-        open_ = self._open_branches(text, names)
-        if any(file.startswith("docs/tutorials/") for file in found):  # the test may run any documented command
-            open_ = self.commands | set(BRANCHES)
-        waiting = sorted((file for file in found if file.startswith("bertzoo/")), key=found.__getitem__)
+        distances = dict.fromkeys([test, *self._conftests(test)], 0) | dict.fromkeys(EVERYWHERE, FAR)
+        text, names = self._follow_helpers(test, distances)
+        branches = self._open_branches(text, names)
+        if any(file.startswith("docs/tutorials/") for file in distances):  # the test may run any documented command
+            branches = self.commands | set(BRANCHES)
+        waiting = sorted((file for file in distances if file.startswith("bertzoo/")), key=distances.__getitem__)
         for file in waiting:
-            nexts = set(self.references(file).files)
+            imported = set(self.references(file).files)
             if file == MAIN:
-                nexts |= {f for f in self.files if COMMAND.fullmatch(f)}
-            nexts = {f for f in nexts if file.startswith(STARTERS) or self._is_open(f, file, open_)}
-            for each in sorted(nexts - found.keys()):
-                found[each] = found[file] + 1
-                waiting.append(each)
-        found.pop(NOWHERE, None)
-        return found
+                imported |= {path for path in self.files if COMMAND.fullmatch(path)}
+            imported = {path for path in imported if file.startswith(STARTERS) or self._is_open(path, file, branches)}
+            for path in sorted(imported - distances.keys()):
+                distances[path] = distances[file] + 1
+                waiting.append(path)
+        distances.pop(NOWHERE, None)
+        return distances
 
-    def _follow_helpers(self, test: str, found: dict[str, int]) -> tuple[str, set[str]]:
-        """Add the helpers, scripts, configs and fixtures of a test to `found`; return their strings and names."""
-        texts, names, waiting, used = [], set(), [*found], set()
+    def _follow_helpers(self, test: str, distances: dict[str, int]) -> tuple[str, set[str]]:
+        """Add the helpers, scripts, configs and fixtures of a test to `distances`; return their strings and names."""
+        texts, names, waiting, fixtures = [], set(), [*distances], set()
         while waiting:
             for file in waiting:
                 if not file.startswith("bertzoo/") and file != NOWHERE:
-                    one = self._slow_part(file) if file == test else self.references(file)
+                    references = self._slow_part(file) if file == test else self.references(file)
                     if file not in EVERYWHERE:
                         if not file.startswith("configs/"):
-                            texts.append(one.text)
-                        names |= one.names
-                        new = one.files - found.keys()
-                        found |= dict.fromkeys(new, found[file] + 1)
-                        waiting.extend(sorted(new))
+                            texts.append(references.text)
+                        names |= references.names
+                        files = references.files - distances.keys()
+                        distances |= dict.fromkeys(files, distances[file] + 1)
+                        waiting.extend(sorted(files))
             waiting = []
             words = {*names, *re.findall(r"\w+", "\n".join(texts))}
             for conftest in self._conftests(test):
                 self.references(conftest)
-                for name, (auto, one) in self._fixtures[conftest].items():
-                    if (auto or name in words) and (conftest, name) not in used:
-                        used.add((conftest, name))
-                        texts.append(one.text)
-                        names |= one.names
-                        new = one.files - found.keys()
-                        found |= dict.fromkeys(new, 2)
-                        waiting.extend(sorted(new))
+                for name, (auto, references) in self._fixtures[conftest].items():
+                    if (auto or name in words) and (conftest, name) not in fixtures:
+                        fixtures.add((conftest, name))
+                        texts.append(references.text)
+                        names |= references.names
+                        files = references.files - distances.keys()
+                        distances |= dict.fromkeys(files, 2)
+                        waiting.extend(sorted(files))
                         waiting.append(conftest)
         return "\n".join(texts), names
 
@@ -328,7 +332,11 @@ class Tree:
         return branch is None or branch in open_
 
 
-def git(root: Path, *words: str) -> list[str]:
-    """The lines that git prints."""
-    done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+def git(root: Path, *words: str) -> str:
+    """What git prints."""
+    try:
+        done = subprocess.run(["git", *words], cwd=root, capture_output=True, encoding="utf-8", check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = getattr(error, "stderr", None) or str(error)
+        sys.exit(f"`git {' '.join(words)}` failed in {root}: {reason.strip()}. Install git and use a clone.")
+    return done.stdout

@@ -3,11 +3,14 @@
 import ast
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import conftest
 import landing
 import pytest
-from impact import STARTERS, Tree
+from impact import EVERYWHERE, FAR, STARTERS, References, Tree
 
 ROOT = Path(__file__).parents[1]
 
@@ -39,7 +42,28 @@ def tree() -> Tree:
 def test_a_test_reaches(tree: Tree, test: str, reached: str, not_reached: str) -> None:
     found = tree.reach(f"tests/{test}.py")
     assert {reached, not_reached} <= tree.files and reached in found and not_reached not in found
-    assert {"uv.lock", "tests/conftest.py", "bertzoo/core/errors.py"} <= found.keys()
+    assert {*EVERYWHERE, "bertzoo/core/errors.py"} <= found.keys()
+    assert max(found[path] for path in found if path not in EVERYWHERE) < FAR == min(found[path] for path in EVERYWHERE)
+
+
+def references_of(tree: Tree, path: str) -> Iterator[References]:
+    yield tree.references(path)
+    yield from (references for _, references in tree._fixtures.get(path, {}).values())
+
+
+def test_every_helper_and_data_file_is_reached(tree: Tree) -> None:
+    """A change of a file below tests/ selects the tests that use it."""
+    texts = {path: (ROOT / path).read_text() for path in tree.files if re.fullmatch(r"tests/.*\.py", path)}
+    del texts["tests/test_landing.py"]
+    programs_and_ledger = {"tests/golden/make_golden.py", landing.LEDGER}
+    files = {path for path in tree.files if re.match(r"tests/(?!.*/?(test_\w+|conftest)\.py)", path)}
+    for file in sorted(files - programs_and_ledger):
+        stem, folder = Path(file).stem, str(Path(file).parent)
+        users = [path for path, text in texts.items() if path != file and (stem in text or Path(folder).name in text)]
+        users.sort(key=lambda path: (stem not in texts[path], not path.startswith(folder)))  # likely ones first
+        assert any(file in references.files for path in users for references in references_of(tree, path)), file
+    assert "tests/hosts/faults/sitecustomize.py" in tree.references("tests/hosts/around.py").files
+    assert ".ci/weights.txt" in tree.references("tests/parity/test_real_weights.py").files
 
 
 def test_a_module_reaches_the_programs_and_commands_that_it_starts(tree: Tree) -> None:
@@ -65,7 +89,7 @@ def test_a_change_runs_what_reaches_it_and_a_fifth_of_the_others() -> None:
     reach = {"a": {"x": 1}, "b": {"y": 2}, "c": {"y": 1}, "d": {}, "e": {}, "new": {}}
     found = landing.choose(reach, ledger_of(a=20, b=1, c=1, d=1, e=1), {0: {"y"}})
     assert [(each.file, each.reason) for each in found if each.runs] == [
-        ("new", "never ran, or too long ago"),
+        ("new", "its turn"),
         ("c", "y"),
         ("b", "y"),
     ]
@@ -97,22 +121,102 @@ def test_what_a_long_landing_leaves_runs_in_the_next(monkeypatch: pytest.MonkeyP
     assert second == set(reach) - first
 
 
-def test_a_change_of_docstrings_is_no_change_of_code(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        name = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", *name, *words], cwd=tmp_path, check=True, capture_output=True)
+def test_near_files_run_beyond_the_limit_and_none_beyond_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landing, "LIMIT", 50)
+    monkeypatch.setattr(landing, "MOST", 80)
+    reach = {name: {"x": place % 5} for place, name in enumerate("abcdefghij")}
+    ledger = ledger_of(**dict.fromkeys(reach, 10))
+    plan = landing.choose(reach, ledger, {0: {"x"}})
+    assert sum(each.runs for each in plan) == 8  # two have their turn; the near ones run as far as the cap permits
+    postponed = {each.file for each in plan if each.postponed}
+    assert postponed == {each.file for each in plan if not each.runs} and "e" in postponed
+    assert all(re.search(rf"WARNING[\s\S]*\b{file}\b", landing.report(plan)) for file in postponed)
+    for file in postponed:
+        ledger["files"][file]["postponed"] = True
+    monkeypatch.setattr(landing, "LIMIT", 0)
+    assert postponed <= {each.file for each in landing.choose(reach, ledger, {0: {"x"}}) if each.runs}
 
+
+def test_files_without_a_recorded_run_have_the_first_turn() -> None:
+    files = {"a": {"ran": 7, "seconds": 1}, "b": {"ran": 8, "seconds": 1}, "c": {"seconds": 1}}
+    reach = {"a": {"x": 1}, "b": {"x": 1}, "c": {"y": 1}, "d": {}}
+    plan = landing.choose(reach, {"landing": 9, "files": files}, {7: {"y"}, 8: set()})
+    assert [(each.file, each.reason) for each in plan if each.runs] == [("d", "its turn"), ("c", "y")]
+
+
+def git(folder: Path, *words: str) -> None:
+    name = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *name, *words], cwd=folder, check=True, capture_output=True)
+
+
+def commit(folder: Path) -> str:
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "a")
+    return landing.git(folder, "rev-parse", "HEAD").strip()
+
+
+def test_two_landings_in_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tests").mkdir()
+    for name in ("landing.py", "impact.py"):
+        text = (ROOT / "tests" / name).read_text()
+        (tmp_path / "tests" / name).write_text(re.sub("^(LIMIT|MOST) = .*", r"\1 = 25", text, flags=re.MULTILINE))
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    (tmp_path / ".gitignore").write_text(".pytest_cache\n__pycache__\n")
+    tests = [f"tests/test_{name}.py" for name in "abc"]
+    for test in tests:
+        (tmp_path / test).write_text(f'import pytest\n\npytestmark = pytest.mark.slow\nDATA = "{test[11]}.txt"\n')
+        (tmp_path / "tests" / f"{test[11]}.txt").touch()
+    git(tmp_path, "init", "-q")
+    landing.write_ledger(tmp_path, {"landing": 1, "revisions": {}, "files": {"tests/test_gone.py": {"ran": 1}}})
+    first = commit(tmp_path)
+    monkeypatch.setattr(landing, "ROOT", tmp_path)
+    landing.write_ledger(tmp_path, landing.read_ledger(tmp_path) | {"landing": 2, "revisions": {"1": first}})
+    landing.record_seconds(dict.fromkeys(tests, 10.4))
+    assert not {choice.file for choice in landing.choices(tmp_path, first) if choice.runs}
+    for test in tests:
+        (tmp_path / "tests" / f"{test[11]}.txt").write_text("new")
+    second = commit(tmp_path)
+    landing.record_landing(tmp_path, second)
+    ledger = landing.read_ledger(tmp_path)
+    assert ledger["landing"] == 3 and ledger["revisions"] == {"1": first, "2": second}
+    entries = sorted((entry.get("ran", 0), entry.get("postponed", False)) for entry in ledger["files"].values())
+    assert ledger["files"].keys() == set(tests) and entries == [(0, True), (2, False), (2, False)]
+    (left,) = (file for file in tests if "postponed" in ledger["files"][file])
+    landing.record_landing(tmp_path, commit(tmp_path))
+    ledger = landing.read_ledger(tmp_path)
+    assert ledger["files"][left] == {"seconds": 10, "ran": 3} and ledger["landing"] == 4
+    with pytest.raises(SystemExit, match=second):
+        landing.record_landing(tmp_path, second)
+
+
+def test_no_clone_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(SystemExit, match=str(tmp_path)):
+        landing.changes(tmp_path, "HEAD")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match=str(tmp_path)):
+        landing.changes(tmp_path, "HEAD")
+
+
+def test_collection_reads_the_list_of_files_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "chosen.txt").write_text("tests/test_a.py\n")
+    config = SimpleNamespace(option=SimpleNamespace(files=tmp_path / "chosen.txt"))
+    assert [conftest.is_listed(f"tests/test_{name}.py", config) for name in "ab"] == [True, False]
+    (tmp_path / "chosen.txt").unlink()
+    assert conftest.is_listed("tests/test_a.py", config)
+
+
+def test_a_change_of_docstrings_is_no_change_of_code(tmp_path: Path) -> None:
     (tmp_path / "bertzoo" / "cli").mkdir(parents=True)
     files = [tmp_path / "bertzoo" / name for name in ("text.py", "code.py", "gone.py", "cli/help.py")]
     for file in files:
-        file.write_text('"""Do."""\nx = 1\n')
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-q", "-m", "a")
-    files[0].write_text('"""Do it."""\nx = 1  # one\n')
+        file.write_text('"""Do."""\nx = 1\ny = "\u2028"\n', encoding="utf-8")
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
+    files[0].write_text('"""Do it."""\nx = 1  # one\ny = "\u2028"\n', encoding="utf-8")
     files[1].write_text('"""Do."""\nx = 2\n')
     files[2].unlink()
-    files[3].write_text('"""Do it."""\nx = 1\n')
+    files[3].write_text('"""Do it."""\nx = 1\ny = "\u2028"\n', encoding="utf-8")
     (tmp_path / "new.toml").write_text("")
     changed = {"bertzoo/text.py#text", "bertzoo/code.py", "bertzoo/gone.py", "bertzoo/cli/help.py", "new.toml"}
     assert landing.changes(tmp_path, "HEAD") == changed
