@@ -5,9 +5,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
-import conftest
 import landing
 import pytest
 from impact import EVERYWHERE, FAR, STARTERS, References, Tree
@@ -196,14 +194,6 @@ def test_no_clone_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SystemExit, match=str(tmp_path)):
         landing.changes(tmp_path, "HEAD")
-
-
-def test_collection_reads_the_list_of_files_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "chosen.txt").write_text("tests/test_a.py\n")
-    config = SimpleNamespace(option=SimpleNamespace(files=tmp_path / "chosen.txt"))
-    assert [conftest.is_listed(f"tests/test_{name}.py", config) for name in "ab"] == [True, False]
-    (tmp_path / "chosen.txt").unlink()
-    assert conftest.is_listed("tests/test_a.py", config)
 
 
 def test_a_change_of_docstrings_is_no_change_of_code(tmp_path: Path) -> None:
