@@ -158,7 +158,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, 
 
 @pytest.mark.slow
 def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, monkeypatch):
-    """The run stops in its first step, and resumes with the URL it recorded; one iteration meets its budget."""
+    """The run stops in its first step, and resumes with the URL that the command names; one iteration meets its budget."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     url = f"file://{folder / 'unpruned'}"
     begin = [f"--from={url}", "--teaching.ground_truth=0.5", "--cut.iterations=1"]
@@ -173,7 +173,7 @@ def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, mon
 
     monkeypatch.setattr(loop, "_due", due)
     assert prune(folder, tmp_path / "run", *begin) == 3
-    assert prune(folder, tmp_path / "run", *begin[1:]) == 0
+    assert prune(folder, tmp_path / "run", *begin) == 0
     assert len(done) == 4 and json.loads((tmp_path / "run" / "run.json").read_text())["from"]["path"] == url
     one, other = (any_model.read_model(tmp_path / name).params for name in ("run", "whole"))
     chex.assert_trees_all_equal(one, other)

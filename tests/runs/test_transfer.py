@@ -216,7 +216,7 @@ def test_a_teacher_behind_a_url_is_recorded_and_compared(student, teacher, tmp_p
     assert record["path"] == url
     assert record["parameters_sha256"] == digest(any_model.read_model(teacher).params)
     shutil.rmtree(tmp_path / "bucket" / "teacher" / "checkpoints" / "4")
-    assert mentions(error(capsys, *command), url, "differ")
+    assert mentions(error(capsys, *command, f"--teacher={url}"), url, "differ")
 
 
 @pytest.mark.slow
