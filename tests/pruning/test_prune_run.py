@@ -158,7 +158,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, 
 
 @pytest.mark.slow
 def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, monkeypatch):
-    """The run stops in its first step, and resumes with the URL that the command names; one iteration meets its budget."""
+    """The run stops in its first step, and resumes from the same URL; one iteration meets its budget."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     url = f"file://{folder / 'unpruned'}"
     begin = [f"--from={url}", "--teaching.ground_truth=0.5", "--cut.iterations=1"]
