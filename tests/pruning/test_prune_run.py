@@ -295,5 +295,5 @@ def test_an_unfinished_run_is_not_a_model(folder, finished, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(run / layout.MODEL)
     said = error(capsys, "convert", str(run), str(tmp_path / "model"), "--to=bertzoo")
-    assert mentions(said, run, "unfinished pruning")
+    assert mentions(said, run / layout.MODEL, "bertzoo prune")
     assert prune(folder, run) == 0 and (run / layout.MODEL).is_dir()

@@ -152,3 +152,9 @@ def test_the_demo_starts_on_its_curve(tmp_path, capsys):
         assert code == 2 and mentions(err, "corpus", RECORD["corpus_sha256"])
         pytest.skip("the documentation of this Python is another text than the curve's")
     assert code == 0 and "2 of the " in out, err
+
+
+def test_microbatches_left_open_and_an_older_run_without_kind_do_not_differ() -> None:
+    shipped = {"kind": "pretrain", "stages": [{"accumulate": "none"}]}
+    assert not golden_curve.differences(shipped, {"stages": [{"accumulate": 1}]})
+    assert len(golden_curve.differences(shipped, {"kind": "pretrain", "stages": [{"accumulate": 2}]})) == 1
