@@ -16,8 +16,7 @@ from benchmarks.lib.results import DATA
 from bertzoo.core import config
 from bertzoo.models import ConvBert, MobileBert, SchuBert, SqueezeBert
 from bertzoo.models.uneven import per_layer
-from bertzoo.runs.pretrain_config import Pretrain
-from bertzoo.runs.transfer_config import Transfer
+from bertzoo.runs.configs import Pretrain, Transfer
 
 OUT = DATA.parent / "pictures"
 WIDTH, LINE, SMALL = 360, 15, 11  # units, which are pixels on a phone; the size of the least text

@@ -137,8 +137,7 @@ def roots() -> dict[str, type]:
     """Return the class of each kind of config that describes one run."""
     from bertzoo.finetuning.settings import Finetune
     from bertzoo.pruning.settings import Prune
-    from bertzoo.runs.pretrain_config import Pretrain
-    from bertzoo.runs.transfer_config import Transfer
+    from bertzoo.runs.configs import Pretrain, Transfer
 
     return {"pretrain": Pretrain, "transfer": Transfer, "finetune": Finetune, "prune": Prune}
 

@@ -14,9 +14,8 @@ from bertzoo.models import Compute
 from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.objectives import Replaced
 from bertzoo.runs import any_model
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.state import named

@@ -16,7 +16,7 @@ from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 pytestmark = pytest.mark.usefixtures("one_device")
 SHORT = {"stages.*.steps": 2, "run.log_every": 1}

@@ -16,8 +16,7 @@ from bertzoo.data.corpus import manifest, shard
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.wordpiece import WordPiece
-from bertzoo.runs.pretrain_config import Pretrain
-from bertzoo.runs.transfer_config import Transfer
+from bertzoo.runs.configs import Pretrain, Transfer
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,7 @@ from benchmarks.lib import results
 from benchmarks.lib.program import bertzoo, finetune, heldout
 from bertzoo.core import atomic, config
 from bertzoo.runs import load_run
-from bertzoo.runs.pretrain_config import Pretrain
-from bertzoo.runs.transfer_config import Transfer
+from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.train.state import name_of
 
 STUDENT_RECIPE, TEACHER_RECIPE = (

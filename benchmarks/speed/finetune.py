@@ -52,7 +52,7 @@ def our_step(model: str, threads: int) -> Step:
     from bertzoo.models.tasks import SequenceClassification
     from bertzoo.objectives.labelled import LabelledObjective
     from bertzoo.runs import any_model
-    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.configs import Pretrain
 
     if model in MODELS:
         shape = dataclasses.replace(config.load(Pretrain, [model]).model, vocab_size=VOCABULARY)

@@ -24,7 +24,7 @@ from bertzoo.core.markdown import table
 from bertzoo.planning import cache, chips, compiled, electra_flops, estimate, step
 from bertzoo.planning.estimate import ASSUMPTIONS, RunPlan, StagePlan
 from bertzoo.pruning.settings import Prune
-from bertzoo.runs.transfer_config import Recipe
+from bertzoo.runs.configs import Recipe
 
 USUAL = "v5e:16x16"
 SMALLER = ("v5e:8x16", "v5e:8x8", "v5e:4x8")  # for batches that do not divide over the usual one

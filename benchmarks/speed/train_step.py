@@ -88,7 +88,7 @@ def objective(model: str, layers: int | None = None, compute: Any = None) -> Any
     from bertzoo.core import config
     from bertzoo.models import Compute
     from bertzoo.objectives import Masked
-    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.configs import Pretrain
 
     recipe = config.load(Pretrain, [model])
     shape = dataclasses.replace(recipe.model, vocab_size=VOCABULARY, dropout=DROPOUT, attention_dropout=DROPOUT)

@@ -16,7 +16,7 @@ from benchmarks.lib import processes
 from benchmarks.lib.processes import Setting, Step
 
 LAYER, LAYERS = 12, 24
-LOWER = 0.1  # rate of the layers below; as bertzoo.runs.transfer_config, which the other side's process must not import
+LOWER = 0.1  # rate of the layers below; as bertzoo.runs.configs, which the other side's process must not import
 TINY = 1e-30  # keeps the logarithm of a probability of 0 finite
 WEIGHTS = {"feature": 100.0, "mean": 5000.0, "variance": 5.0, "attention": 1.0}  # as in bertzoo.objectives
 
@@ -24,7 +24,7 @@ WEIGHTS = {"feature": 100.0, "mean": 5000.0, "variance": 5.0, "attention": 1.0} 
 def recipe_of(rows: int, length: int, predictions: int, dtype: str = "float32") -> Any:
     """mobilebert_transfer in a number format, without a sentence head."""
     from bertzoo.core import config
-    from bertzoo.runs.transfer_config import Transfer
+    from bertzoo.runs.configs import Transfer
 
     values = {"transfer.batch_size": rows, "transfer.max_length": length, "transfer.max_predictions": predictions}
     values |= {"distillation.0.batch_size": rows, "distillation.0.max_length": length}

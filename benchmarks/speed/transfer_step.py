@@ -18,7 +18,7 @@ from benchmarks.lib import results
 from bertzoo.core import config
 from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
-from bertzoo.runs.transfer_config import Transfer
+from bertzoo.runs.configs import Transfer
 from bertzoo.train import optim, sharding
 from bertzoo.train import state as states
 from bertzoo.train.state import name_of

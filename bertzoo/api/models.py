@@ -217,8 +217,7 @@ def plan(
     """
     from bertzoo.core.kinds import config_class
     from bertzoo.planning import electra_flops, estimate
-    from bertzoo.runs.pretrain_config import Pretrain
-    from bertzoo.runs.transfer_config import Transfer
+    from bertzoo.runs.configs import Pretrain, Transfer
 
     if isinstance(config, Pretrain | Transfer):
         recipe, name = resolve(type(config), config, overrides), ""

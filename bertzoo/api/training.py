@@ -82,7 +82,7 @@ def tokenize(
 
     pairs, files = loader.as_options(overrides or {}), config_files(config)
     if files:
-        from bertzoo.runs.pretrain_config import Pretrain
+        from bertzoo.runs.configs import Pretrain
 
         data = corpus_settings(str(source), pairs, files, Pretrain)
     else:
@@ -111,7 +111,7 @@ def pretrain(
     """
     from bertzoo.core.config import as_options
     from bertzoo.runs import open_run
-    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.configs import Pretrain
     from bertzoo.runs.warm_start import load_recipe
 
     settings, origin = options_of("pretrain", tell, options), location(from_model, "from_model")
@@ -140,7 +140,7 @@ def transfer(
     tell: receives progress lines; None silences them.
     """
     from bertzoo.runs import open_run
-    from bertzoo.runs.transfer_config import Transfer
+    from bertzoo.runs.configs import Transfer
 
     recipe, settings = resolve(Transfer, config, overrides), options_of("transfer", tell, options)
     return Run(run_dir, open_run.transfer(recipe, run_dir, location(teacher, "teacher"), stages, settings))

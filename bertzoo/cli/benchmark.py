@@ -25,7 +25,7 @@ Overrides = Sequence[tuple[str, str]]
 
 def config() -> type:
     """Return Pretrain, the class of the configs that MODEL can name."""
-    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.configs import Pretrain
 
     return Pretrain
 

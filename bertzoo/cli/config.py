@@ -26,7 +26,7 @@ VERBS = ("pretrain", "transfer", "prune")  # commands whose options are checked;
 
 def config() -> type:
     """Return Pretrain; the error for a mistyped option suggests a key of this class."""
-    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.configs import Pretrain
 
     return Pretrain
 

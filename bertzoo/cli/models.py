@@ -21,7 +21,7 @@ from bertzoo.cli.support.options import Parser, json_option
 
 if TYPE_CHECKING:
     from bertzoo.planning.sizes import Published
-    from bertzoo.runs.transfer_config import Recipe
+    from bertzoo.runs.configs import Recipe
 
 HEAD = (
     *("name", "encoder", "with_pooler", "pretraining", "published_params"),

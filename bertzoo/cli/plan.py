@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def config() -> type:
     """Return Pretrain; the error for a mistyped option suggests a key of this class."""
-    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.configs import Pretrain
 
     return Pretrain
 

@@ -21,12 +21,12 @@ from bertzoo.cli.support import training
 from bertzoo.cli.support.options import Parser, say
 
 if TYPE_CHECKING:
-    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.configs import Pretrain
 
 
 def config() -> type:
     """Return Pretrain, the class of the config."""
-    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.configs import Pretrain
 
     return Pretrain
 

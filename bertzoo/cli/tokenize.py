@@ -73,7 +73,7 @@ def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> 
     """Return the [data] settings of the command line."""
     if not args.config:
         return corpus_settings(args.source, overrides)
-    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.configs import Pretrain
 
     return corpus_settings(args.source, overrides, args.config, Pretrain)
 

@@ -21,12 +21,12 @@ from bertzoo.cli.support.options import Parser
 from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
-    from bertzoo.runs.transfer_config import Transfer
+    from bertzoo.runs.configs import Transfer
 
 
 def config() -> type:
     """Return Transfer, the class of the config."""
-    from bertzoo.runs.transfer_config import Transfer
+    from bertzoo.runs.configs import Transfer
 
     return Transfer
 

@@ -29,9 +29,8 @@ from bertzoo.nn.int8 import GRADIENT, RANGES
 from bertzoo.runs import any_model
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.experiment import Experiment
+from bertzoo.train.experiment import Experiment, RateFactor, StageSetup
 from bertzoo.train.progress import Console, JsonLines, Record, Reporter, TensorBoard
-from bertzoo.train.stage_setup import RateFactor, StageSetup
 from bertzoo.train.step import Batch
 
 SCORES = "scores.json"

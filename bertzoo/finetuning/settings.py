@@ -9,8 +9,7 @@ from bertzoo.models.compute import Activation
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.squad_tasks import SquadOptions
 from bertzoo.train import stages
-from bertzoo.train.optim import AdamW, Optimizer
-from bertzoo.train.schedule import Schedule
+from bertzoo.train.optim import AdamW, Optimizer, Schedule
 from bertzoo.train.sharding import Mesh
 from bertzoo.train.stages import Stage
 

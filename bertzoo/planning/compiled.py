@@ -27,7 +27,7 @@ from bertzoo.core.kinds import config_class
 from bertzoo.planning import cache, chips
 from bertzoo.planning.hlo import Collective, find_collectives
 from bertzoo.planning.traffic import REVISION, Traffic, measure_traffic
-from bertzoo.runs.transfer_config import Recipe
+from bertzoo.runs.configs import Recipe
 
 INSTALL = "the TPU compiler (libtpu) is missing. Run `pip install -c constraints.txt -e '.[tpu-plan]'` in the checkout."
 # There is no TPU, so skip the metadata server; another process may have libtpu open.

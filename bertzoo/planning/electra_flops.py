@@ -17,7 +17,7 @@ from bertzoo.models.uneven import per_layer
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import Replaced
 from bertzoo.runs.batches import batch_shapes
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.train.state import boxed_shapes
 
 OUTPUT_SHARE = 0.15625

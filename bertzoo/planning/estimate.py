@@ -19,7 +19,7 @@ from bertzoo.planning import cache, chips, compiled, electra_flops, step
 from bertzoo.planning.chips import Topology
 from bertzoo.planning.compiled import CompiledStep
 from bertzoo.planning.matrix_unit import padded_flops
-from bertzoo.runs.transfer_config import Recipe, Transfer
+from bertzoo.runs.configs import Recipe, Transfer
 from bertzoo.train import sharding
 from bertzoo.train.experiment import Experiment
 from bertzoo.train.memory import StepMemory, bytes_of, step_memory

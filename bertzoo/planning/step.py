@@ -5,8 +5,8 @@ import dataclasses
 import jax
 
 from bertzoo.planning.chips import Topology
+from bertzoo.runs.configs import Recipe, Transfer
 from bertzoo.runs.stage_setups import build_experiment
-from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import sharding
 from bertzoo.train.experiment import Experiment
 

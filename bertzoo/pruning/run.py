@@ -28,18 +28,17 @@ from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import any_model, job, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.configs import Transfer
 from bertzoo.runs.open_run import Options, check_apart, check_model, open_corpus
 from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.stage_setups import build_experiment, build_setups
-from bertzoo.runs.transfer_config import Transfer
 from bertzoo.runs.warm_start import WarmStart, pad_vocabulary
 from bertzoo.train import hosts, sharding, state
 from bertzoo.train.compilation import keep_programs
-from bertzoo.train.experiment import Experiment
+from bertzoo.train.experiment import Experiment, StageSetup
 from bertzoo.train.memory import check_memory
 from bertzoo.train.restore import restore_params
-from bertzoo.train.stage_setup import StageSetup
 
 GENERATOR = "generator/"
 ChooseKept = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]  # scores -> the elements that stay, by dimension

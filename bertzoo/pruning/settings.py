@@ -18,11 +18,9 @@ from bertzoo.pruning.objective import Gates, HardConcrete, Magnitudes
 from bertzoo.pruning.shapes import LETTERS, cuttable
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.target import Flops, Target
-from bertzoo.runs.pretrain_config import Pretrain, check_tables
-from bertzoo.runs.transfer_config import Nothing, StrategyStages, Transfer
+from bertzoo.runs.configs import Nothing, Pretrain, StrategyStages, Transfer, check_tables
 from bertzoo.train.loop import RunSettings
-from bertzoo.train.optim import AdamW, Optimizer
-from bertzoo.train.schedule import Schedule
+from bertzoo.train.optim import AdamW, Optimizer, Schedule
 from bertzoo.train.sharding import Mesh
 from bertzoo.train.stages import Stage
 

@@ -25,9 +25,9 @@ from bertzoo.models import Model
 from bertzoo.models.generator import generator_config
 from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
 from bertzoo.objectives import Replaced
+from bertzoo.runs.configs import Checked
 from bertzoo.runs.kinds import CHECKPOINTS
 from bertzoo.runs.load_run import load_run as load_run
-from bertzoo.runs.pretrain_config import Checked
 from bertzoo.runs.remote_model import MODEL as MODEL
 from bertzoo.runs.remote_model import Tell, local_copy
 from bertzoo.train.state import named

@@ -13,7 +13,7 @@ from bertzoo.data.mask import LinearShare
 from bertzoo.data.pack import RowPlan, plan_rows
 from bertzoo.data.pipeline import Batch, Batches, parallel_batches, prefetch
 from bertzoo.data.rng import fold
-from bertzoo.runs.transfer_config import Recipe
+from bertzoo.runs.configs import Recipe
 
 PREFETCH = 4
 OwnRows = Callable[[int], np.ndarray]  # batch size -> indices of the rows that this process reads

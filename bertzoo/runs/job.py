@@ -10,9 +10,8 @@ import jax
 
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.bucket import Sender
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Nothing, Pretrain, Recipe, Transfer
 from bertzoo.runs.run_dir import ORIGINS, RunDirectory
-from bertzoo.runs.transfer_config import Nothing, Recipe, Transfer
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, loop, memory, restore, sharding
 from bertzoo.train.checkpoint import Checkpoints

@@ -8,13 +8,13 @@ CHECKPOINTS = "checkpoints"
 
 
 def _pretrain() -> type:
-    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.configs import Pretrain
 
     return Pretrain
 
 
 def _transfer() -> type:
-    from bertzoo.runs.transfer_config import Transfer
+    from bertzoo.runs.configs import Transfer
 
     return Transfer
 

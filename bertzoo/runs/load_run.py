@@ -15,8 +15,8 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
 from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.configs import Recipe
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.transfer_config import Recipe
 from bertzoo.train import sharding, state
 from bertzoo.train.metrics import Totals
 from bertzoo.train.restore import restore_params

@@ -19,11 +19,10 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.runs import any_model, job, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
-from bertzoo.runs.pretrain_config import Checked, Pretrain
+from bertzoo.runs.configs import Checked, Pretrain, Recipe, Transfer
 from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.stage_setups import build_experiment
-from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import compilation, hosts, memory, sharding
 from bertzoo.train.experiment import Experiment

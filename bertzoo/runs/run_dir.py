@@ -15,8 +15,8 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import provenance
 from bertzoo.runs.bucket import Bucket
+from bertzoo.runs.configs import Recipe
 from bertzoo.runs.kinds import CHECKPOINTS
-from bertzoo.runs.transfer_config import Recipe
 from bertzoo.train import hosts, restore
 from bertzoo.train.progress import JsonLines
 from bertzoo.train.stages import locate, stage_of

@@ -12,11 +12,9 @@ from bertzoo.models.partial import BELOW_LAYERS, names
 from bertzoo.nn import Dense
 from bertzoo.objectives import PROJECTIONS, Replaced, Teacher, TransferObjective, build_teacher
 from bertzoo.runs.batches import batch_shapes
-from bertzoo.runs.pretrain_config import Pretrain
-from bertzoo.runs.transfer_config import Auxiliary, Progressive, Recipe, Transfer
+from bertzoo.runs.configs import Auxiliary, Pretrain, Progressive, Recipe, Transfer
 from bertzoo.train import sharding
-from bertzoo.train.experiment import Experiment
-from bertzoo.train.stage_setup import StageSetup
+from bertzoo.train.experiment import Experiment, StageSetup
 from bertzoo.train.state import shapes_of
 
 ENCODER = "encoder/layers_"

@@ -16,7 +16,7 @@ from bertzoo.core.paths import Location
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import stack
 from bertzoo.runs import any_model, stage_setups
-from bertzoo.runs.transfer_config import Transfer
+from bertzoo.runs.configs import Transfer
 from bertzoo.runs.warm_start import (
     FREE,
     WarmStart,

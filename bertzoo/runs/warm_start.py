@@ -22,7 +22,7 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer, check_size
 from bertzoo.models import Compute, Model
 from bertzoo.runs import any_model
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.remote_model import Tell
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.state import shapes_of

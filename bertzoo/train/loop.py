@@ -1,20 +1,332 @@
 """The training loop: stages of steps, with evaluation, checkpoints and signals in a fixed order."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bertzoo.train.compilation import memory_errors
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bertzoo.core.errors import CheckpointError, ConfigError, NonFinite, Stopped
+from bertzoo.train import metrics, optim
+from bertzoo.train import stages as staging
+from bertzoo.train import state as states
+from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.compilation import Advice, memory_errors
+from bertzoo.train.experiment import Experiment
 from bertzoo.train.hosts import Agreement
-from bertzoo.train.job import Job, RunSettings
 from bertzoo.train.notice import MaintenanceWatch
-from bertzoo.train.recorder import Recorder
+from bertzoo.train.progress import Reporter
 from bertzoo.train.signals import StopRequest
 from bertzoo.train.stages import locate, start_of, total_steps
 from bertzoo.train.state import State
-from bertzoo.train.step import Batch, evaluate, make_eval_step, put_batch
+from bertzoo.train.step import Batch, HostBatch, evaluate, make_eval_step, put_batch
 
-__all__ = ["Job", "RunSettings", "run"]
+SHOWN_RECORDS = 4  # rows of a batch that an error message describes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Intervals, in steps, at which a run logs, evaluates and saves, and the number of checkpoints that it keeps.
+
+    A run also saves and, unless evaluate_every = 0, evaluates at the end of every stage.
+    """
+
+    log_every: int = 10  # steps between two log lines
+    evaluate_every: int = 500  # steps between two evaluations on the held-out part; 0: never evaluate
+    evaluate_rows: int = 1024  # rows of the held-out part that an evaluation reads
+    save_every: int = 500  # steps between two checkpoints; 0: only at the end of a stage
+    keep_last: int = 3  # newest checkpoints that stay
+    keep_best: int = 1  # checkpoints with the lowest held-out loss that also stay
+
+    def __post_init__(self):
+        for name in ("log_every", "evaluate_rows", "keep_last"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is less than 1. Use 1 or more.")
+        for name in ("evaluate_every", "save_every", "keep_best"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}={getattr(self, name)} is negative. Use 0 to disable it.")
+        small, large = sorted((self.evaluate_every, self.save_every))
+        if self.keep_best and small and large % small:
+            raise ConfigError(
+                f"keep_best={self.keep_best} compares the held-out losses of checkpoints, but evaluate_every="
+                f"{self.evaluate_every} and save_every={self.save_every} seldom coincide. Make one a multiple of the "
+                "other, or set keep_best=0."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """The inputs of the training loop: losses, optimisers, data, devices, reporters and checkpoints.
+
+    experiment: the built run.
+    batches(stage, row): this process's part of the stage's batches, from the batch that starts at `row`.
+    heldout(stage): this process's part of the held-out batches to evaluate on.
+    length(batch): row length in tokens, if it may be less than the stage's max_length.
+    flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
+    frozen: parameters that objectives read but training neither changes nor saves, such as a teacher's.
+    describe(stage, row, rows): a line about each row of the batch that starts at `row` and has `rows` rows.
+    initial: initial parameters by path for a run without a checkpoint; the others are drawn from the seed.
+    until: the step after which to pause, or None.
+    measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
+    enough(step): whether to finish early, after this step.
+    followed: whether the program then starts another run; if so, a signal at the last step stops the program.
+    memory_advice(stage, share): advice that cuts a step's memory to at most that share of its present size.
+    """
+
+    experiment: Experiment
+    config: RunSettings
+    seed: int
+    batches: Callable[[int, int], Iterator[HostBatch]]
+    heldout: Callable[[int], Iterable[HostBatch]] | None = None
+    checkpoints: Checkpoints | None = None
+    reporters: Sequence[Reporter] = ()
+    length: Callable[[Batch], int] | None = None
+    flops_per_example: Callable[[int, Batch], float] | None = None
+    frozen: Any = None
+    describe: Callable[[int, int, int], list[str]] | None = None
+    initial: Mapping[str, np.ndarray] | None = None
+    until: int | None = None
+    measure: Callable[[int, Any], dict[str, float]] | None = None
+    enough: Callable[[int], bool] = lambda step: False
+    followed: bool = False
+    memory_advice: Advice = lambda stage, share: "Use a smaller batch."
+
+    @property
+    def end(self) -> int:
+        """The step after which the run ends or pauses."""
+        total = staging.total_steps(self.experiment.stages)
+        return total if self.until is None else min(self.until, total)
+
+    def initial_state(self) -> tuple[State, bool]:
+        """Return the newest checkpoint's state or a fresh one, and whether it comes from a checkpoint.
+
+        Raises the errors of `Checkpoints.restore_latest`. Raises ConfigError if the checkpoint's step was saved in one
+        stage, but belongs to another in the present config.
+        """
+        built, restored = self.experiment, None
+        if self.checkpoints:
+            restored = self.checkpoints.restore_latest(lambda step: built.state(staging.stage_of(built.stages, step)))
+        if restored is None:
+            objective, optimizer = built.setups[0].objective, built.transformation(0)
+            return states.fresh(objective, optimizer, built.mesh, self.seed, self.initial, built.fallbacks), False
+        step, stage = int(restored.step), int(restored.position["stage"])
+        if stage != (configured := staging.stage_of(built.stages, step)):
+            raise ConfigError(
+                f"the checkpoint of step {step} was saved in stage {stage}, but the config now has that step in stage "
+                f"{configured}. Restore the stages that the run started with, or start another run."
+            )
+        return restored, True
+
+    def enter_stage(self, state: State, index: int) -> State:
+        """Return `state` moved to the first row of stage `index`, with the optimiser state that `Stage.carry` keeps."""
+        built, shardings = self.experiment, states.shardings_of(self.experiment.state(index))
+        init = jax.jit(built.transformation(index).init, out_shardings=shardings.opt_state)
+        opt_state = optim.carry(state.opt_state, init(state.params), built.stages[index].carry)
+        start = {"stage": jnp.int32(index), "row": jnp.int32(0)}
+        position = jax.jit(lambda: start, out_shardings=shardings.position)()
+        return dataclasses.replace(state, opt_state=opt_state, position=position)
+
+    def selects_best(self, index: int) -> bool:
+        """Return whether held-out losses of stage `index` may select the best checkpoints.
+
+        They may if the stage has the same objective as the last stage.
+        """
+        setups = self.experiment.setups
+        return setups[index].objective == setups[-1].objective
+
+    def describe_batch(self, step: int, row: int) -> list[str]:
+        """Return lines that describe the rows in the batch of `step`. row: number of the batch's first row."""
+        index, _ = staging.locate(self.experiment.stages, step - 1)
+        rows = self.experiment.stages[index].batch_size
+        return self.describe(index, row, rows) if self.describe else [f"rows {row} to {row + rows - 1}"]
+
+    def non_finite(self, step: int, records: Sequence[str]) -> NonFinite:
+        """Build the error for a step with a loss, gradient or update that is not finite.
+
+        records: the result of `describe_batch`.
+        """
+        index, _ = staging.locate(self.experiment.stages, step - 1)
+        more = len(records) - SHOWN_RECORDS
+        rest = f"; {more:,} more rows, listed in metrics.jsonl" if more > 0 else ""
+        return NonFinite(
+            f"the loss, gradient or update of step {step} is not finite (stage {index}, "
+            f"{'; '.join(records[:SHOWN_RECORDS])}{rest}). {self._last_checkpoint()}"
+            " Lower the learning rate or warm up longer."
+        )
+
+    def non_finite_heldout(self, step: int) -> NonFinite:
+        """Build the error for a held-out loss that is not finite after `step`."""
+        return NonFinite(
+            f"the held-out loss after step {step} is not finite. {self._last_checkpoint()} Lower the learning rate "
+            "or warm up longer."
+        )
+
+    def _last_checkpoint(self) -> str:
+        if self.checkpoints is None:
+            return "This run keeps no checkpoints."
+        try:
+            self.checkpoints.wait()
+        except CheckpointError as error:
+            return str(error)
+        latest = self.checkpoints.latest()
+        return f"The last good checkpoint is {latest}." if latest else "There is no checkpoint yet."
+
+    def stopped(self, step: int, signal: str) -> Stopped:
+        """Build the error for a run that a signal stopped after `step`; raises CheckpointError if the save failed."""
+        if self.checkpoints is None:
+            return Stopped(
+                f"stopped by {signal} after step {step}. Nothing was saved, because this run keeps no checkpoints."
+            )
+        self.checkpoints.wait()
+        return Stopped(
+            f"stopped by {signal} after step {step}, saved as {self.checkpoints.latest()}. Run the same command "
+            "again to resume."
+        )
+
+
+_WATCH_SHARE = 0.05  # largest share of the time that a stage's `watch` may take
+_FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # steps to log in addition to every `log_every`-th
+
+
+class Recorder:
+    """Collect the reports of training steps and pass a record to every reporter each `log_every` steps."""
+
+    def __init__(self, job: Job):
+        self._job, self._built = job, job.experiment
+        self._peak = metrics.peak_flops(jax.devices()[0].device_kind)
+        self._pending: tuple[int, int, dict[str, Any], tuple[int, float], dict[str, float]] | None = None
+        self._flops: dict[int, float] = {}  # FLOPs of a row in this stage, by row length
+        self._totals = metrics.Totals()
+        self._meter = metrics.Meter()
+        self._started = time.perf_counter()
+        self._next_watch = self._started
+        self._stage = 0
+
+    def enter_stage(self, index: int, fresh: bool) -> None:
+        """Enter stage `index`, at its first step if `fresh`; the first step of each row length is not timed."""
+        stage, name = self._built.stages[index], self._built.setups[index].name
+        if name and fresh:  # only stages that differ in more than their sizes have names
+            sizes = {"steps": stage.steps, "batch_size": stage.batch_size, "max_length": stage.max_length}
+            start = start_of(self._built.stages, index)
+            self._emit({"event": "stage", "step": start, "stage": index, "name": name, **sizes})
+        self._learning_rate = self._built.learning_rate(index)
+        self._stage, self._flops = index, {}
+
+    @property
+    def stage(self) -> int:
+        """Index of the current stage; 0 before the first `enter_stage`."""
+        return self._stage
+
+    def compiled(self, step: int, batch: Batch, compile_step: Callable[[], int]) -> None:
+        """Record the event "compiling", call `compile_step`, and record the event "compiled".
+
+        batch: the batch of `step`, whose shapes the step is compiled for.
+        compile_step: returns the bytes that the compiled step needs on one device.
+        """
+        shape = {"rows": self._built.stages[self._stage].batch_size, "length": self._length(batch)}
+        self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
+        start = time.perf_counter()
+        figures = {"memory_bytes": compile_step(), "seconds": time.perf_counter() - start}
+        self._emit({"event": "compiled", "step": step - 1, "stage": self._stage, **shape, **figures})
+
+    def event(self, name: str, step: int, **details: Any) -> None:
+        """Record that the event `name` happened after `step`."""
+        self._emit({"event": name, "step": step, "stage": self._stage_of(step), **details})
+
+    def put(self, step: int, row: int, report: dict[str, Any], batch: Batch, params: Any) -> None:
+        """Keep the report of the step just dispatched, and read the report of the step before it.
+
+        row: the first row of the step's batch.
+        params: the parameters after the step, for the stage's `watch`. They must not be read later, because the next
+        step reuses their memory.
+        """
+        index, _ = locate(self._built.stages, step - 1)
+        stage, length = self._built.stages[index], self._length(batch)
+        if length not in self._flops:
+            self._meter.restart()  # else the compilation would count as the previous step's time
+            self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
+        self.drain()
+        figures = self._watch(index, step, params)
+        work = stage.batch_size * length, stage.batch_size * self._flops[length]
+        self._pending = step, row, report, work, figures
+
+    def drain(self) -> None:
+        """Read the report that `put` kept last; raises NonFinite if a number in it is not finite."""
+        if self._pending is None:
+            return
+        (step, row, report, work, figures), self._pending = self._pending, None
+        if not bool(report["finite"]):
+            records = self._job.describe_batch(step, row)
+            error = self._job.non_finite(step, records)
+            self.event("non_finite", step, message=str(error), records=records)
+            raise error
+        self._totals.add(report)
+        self._meter.step(*work)
+        if self._is_logged(step):
+            self._emit(self._train_record(step, float(report["gradient_norm"])) | figures)
+
+    def heldout(self, step: int, means: dict[str, float]) -> float:
+        """Record the held-out metrics after `step` and return the loss; raises NonFinite if the loss is not finite."""
+        if not math.isfinite(means["loss"]):
+            error = self._job.non_finite_heldout(step)
+            self.event("non_finite", step, message=str(error))
+            raise error
+        self._emit({"step": step, "stage": self._stage_of(step), "split": "heldout", **means})
+        return means["loss"]
+
+    def resume(self) -> None:
+        """Exclude the evaluation or save that has just ended from the steps' time."""
+        self._meter.resume()
+
+    def _length(self, batch: Batch) -> int:
+        return self._job.length(batch) if self._job.length else self._built.stages[self._stage].max_length
+
+    def _stage_of(self, step: int) -> int:
+        return locate(self._built.stages, max(step - 1, 0))[0]
+
+    def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
+        """Return the metrics that the stage's `watch` computes, or {} if `watch` is not called after this step.
+
+        `watch` is called after the stage's last step. It is also called after a logged step, unless its last call, of t
+        seconds, ended less than t / _WATCH_SHARE seconds ago.
+        """
+        watch, ends_stage = self._built.setups[index].watch, locate(self._built.stages, step)[1] == 0
+        if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):
+            return {}
+        jax.block_until_ready(params)
+        start = time.perf_counter()
+        figures = watch(params)
+        seconds = time.perf_counter() - start
+        self._meter.leave_out(seconds)
+        self._next_watch = time.perf_counter() + seconds / _WATCH_SHARE
+        return figures
+
+    def _is_logged(self, step: int) -> bool:
+        regular = step % self._job.config.log_every == 0 or step in _FIRST_STEPS
+        return regular or locate(self._built.stages, step)[1] == 0
+
+    def _emit(self, record: dict[str, Any]) -> None:
+        for reporter in self._job.reporters:
+            reporter(record)
+
+    def _train_record(self, step: int, gradient_norm: float) -> dict[str, Any]:
+        index = self._stage_of(step)
+        record = {"step": step, "stage": index, "split": "train", **self._totals.means()}
+        record |= {"learning_rate": float(self._learning_rate(step)), "gradient_norm": gradient_norm}
+        self._totals = metrics.Totals()
+        if speed := self._meter.throughput():
+            examples = speed.steps * self._built.stages[index].batch_size
+            record |= {"examples_per_second": examples, "tokens_per_second": speed.tokens}
+            if speed.flops:
+                record["flops_per_second"] = speed.flops
+                if self._peak:
+                    record["mfu"] = speed.flops / (self._peak * jax.device_count())
+        return record | {"memory_bytes": metrics.memory_bytes(), "elapsed_seconds": time.perf_counter() - self._started}
 
 
 def run(job: Job) -> State:

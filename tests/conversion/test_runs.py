@@ -16,7 +16,7 @@ from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.models.tasks import parameter_shapes
 from bertzoo.runs import any_model, load_run, warm_start
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.train import sharding
 from bertzoo.train.restore import restore_params
 from bertzoo.train.state import abstract_params, named

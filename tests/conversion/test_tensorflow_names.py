@@ -19,7 +19,7 @@ from bertzoo.conversion.rules import to_theirs
 from bertzoo.core.config import load, shipped
 from bertzoo.core.errors import UserError
 from bertzoo.runs import any_model, warm_start
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 SMALL = {"vocab": 20, "hidden": 12, "layers": 2, "heads": 3, "inner": 10, "positions": 9}
 BERT = {

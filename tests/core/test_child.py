@@ -18,7 +18,7 @@ from bertzoo.core.child import start_python
 from bertzoo.core.errors import UserError
 from bertzoo.finetuning.sweep import queue, slots
 from bertzoo.planning import chips, compiled
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.train import supervisor
 
 PACKAGE = Path(supervisor.__file__).parents[1]

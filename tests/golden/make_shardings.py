@@ -13,7 +13,7 @@ from flax import linen as nn
 from bertzoo.core import config
 from bertzoo.core.kinds import config_class, kind_of_files
 from bertzoo.runs import stage_setups
-from bertzoo.runs.transfer_config import Transfer
+from bertzoo.runs.configs import Transfer
 from bertzoo.train import sharding
 from bertzoo.train.state import boxed_shapes, name_of
 

@@ -18,7 +18,7 @@ from documented import COMMANDS, refusal
 from messages import mentions
 
 from bertzoo.cli import main as cli
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 FILES = sorted(path for path in LAUNCH.rglob("*") if path.is_file())
 SCRIPTS = [path for path in FILES if path.suffix == ".sh"]

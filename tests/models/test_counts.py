@@ -23,7 +23,7 @@ from bertzoo.models.tasks import (
 )
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.parameter import init_shapes
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 SHAPE_ONLY = Compute()
 

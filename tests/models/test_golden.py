@@ -19,7 +19,7 @@ import pytest
 from bertzoo.models import Albert, Bert, Compute, DistilBert, MobileBert, SqueezeBert
 from bertzoo.objectives import Masked
 from bertzoo.train import optim
-from bertzoo.train.schedule import Schedule
+from bertzoo.train.optim import Schedule
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-5

@@ -16,7 +16,7 @@ from tiers import quick
 from bertzoo.core.config import load
 from bertzoo.models import Compute, MobileBert
 from bertzoo.objectives import Masked
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 TOLERANCE = 1e-5
 EPSILON = 1e-3  # far from the default, so that each of the norms must have it

@@ -9,7 +9,7 @@ import pytest
 from bertzoo.models import Compute, Electra
 from bertzoo.objectives import Replaced
 from bertzoo.train import optim
-from bertzoo.train.schedule import Schedule
+from bertzoo.train.optim import Schedule
 
 VOCABULARY, LENGTH, MASKED, ROWS, STEPS = 64, 16, 3, 32, 800
 FIRST, MASK = 4, 3  # ids below are special

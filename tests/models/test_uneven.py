@@ -11,7 +11,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.models import ConvBert, MobileBert, SqueezeBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.planning.electra_flops import _elementwise_flops
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 KINDS = ["squeezebert", "convbert-span", "mobilebert"]
 

@@ -15,7 +15,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.models import ConvBert
 from bertzoo.pipeline import check
 from bertzoo.planning import compiled, estimate
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 
 @pytest.mark.parametrize(

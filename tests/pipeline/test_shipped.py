@@ -17,7 +17,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.pipeline import check, recipe
 from bertzoo.pipeline.check import check_steps
 from bertzoo.pipeline.record import PipelineRecord
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 SIZES = {"batch_size": "4096", "max_predictions": "77"}
 DEV = {"mnli": ("dev_matched", "dev_mismatched")}

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.planning import cache, chips, compiled
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 ROOT = Path(__file__).parents[2]
 SENT = {"kind": "all-reduce", "group": 4, "count": 1, "size": 8, "sent": 12}

@@ -9,7 +9,7 @@ import pytest
 from bertzoo.core import config
 from bertzoo.models import Bert, Electra
 from bertzoo.planning.electra_flops import PUBLISHED_FLOPS, train_flops
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 VOCABULARY = 30522
 

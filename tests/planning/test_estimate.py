@@ -16,9 +16,8 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn.liveness import peak_beside_results
 from bertzoo.planning import chips, compiled, estimate, step
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.stage_setups import build_experiment
-from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import memory, sharding
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bertzoo.core import config
 from bertzoo.planning import chips, compiled, estimate
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 pytestmark = pytest.mark.slow
 

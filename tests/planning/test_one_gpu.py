@@ -7,7 +7,7 @@ import pytest
 
 from bertzoo.core import config
 from bertzoo.planning import chips, estimate
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 TEXT = (Path(__file__).parents[2] / "docs" / "one_machine.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| ([\d, ]+) \| ([\d, ]+) \| ([\d.e]+) \| ([\d.]+) \|$", TEXT, re.MULTILINE)

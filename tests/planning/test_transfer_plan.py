@@ -12,7 +12,7 @@ from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.planning import chips, estimate, step
 from bertzoo.runs import stage_setups
-from bertzoo.runs.transfer_config import Transfer
+from bertzoo.runs.configs import Transfer
 from bertzoo.train import sharding
 
 CUT = [(f"{table}.layers", "4") for table in ("model", "teacher")]

@@ -16,7 +16,7 @@ from bertzoo.pruning.budget import budget, check_devices, structure_of
 from bertzoo.pruning.costs import parameters
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.shapes import resized
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.train import sharding
 
 NAMES = [name for name, path in config.shipped().items() if kind_of_files(path).name == "prune"]

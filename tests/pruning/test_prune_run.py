@@ -20,7 +20,7 @@ from bertzoo.core import config
 from bertzoo.pruning import layout
 from bertzoo.pruning.structure import declare
 from bertzoo.runs import any_model, warm_start
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.train import loop
 
 pytestmark = pytest.mark.usefixtures("one_device")

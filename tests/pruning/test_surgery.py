@@ -20,7 +20,7 @@ from bertzoo.nn import norm
 from bertzoo.pruning.shapes import cuttable
 from bertzoo.pruning.structure import declare
 from bertzoo.pruning.surgery import cut, fold
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 BERT = Bert(**SIZES, **LAYERS, initializer_range=0.3)
 HEAD = MaskedLanguageModel(sentence=True)

@@ -30,8 +30,8 @@ from bertzoo.models import Bert, ConvBert, MobileBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.runs import any_model
 from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.inspect import choose_layers
-from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.report import attention, heatmaps
 from bertzoo.runs.report.attention import UnpaddedRow
 from bertzoo.runs.report.heatmaps import Panel, Strip

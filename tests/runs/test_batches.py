@@ -14,7 +14,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.pipeline import open_corpus
 from bertzoo.runs.batches import RunBatches, batch_shapes
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from bertzoo.core import config as loader
 from bertzoo.core.errors import CheckpointError
 from bertzoo.data.pipeline import open_corpus
 from bertzoo.runs.batches import RunBatches
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import contents, optim, restore, sharding
 from bertzoo.train import state as states

@@ -14,7 +14,7 @@ from bertzoo.core import config
 from bertzoo.core.kinds import shipped as shipped_of
 from bertzoo.models.generator import generator_config
 from bertzoo.runs import stage_setups
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.train import optim, stages
 from bertzoo.train.state import boxed_shapes, shapes_of
 

@@ -14,8 +14,7 @@ from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, Squeeze
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.planning.hlo import find_collectives
 from bertzoo.train import optim, sharding, stages, state, step
-from bertzoo.train.experiment import Experiment
-from bertzoo.train.stage_setup import StageSetup
+from bertzoo.train.experiment import Experiment, StageSetup
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "layers": 1, "heads": 4, "feed_forward_size": 64, "max_positions": 16}
 MODELS = {

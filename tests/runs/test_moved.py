@@ -20,7 +20,7 @@ from bertzoo.core.paths import cache_folder
 from bertzoo.finetuning.run_dir import model_of
 from bertzoo.pruning.run import unpruned_model
 from bertzoo.runs import open_run, provenance
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 
 GUIDE = Path(__file__).parents[2] / "docs" / "tpu.md"

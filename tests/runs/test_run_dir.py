@@ -10,7 +10,7 @@ from messages import mentioning, undocumented
 
 from bertzoo.core import config, lock
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 
 

@@ -17,10 +17,9 @@ from bertzoo.core.kinds import config_class
 from bertzoo.planning.chips import parse_topology
 from bertzoo.planning.step import build_on_slice
 from bertzoo.runs import job
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.stage_setups import build_experiment
-from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import compilation, memory
 from bertzoo.train.compilation import DeviceMemory, check_fits
 from bertzoo.train.memory import ceiling, check_memory, step_memory

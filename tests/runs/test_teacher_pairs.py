@@ -25,7 +25,7 @@ from bertzoo.models.tasks import NoHead
 from bertzoo.objectives import Replaced
 from bertzoo.runs import any_model, load_run, stage_setups, teacher
 from bertzoo.runs.batches import RunBatches, batch_shapes
-from bertzoo.runs.transfer_config import Transfer
+from bertzoo.runs.configs import Transfer
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import sharding, state
 from bertzoo.train.restore import restore_params

@@ -19,10 +19,10 @@ from bertzoo.conversion.tensors import digest
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.runs import any_model
+from bertzoo.runs.configs import Transfer
 from bertzoo.runs.load_run import load_run
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.transfer_config import Transfer
-from bertzoo.train import loop, schedule, state
+from bertzoo.train import loop, optim, state
 from bertzoo.train.state import named
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -199,7 +199,7 @@ def test_auxiliary_transfer_is_one_stage_from_fresh_parameters():
     assert [stage.steps for stage in made.stages] == [740] and not made.knowledge.copy
     assert config.load(Transfer, ["mobilebert_transfer"]).knowledge.copy
     # The rate of a step is that of the authors' distillation: 2 % of warm-up, then linear to a ten-thousandth.
-    rate = schedule.build(made.optimizer_of(0).schedule, 1.0, 1000)
+    rate = optim.build_schedule(made.optimizer_of(0).schedule, 1.0, 1000)
     steps = np.array([0, 10, 20, 500, 1000])
     expected = np.where(steps < 20, steps / 20, 1 - (1 - 1e-4) * steps / 1000)
     np.testing.assert_allclose(rate(steps), expected, rtol=1e-5)

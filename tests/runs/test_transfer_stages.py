@@ -20,7 +20,7 @@ from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import discrepancy
 from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
-from bertzoo.runs.transfer_config import Transfer
+from bertzoo.runs.configs import Transfer
 from bertzoo.train import optim, sharding, stages
 from bertzoo.train import state as states
 from bertzoo.train.state import named

@@ -24,8 +24,8 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.runs import any_model, warm_start
 from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.load_run import load_run
-from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import optim, sharding, state
 
 pytestmark = pytest.mark.usefixtures("one_device")

@@ -22,7 +22,7 @@ from messages import mentioning, mentions
 from tiers import quick
 
 from bertzoo.core.errors import ConfigError, NonFinite, Stopped
-from bertzoo.train import loop, metrics, recorder
+from bertzoo.train import loop, metrics
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.loop import RunSettings
 from bertzoo.train.progress import Record
@@ -369,7 +369,7 @@ def test_throughput_counts_the_computed_tokens(monkeypatch: pytest.MonkeyPatch):
     lengths = [8, 8, 4, 8, 4, 4]
     seconds = itertools.count()
     monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
-    monkeypatch.setattr(recorder, "_FIRST_STEPS", ())
+    monkeypatch.setattr(loop, "_FIRST_STEPS", ())
     monkeypatch.setitem(metrics.PEAK_FLOPS, jax.devices()[0].device_kind, 1e9)
     monkeypatch.setattr(toy.Toy, "__call__", chex.assert_max_traces(toy.Toy.__call__, n=2))  # each length once
 

@@ -16,12 +16,11 @@ from messages import mentioning
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn.parameter import Kernel, Matrix
-from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.stage_setups import build_setups
 from bertzoo.train import loop, optim
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.optim import AdamW, Muon
-from bertzoo.train.schedule import Schedule
+from bertzoo.train.optim import AdamW, Muon, Schedule
 from bertzoo.train.state import boxed_shapes, matrices_of, named
 
 # Nothing at its default, so that an option that is ignored shows.

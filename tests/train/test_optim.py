@@ -12,8 +12,7 @@ from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.train import optim
-from bertzoo.train.optim import AdamW, BertAdam, Lamb
-from bertzoo.train.schedule import Schedule
+from bertzoo.train.optim import AdamW, BertAdam, Lamb, Schedule
 
 SHAPES = {
     "first": {"kernel": (4, 6), "bias": (6,)},

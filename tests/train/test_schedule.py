@@ -7,15 +7,15 @@ from messages import mentioning
 
 from bertzoo.core.config import load
 from bertzoo.core.errors import ConfigError
-from bertzoo.runs.transfer_config import Transfer
-from bertzoo.train.schedule import Schedule, build
+from bertzoo.runs.configs import Transfer
+from bertzoo.train.optim import Schedule, build_schedule
 
 PEAK, STEPS, WARM = 2e-3, 1000, 100
 STEP = np.arange(STEPS + 5)
 
 
 def rates(config: Schedule, steps: int = STEPS) -> np.ndarray:
-    return np.asarray(build(config, PEAK, steps)(STEP))
+    return np.asarray(build_schedule(config, PEAK, steps)(STEP))
 
 
 def bert(step: int) -> float:
@@ -94,7 +94,7 @@ def test_shipped_transfers_use_the_authors_rate_for_every_layer():
     for index, stage in enumerate(recipe.stages[:24]):
         assert recipe.optimizer_of(index).schedule == TRANSFERRED
         assert (stage.steps, stage.learning_rate) == (10_000, 4.5e-3)
-    rate = build(recipe.optimizer_of(0).schedule, recipe.stages[0].learning_rate, 10_000)
+    rate = build_schedule(recipe.optimizer_of(0).schedule, recipe.stages[0].learning_rate, 10_000)
     found = np.asarray(rate(np.arange(10_001)))
     assert found.argmax() == pytest.approx(995, abs=2) and found.max() == pytest.approx(4.48e-3, rel=1e-3)
     assert found[0] == 0 and found[-1] == pytest.approx(4.05e-3)
@@ -133,7 +133,7 @@ def test_contradictions_name_their_fields(fields, named):
 
 def test_warmup_longer_than_the_run_names_both():
     with pytest.raises(ConfigError, match=mentioning("warmup_steps=20", " steps=10")):
-        build(Schedule(warmup_steps=20), PEAK, 10)
-    build(Schedule(kind="wsd", warmup_steps=8), PEAK, 10)
+        build_schedule(Schedule(warmup_steps=20), PEAK, 10)
+    build_schedule(Schedule(kind="wsd", warmup_steps=8), PEAK, 10)
     with pytest.raises(ConfigError, match=mentioning("warmup_steps=9", "decay_share=0.2", " steps=10")):
-        build(Schedule(kind="wsd", warmup_steps=9), PEAK, 10)
+        build_schedule(Schedule(kind="wsd", warmup_steps=9), PEAK, 10)

@@ -12,10 +12,9 @@ from flax import linen as nn
 
 from bertzoo.train import sharding
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.experiment import Experiment
+from bertzoo.train.experiment import Experiment, StageSetup
 from bertzoo.train.loop import Job, RunSettings
 from bertzoo.train.optim import AdamW
-from bertzoo.train.stage_setup import StageSetup
 from bertzoo.train.stages import Stage
 
 ROWS, WIDTH = 16, 8
