@@ -7,7 +7,7 @@ from typing import Any
 
 from bertzoo.core import config, kinds
 from bertzoo.pruning.settings import Prune
-from bertzoo.runs.stage_setups import build_experiment
+from bertzoo.runs.experiments import build_experiment
 
 FOLDER = Path(__file__).parents[2] / "configs" / "learning"
 TERA = 1e12

@@ -36,19 +36,19 @@ def recipe_of(rows: int, length: int, predictions: int, dtype: str = "float32") 
 def our_step(setting: Setting, adamw: Any, rows: int, length: int, predictions: int) -> Step:
     """A step of the stage under an AdamW; call `limit_jax` first."""
     from benchmarks.speed import transfer_step  # imports JAX, which the other side's process must not
-    from bertzoo.runs import stage_setups
+    from bertzoo.runs import experiments
 
     recipe = recipe_of(rows, length, predictions, setting.dtype)
-    built = stage_setups.build_experiment(recipe)
+    built = experiments.build_experiment(recipe)
     setup, frozen = built.setups[LAYER - 1], transfer_step.teacher_parameters(built.frozen_shapes)
     return processes.our_step(setup.objective, adamw, trained=setup.trained, rates=setup.rates, frozen=frozen)
 
 
 def flops(rows: int, length: int, predictions: int) -> int:
     """Model operations of a row in the stage."""
-    from bertzoo.runs import stage_setups
+    from bertzoo.runs import experiments
 
-    return stage_setups.build_experiment(recipe_of(rows, length, predictions)).flops(LAYER - 1)
+    return experiments.build_experiment(recipe_of(rows, length, predictions)).flops(LAYER - 1)
 
 
 def their_rate(name: str) -> float:

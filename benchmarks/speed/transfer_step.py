@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.lib import results
 from bertzoo.core import config
-from bertzoo.runs import stage_setups
+from bertzoo.runs import experiments
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.configs import Transfer
 from bertzoo.train import optim, sharding
@@ -62,7 +62,7 @@ def main() -> None:
     results.add_numbers(parser, layers=12, rows=8, length=64, rounds=7)
     args = parser.parse_args()
     recipe = recipe_of(args.layers, args.rows, args.length)
-    built = stage_setups.build_experiment(recipe)
+    built = experiments.build_experiment(recipe)
     frozen, mesh = teacher_parameters(built.frozen_shapes), sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
     stages = sorted({0, args.layers // 2 - 1, args.layers - 1, args.layers} - {-1})
     running, compiling = {}, {}

@@ -32,12 +32,12 @@ def config_files(config: Config) -> list[str | Path]:
 
 
 def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
-    """Build a run's `runs.open_run.Options` from an API function's `tell` and keyword `options`.
+    """Build a run's `runs.training.Options` from an API function's `tell` and keyword `options`.
 
     Raises UserError, naming the API function `function`, if `options` holds an unknown name.
     """
     from bertzoo.core.errors import UserError
-    from bertzoo.runs.open_run import Options
+    from bertzoo.runs.training import Options
 
     names = ("batch_workers", "corpus", "workers")
     if unknown := sorted(options.keys() - set(names)):

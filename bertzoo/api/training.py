@@ -110,8 +110,8 @@ def pretrain(
     tell: receives progress lines; None silences them.
     """
     from bertzoo.core.config import as_options
-    from bertzoo.runs import open_run
     from bertzoo.runs.configs import Pretrain
+    from bertzoo.runs.pretrain import pretrain as train
     from bertzoo.runs.warm_start import load_recipe
 
     settings, origin = options_of("pretrain", tell, options), location(from_model, "from_model")
@@ -119,7 +119,7 @@ def pretrain(
         recipe = resolve(Pretrain, config, overrides)
     else:
         recipe = load_recipe(config_files(config), as_options(overrides or {}), origin, run_dir, tell or silent)
-    return Run(run_dir, open_run.pretrain(recipe, run_dir, origin, settings))
+    return Run(run_dir, train(recipe, run_dir, origin, settings))
 
 
 def transfer(
@@ -139,11 +139,11 @@ def transfer(
     options: as in `pretrain`.
     tell: receives progress lines; None silences them.
     """
-    from bertzoo.runs import open_run
     from bertzoo.runs.configs import Transfer
+    from bertzoo.runs.transfer import transfer as train
 
     recipe, settings = resolve(Transfer, config, overrides), options_of("transfer", tell, options)
-    return Run(run_dir, open_run.transfer(recipe, run_dir, location(teacher, "teacher"), stages, settings))
+    return Run(run_dir, train(recipe, run_dir, location(teacher, "teacher"), stages, settings))
 
 
 def prune(

@@ -54,7 +54,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 def train(args: argparse.Namespace, recipe: "Pretrain") -> str:
     """Pretrain to the end and return the closing line."""
-    from bertzoo.runs import open_run
+    from bertzoo.runs import pretrain as method
 
-    step = open_run.pretrain(recipe, args.run_dir, args.origin, training.options(args))
+    step = method.pretrain(recipe, args.run_dir, args.origin, training.options(args))
     return training.finished(step, args.run_dir)

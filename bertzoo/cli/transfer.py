@@ -62,9 +62,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 def train(args: argparse.Namespace, recipe: "Transfer") -> str:
     """Train the student to the end and return the closing line."""
-    from bertzoo.runs import open_run
+    from bertzoo.runs import transfer as method
 
-    step = open_run.transfer(recipe, args.run_dir, args.teacher, args.stages, training.options(args))
+    step = method.transfer(recipe, args.run_dir, args.teacher, args.stages, training.options(args))
     if args.stages is not None and step < sum(stage.steps for stage in recipe.stages):
         last, count = args.stages[1], len(recipe.stages)
         return f"stopped after stage {last} of {count}, at step {step}; the same command with later --stages continues"

@@ -17,7 +17,7 @@ _TYPES = {bool: "a boolean", int: "an integer", float: "a number", str: "text", 
 _MISMATCH = object()
 
 
-@functools.cache
+@functools.cache  # resolving annotations takes most of the time of loading a config
 def hints(cls: type) -> dict[str, Any]:
     """Return the annotation of each init field of `cls`, by name."""
     annotations = typing.get_type_hints(cls)

@@ -236,7 +236,7 @@ class Batches:
         return batch
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=1)  # a worker would open the corpus again for each batch
 def _reopen(
     directory: Path,
     rows: str,

@@ -3,7 +3,6 @@
 The losses are MobileBERT's (Sun et al. 2020, https://arxiv.org/abs/2004.02984, §3.5, §3.6), here for any two models.
 """
 
-import functools
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -84,7 +83,6 @@ class Teacher(NamedTuple):
         """The number of layers of `model`."""
         return depth(self.model)
 
-    @functools.lru_cache(maxsize=4)  # noqa: B019 - a tuple of modules; a run asks several times as it starts
     def shapes(self, stacked: bool = True) -> Any:
         """Return the boxed shapes of the parameters that the losses use: {"model": …} or {"model": …, "generator": …}.
 

@@ -23,7 +23,7 @@ from bertzoo.pipeline.recipe import Step
 from bertzoo.pipeline.record import PipelineRecord, is_training
 from bertzoo.pruning.settings import Prune
 from bertzoo.runs import any_model
-from bertzoo.runs.stage_setups import build_experiment
+from bertzoo.runs.experiments import build_experiment
 
 Parse = Callable[[Sequence[str]], list[Any]]  # returns a command line's configs, one for each run
 _BYTES = 4  # bytes of a parameter

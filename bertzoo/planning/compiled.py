@@ -207,7 +207,7 @@ def main(file: str, slice_name: str, folder: str, mode: str = "compile", *stages
     import jax
 
     from bertzoo.planning import step
-    from bertzoo.runs.stage_setups import build_experiment
+    from bertzoo.runs.experiments import build_experiment
     from bertzoo.train import sharding
 
     recipe, topology = loader.load(config_class(file), [file], []), chips.parse_topology(slice_name)

@@ -6,7 +6,7 @@ import jax
 
 from bertzoo.planning.chips import Topology
 from bertzoo.runs.configs import Recipe, Transfer
-from bertzoo.runs.stage_setups import build_experiment
+from bertzoo.runs.experiments import build_experiment
 from bertzoo.train import sharding
 from bertzoo.train.experiment import Experiment
 

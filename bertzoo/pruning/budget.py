@@ -11,7 +11,7 @@ from bertzoo.pruning.shapes import resized
 from bertzoo.pruning.structure import Structure, declare
 from bertzoo.pruning.target import Target
 from bertzoo.runs import any_model
-from bertzoo.runs.stage_setups import build_experiment
+from bertzoo.runs.experiments import build_experiment
 
 
 def structure_of(recipe: Prune, model: Model) -> Structure:

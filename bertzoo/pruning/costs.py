@@ -55,7 +55,7 @@ def flops(structure: Structure, length: int = 128) -> Cost:
     return lambda sizes: sum(number * product(factors, before | dict(sizes)) for factors, number in each.items())
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=4)  # each iteration and the budget would trace the model again, for seconds
 def _flops_by_scope(model: Model, length: int) -> Mapping[str, int]:
     module, ids = NoHead().build(model, Compute()), jnp.zeros((1, length), jnp.int32)
     params = init_shapes(module.init, jax.random.key(0), ids, ids, ids)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,18 +26,16 @@ from bertzoo.pruning.run_dir import PartRun, PruneDirectory
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import cut, fold
-from bertzoo.runs import any_model, job, teacher, warm_start
+from bertzoo.runs import any_model, training, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Transfer
-from bertzoo.runs.open_run import Options, check_apart, check_model, open_corpus
+from bertzoo.runs.experiments import build_experiment, build_setups
 from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.stage_setups import build_experiment, build_setups
+from bertzoo.runs.transfer import read_teacher
 from bertzoo.runs.warm_start import WarmStart, pad_vocabulary
 from bertzoo.train import hosts, sharding, state
-from bertzoo.train.compilation import keep_programs
 from bertzoo.train.experiment import Experiment, StageSetup
-from bertzoo.train.memory import check_memory
 from bertzoo.train.restore import restore_params
 
 GENERATOR = "generator/"
@@ -59,7 +57,7 @@ class PruneResult(NamedTuple):
     model: Path
 
 
-def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: Options) -> PruneResult:
+def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: training.Options) -> PruneResult:
     """Prune a model to its budget, or resume a pruning run.
 
     origin: the unpruned model; may be None for a resumed run.
@@ -69,22 +67,21 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
     on_disk(run_dir, "the run directory", "Name a local or mounted directory, and copy it from there.")
     run = PruneDirectory(run_dir)
     path, digest = hosts.share("the unpruned model", lambda: unpruned_model(origin, run))
-    check_apart(path, run, "--from", "Give the pruned model a directory of its own.")
+    training.check_apart(path, run, "--from", "Give the pruned model a directory of its own.")
     if digest is None:
-        check_model(path, options)
+        training.check_model(path, options)
     with run.shared():
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
             options.tell_once(f"changed since the run started: {line}")
         mesh = sharding.make_mesh(recipe.mesh)
         check_devices(recipe, mesh)
         tuned = recipe.distillation_recipe(recipe.model)
-        check_memory(replace(build_experiment(tuned, mesh), where="tuning.{}".format), options.tell_once)
-        tuned.compute.tell_format(options.tell_once)
-        keep_programs()
+        built = replace(build_experiment(tuned, mesh), where="tuning.{}".format)
+        training.check_experiment(built, tuned.compute, options.tell_once)
         pruning = Pruning(recipe, run, path, digest, mesh, options)
         vocabulary = pruning.tokenizer()
         # A finished run does not open its corpus again: the text may be gone.
-        model = pruning.train(lambda: open_corpus(recipe, run, vocabulary, options))
+        model = pruning.train(lambda: training.open_corpus(recipe, run, vocabulary, options))
     return PruneResult(pruning.cost_of(model), pruning.whole, pruning.budget, run.model)
 
 
@@ -101,13 +98,19 @@ class Pruning:
     origin: Location
     digest: str | None
     mesh: jax.sharding.Mesh
-    options: Options
+    options: training.Options
 
     def __post_init__(self):
         self.target = self.run.target(self.recipe)
         self.whole, self.budget = budget(self.recipe, self.target)
         self.tell = self.options.tell_once
-        self.warn_once = cache(self.tell)  # warn once: all iterations read the same text
+        self._warnings: set[str] = set()
+
+    def warn_once(self, line: str) -> None:
+        """Pass a warning to the user unless an earlier iteration did, as all iterations read the same text."""
+        if line not in self._warnings:
+            self._warnings.add(line)
+            self.tell(line)
 
     @cached_property
     def unpruned(self) -> WarmStart:
@@ -165,7 +168,7 @@ class Pruning:
         built = self._build(part, tuning)
         self.tell(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
         if isinstance(tuning, Transfer):
-            unpruned = teacher.read_teacher(self.origin, tuning, built)
+            unpruned = read_teacher(self.origin, tuning, built)
             self._check_digest(unpruned)
             start = replace(unpruned, params={} if start is None else start.params)
         self._train_part(part, tuning, built, corpus, start, followed=iteration < recipe.cut.iterations)
@@ -272,7 +275,7 @@ class Pruning:
         hosts.share("the directory of a training run", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
         workers, console = self.options.batch_workers, self.options.console
         batches = RunBatches(recipe, corpus, self.run.plans, self.warn_once, workers=workers, first=part.first)
-        job.train(recipe, built, batches, part.run, start, followed=followed, console=console)
+        training.train(recipe, built, batches, part.run, start, followed=followed, console=console)
 
     def _record(
         self, iteration: int, structure: Structure, cost: Cost, kept: ledger.Kept, more: dict[str, Any]

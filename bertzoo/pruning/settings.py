@@ -11,7 +11,7 @@ from typing import Literal
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.settings import Data
 from bertzoo.models import Compute, Model
-from bertzoo.objectives import Knowledge, Masked, Replaced
+from bertzoo.objectives import Knowledge, Masked, Replaced, TextLoss
 from bertzoo.pruning.choose import choose, uniform
 from bertzoo.pruning.costs import Cost
 from bertzoo.pruning.objective import Gates, HardConcrete, Magnitudes
@@ -164,7 +164,7 @@ class Prune:
     kind: Literal["prune"] = "prune"  # the kind of config
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     model: Model  # the unpruned model
-    objective: Masked | Replaced = field(default_factory=Masked)  # the loss
+    objective: TextLoss = field(default_factory=Masked)  # the loss
     data: Data = field(default_factory=Data)  # the text and how it becomes rows
     target: Target  # the budget
     cut: Cut = field(default_factory=Cut)  # the dimensions to cut, and how to cut them

@@ -13,7 +13,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.data.pack import ElectraPacking
 from bertzoo.data.settings import Data
 from bertzoo.models import Compute, Model
-from bertzoo.objectives import Knowledge, Masked, Replaced
+from bertzoo.objectives import Knowledge, Masked, TextLoss
 from bertzoo.train import optim, stages
 from bertzoo.train.loop import RunSettings
 from bertzoo.train.optim import Optimizer, Schedule
@@ -28,7 +28,7 @@ class Pretrain:
     kind: Literal["pretrain"] = "pretrain"  # the kind of config
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     model: Model  # the architecture and its sizes
-    objective: Masked | Replaced = field(default_factory=Masked)  # the loss
+    objective: TextLoss = field(default_factory=Masked)  # the loss
     data: Data = field(default_factory=Data)  # the text and how it becomes rows
     optimizer: Optimizer  # the update rule and its learning rate
     stages: tuple[Stage, ...]  # consecutive phases of training; at least one
@@ -54,7 +54,7 @@ class Checked(Protocol):
     @property
     def model(self) -> Model: ...
     @property
-    def objective(self) -> Masked | Replaced: ...
+    def objective(self) -> TextLoss: ...
     @property
     def data(self) -> Data: ...
     @property
@@ -201,7 +201,7 @@ class Transfer:
     kind: Literal["transfer"] = "transfer"  # the kind of config
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     teacher: Model  # the teacher's architecture and sizes
-    teacher_objective: Masked | Replaced = field(default_factory=Masked)  # the loss that the teacher was trained with
+    teacher_objective: TextLoss = field(default_factory=Masked)  # the loss that the teacher was trained with
     model: Model  # the student's architecture and sizes
     objective: Masked = field(default_factory=Masked)  # the student's own loss on the text
     knowledge: Knowledge = field(default_factory=Knowledge)  # losses that compare student and teacher, with weights

@@ -13,7 +13,7 @@ from bertzoo.data.corpus.entropy import unigram_entropy
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
-from bertzoo.runs import stage_setups
+from bertzoo.runs import experiments
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Recipe
 from bertzoo.runs.run_dir import RunDirectory
@@ -53,7 +53,7 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
     if not run.path.exists():
         raise UserError(missing_model(path))
     recipe = run.load()
-    padded = stage_setups.build_setups(recipe)[-1].objective
+    padded = experiments.build_setups(recipe)[-1].objective
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
     params, step = restore_params(run.checkpoints, state.abstract_params(padded, mesh), which)
     objective = recipe.objective.build(recipe.model, replace(recipe.compute, vocab_multiple=1))

@@ -170,18 +170,17 @@ def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple
     sizes, counts = (found.tolist() for found in np.unique(held, return_counts=True))
     shorter = [0, *itertools.accumulate(counts)]  # shorter[n]: number of rows of the first n sizes
 
-    @functools.cache
-    def best(upto: int, left: int) -> tuple[float, tuple[int, ...]]:
-        """Choose at most `left` lengths for the rows whose length is in sizes[:upto], with the least padding.
-
-        Returns (number of tokens with padding, the chosen lengths).
-        """
-        if not upto or not left:
-            return (0 if not upto else math.inf), ()
-        below = ((best(start, left - 1), (shorter[upto] - shorter[start]) * sizes[upto - 1]) for start in range(upto))
-        return min((tokens + more, (*lengths, sizes[upto - 1])) for (tokens, lengths), more in below)
-
-    return best(len(sizes), buckets)[1]
+    # best[n]: (number of tokens with padding, the lengths chosen so far) for the rows of the first n sizes.
+    best: list[tuple[float, tuple[int, ...]]] = [(0, ()), *[(math.inf, ())] * len(sizes)]
+    for _ in range(buckets):
+        best[1:] = [
+            min(
+                (tokens + (shorter[upto] - shorter[start]) * length, (*lengths, length))
+                for start, (tokens, lengths) in enumerate(best[:upto])
+            )
+            for upto, length in enumerate(sizes, start=1)
+        ]
+    return best[-1][1]
 
 
 def _shuffled(values: np.ndarray, key: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from bertzoo.core import config
 from bertzoo.core.kinds import config_class, shipped
 from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.planning import step
-from bertzoo.runs.stage_setups import build_experiment
+from bertzoo.runs.experiments import build_experiment
 
 FILE = Path(__file__).with_name("programs.json")
 

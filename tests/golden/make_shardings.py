@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from bertzoo.core import config
 from bertzoo.core.kinds import config_class, kind_of_files
-from bertzoo.runs import stage_setups
+from bertzoo.runs import experiments
 from bertzoo.runs.configs import Transfer
 from bertzoo.train import sharding
 from bertzoo.train.state import boxed_shapes, name_of
@@ -47,9 +47,9 @@ def text(changed: Collection[str] = ()) -> str:
 def table(name: str) -> Iterator[str]:
     """The lines of one shipped config."""
     recipe = config.load(config_class(name), [name])
-    boxed = boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
+    boxed = boxed_shapes(experiments.build_setups(recipe)[0].objective)
     if isinstance(recipe, Transfer):
-        boxed = {**boxed, "teacher": stage_setups.teacher_of(recipe).shapes()}
+        boxed = {**boxed, "teacher": experiments.teacher_of(recipe).shapes()}
     leaves = jax.tree.leaves_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.meta.AxisMetadata))
     alike: dict[tuple[str, str], list[int]] = {}
     for path, leaf in leaves:

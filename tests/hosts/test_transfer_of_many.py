@@ -9,7 +9,7 @@ from around import tiny
 from test_runs_of_many import losses, started
 
 import pairs  # isort: skip
-from bertzoo.runs import stage_setups
+from bertzoo.runs import experiments
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import sharding
 from bertzoo.train.restore import restore_params
@@ -26,7 +26,7 @@ CHANGES = {
 def parameters(run: Path) -> dict[str, np.ndarray]:
     """All of the last checkpoint, the learnt maps too."""
     mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
-    wanted = abstract_params(stage_setups.build_setups(RunDirectory(run).load())[-1].objective, mesh)
+    wanted = abstract_params(experiments.build_setups(RunDirectory(run).load())[-1].objective, mesh)
     return {name: np.asarray(leaf) for name, leaf in named(restore_params(run / "checkpoints", wanted)[0]).items()}
 
 

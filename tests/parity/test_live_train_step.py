@@ -90,7 +90,7 @@ def test_both_implementations_have_equal_parameter_counts(model: str) -> None:
 
 def test_a_stage_learns_as_much_on_either_side() -> None:
     """As many parameters at each rate, by the same weights."""
-    from bertzoo.runs.stage_setups import build_experiment
+    from bertzoo.runs.experiments import build_experiment
     from bertzoo.train.state import shapes_of
 
     recipe = transfer_stage.recipe_of(8, 32, 4)

@@ -17,7 +17,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.nn.liveness import peak_beside_results
 from bertzoo.planning import chips, compiled, estimate, step
 from bertzoo.runs.configs import Pretrain, Transfer
-from bertzoo.runs.stage_setups import build_experiment
+from bertzoo.runs.experiments import build_experiment
 from bertzoo.train import memory, sharding
 
 

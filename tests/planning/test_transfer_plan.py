@@ -11,7 +11,7 @@ from flax import linen as nn
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.planning import chips, estimate, step
-from bertzoo.runs import stage_setups
+from bertzoo.runs import experiments
 from bertzoo.runs.configs import Transfer
 from bertzoo.train import sharding
 
@@ -50,7 +50,7 @@ def test_a_stages_cost_grows_with_its_depth(plan):
 
 @pytest.mark.slow
 def test_the_teacher_is_in_memory_and_frozen_parameters_have_no_moments(recipe, plan):
-    boxed = stage_setups.teacher_of(recipe).shapes()
+    boxed = experiments.teacher_of(recipe).shapes()
     count = sum(leaf.size for leaf in jax.tree.leaves(nn.meta.unbox(boxed)))
     for stage in plan.stages:
         assert stage.estimated.teacher == 2 * count  # bfloat16
@@ -62,7 +62,7 @@ def test_the_teacher_is_in_memory_and_frozen_parameters_have_no_moments(recipe, 
 @pytest.mark.slow
 def test_the_step_of_a_stage_is_lowered_with_the_teacher_split_over_the_mesh(recipe):
     mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=2, tensor=2), jax.devices()[:8])
-    built = stage_setups.build_experiment(recipe, mesh)
+    built = experiments.build_experiment(recipe, mesh)
     frozen = jax.tree.leaves(built.frozen_shapes)
     assert {leaf.dtype.name for leaf in frozen} == {"bfloat16"}
     assert sum(not leaf.sharding.is_fully_replicated for leaf in frozen) > 10

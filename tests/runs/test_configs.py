@@ -13,7 +13,7 @@ from tiers import quick
 from bertzoo.core import config
 from bertzoo.core.kinds import shipped as shipped_of
 from bertzoo.models.generator import generator_config
-from bertzoo.runs import stage_setups
+from bertzoo.runs import experiments
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train import optim, stages
 from bertzoo.train.state import boxed_shapes, shapes_of
@@ -81,7 +81,7 @@ QUICK = (
 @pytest.fixture(params=quick(SHIPPED, *QUICK, "squeezebert"), scope="module")
 def shipped(request):
     recipe = config.load(Pretrain, [request.param])
-    return request.param, recipe, boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
+    return request.param, recipe, boxed_shapes(experiments.build_setups(recipe)[0].objective)
 
 
 def test_loads_builds_and_survives_a_round_trip(shipped):
@@ -104,7 +104,7 @@ def test_its_header_gives_the_command_and_what_to_expect(shipped):
 @pytest.mark.parametrize("name", quick(COUNTS, "squeezebert", "bert_base", "mobilebert"))
 def test_parameters_are_as_many_as_published(name):
     recipe = config.load(Pretrain, [name])
-    shapes = shapes_of(stage_setups.build_setups(recipe)[0].objective)
+    shapes = shapes_of(experiments.build_setups(recipe)[0].objective)
     assert sum(leaf.size for leaf in shapes.values()) == COUNTS[name]
 
 

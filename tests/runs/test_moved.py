@@ -19,7 +19,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.paths import cache_folder
 from bertzoo.finetuning.run_dir import model_of
 from bertzoo.pruning.run import unpruned_model
-from bertzoo.runs import open_run, provenance
+from bertzoo.runs import provenance, training, transfer
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 
@@ -137,9 +137,9 @@ def test_only_the_command_names_urls(machine, run, tmp_path, capsys):
         assert mentions(error(capsys, "evaluate", str(run)), run, address, f"--corpus={address}")
         recipe = config.load(Pretrain, [machine / "tiny.toml"])
         with pytest.raises(UserError, match=mentioning(f"--corpus={address}")):
-            open_run.open_corpus(recipe, directory, None, open_run.Options())
+            training.open_corpus(recipe, directory, None, training.Options())
         for flag, resolve in {
-            "teacher": lambda: open_run._teacher(None, directory),
+            "teacher": lambda: transfer._find_teacher(None, directory),
             "from": lambda: model_of(directory, "from", None),
             "from ": lambda: unpruned_model(None, directory),
         }.items():
@@ -150,7 +150,7 @@ def test_only_the_command_names_urls(machine, run, tmp_path, capsys):
     assert not read
     # The command names the URL; afterwards, this machine has a copy.
     again = replace(recipe, data=replace(recipe.data, source=f"{address}/"))
-    assert open_run.open_corpus(again, directory, None, open_run.Options()).address == address
+    assert training.open_corpus(again, directory, None, training.Options()).address == address
     fsspec.filesystem("memory").store.clear()
     assert directory.open_corpus().address == address
     (run / "run.json").write_text(json.dumps(facts(run) | {"corpus_sha256": "../x"}))

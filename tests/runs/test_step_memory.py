@@ -16,10 +16,10 @@ from bertzoo.core.errors import OutOfMemory
 from bertzoo.core.kinds import config_class
 from bertzoo.planning.chips import parse_topology
 from bertzoo.planning.step import build_on_slice
-from bertzoo.runs import job
+from bertzoo.runs import training
 from bertzoo.runs.configs import Pretrain, Transfer
+from bertzoo.runs.experiments import build_experiment
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.stage_setups import build_experiment
 from bertzoo.train import compilation, memory
 from bertzoo.train.compilation import DeviceMemory, check_fits
 from bertzoo.train.memory import ceiling, check_memory, step_memory
@@ -108,14 +108,14 @@ def test_wide_models_on_cpus_get_microbatches_of_1024_tokens(tmp_path: Path, mon
         Stage(steps=20_000, batch_size=number * devices, max_length=128, accumulate=parts) for number, parts in rows
     )
     wide = dataclasses.replace(config.load(Pretrain, ["bert_base"]), stages=stages)
-    assert job.microbatches(wide, run) == [4, 3, 1, 1, 1, 8]
+    assert training.microbatches(wide, run) == [4, 3, 1, 1, 1, 8]
     narrow = dataclasses.replace(wide, model=dataclasses.replace(wide.model, hidden_size=192))
-    assert job.microbatches(narrow, run) == [1, 1, 1, 1, 1, 8]
-    chosen = job.with_microbatches(wide, job.microbatches(wide, run))
+    assert training.microbatches(narrow, run) == [1, 1, 1, 1, 1, 8]
+    chosen = training.with_microbatches(wide, training.microbatches(wide, run))
     assert [stage.accumulate for stage in chosen.stages] == [4, 3, 1, 1, 1, 8]
     with monkeypatch.context() as patch:
         patch.setattr(jax, "default_backend", lambda: "tpu")
-        assert job.microbatches(wide, run) == [1, 1, 1, 1, 1, 8]
+        assert training.microbatches(wide, run) == [1, 1, 1, 1, 1, 8]
 
 
 def test_a_resumed_run_keeps_the_microbatches_that_it_recorded(tmp_path: Path):
@@ -123,11 +123,11 @@ def test_a_resumed_run_keeps_the_microbatches_that_it_recorded(tmp_path: Path):
     values = [("transfer.batch_size", str(32 * devices)), ("distillation.0.batch_size", str(32 * devices))]
     values += [("transfer.max_length", "128"), ("distillation.0.max_length", "128")]
     open_ = config.load(Transfer, ["mobilebert_transfer"], values)
-    assert set(job.microbatches(open_, run)) == {4}
-    run.write_config(job.with_microbatches(open_, [2] * 24 + [1]))
-    assert job.microbatches(open_, run) == [2] * 24 + [1]
+    assert set(training.microbatches(open_, run)) == {4}
+    run.write_config(training.with_microbatches(open_, [2] * 24 + [1]))
+    assert training.microbatches(open_, run) == [2] * 24 + [1]
     stated = config.load(Transfer, ["mobilebert_transfer"], [*values, ("transfer.accumulate", "8")])
-    resumed = job.with_microbatches(stated, job.microbatches(stated, run))
+    resumed = training.with_microbatches(stated, training.microbatches(stated, run))
     assert [stage.accumulate for stage in resumed.stages] == [8] * 24 + [1]
 
 

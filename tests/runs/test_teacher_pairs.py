@@ -23,7 +23,7 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.models import Compute, Model
 from bertzoo.models.tasks import NoHead
 from bertzoo.objectives import Replaced
-from bertzoo.runs import any_model, load_run, stage_setups, teacher
+from bertzoo.runs import any_model, experiments, load_run, transfer
 from bertzoo.runs.batches import RunBatches, batch_shapes
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.warm_start import WarmStart
@@ -43,7 +43,7 @@ MESH = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
 
 def read(path: Path, recipe: Transfer) -> WarmStart:
     """The teacher at a path, on one device."""
-    return teacher.read_teacher(path, recipe, stage_setups.build_experiment(recipe, MESH))
+    return transfer.read_teacher(path, recipe, experiments.build_experiment(recipe, MESH))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def whole_student(recipe, params, batch):
 def test_the_targets_of_a_layer_and_of_distillation(name, changes, corpus, teachers, tmp_path):
     recipe = pairs.load(name, pairs.options(name, corpus, **changes))
     path = teachers(name, recipe)
-    taught, found = read(path, recipe), stage_setups.build_setups(recipe)
+    taught, found = read(path, recipe), experiments.build_setups(recipe)
     shapes = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
     given = pairs.drawn(found[0].objective, 1) | taught.params
     params = jax.tree.map_with_path(lambda path, _: given[state.name_of(path)], shapes)
@@ -126,7 +126,7 @@ def test_the_targets_of_a_layer_and_of_distillation(name, changes, corpus, teach
 def test_mapped_copied_and_frozen_parameters(name, corpus):
     """Learnt maps where the widths differ, and only there; of the teacher all that has its kind and shape."""
     recipe, pair = pairs.load(name, pairs.options(name, corpus)), pairs.PAIRS[name]
-    shapes = named(nn.unbox(jax.eval_shape(stage_setups.build_setups(recipe)[0].objective.init, jax.random.key(0))))
+    shapes = named(nn.unbox(jax.eval_shape(experiments.build_setups(recipe)[0].objective.init, jax.random.key(0))))
     widths = recipe.model.hidden_size, recipe.teacher.hidden_size
     maps = {place: leaf.shape for place, leaf in shapes.items() if place.startswith("projections/")}
     each = {"kernel": widths, "bias": widths[1:]} if widths[0] != widths[1] else {}
@@ -135,13 +135,13 @@ def test_mapped_copied_and_frozen_parameters(name, corpus):
         for layer in range(recipe.model.layers)
         for leaf, shape in each.items()
     }
-    assert {place.rsplit("/", 1)[0] for place in stage_setups.copied_names(recipe)} == set(pair.copied)
+    assert {place.rsplit("/", 1)[0] for place in experiments.copied_names(recipe)} == set(pair.copied)
 
 
 @pytest.mark.parametrize("sentence", ["nsp", "sop"])
 def test_a_head_for_another_sentence_task_is_not_copied(sentence, corpus):
     recipe = pairs.load("mobilebert_transfer", pairs.options("mobilebert_transfer", corpus))
-    shapes = state.shapes_of(stage_setups.build_setups(recipe)[-1].objective)
+    shapes = state.shapes_of(experiments.build_setups(recipe)[-1].objective)
     source = Pretrained(
         model=recipe.teacher,
         head=NoHead(),
@@ -150,14 +150,14 @@ def test_a_head_for_another_sentence_task_is_not_copied(sentence, corpus):
         origin="a teacher",
         source={"sentence": sentence},
     )
-    copied, heads = set(teacher._copied(source, recipe, shapes)[0]), {"sentence_head/kernel", "sentence_head/bias"}
-    assert copied | heads == set(stage_setups.copied_names(recipe))
+    copied, heads = set(transfer._copied(source, recipe, shapes)[0]), {"sentence_head/kernel", "sentence_head/bias"}
+    assert copied | heads == set(experiments.copied_names(recipe))
     assert copied & heads == (heads if sentence == recipe.objective.sentence else set())
 
 
 def parameters(run: Path, recipe, step: int):
     """All parameters of a checkpoint, projections included."""
-    wanted = state.abstract_params(stage_setups.build_setups(recipe)[-1].objective, MESH)
+    wanted = state.abstract_params(experiments.build_setups(recipe)[-1].objective, MESH)
     return restore_params(run / "checkpoints", wanted, step)[0]
 
 
@@ -196,7 +196,7 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
         *(parameters(run, recipe, 2 * n) for n in (layers, layers + 1)),
     )
     before, after = named(before), named(after)
-    kept = stage_setups.copied_names(recipe)
+    kept = experiments.copied_names(recipe)
     assert all(np.array_equal(before[leaf], source[leaf]) for leaf in kept)
     assert all(not np.array_equal(after[leaf], before[leaf]) for leaf in kept if leaf.endswith("kernel"))
     assert all(np.array_equal(before[leaf], after[leaf]) for leaf in before if leaf.startswith("projections/"))
@@ -373,7 +373,7 @@ def test_any_model_can_teach_any_other(theirs, mine):
         with pytest.raises(ConfigError, match=mentioning(*parts)):
             of_kinds(theirs, mine, "progressive")
     recipe = of_kinds(theirs, mine, "joint" if mine == "albert" else "progressive")
-    found, frozen = stage_setups.build_setups(recipe), nn.unbox(stage_setups.teacher_of(recipe).shapes())
+    found, frozen = experiments.build_setups(recipe), nn.unbox(experiments.teacher_of(recipe).shapes())
     assert len(found) == len(recipe.stages) == (2 if mine == "albert" else 3)
     params = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
     mapped = recipe.model.hidden_size != recipe.teacher.hidden_size
@@ -384,7 +384,7 @@ def test_any_model_can_teach_any_other(theirs, mine):
         sums, _ = jax.eval_shape(setup.objective, params, frozen, batch, key)
         last = setup is found[-1]
         assert set(sums) == ({"mlm", "distillation"} if last else {"feature", "mean", "variance", "attention"})
-        built = stage_setups.build_experiment(recipe, MESH)
+        built = experiments.build_experiment(recipe, MESH)
         grads = jax.eval_shape(built.gradient_function(index), params, frozen, batch)
         assert {name: leaf.shape for name, leaf in named(grads).items()} == {
             name: leaf.shape for name, leaf in named(params).items()

@@ -161,11 +161,11 @@ def assert_same_whole(run: Path, other: Path) -> None:
     found = []
     for directory in (run, other):
         recipe = config.load(Transfer, [directory / "config.toml"])
-        from bertzoo.runs import stage_setups
+        from bertzoo.runs import experiments
         from bertzoo.train import optim, sharding
         from bertzoo.train.checkpoint import Checkpoints
 
-        setup = stage_setups.build_setups(recipe)[-1]
+        setup = experiments.build_setups(recipe)[-1]
         optimizer = optim.build(setup.optimizer, 1, rates=setup.rates)
         mesh = sharding.make_mesh(sharding.Mesh())
         with Checkpoints(directory / "checkpoints") as checkpoints:

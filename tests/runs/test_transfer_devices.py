@@ -10,7 +10,7 @@ import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.runs import stage_setups, teacher, warm_start
+from bertzoo.runs import experiments, transfer, warm_start
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.train import loop, sharding
 from bertzoo.train.state import abstract_params, name_of, named
@@ -52,7 +52,7 @@ def taught(corpus, tmp_path_factory):
         return (
             recipe,
             devices,
-            teacher.read_teacher(written[key], recipe, stage_setups.build_experiment(recipe, devices)),
+            transfer.read_teacher(written[key], recipe, experiments.build_experiment(recipe, devices)),
         )
 
     return read
@@ -100,7 +100,7 @@ def train(
             yield {name: array[own] for name, array in batch_of(recipe, index, step).items()}
 
     job = loop.Job(
-        experiment=stage_setups.build_experiment(recipe, mesh),
+        experiment=experiments.build_experiment(recipe, mesh),
         config=recipe.run,
         seed=3,
         batches=batches,
@@ -186,11 +186,11 @@ def test_spare_rows_of_the_vocabulary_do_not_change_the_run(name, sizes, taught,
 def test_spare_rows_of_a_teacher_change_no_loss(taught):
     """The same, of each loss alone and without a step."""
     name = "mobilebert_electra_transfer"
-    params = pairs.drawn(stage_setups.build_setups(taught(name, ONE, **QUICK)[0])[-1].objective, 1)
+    params = pairs.drawn(experiments.build_setups(taught(name, ONE, **QUICK)[0])[-1].objective, 1)
 
     def losses(multiple: int) -> dict[str, float]:
         recipe, mesh, given = taught(name, ONE, **QUICK, **{"compute.vocab_multiple": multiple})
-        objective, batch = stage_setups.build_setups(recipe)[-1].objective, batch_of(recipe, 1, 0)
+        objective, batch = experiments.build_setups(recipe)[-1].objective, batch_of(recipe, 1, 0)
         padded = jax.tree.map_with_path(
             lambda path, leaf: warm_start.pad_vocabulary(params[name_of(path)], leaf.shape),
             abstract_params(objective, mesh),

@@ -18,7 +18,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.models.partial import stack
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import discrepancy
-from bertzoo.runs import stage_setups
+from bertzoo.runs import experiments
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.configs import Transfer
 from bertzoo.train import optim, sharding, stages
@@ -68,9 +68,9 @@ def batch(seed=0):
 
 def teaching(made):
     """(stage setups, the teacher's parameters as its modules have them, the same as the objectives want them)"""
-    teacher, ids = stage_setups.teacher_of(made), jnp.ones((1, 4), jnp.int32)
+    teacher, ids = experiments.teacher_of(made), jnp.ones((1, 4), jnp.int32)
     params = nn.unbox(jax.jit(teacher.model.init)(jax.random.key(9), ids, ids, ids, ids)["params"])
-    return stage_setups.build_setups(made), params, {"model": stack(params, teacher.model.encoder.layers)}
+    return experiments.build_setups(made), params, {"model": stack(params, teacher.model.encoder.layers)}
 
 
 def student(setup, seed=0):
@@ -93,13 +93,13 @@ def terms(setup, params, frozen):
 
 def test_one_stage_for_each_layer_and_then_distillation():
     made = recipe()
-    assert [setup.name for setup in stage_setups.build_setups(made)] == [
+    assert [setup.name for setup in experiments.build_setups(made)] == [
         "transfer, layer 1 of 3", "transfer, layer 2 of 3", "transfer, layer 3 of 3", "distillation",
     ]  # fmt: skip
     assert [stage.carry for stage in made.stages] == ["params"] * 4
     joint = recipe(transfer={"kind": "joint", **TOGETHER})
-    assert [setup.name for setup in stage_setups.build_setups(joint)] == ["transfer, all 3 layers", "distillation"]
-    assert [setup.name for setup in stage_setups.build_setups(recipe(transfer={"kind": "nothing"}))] == ["distillation"]
+    assert [setup.name for setup in experiments.build_setups(joint)] == ["transfer, all 3 layers", "distillation"]
+    assert [setup.name for setup in experiments.build_setups(recipe(transfer={"kind": "nothing"}))] == ["distillation"]
 
 
 def test_the_terms_of_a_layer_are_its_own_and_the_teachers_of_the_same_layer():
@@ -108,7 +108,7 @@ def test_the_terms_of_a_layer_are_its_own_and_the_teachers_of_the_same_layer():
     found, teacher, frozen = teaching(made)
     params = student(found[1])
     ours, _ = terms(found[1], params, frozen)
-    modules = stage_setups.teacher_of(made).model, found[1].objective.student.model.clone(pooler=None)
+    modules = experiments.teacher_of(made).model, found[1].objective.student.model.clone(pooler=None)
     given = [batch()[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
     own = {name: value for name, value in params.items() if name not in ("pooler", "sentence_head")}
     modules = modules[0], modules[1].clone(sentence_head=None)
@@ -198,16 +198,16 @@ def drawn(made, seed=0):
         return jnp.asarray(value, jnp.float32)
 
     shapes = (
-        jax.eval_shape(stage_setups.build_setups(made)[0].objective.init, jax.random.key(0)),
-        stage_setups.teacher_of(made).shapes(),
+        jax.eval_shape(experiments.build_setups(made)[0].objective.init, jax.random.key(0)),
+        experiments.teacher_of(made).shapes(),
     )
     return jax.tree.map_with_path(leaf, nn.unbox(shapes))
 
 
 def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
     """The auxiliary stage's loss is the joint one's and the distillation's together."""
-    joint, after = stage_setups.build_setups(made := together("joint", 2))
-    (auxiliary,) = stage_setups.build_setups(alone := together("auxiliary", 2))
+    joint, after = experiments.build_setups(made := together("joint", 2))
+    (auxiliary,) = experiments.build_setups(alone := together("auxiliary", 2))
     assert [setup.name for setup in (auxiliary, after)] == ["transfer, all 2 layers", "distillation"]
     assert [stage.carry for stage in made.stages] == ["params"] * 2
     assert after.objective.pairs == () and auxiliary.objective.pairs == joint.objective.pairs == ((1, 1), (2, 2))
@@ -218,7 +218,7 @@ def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
     assert {name for name in every if joint.rates(name) == 1} == layers
     assert {name for name in every if joint.rates(name) == 0} == set(every) - layers
     assert {auxiliary.rates(name) for name in every} == {1.0}
-    assert stage_setups.copied_names(made) and not stage_setups.copied_names(alone)
+    assert experiments.copied_names(made) and not experiments.copied_names(alone)
 
     rows = batch()
 
@@ -247,7 +247,7 @@ def test_a_teacher_in_bfloat16_gives_nearly_the_same_losses():
     params, frozen = drawn(together("auxiliary", 1))
     found = []
     for dtype in ("float32", "bfloat16"):
-        setup, *_ = stage_setups.build_setups(together("auxiliary", 1, dtype=dtype))
+        setup, *_ = experiments.build_setups(together("auxiliary", 1, dtype=dtype))
         found.append(terms(setup, params, jax.tree.map(lambda leaf, to=dtype: leaf.astype(to), frozen))[0])
     fine, coarse = found
     assert coarse == pytest.approx(fine, rel=2e-2)
@@ -258,9 +258,9 @@ def test_a_discriminator_without_a_separate_generator_has_no_distribution():
     """ELECTRA's generator reads MobileBERT's embedding, which no model of its own has."""
     replaced = {"teacher_objective": {"kind": "replaced"}, "objective": {"sentence": "none"}}
     with pytest.raises(ConfigError, match=mentioning("knowledge.ground_truth = 1.0")):
-        stage_setups.build_setups(recipe(**replaced))
+        experiments.build_setups(recipe(**replaced))
     for silent in ({"knowledge": {"ground_truth": 1.0}}, {"distillation": []}):
-        assert not stage_setups.teacher_of(recipe(**replaced, **silent)).predicts
+        assert not experiments.teacher_of(recipe(**replaced, **silent)).predicts
 
 
 def test_the_distribution_is_mixed_of_truth_and_teacher():
@@ -270,7 +270,7 @@ def test_the_distribution_is_mixed_of_truth_and_teacher():
     setup, params = found[-1], student(found[-1])
     ours, metrics = terms(setup, params, frozen)
     given = [batch()[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
-    theirs = jax.jit(stage_setups.teacher_of(made).model.apply)({"params": teacher}, *given).masked_logits
+    theirs = jax.jit(experiments.teacher_of(made).model.apply)({"params": teacher}, *given).masked_logits
     mine = jax.jit(lambda params: setup.objective.student.apply(params, batch(), None))(params).masked_logits
     labels = 0.3 * jax.nn.one_hot(batch()["masked_ids"], 32) + 0.7 * jax.nn.softmax(theirs)
     expected = float(jnp.mean(optax.softmax_cross_entropy(mine, labels)))
@@ -293,7 +293,7 @@ def test_a_transfer_without_an_effect_raises():
 
 def test_at_ground_truth_1_the_loss_has_no_teacher():
     made = recipe(knowledge={"dtype": "float32", "ground_truth": 1.0}, transfer={"kind": "nothing"})
-    (setup,) = stage_setups.build_setups(made)
+    (setup,) = experiments.build_setups(made)
     params = student(setup)
     ours, _ = terms(setup, params, None)
     objective = made.objective.build(made.model, made.compute)
@@ -305,7 +305,7 @@ def test_at_ground_truth_1_the_loss_has_no_teacher():
 
 def run(made, index, steps, frozen, params=None, rate=None, setup=None):
     """The state after so many steps of a stage on one batch, and the first and the last report."""
-    setup = setup or stage_setups.build_setups(made)[index]
+    setup = setup or experiments.build_setups(made)[index]
     group = stages.schedule_group(made.stages, index)
     optimizer = optim.build(setup.optimizer, max(steps, group.steps), rate, rates=setup.rates)
     mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
@@ -360,10 +360,10 @@ def test_transfer_recovers_a_randomised_layer():
 def test_early_stages_cost_a_small_part_of_late_ones():
     deep = {"layers": 12}
     made = recipe(teacher={**TEACHER, **deep}, model={**SIZES, **deep})
-    frozen = nn.unbox(stage_setups.teacher_of(made).shapes())
+    frozen = nn.unbox(experiments.teacher_of(made).shapes())
     costs = []
     for index in (0, 5, 11):
-        setup = stage_setups.build_setups(made)[index]
+        setup = experiments.build_setups(made)[index]
         params = nn.unbox(jax.eval_shape(setup.objective.init, jax.random.key(0)))
 
         def learnt(params, frozen, setup=setup):

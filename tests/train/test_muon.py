@@ -17,7 +17,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn.parameter import Kernel, Matrix
 from bertzoo.runs.configs import Pretrain
-from bertzoo.runs.stage_setups import build_setups
+from bertzoo.runs.experiments import build_setups
 from bertzoo.train import loop, optim
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.optim import AdamW, Muon, Schedule

@@ -22,7 +22,7 @@ from bertzoo.core.paths import Location, location
 from bertzoo.train import supervisor
 
 if TYPE_CHECKING:
-    from bertzoo.runs.open_run import Options
+    from bertzoo.runs.training import Options
 
 
 def arguments(parser: Parser) -> None:
@@ -92,7 +92,7 @@ def main(
     from bertzoo.core import config as loader
     from bertzoo.train import hosts
 
-    load = functools.cache(load)
+    load = functools.cache(load)  # it may read a model
     if not late:
         load()
     flags = {name.removeprefix("distributed."): value for name, value in vars(args).items() if "distributed." in name}
@@ -117,7 +117,7 @@ def main(
 
 def options(args: argparse.Namespace) -> "Options":
     """Return the run's options from the command line's flags."""
-    from bertzoo.runs.open_run import Options
+    from bertzoo.runs.training import Options
 
     return Options(
         corpus=args.corpus,

@@ -155,7 +155,7 @@ def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, desti
     return {**shard.describe_file(path), "tokens": len(tokens)}
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=1)  # a worker would load the tokenizer again for each of thousands of groups
 def _load_tokenizer(directory: Path, fingerprint: str) -> Tokenizer:
     """Load the tokenizer in `directory`, or return it from a cache.
 

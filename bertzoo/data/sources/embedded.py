@@ -40,7 +40,7 @@ _START = re.compile(r"[\"'(]?[A-Z]")
 _END = re.compile(r"[.!?:][\"')]*$")
 
 
-@functools.cache
+@functools.cache  # a corpus reads them three times, and parsing the packages takes seconds
 def documents() -> tuple[str, ...]:
     """Return all documents, one paragraph per line; equal versions of the packages give equal documents."""
     seen: set[str] = set()

@@ -5,7 +5,6 @@ doubtful.
 """
 
 import csv
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -38,7 +37,6 @@ class PaperRow(NamedTuple):
     values: dict[str, PaperValue]
 
 
-@functools.cache
 def paper_values() -> tuple[PaperValue, ...]:
     """Return all values of published.csv, in the order of the papers' tables."""
     with FILE.open(encoding="utf-8", newline="") as file:

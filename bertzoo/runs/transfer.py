@@ -1,7 +1,8 @@
-"""Read the teacher of a transfer: place its parameters on devices, and copy some of them to the student."""
+"""Train a student on its teacher (MobileBERT, Sun et al. 2020, §3.6), from the config to the last step."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import flax.traverse_util
@@ -11,12 +12,16 @@ from flax import linen as nn
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import stack
-from bertzoo.runs import any_model, stage_setups
+from bertzoo.runs import any_model, experiments, training
+from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Transfer
+from bertzoo.runs.experiments import build_experiment
+from bertzoo.runs.provenance import check_local
+from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.warm_start import (
     FREE,
     WarmStart,
@@ -25,8 +30,95 @@ from bertzoo.runs.warm_start import (
     origin_record,
     pad_vocabulary,
 )
+from bertzoo.train import hosts, sharding
 from bertzoo.train.experiment import Experiment
+from bertzoo.train.stages import locate, start_of
 from bertzoo.train.state import name_of, named, shapes_of
+
+
+def transfer(
+    recipe: Transfer,
+    run_dir: str | Path,
+    teacher: Location | None,
+    stages: tuple[int, int] | None,
+    options: training.Options,
+) -> int:
+    """Train a student on its teacher, or resume such a run, and return the number of steps done.
+
+    First the layers' outputs are matched, in one stage for each layer (progressive), in one stage for all (joint), or
+    together with the distillation (auxiliary). The stages of the distillation follow. In a run of several processes,
+    every process calls this function.
+
+    teacher: path or URL of the teacher. None stands for the teacher in the run.json of a resumed run.
+    stages: first and last stage to train, counted from 1; None trains all.
+    Raises UserError if the config or `stages` does not fit the run, teacher, corpus or devices, and Stopped after a
+    signal.
+    """
+    run, tell = RunDirectory(run_dir), options.tell_once
+    path, record = hosts.share("the teacher", lambda: _find_teacher(teacher, run))
+    training.check_apart(path, run, "--teacher", "Give the student a directory of its own.")
+    training.check_model(path, options)
+    until = hosts.share("the stages", lambda: _until(stages, recipe, run))
+    with run.shared():
+        # 1. The config: choose the microbatches that it leaves open, and check it against the run's own.
+        recipe = training.complete(recipe, run, tell)
+        # 2. The devices as a mesh, and on it both models, and the loss and the optimiser of each stage: a stage of the
+        #    layer transfer compares its layers' outputs and attention maps, a distillation compares predictions.
+        built = build_experiment(recipe, sharding.make_mesh(recipe.mesh))
+        training.check_experiment(built, recipe.compute, tell, run)
+        # 3. The teacher's parameters, which stay fixed, and those outside the layers that the student copies.
+        start = read_teacher(path, recipe, built)
+        _check_same_teacher(start, path, record)
+        for line in start.report if not record else ():
+            tell(line)
+        # 4. The text in the teacher's vocabulary: tokenise it unless this was done before, and cut it into rows.
+        corpus = training.open_corpus(recipe, run, start.tokenizer, options)
+        batches = RunBatches(recipe, corpus, run.plans, tell, workers=options.batch_workers)
+        # 5. Restore the newest checkpoint or draw the other parameters, and train stage after stage.
+        return training.train(recipe, built, batches, run, start, until, console=options.console)
+
+
+def _find_teacher(teacher_path: Location | None, run: RunDirectory) -> tuple[str, dict | None]:
+    """Return the teacher's path and its entry in run.json; the entry is None if the run has no checkpoint."""
+    record = None
+    if run.latest() is not None:
+        run.fetch()
+        record = run.origin("teacher")
+    if teacher_path is not None:
+        return str(teacher_path), record
+    if record is None:
+        raise UserError("--teacher is missing. Name the model that the student learns from.")
+    return check_local(record["path"], "teacher", run.name, f"If you trust it, add --teacher={record['path']}."), record
+
+
+def _check_same_teacher(start: WarmStart, path: str, record: dict | None) -> None:
+    """Raise UserError unless all processes read the teacher in run.json's `record`, or, without it, the same one."""
+    if record and record["parameters_sha256"] != start.record["parameters_sha256"]:
+        raise UserError(
+            f"the parameters in {path} differ from those of this run's teacher in {record['path']}. Restore that "
+            "teacher or use a different --run_dir."
+        )
+    training.check_same_everywhere(start.record, "the teacher's parameters", path)
+
+
+def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) -> int | None:
+    """Return the step to stop after, or None without `stages`.
+
+    Raises UserError if the run's next training stage is not in the range `stages` (first, last).
+    """
+    if stages is None:
+        return None
+    first, last = stages
+    if last > len(recipe.stages):
+        raise UserError(f"--stages={first}-{last} is out of range. Use stages from 1 to {len(recipe.stages)}.")
+    current = locate(recipe.stages, run.latest() or 0)[0] + 1
+    if current > len(recipe.stages):
+        raise UserError(f"--stages={first}-{last}: {run.name} has finished all its stages. Leave --stages out.")
+    if not first <= current <= last:
+        raise UserError(
+            f"--stages={first}-{last}: the next stage of {run.name} is {current}. Give a range that contains {current}."
+        )
+    return start_of(recipe.stages, last)
 
 
 def read_teacher(path: Location, recipe: Transfer, built: Experiment) -> WarmStart:
@@ -66,10 +158,10 @@ def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
 
 def _frozen(source: Pretrained, recipe: Transfer, built: Experiment) -> Any:
     """Return the teacher's parameters with the dtypes, padded shapes and shardings of `built.frozen_shapes`."""
-    teacher, placed = stage_setups.teacher_of(recipe), built.frozen_shapes
+    teacher, placed = experiments.teacher_of(recipe), built.frozen_shapes
     unpadded = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
-    stacked = stage_setups.stacks_teacher(built.mesh)
-    shapes = nn.unbox(stage_setups.teacher_of(unpadded).shapes(stacked))
+    stacked = experiments.stacks_teacher(built.mesh)
+    shapes = nn.unbox(experiments.teacher_of(unpadded).shapes(stacked))
     sources = {"model": (teacher.model, source)}
     if teacher.generator is not None:
         sources["generator"] = (teacher.generator, _generator(source, recipe))
@@ -127,11 +219,11 @@ def _copied(
     sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same
     copied = [
         name
-        for name in stage_setups.copied_names(recipe)
+        for name in experiments.copied_names(recipe)
         if name in source.params and not (name.startswith("sentence_head/") and sentence != recipe.objective.sentence)
     ]
     params = {name: pad_vocabulary(source.params[name], shapes[name].shape) for name in copied}
-    outside = [name for name in shapes if not name.startswith(stage_setups.ENCODER)]
+    outside = [name for name in shapes if not name.startswith(experiments.ENCODER)]
     fresh = [name for name in outside if name not in params and not name.startswith("projections/")]
     lines = [f"copied from the teacher: {_owners(copied)}"] if copied else ["nothing is copied from the teacher"]
     if fresh:

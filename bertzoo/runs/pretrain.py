@@ -1,0 +1,64 @@
+"""Pretrain a model from its config to the last step."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bertzoo.core.paths import Location
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.runs import training, warm_start
+from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.configs import Pretrain
+from bertzoo.runs.experiments import build_experiment
+from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.runs.warm_start import WarmStart
+from bertzoo.train import hosts, sharding
+
+
+def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, options: training.Options) -> int:
+    """Start or resume a pretraining run, train to the end, and return the number of steps done.
+
+    In a run of several processes, every process calls this function.
+
+    origin: path or URL of the model that a new run starts from; None draws all parameters from the seed. Raises
+    UserError if the config does not fit the run, origin, corpus or devices, and Stopped after a signal.
+    """
+    run, tell = RunDirectory(run_dir), options.tell_once
+    if origin is not None:
+        training.check_apart(origin, run, "--from", "A run resumes by itself; leave --from out.")
+        # Check before creating the directory; a run with a checkpoint does not read its origin again.
+        if hosts.share("the newest checkpoint", run.latest) is None:
+            training.check_model(origin, options)
+    with run.shared():
+        # 1. The config: choose the microbatches that it leaves open, and check it against the run's own.
+        recipe = training.complete(recipe, run, tell, origin)
+        # 2. The devices as a mesh, and on it the model, the objective and the optimiser of each stage.
+        built = build_experiment(recipe, sharding.make_mesh(recipe.mesh))
+        training.check_experiment(built, recipe.compute, tell, run)
+        # 3. The initial parameters and the tokenizer, if another model provides them.
+        start, vocabulary = _start(run, recipe, origin, tell)
+        # 4. The text: tokenise it unless this was done before, and cut it into rows.
+        corpus = training.open_corpus(recipe, run, vocabulary, options)
+        batches = RunBatches(recipe, corpus, run.plans, tell, workers=options.batch_workers)
+        # 5. Restore the newest checkpoint or draw the parameters, and train stage after stage.
+        return training.train(recipe, built, batches, run, start, console=options.console)
+
+
+def _start(
+    run: RunDirectory, recipe: Pretrain, origin: Location | None, tell: Callable[[str], None]
+) -> tuple[WarmStart | None, Tokenizer | None]:
+    """Return the initial parameters and the tokenizer that the run takes from the model `origin`.
+
+    If `origin` is None, both are None. If the run has a checkpoint, the parameters are None.
+    """
+    if hosts.share("the newest checkpoint", run.latest) is not None:
+        return None, None if origin is None else run.tokenizer()
+    if origin is None:
+        return None, None
+    start, before = warm_start.read_warm_start(origin, recipe), run.origin("from")
+    training.check_same_everywhere(start.record, "what the run starts from", origin)
+    old, new = (record or {} for record in (before, start.record))
+    if before and old["path"] == new["path"] and old["parameters_sha256"] != new["parameters_sha256"]:
+        tell(f"changed since the run started: the parameters in {origin}")
+    for line in start.report:
+        tell(line)
+    return start, start.tokenizer

@@ -1,0 +1,325 @@
+"""Steps that the training methods share: check the inputs, complete the config, open the corpus, train."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+import jax
+
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import Location, is_url, resolve_name
+from bertzoo.data import pipeline
+from bertzoo.data.corpus.reader import Corpus
+from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
+from bertzoo.models import Compute
+from bertzoo.runs import any_model
+from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.bucket import Sender
+from bertzoo.runs.configs import Checked, Nothing, Pretrain, Recipe, Transfer
+from bertzoo.runs.run_dir import ORIGINS, RunDirectory
+from bertzoo.runs.warm_start import WarmStart
+from bertzoo.train import compilation, hosts, loop, memory, restore, sharding
+from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.experiment import Experiment
+from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
+from bertzoo.train.stages import Stage, locate, stage_of
+
+AnyRecipe = TypeVar("AnyRecipe", Pretrain, Transfer)
+DAY = 24 * 3600.0  # seconds that the other processes wait while process 0 tokenises or copies a model
+# On CPUs, steps of many tokens are faster in microbatches of about 1,024, but not those of models narrower than 256
+# (docs/performance.md).
+_TOKENS, _WIDTH = 1024, 256
+# Warn if the tokenizer has under half of model.vocab_size entries, or if the text uses under a fifth of its entries.
+_FEW_ENTRIES, _FEW_OCCURRING = 0.5, 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Execution options, which do not change a run's result.
+
+    corpus: path or URL of a resumed run's corpus, if it has moved.
+    workers: processes that tokenise; 0 uses one per core.
+    batch_workers: processes that build batches; 0 uses a thread.
+    tell: receives each line for the user.
+    progress: returns the context manager in which the run tokenises. If the manager yields a function, it is called
+    with the progress so far: (finished groups of documents, characters of text read).
+    console: whether to print progress to standard error.
+    """
+
+    corpus: str | None = None
+    workers: int = 0
+    batch_workers: int = 0
+    tell: Callable[[str], None] = lambda line: None
+    progress: Callable[[], AbstractContextManager[Callable[[int, int], None] | None]] = contextlib.nullcontext
+    console: bool = True
+
+    def tell_once(self, line: str) -> None:
+        """Pass a line to `tell` in process 0 only."""
+        if hosts.is_first():
+            self.tell(line)
+
+
+def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> None:
+    """Raise UserError if `path` is the run's own directory.
+
+    flag: the option with the value `path`, for the error.
+    instead: advice, a sentence at the end of the error.
+    """
+    if resolve_name(path) == resolve_name(run.name):
+        raise UserError(f"{flag} and --run_dir are both {run.name}. {instead}")
+
+
+def check_model(path: Location, options: Options) -> None:
+    """Raise UserError in every process if process 0 finds no model at `path`.
+
+    If `path` is a URL, every machine copies the model to its cache.
+    """
+    hosts.share("the model", lambda: any_model.check_model(path, options.tell), timeout=DAY)
+    if not hosts.is_first():
+        any_model.check_model(path, options.tell)
+    hosts.barrier("the model", timeout=DAY)
+
+
+def check_same_everywhere(record: dict[str, Any], label: str, path: Location) -> None:
+    """Raise UserError if the parameters read from `path` differ between this process and process 0.
+
+    record: run.json's entry about the model, with the hash of its parameters.
+    label: the name of this check in the error for a lost process.
+    """
+    digest = record["parameters_sha256"]
+    first = hosts.share(label, lambda: digest)
+    if digest != first:
+        raise UserError(
+            f"the parameters in {path} have hash {digest} here and {first} in process 0. Give every process the same "
+            "parameters."
+        )
+
+
+def complete(
+    recipe: AnyRecipe, run: RunDirectory, tell: Callable[[str], None], origin: Location | None = None
+) -> AnyRecipe:
+    """Return the config of a run with the numbers of microbatches that it leaves open.
+
+    Passes these numbers to `tell`, and the changes of the config since the run started. origin: the model that a new
+    run starts from. Raises ConfigError if the run cannot resume with a change.
+    """
+    numbers = hosts.share("the microbatches", lambda: microbatches(recipe, run))
+    for index, (stage, number) in enumerate(zip(recipe.stages, numbers, strict=True)):
+        if stage.accumulate is None and number > 1:
+            where = recipe.where(index)
+            tell(
+                f"{where}: {number} microbatches a step, which CPUs compute faster. --{where}.accumulate=1 turns this "
+                "off."
+            )
+    recipe = _with_microbatches(recipe, numbers)
+    for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
+        tell(f"changed since the run started: {line}")
+    return recipe
+
+
+def microbatches(recipe: Recipe, run: RunDirectory) -> list[int]:
+    """Return the number of microbatches of each training stage.
+
+    A stage that leaves it open keeps the number that the run recorded, so that a resumed run draws the same dropout. In
+    a new run, wide models on CPUs get microbatches of 1,024 tokens on each device, or the next larger ones that divide
+    the rows.
+    """
+    shards = sharding.row_shards(sharding.make_mesh(recipe.mesh))
+    wide = jax.default_backend() == "cpu" and recipe.model.hidden_size >= _WIDTH
+    recorded = run.load().stages[: len(recipe.stages)] if run.config.exists() else ()
+
+    def number(stage: Stage, before: Stage | None) -> int:
+        if stage.accumulate is not None:
+            return stage.accumulate
+        rows = stage.batch_size // shards
+        if before is not None and rows % before.microbatches == 0:
+            return before.microbatches
+        fitting = (n for n in range(1, rows + 1) if rows % n == 0 and rows // n * stage.max_length >= _TOKENS)
+        return max(fitting, default=1) if wide else 1
+
+    return [number(*pair) for pair in zip_longest(recipe.stages, recorded)]
+
+
+def _with_microbatches(recipe: AnyRecipe, numbers: Sequence[int]) -> AnyRecipe:
+    """Return `recipe` with a number of microbatches for each training stage."""
+    if isinstance(recipe, Pretrain):
+        return replace(recipe, stages=_cut(recipe.stages, numbers))
+    groups, strategy = len(recipe.layer_groups), recipe.transfer
+    if not isinstance(strategy, Nothing):
+        strategy = replace(strategy, accumulate=numbers[0])
+    return replace(recipe, transfer=strategy, distillation=_cut(recipe.distillation, numbers[groups:]))
+
+
+def _cut(stages: Sequence[Stage], numbers: Sequence[int]) -> tuple[Stage, ...]:
+    return tuple(replace(stage, accumulate=number) for stage, number in zip(stages, numbers, strict=True))
+
+
+def check_experiment(
+    built: Experiment, compute: Compute, tell: Callable[[str], None], run: RunDirectory | None = None
+) -> None:
+    """Check a built run before it reads data: the model of its newest checkpoint, the memory and the number format.
+
+    Programs that are compiled from now on are kept for later runs. run: the directory whose newest checkpoint must
+    fit, if any. Raises CheckpointError if it does not, and ConfigError if the devices' memory is too small.
+    """
+
+    def check_checkpoint() -> None:
+        if run is not None and (step := run.latest()) is not None:
+            restore.check_compatible(run.checkpoints, built.state(stage_of(built.stages, step)))
+
+    hosts.share("the newest checkpoint's model", check_checkpoint)
+    memory.check_memory(built, tell)
+    compute.tell_format(tell)
+    compilation.keep_programs()
+
+
+def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:
+    """Open the corpus of a run; process 0 first tokenises the text if necessary.
+
+    A run with a checkpoint reads the corpus that it began with. vocabulary: the tokenizer that the corpus must have, or
+    None. Raises UserError if processes find different corpora.
+    """
+    begun = run.latest() is not None
+    if options.corpus and not begun:
+        raise UserError(
+            f"--corpus={options.corpus} applies only to a run that is resumed, but {run.name} has no checkpoint yet. "
+            "Leave --corpus out; --data.source names the text of a new run."
+        )
+
+    @functools.cache
+    def opened() -> Corpus:
+        if begun and (options.corpus or run.corpus_is_elsewhere()):
+            source = recipe.data.source.rstrip("/")
+            again = is_url(source) and source == run.provenance().get("corpus")  # the command names the URL itself
+            corpus = run.open_corpus(options.corpus or (source if again else None))
+            if vocabulary is not None:
+                pipeline.check_tokenizer(corpus, vocabulary)
+            return corpus
+        with options.progress() as progress:
+            corpus = pipeline.open_corpus(
+                recipe.data,
+                run.corpus,
+                workers=options.workers,
+                progress=progress,
+                vocabulary=vocabulary,
+                tell=options.tell,
+            )
+        if begun:
+            run.check_corpus(corpus)
+        return corpus
+
+    expected = hosts.share("the corpus", lambda: opened().hash, timeout=DAY)
+    corpus = opened()
+    hosts.barrier("the corpus", timeout=DAY)  # each host downloads a corpus behind a URL
+    if corpus.hash != expected:
+        raise UserError(
+            f"the corpus {corpus.address} has hash {corpus.hash}, but the corpus of process 0 has {expected}. Give "
+            "every process the same corpus."
+        )
+    for split, part in corpus.manifest.splits.items():
+        options.tell_once(f"corpus, {split}: {part}")
+    share = corpus.unknown_share()
+    if begun and share > UNKNOWN_ERROR:  # a run with a checkpoint resumes: its text cannot change
+        options.tell_once(f"warning: {describe_unknown(share, corpus.address)}")
+    else:
+        check_unknown(share, corpus.address, options.tell_once, inherited=vocabulary is not None)
+    for line in _unused_rows(recipe.model.vocab_size, corpus, advise=vocabulary is None):
+        options.tell_once(line)
+    return corpus
+
+
+def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
+    """Yield warnings if many rows of the word embedding would stay untrained.
+
+    rows: model.vocab_size. advise: whether to name options that avoid the problem.
+    """
+    entries, occurring = corpus.tokenizer.vocab_size, corpus.manifest.splits["train"].entries
+    if entries < _FEW_ENTRIES * rows:
+        options = f"--model.vocab_size={entries} --data.tokenizer.vocab_size={entries}"
+        yield (
+            f"model.vocab_size = {rows:,}, but the tokenizer has {entries:,} entries: the other rows of the word table "
+            "are never trained" + (f". A new run with {options} avoids this." if advise else "")
+        )
+    if occurring is not None and occurring < _FEW_OCCURRING * entries:
+        yield (
+            f"only {occurring:,} of the tokenizer's {entries:,} entries occur in the training text. Use more text, or "
+            "train a smaller vocabulary on it."
+        )
+
+
+def train(
+    recipe: Recipe,
+    built: Experiment,
+    batches: RunBatches,
+    run: RunDirectory,
+    start: WarmStart | None = None,
+    until: int | None = None,
+    followed: bool = False,
+    console: bool = True,
+) -> int:
+    """Train from the newest checkpoint to the end; return the number of steps done.
+
+    built: the run that `recipe` describes.
+    start: the frozen parameters and, for a run without a checkpoint, the initial parameters.
+    until: the step after which to pause.
+    followed: whether another run follows in this program, so that a signal at the last step still stops the program.
+    console: whether to print progress to standard error.
+
+    Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
+    """
+
+    def begin() -> None:
+        if done := run.latest():
+            locate(recipe.stages, done)
+            run.record_changes(recipe, done)
+        run.write_config(recipe)
+        kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
+        origins = {name: record for name in ORIGINS if (record := run.origin(name))}
+        if not done:
+            origins = {} if start is None else {start.key: start.record}
+        run.write_provenance(kinds, jax.process_count(), batches.corpus, origins)
+
+    hosts.share("the plans of the rows", batches.check_rows)
+    batches.check_rows()
+    hosts.share("the run directory", begin)
+    own = functools.partial(sharding.own_rows, mesh=built.mesh)
+    reporters: list[Reporter] = []
+    if hosts.is_first():
+        reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard)]
+        reporters += [Console(recipe.stages)] if console else []
+        reporters += [Sender(run.bucket)] if run.bucket else []  # last, as it uploads what the others write
+    try:
+        with Checkpoints(
+            run.checkpoints,
+            keep_last=recipe.run.keep_last,
+            keep_best=recipe.run.keep_best,
+            before_save=run.bucket and run.bucket.before_a_save,
+        ) as checkpoints:
+            done = loop.run(
+                loop.Job(
+                    experiment=built,
+                    config=recipe.run,
+                    seed=recipe.seed,
+                    batches=functools.partial(batches.train, own=own),
+                    heldout=functools.partial(
+                        batches.heldout, rows=recipe.run.evaluate_rows, shards=sharding.row_shards(built.mesh), own=own
+                    ),
+                    checkpoints=checkpoints,
+                    reporters=reporters,
+                    flops_per_example=built.flops,
+                    frozen=None if start is None else start.frozen,
+                    describe=batches.describe,
+                    initial=None if start is None else start.params,
+                    until=until,
+                    followed=followed,
+                    memory_advice=memory.advice(built),
+                )
+            )
+    finally:
+        for reporter in reporters:
+            reporter.close()
+    return int(done.step)
