@@ -1,12 +1,14 @@
 """Whole runs of a tiny model from the command line: their files, stopping, resuming and errors."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -19,9 +21,10 @@ import tiny
 from messages import mentions
 
 from bertzoo.cli.main import main
+from bertzoo.core.processor import processor
 from bertzoo.data.pipeline import parallel_batches
 from bertzoo.nn.products import RESULTS_VARIABLE
-from bertzoo.runs import batches
+from bertzoo.runs import any_model, batches
 from bertzoo.runs.load_run import load_run
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
@@ -29,6 +32,7 @@ from bertzoo.train.checkpoint import Checkpoints
 pytestmark = pytest.mark.usefixtures("one_device")
 
 COMMAND = [sys.executable, "-m", "bertzoo", "pretrain"]
+EARLIER = Path(__file__).parents[1] / "golden" / "run.tar.xz"  # a run of revision e0a04c78, after 4 of its 10 steps
 
 
 @pytest.fixture
@@ -52,6 +56,27 @@ def whole(run: Path):
 
 def assert_same_state(run: Path, other: Path) -> None:
     chex.assert_trees_all_equal(whole(run), whole(other))
+
+
+def test_run_of_an_earlier_version_resumes_bit_for_bit(tmp_path, monkeypatch):
+    with tarfile.open(EARLIER) as archive:
+        archive.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path)
+    assert main(["pretrain", "tiny.toml", "--run_dir=run", "--run.keep_last=9"]) == 0
+    events = [record["event"] for record in records(tmp_path / "run") if "event" in record]
+    assert "resumed" in events and "changed" not in events
+    cpu = processor()
+    made = {
+        "processor": cpu.name,
+        "extensions": hashlib.sha256(" ".join(sorted(cpu.extensions)).encode()).hexdigest(),
+        "jax": jax.__version__,
+        "xla_flags": os.environ["XLA_FLAGS"].strip(),
+    }
+    same = made == json.loads((tmp_path / "made.json").read_text())  # another processor or XLA may round differently
+    expected, found = np.load(tmp_path / "expected.npz"), any_model.read_model(tmp_path / "run").params
+    assert set(expected) == set(found)
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=0 if same else 1e-5, err_msg=name)
 
 
 def records(run: Path) -> list[dict]:
