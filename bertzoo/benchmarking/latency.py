@@ -25,8 +25,7 @@ from bertzoo.export.options import Precision
 from bertzoo.models import Model
 from bertzoo.models.tasks import NoHead
 from bertzoo.pruning.latency import LatencyTable, common, latency, points
-from bertzoo.pruning.shapes import LETTERS, cuttable, groups, layer_sizes, refusal, shallow
-from bertzoo.pruning.structure import declare
+from bertzoo.pruning.structure import LETTERS, cuttable, declare, groups, layer_sizes, refusal, shallow
 
 BACKEND = "litert"
 MORE = 2  # additional layers of the deeper encoder of a pair

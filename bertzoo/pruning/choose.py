@@ -42,7 +42,7 @@ def choose(
     scores: importance of the elements by dimension, comparable across dimensions; of equal scores, the first is cut
     first.
     target: the highest cost allowed.
-    multiples: {letter (`shapes.LETTERS`): a number that must divide the new sizes of the letter's dimensions}.
+    multiples: {letter (`structure.LETTERS`): a number that must divide the new sizes of the letter's dimensions}.
 
     All groups of a dimension, and all dimensions with the same `tie`, lose equally many elements. Each group keeps at
     least one element. Raises UserError if `target` is not below the model's cost, or if no cut meets it.

@@ -1,10 +1,13 @@
-"""The cost of a model as a function of the sizes of its dimensions, and the cost of one element of each dimension."""
+"""The cost of a model as a function of the sizes of its dimensions, and the kinds of budget in [target]."""
 
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +17,9 @@ from bertzoo.models import Compute, Model
 from bertzoo.models.tasks import NoHead
 from bertzoo.nn.flops import flops_by_scope
 from bertzoo.nn.parameter import init_shapes
-from bertzoo.pruning.structure import Dimension, Structure, count, declare
+from bertzoo.pruning.latency import latency, read_table
+from bertzoo.pruning.structure import Cost, Dimension, Sizes, Structure, count, declare
 
-Sizes = Mapping[str, int]
-Cost = Callable[[Sizes], float]
 MODEL = ("embedding", "encoder", "pooler")  # counted as in the paper: without heads that only pretraining has
 LEAST = 1e-12  # β of an element without cost: above 0, so that means weighted by β exist
 
@@ -100,3 +102,82 @@ def _removed(structure: Structure, dimension: Dimension, cost: Cost, whole: floa
     step = dimension.groups if dimension.size == dimension.groups else -dimension.groups
     changed = cost({**structure.sizes, **{one.name: one.size + step for one in tied}})
     return (changed - whole) / (step * len(tied))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Budget:
+    """A budget as a number (`count`), or as a share of the unpruned model's cost."""
+
+    count: float | None = None  # the budget as a number; exactly one of count and share
+    share: float | None = None  # the budget as a share of the unpruned model's cost
+
+    def __post_init__(self):
+        if (self.count is None) == (self.share is None):
+            both = "neither is set" if self.count is None else f"count = {self.count:,.12g} and share = {self.share}"
+            raise ConfigError(
+                f"a budget is either a count or a share of the unpruned model, but {both}. Set count or share."
+            )
+        if self.count is not None and not 0 < self.count < float("inf"):
+            raise ConfigError(f"count = {self.count} is not a finite number above 0. Use a positive, finite number.")
+        if self.share is not None and not 0 < self.share < 1:
+            raise ConfigError(f"share = {self.share} is not a share between 0 and 1. Use a share such as 0.6.")
+
+    def amount(self, whole: float) -> float:
+        """Return the budget of a model whose unpruned cost is `whole`."""
+        return self.count or whole * (self.share or 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(_Budget):
+    """A budget in number of parameters, counted in embeddings, encoder and pooler."""
+
+    kind: Literal["parameters"] = "parameters"
+    unit = "parameters"
+
+    def cost(self, structure: Structure) -> Cost:
+        return parameters(structure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flops(_Budget):
+    """A budget in operations, 2 per multiply-add, that compute the pooled output of a row of `length` tokens."""
+
+    kind: Literal["flops"] = "flops"
+    length: int = 128  # tokens of the row
+    unit = "operations"
+
+    def cost(self, structure: Structure) -> Cost:
+        return flops(structure, self.length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency(_Budget):
+    """A budget in milliseconds for one row of `length` tokens.
+
+    The times are those of the device on which `bertzoo benchmark --table` measured `table`.
+    """
+
+    kind: Literal["latency"] = "latency"
+    table: str = ""  # file that `bertzoo benchmark --table` wrote
+    length: int = 128  # tokens of the row
+    unit = "milliseconds"
+
+    def __post_init__(self):
+        if not self.table:
+            raise ConfigError(
+                'kind = "latency" needs table = "FILE", with the latencies of encoders on a device. Measure the table '
+                "with `bertzoo benchmark CONFIG --table=FILE`."
+            )
+        super().__post_init__()
+
+    def cost(self, structure: Structure) -> Cost:
+        table = read_table(Path(self.table))
+        if table.length != self.length:
+            raise ConfigError(
+                f"target.length = {self.length}, but {self.table} was measured on rows of {table.length} tokens. Use "
+                f"target.length = {table.length}, or measure another table with `bertzoo benchmark --lengths`."
+            )
+        return latency(structure, table, self.table)
+
+
+Target = Parameters | Flops | Latency

@@ -4,9 +4,9 @@ The estimate is the time of a one-layer encoder with the sizes of the model's la
 Every other layer of the model adds the measured time of a further layer of its sizes. Times for sizes between the
 measured sizes are interpolated.
 
-Letters name the dimensions, such as h for the width of the layers (`shapes.LETTERS`). The number of operations is a sum
-of products of sizes. Therefore the table varies the factors of one product together, (h, f), (h, a, k) or (h, a, v),
-and keeps all other sizes at their smallest.
+Letters name the dimensions, such as h for the width of the layers (`LETTERS`). The number of operations is a sum of
+products of sizes. Therefore the table varies the factors of one product together, (h, f), (h, a, k) or (h, a, v), and
+keeps all other sizes at their smallest.
 """
 
 import dataclasses
@@ -23,9 +23,7 @@ import numpy as np
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.models import Model
-from bertzoo.pruning.costs import Cost, Sizes
-from bertzoo.pruning.shapes import EVERY_LAYER_ITS_OWN, LETTERS, layer_sizes, resized, uneven
-from bertzoo.pruning.structure import Structure
+from bertzoo.pruning.structure import EVERY_LAYER_ITS_OWN, LETTERS, Cost, Sizes, Structure, layer_sizes, resized, uneven
 
 Point = tuple[int, ...]  # a size for each letter of a table, in the table's order
 FORMAT = "bertzoo latency table"

@@ -85,7 +85,7 @@ def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) ->
 
 
 def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
-    """Return {"h_stays": …, …}: for each letter (`shapes.LETTERS`), the share of its elements that a cut keeps."""
+    """Return {"h_stays": …, …}: for each letter (`structure.LETTERS`), the share of its elements that a cut keeps."""
     shares = {}
     for letter, names in structure.by_letter.items():
         before, after = (sum(sizes[name] for name in names) for sizes in (structure.sizes, _sizes(kept)))
@@ -96,7 +96,7 @@ def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
 def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
     """Return the record of a cut: `cost` and `sizes` before and after it, `saved`, and the fields in `more`.
 
-    `saved` is {letter of `shapes.LETTERS`: cost saved if only the dimensions of this letter are cut}.
+    `saved` is {letter of `structure.LETTERS`: cost saved if only the dimensions of this letter are cut}.
     """
     before, after = structure.sizes, structure.sizes | _sizes(kept)
     saved = {

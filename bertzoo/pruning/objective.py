@@ -158,7 +158,7 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
     def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return {"h_left": …, …}: for each letter (`shapes.LETTERS`), the mean absolute value in its prune vectors.
+        """Return {"h_left": …, …}: for each letter (`structure.LETTERS`), the mean absolute value in its prune vectors.
 
         The mean weights each element by β of its dimension. Before training, each mean is 1.
         """

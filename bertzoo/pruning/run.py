@@ -1,5 +1,6 @@
 """Prune a model by several trainings in turn (Khetan and Karnin 2020, Algorithm 1); each training can be resumed."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,13 +19,12 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Model
 from bertzoo.pruning import layout, ledger
-from bertzoo.pruning.budget import budget, check_devices, structure_of
 from bertzoo.pruning.choose import choose
-from bertzoo.pruning.costs import Cost, betas
+from bertzoo.pruning.costs import Cost, Target, betas
 from bertzoo.pruning.objective import PruneObjective, named, nested, proximal
 from bertzoo.pruning.run_dir import PartRun, PruneDirectory
 from bertzoo.pruning.settings import Prune
-from bertzoo.pruning.structure import Structure
+from bertzoo.pruning.structure import Structure, declare, resized
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import any_model, training, warm_start
 from bertzoo.runs.batches import RunBatches
@@ -58,7 +58,7 @@ class PruneResult(NamedTuple):
 
 
 def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: training.Options) -> PruneResult:
-    """Prune a model to its budget, or resume a pruning run.
+    """Prune a model to its budget (schuBERT, Khetan and Karnin 2020, Algorithm 1), or resume a pruning run.
 
     origin: the unpruned model; may be None for a resumed run.
 
@@ -79,9 +79,16 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         built = replace(build_experiment(tuned, mesh), where="tuning.{}".format)
         training.check_experiment(built, tuned.compute, options.tell_once)
         pruning = Pruning(recipe, run, path, digest, mesh, options)
-        vocabulary = pruning.tokenizer()
-        # A finished run does not open its corpus again: the text may be gone.
-        model = pruning.train(lambda: training.open_corpus(recipe, run, vocabulary, options))
+        if unfinished := pruning.unfinished:  # a finished run does not open its corpus again: the text may be gone
+            corpus = training.open_corpus(recipe, run, pruning.tokenizer(), options)
+            hosts.share("the run directory", lambda: pruning.begin(corpus))
+        for iteration in unfinished:
+            # 1. Train prune vectors, keep the elements that fit this iteration's budget, and cut the others.
+            model, start = pruning.smaller_model(iteration, corpus)
+            # 2. Train the smaller model, which the unpruned one may teach.
+            pruning.tune(iteration, corpus, model, start)
+        # 3. Write the last iteration's model.
+        model = pruning.finish()
     return PruneResult(pruning.cost_of(model), pruning.whole, pruning.budget, run.model)
 
 
@@ -128,21 +135,14 @@ class Pruning:
         structure = structure_of(self.recipe, model)
         return self.target.cost(structure)(structure.sizes)
 
-    def train(self, open_text: Callable[[], Corpus]) -> Model:
-        """Run all unfinished iterations, write the pruned model and return its config.
-
-        open_text: opens the corpus; not called if every iteration is finished. Raises the errors of `train.loop.run`.
-        """
+    @property
+    def unfinished(self) -> list[int]:
+        """The numbers of the iterations that are still to run, from 1."""
         iterations = range(1, self.recipe.cut.iterations + 1)
-        unfinished = [number for number in iterations if not self.run.tuning(self.recipe, number).finished]
-        if unfinished:
-            corpus = open_text()
-            hosts.share("the run directory", lambda: self._begin(corpus))
-            for iteration in unfinished:
-                self._iterate(iteration, corpus)
-        return self._finish()
+        return [number for number in iterations if not self.run.tuning(self.recipe, number).finished]
 
-    def _begin(self, corpus: Corpus) -> None:
+    def begin(self, corpus: Corpus) -> None:
+        """Write the run's config and provenance; raises ConfigError if the run began with costs in another unit."""
         record = self.unpruned.record if self.digest is None else self.run.origin("from")
         unit = self.target.unit
         # Earlier versions counted parameters under every target and recorded no unit.
@@ -157,13 +157,14 @@ class Pruning:
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
         self.run.write_provenance(kinds, jax.process_count(), corpus, {"from": record or {}, "beta": {"unit": unit}})
 
-    def _iterate(self, iteration: int, corpus: Corpus) -> None:
+    def smaller_model(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart | None]:
+        """Return an iteration's model after the cut and its initial parameters; None if its training has begun."""
+        part = self.run.tuning(self.recipe, iteration).run
+        return (part.load().model, None) if part.latest() is not None else self._cut(iteration, corpus)
+
+    def tune(self, iteration: int, corpus: Corpus, model: Model, start: WarmStart | None) -> None:
+        """Train an iteration's model after the cut; raises the errors of `train.loop.run`."""
         recipe, part = self.recipe, self.run.tuning(self.recipe, iteration)
-        start: WarmStart | None = None
-        if part.run.latest() is not None:
-            model = part.run.load().model
-        else:
-            model, start = self._cut(iteration, corpus)
         tuning = recipe.distillation_recipe(model)
         built = self._build(part, tuning)
         self.tell(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
@@ -286,7 +287,7 @@ class Pruning:
             self.tell(line)
         hosts.share("the record of a cut", lambda: self.run.record(iteration, record))
 
-    def _finish(self) -> Model:
+    def finish(self) -> Model:
         """Write the pruned model, unless it exists, and a config to train it further; return the model's config."""
         last = self.run.tuning(self.recipe, self.recipe.cut.iterations).run
         model = last.load().model
@@ -349,6 +350,45 @@ class Pruning:
                 f"the parameters in {self.origin} differ from those that {self.run.name} started with. Restore them "
                 "or use a different --run_dir."
             )
+
+
+def structure_of(recipe: Prune, model: Model) -> Structure:
+    """Return a model's structure with the dimensions that the run cuts.
+
+    Raises ConfigError if the model lacks one of these dimensions.
+    """
+    return declare(model, any_model.head_of(recipe), recipe.letters)
+
+
+def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
+    """Return (cost of the unpruned model, budget), both in the target's unit.
+
+    target: computes costs instead of recipe.target; a resumed run passes the target with its copy of the latency table.
+
+    Raises UserError if no cut meets the budget.
+    """
+    structure = structure_of(recipe, recipe.model)
+    recipe.cut.multiples.check(structure)
+    cost = (target or recipe.target).cost(structure)
+    whole = cost(structure.sizes)
+    amount = recipe.target.amount(whole)
+    ones = {name: np.ones(size) for name, size in structure.sizes.items()}
+    recipe.choose_kept(structure, cost, ones, amount, structure.sizes)
+    return whole, amount
+
+
+def check_devices(recipe: Prune, mesh: jax.sharding.Mesh) -> None:
+    """Raise ConfigError if batches or pruned models do not divide over the devices of `mesh`.
+
+    The sizes of the pruned models are not known yet. The check therefore uses every dimension's size after the smallest
+    possible cut, such as 767 for 768. The check is strict, because few numbers of devices divide such sizes.
+    """
+    build_experiment(recipe.scoring_recipe(recipe.model), mesh)
+    dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.above_one
+    steps = {name: math.lcm(one.groups, multiples.get(one.letter, 1)) for name, one in dimensions.items()}
+    last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # elements that are cut
+    sizes = {name: one.size - last[name] * (one.size > steps[name]) for name, one in dimensions.items()}
+    build_experiment(recipe.tuning_recipe(resized(recipe.model, sizes)), mesh)
 
 
 def unpruned_model(origin: Location | None, run: RunDirectory) -> tuple[str, str | None]:

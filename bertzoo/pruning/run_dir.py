@@ -8,8 +8,8 @@ from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.kinds import kind_of_run
 from bertzoo.pruning import layout
+from bertzoo.pruning.costs import Latency, Target
 from bertzoo.pruning.settings import Prune
-from bertzoo.pruning.target import Latency, Target
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.stages import Stage, total_steps
 

@@ -13,11 +13,9 @@ from bertzoo.data.settings import Data
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Knowledge, Masked, Replaced, TextLoss
 from bertzoo.pruning.choose import choose, uniform
-from bertzoo.pruning.costs import Cost
+from bertzoo.pruning.costs import Cost, Flops, Target
 from bertzoo.pruning.objective import Gates, HardConcrete, Magnitudes
-from bertzoo.pruning.shapes import LETTERS, cuttable
-from bertzoo.pruning.structure import Structure
-from bertzoo.pruning.target import Flops, Target
+from bertzoo.pruning.structure import LETTERS, Structure, cuttable
 from bertzoo.runs.configs import Nothing, Pretrain, StrategyStages, Transfer, check_tables
 from bertzoo.train.loop import RunSettings
 from bertzoo.train.optim import AdamW, Optimizer, Schedule
@@ -29,7 +27,7 @@ SHARED_WITH_GENERATOR = ("h", "e")  # a generator reads its discriminator's embe
 
 @dataclass(frozen=True, kw_only=True)
 class Multiples:
-    """For each letter in `shapes.LETTERS`, a number that divides the sizes after a cut, to suit the hardware."""
+    """For each letter in `structure.LETTERS`, a number that divides the sizes after a cut, to suit the hardware."""
 
     h: int = 1  # the width of the layers
     e: int = 1  # the width of the embedding
@@ -223,7 +221,7 @@ class Prune:
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """Letters of the dimensions that the run cuts; see `shapes.LETTERS`."""
+        """Letters of the dimensions that the run cuts; see `structure.LETTERS`."""
         if self.cut.dimensions:
             return self.cut.dimensions
         shared = SHARED_WITH_GENERATOR if isinstance(self.objective, Replaced) else ()

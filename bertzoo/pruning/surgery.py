@@ -8,8 +8,7 @@ import numpy as np
 from bertzoo.core.errors import UserError
 from bertzoo.models import Model
 from bertzoo.models.tasks import parameter_shapes
-from bertzoo.pruning.shapes import resized
-from bertzoo.pruning.structure import Structure, Touch
+from bertzoo.pruning.structure import Structure, Touch, resized
 
 Params = Mapping[str, Any]  # arrays of numpy or JAX by path
 
@@ -37,7 +36,7 @@ def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) ->
 
     If K' of the K key elements of a head stay, query parameters are multiplied by √(K'/K), because attention divides
     scores by √K' instead of √K. Removing elements whose folded prune factors are 0 does not change the model's outputs,
-    except for h and e (`shapes.LETTERS`), because a new width changes the statistics of norms.
+    except for h and e (`structure.LETTERS`), because a new width changes the statistics of norms.
 
     Raises UserError unless the names and shapes of the parameters are exactly the structure's.
     """

@@ -12,9 +12,9 @@ from prunable import MODEL, fill, prune
 
 from bertzoo.cli.main import main
 from bertzoo.pruning import layout
+from bertzoo.pruning.costs import Latency
 from bertzoo.pruning.latency import latency, points, read_table
 from bertzoo.pruning.structure import declare
-from bertzoo.pruning.target import Latency
 from bertzoo.runs import any_model
 
 pytestmark = pytest.mark.usefixtures("one_device")

@@ -2,7 +2,7 @@
 
 from bertzoo.benchmarking.latency import grid
 from bertzoo.pruning.latency import LatencyTable, common, points
-from bertzoo.pruning.shapes import layer_sizes
+from bertzoo.pruning.structure import layer_sizes
 
 
 def layer_time(sizes):

@@ -24,8 +24,7 @@ from bertzoo.pruning import costs
 from bertzoo.pruning.choose import choose, uniform
 from bertzoo.pruning.costs import betas, flops, parameters
 from bertzoo.pruning.latency import latency
-from bertzoo.pruning.shapes import resized
-from bertzoo.pruning.structure import Dimension, Structure, Touch, declare
+from bertzoo.pruning.structure import Dimension, Structure, Touch, declare, resized
 
 BERT = Bert(**SIZES, **LAYERS)
 SQUEEZED = SqueezeBert(**SIZES, **LAYERS)

@@ -19,10 +19,9 @@ from bertzoo.core.errors import UserError
 from bertzoo.models import Bert, SchuBert
 from bertzoo.models.tasks import NoHead
 from bertzoo.pruning.choose import choose, uniform
+from bertzoo.pruning.costs import Latency
 from bertzoo.pruning.latency import common, latency, read_table
-from bertzoo.pruning.shapes import cuttable, layer_sizes, resized, shallow
-from bertzoo.pruning.structure import declare
-from bertzoo.pruning.target import Latency
+from bertzoo.pruning.structure import cuttable, declare, layer_sizes, resized, shallow
 
 BERT = Bert(**SIZES, **LAYERS)
 CUT = {"h": 12, "f": 9, "a": 3, "k": 5, "v": 2, "e": 4}

@@ -12,10 +12,10 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.core.kinds import kind_of_files
 from bertzoo.models import Electra
 from bertzoo.planning.sizes import measure
-from bertzoo.pruning.budget import budget, check_devices, structure_of
 from bertzoo.pruning.costs import parameters
+from bertzoo.pruning.run import budget, check_devices, structure_of
 from bertzoo.pruning.settings import Prune
-from bertzoo.pruning.shapes import resized
+from bertzoo.pruning.structure import resized
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train import sharding
 

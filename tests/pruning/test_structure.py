@@ -7,8 +7,7 @@ from zoo import CASES, LAYERS, MOBILE, SIZES
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Albert, Bert, DistilBert, Electra, MobileBert, SqueezeBert
 from bertzoo.models.tasks import JointSpanExtraction, MaskedLanguageModel, NoHead
-from bertzoo.pruning.shapes import cuttable, resized
-from bertzoo.pruning.structure import declare
+from bertzoo.pruning.structure import cuttable, declare, resized
 
 BERT = Bert(**SIZES, **LAYERS)
 

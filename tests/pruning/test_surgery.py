@@ -17,8 +17,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.models import Bert, Compute, Model, SchuBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, parameter_shapes
 from bertzoo.nn import norm
-from bertzoo.pruning.shapes import cuttable
-from bertzoo.pruning.structure import declare
+from bertzoo.pruning.structure import cuttable, declare
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs.configs import Pretrain
 
