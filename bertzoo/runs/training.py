@@ -115,7 +115,7 @@ def complete(
                 f"{where}: {number} microbatches a step, which CPUs compute faster. --{where}.accumulate=1 turns this "
                 "off."
             )
-    recipe = _with_microbatches(recipe, numbers)
+    recipe = with_microbatches(recipe, numbers)
     for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
         tell(f"changed since the run started: {line}")
     return recipe
@@ -144,7 +144,7 @@ def microbatches(recipe: Recipe, run: RunDirectory) -> list[int]:
     return [number(*pair) for pair in zip_longest(recipe.stages, recorded)]
 
 
-def _with_microbatches(recipe: AnyRecipe, numbers: Sequence[int]) -> AnyRecipe:
+def with_microbatches(recipe: AnyRecipe, numbers: Sequence[int]) -> AnyRecipe:
     """Return `recipe` with a number of microbatches for each training stage."""
     if isinstance(recipe, Pretrain):
         return replace(recipe, stages=_cut(recipe.stages, numbers))
