@@ -26,7 +26,7 @@ def tree() -> Tree:
         ("parity/test_live_litert", "bertzoo/export/litert/litert_process.py", "bertzoo/export/pytorch/torch_files.py"),
         # a command by name, and a process of it
         ("hosts/test_prune_of_many", "bertzoo/cli/prune.py", "bertzoo/cli/finetune.py"),
-        ("hosts/test_transfer_of_many", "bertzoo/runs/teacher.py", "bertzoo/pruning/surgery.py"),
+        ("hosts/test_transfer_of_many", "bertzoo/runs/transfer.py", "bertzoo/pruning/surgery.py"),
         # a program beside the test
         ("hosts/test_hosts", "tests/hosts/member.py", "tests/launch/fake.py"),
         # a fixture of a conftest.py, and only that which the test uses
