@@ -8,23 +8,24 @@ import argparse
 import importlib.metadata
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 
+from benchmarks.lib.electra_flops import PUBLISHED_FLOPS, train_flops
 from bertzoo.cli.plan import plan_pruning
 from bertzoo.cli.support.options import say
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import config_class, shipped
 from bertzoo.core.markdown import table
-from bertzoo.planning import cache, chips, compiled, electra_flops, estimate, step
+from bertzoo.planning import chips, compiled, estimate
 from bertzoo.planning.estimate import ASSUMPTIONS, RunPlan, StagePlan
 from bertzoo.pruning.settings import Prune
-from bertzoo.runs.configs import Recipe
+from bertzoo.runs.configs import Recipe, Transfer
 
 USUAL = "v5e:16x16"
 SMALLER = ("v5e:8x16", "v5e:8x8", "v5e:4x8")  # for batches that do not divide over the usual one
@@ -51,7 +52,7 @@ def cases() -> Iterator[tuple[str, Recipe, chips.Topology, str]]:
         for slice_ in (topology_name, *(SMALLER if topology_name == USUAL else ())):
             topology = chips.parse_topology(slice_)
             try:
-                step.build_on_slice(recipes[name], topology)
+                estimate.build_on_slice(recipes[name], topology)
             except ConfigError as error:
                 refused = refused or str(error)
                 continue
@@ -152,9 +153,15 @@ def pruning_section(plans: Sequence[tuple[str, RunPlan]]) -> str:
 
 
 def markdown(
-    plans: Sequence[tuple[str, RunPlan, str]], compiler: str, pruned: Sequence[tuple[str, RunPlan]] = ()
+    plans: Sequence[tuple[str, RunPlan, str]],
+    compiler: str,
+    pruned: Sequence[tuple[str, RunPlan]] = (),
+    electra: Mapping[str, float] = {},
 ) -> str:
-    """The page of many plans: (config, plan, why not the usual slice); `compiler`: its version; pruned: of prunings."""
+    """The page of many plans: (config, plan, why not the usual slice); `compiler`: its version; pruned: of prunings.
+
+    electra: training operations as ELECTRA's authors count them, by config.
+    """
     stages = [(name, plan, stage) for name, plan, _ in plans for stage in plan.stages]
     capacities = {plan.topology.partition(":")[0]: stage.capacity / chips.GIB for _, plan, stage in stages}
     opening = OPENING.format(
@@ -178,9 +185,9 @@ def markdown(
                 (
                     name,
                     f"{plan.model_flops:.2e}",
-                    "" if plan.electra_flops is None else f"{plan.electra_flops:.2e}",
-                    "" if plan.published_flops is None else f"{plan.published_flops:.1e}",
-                    plan.published_note,
+                    f"{electra[name]:.2e}" if name in electra else "",
+                    f"{PUBLISHED_FLOPS[name][0]:.1e}" if name in PUBLISHED_FLOPS else "",
+                    PUBLISHED_FLOPS.get(name, ("", ""))[1],
                     f"{plan.checkpoint_bytes / 1e9:.2f}",
                 )
                 for name, plan in {name: plan for name, plan, _ in reversed(plans)}.items()
@@ -235,7 +242,7 @@ def main() -> None:
     parser.add_argument("--cache", help="the folder of the compiler's results")
     parser.add_argument("--no-compile", action="store_true", help="only read the results so far")
     args = parser.parse_args()
-    folder, done = cache.result_folder(args.cache), []
+    folder, done, electra = compiled.result_folder(args.cache), [], {}
     compiler = f"jax {jax.__version__}, libtpu {importlib.metadata.version('libtpu')}"
     for name, recipe, topology, refused in cases():
         began = time.monotonic()
@@ -244,8 +251,9 @@ def main() -> None:
         except UserError as error:
             say(f"{name}: {error}")
             results = None
-        published = electra_flops.PUBLISHED_FLOPS.get(name)
-        done.append((name, estimate.make_plan(recipe, topology, results, published=published), refused))
+        done.append((name, estimate.make_plan(recipe, topology, results), refused))
+        if not isinstance(recipe, Transfer):
+            electra[name] = train_flops(recipe)
         say(f"{name} on {topology.name}: {time.monotonic() - began:.0f} s")
     done.sort(key=lambda one: (one[1].topology.partition(":")[0] != USUAL.partition(":")[0], one[1].topology, one[0]))
-    PAGE.write_text(markdown(done, compiler, list(prunings())), encoding="utf-8")
+    PAGE.write_text(markdown(done, compiler, list(prunings()), electra), encoding="utf-8")

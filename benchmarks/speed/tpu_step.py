@@ -7,6 +7,8 @@ to compile the first time (--cache keeps the results).
 """
 
 import argparse
+import dataclasses
+import importlib.metadata
 import json
 import os
 import sys
@@ -16,14 +18,17 @@ from typing import Any, NamedTuple
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+import jax
+
 from benchmarks.lib import results
+from benchmarks.lib.hbm_traffic import REVISION, Traffic, measure_traffic
 from bertzoo.core import config as loader
 from bertzoo.core.kinds import config_class
-from bertzoo.planning import cache, chips, compiled, estimate, step
-from bertzoo.planning.compiled import CompiledStep
-from bertzoo.planning.traffic import REVISION
+from bertzoo.planning import chips, compiled, estimate
+from bertzoo.runs.experiments import build_experiment
+from bertzoo.train import sharding
 
-COUNT = f"bytes by revision {REVISION} of planning/traffic.py"
+COUNT = f"bytes by revision {REVISION} of "
 SLICES = ("v5e:2x2", "v6e:2x2")
 KEY = ("step", "tokens", "chip")
 COMPARED = ("HBM, GB", "counted by the compiler, GB", "peak memory, MiB")
@@ -67,44 +72,36 @@ CASES = (
 )
 
 
-def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[CompiledStep, int, int] | None:
-    """Return a step's figures, its operations, and those with padding; None without a result if `cached_only`.
-
-    Exits if the compiler could not print the program, whose bytes are then unknown.
-    """
+def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[dict[str, Any], Traffic] | None:
+    """Return the figures of a device in one step, and its traffic; None without a stored result if `cached_only`."""
     recipe = loader.load(config_class(case.config), [case.config], case.options)
     topology = chips.parse_topology(slice_)
-    name = f"{case.name} at {case.length}"
-    steps = compiled.compile_stages(
-        recipe,
-        topology,
-        folder,
-        lambda line: print(f"{name}: {line}", flush=True),
-        cached_only=cached_only,
-        stage=case.stage,
-    )
-    if case.stage not in steps:
-        if cached_only:
-            return None
-        sys.exit(f"{name} on {slice_}: libtpu compiled no step; its messages are above")
-    if steps[case.stage].traffic is None:
-        sys.exit(f"{name} on {slice_}: the compiled program has no account of its bytes; remove it from --cache")
-    built = step.build_on_slice(recipe, topology)
-    plan = estimate.plan_stage(recipe, built, case.stage, topology, steps[case.stage])
-    return steps[case.stage], plan.computed_flops // topology.devices, plan.padded_flops // topology.devices
-
-
-def row(step: CompiledStep, flops: int, padded: int) -> dict[str, Any]:
-    """The figures of a device in one step."""
-    assert step.traffic is not None
-    return {
-        "HBM, GB": round(step.traffic.total / 1e9, 2),
-        "counted by the compiler, GB": round(step.traffic.accessed / 1e9, 1),
-        "peak memory, MiB": round(step.wanted / 2**20),
-        "TFLOPs": round(flops / 1e12, 2),
-        "with padding": round(padded / 1e12, 2),
-        "sent, MB": round(sum(one.sent for one in step.collectives or ()) / 1e6),
+    built = build_experiment(recipe, sharding.make_mesh(recipe.mesh, compiled.slice_devices(topology)))
+    lowered = built.lower(case.stage)
+    versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name, REVISION)
+    file = folder / f"traffic-{compiled.result_key(lowered.as_text(), *versions)}.json"
+    if file.is_file():
+        row, traffic = json.loads(file.read_text(encoding="utf-8"))
+        return row, Traffic(**traffic)
+    if cached_only:
+        return None
+    print(f"{case.name} at {case.length} on {slice_}: compiling, which takes minutes", flush=True)
+    program, step = compiled.compile_step(lowered, topology.devices)
+    if step.get("collectives") is None:
+        sys.exit(f"{case.name} on {slice_} does not fit, or the compiler cannot print it")
+    traffic = measure_traffic(program.as_text(), step["accessed"])
+    plan = estimate.plan_stage(recipe, built, case.stage, topology, None)
+    row = {
+        "HBM, GB": round(traffic.total / 1e9, 2),
+        "counted by the compiler, GB": round(traffic.accessed / 1e9, 1),
+        "peak memory, MiB": round((step["arguments"] + step["temporaries"] + step["code"]) / 2**20),
+        "TFLOPs": round(plan.computed_flops // topology.devices / 1e12, 2),
+        "with padding": round(plan.padded_flops // topology.devices / 1e12, 2),
+        "sent, MB": round(sum(one["sent"] for one in step["collectives"]) / 1e6),
     }
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps([row, dataclasses.asdict(traffic)]), encoding="utf-8")
+    return row, traffic
 
 
 def comparison(earlier: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -136,23 +133,22 @@ def main() -> None:
     numbers = args.cases.split(",")
     if unknown := set(numbers) - set(map(str, range(len(CASES)))):
         parser.error(f"--cases: {', '.join(sorted(unknown))} is no number from 0 to {len(CASES) - 1}")
+    os.environ |= compiled.ENVIRONMENT  # before libtpu starts
     steps, parts = [], []
     for slice_ in args.slices.split(","):
         for case in (CASES[int(number)] for number in numbers):
-            figures = account(case, slice_, cache.result_folder(args.cache), args.cached)
-            if figures is None:
+            if (found := account(case, slice_, compiled.result_folder(args.cache), args.cached)) is None:
                 continue
+            row, traffic = found
             key = {"step": case.name, "tokens": case.length, "chip": slice_.partition(":")[0]}
-            steps.append(key | row(*figures))
-            traffic = figures[0].traffic
-            assert traffic is not None
+            steps.append(key | row)
             hbm = {f"{part}, GB": round(size / 1e9, 2) for part, size in traffic.hbm.items()}
             parts.append(key | hbm | {"on the chip, GB": round(traffic.vmem / 1e9, 1)})
-    context = [results.packages("jax", "libtpu"), f"commit {results.commit()}", COUNT]
+    context = [results.packages("jax", "libtpu"), f"commit {results.commit()}", f"{COUNT}benchmarks/lib/hbm_traffic.py"]
     measured = {"steps": steps, "parts": parts}
     if args.before:
         earlier = json.loads(args.before.read_text(encoding="utf-8"))
-        if COUNT not in earlier["context"]:
+        if not any(line.startswith(COUNT) for line in earlier["context"]):
             parser.error(f"--before: {args.before} lacks {COUNT!r} in its context; make it anew to compare bytes")
         measured |= {"cuts": comparison(earlier["tables"]["steps"], steps), "parts_before": earlier["tables"]["parts"]}
     results.write(args.out, context, measured)

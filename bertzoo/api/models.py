@@ -216,22 +216,20 @@ def plan(
     tell: receives progress lines; None silences them.
     """
     from bertzoo.core.kinds import config_class
-    from bertzoo.planning import electra_flops, estimate
+    from bertzoo.planning import estimate
     from bertzoo.runs.configs import Pretrain, Transfer
 
     if isinstance(config, Pretrain | Transfer):
-        recipe, name = resolve(type(config), config, overrides), ""
+        recipe = resolve(type(config), config, overrides)
     else:
         files = config_files(config)
-        recipe, name = resolve(config_class(*files), files, overrides), Path(files[0]).stem if len(files) == 1 else ""
+        recipe = resolve(config_class(*files), files, overrides)
     return estimate.plan(
         recipe,
         topology,
         compile_steps=compile_steps,
         cache_dir=cache_dir,
         price=price,
-        # A paper's figure applies only to its unchanged config.
-        published=None if overrides else electra_flops.PUBLISHED_FLOPS.get(name),
         tell=tell or silent,
     )
 

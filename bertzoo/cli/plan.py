@@ -78,12 +78,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     jax.config.update("jax_platforms", "cpu")
     from bertzoo.core import config as loader
     from bertzoo.core.kinds import config_class, kind_of_files
-    from bertzoo.planning import electra_flops, estimate, page
+    from bertzoo.planning import estimate, page
     from bertzoo.pruning.settings import Prune
 
     name = Path(args.files[0]).stem
-    # A paper's figure for a config does not apply once more files or options have changed the config.
-    unchanged = not overrides and len(args.files) == 1
     if kind_of_files(*args.files).config() is Prune:
         if args.cache is not None:
             raise UserError(
@@ -98,7 +96,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
             compile_steps=not args.no_compile,
             cache_dir=args.cache,
             price=args.price,
-            published=electra_flops.PUBLISHED_FLOPS.get(name) if unchanged else None,
             tell=say,
         )
     print(json.dumps(page.plan_to_json(name, plan)) if args.json else page.plan_to_text(name, plan))

@@ -1,6 +1,6 @@
 """TPU chips that a run can be planned for, their existing slices, and the names of slices.
 
-Sources: peak FLOP/s and memory bandwidth are from the pages v3, v4, v5e, v5p, v6e and tpu7x of
+Sources: memory bandwidth is from the pages v3, v4, v5e, v5p, v6e and tpu7x of
 https://docs.cloud.google.com/tpu/docs/. Devices of a chip and the matrix unit are from
 https://docs.jax.dev/en/latest/pallas/tpu/hardware.html. Memory is what libtpu 0.0.42.1 reports as available when a
 program does not fit, a little less than the pages' 32, 32, 16, 95, 32 and 192 GB. Interconnect bandwidth is the sum of
@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.train.metrics import peak_flops
 
 GIB = 1 << 30
 CUBE = 4  # edge in chips: larger 3D slices are made of cubes of 4x4x4
@@ -25,9 +26,9 @@ CUBE = 4  # edge in chips: larger 3D slices are made of cubes of 4x4x4
 class Chip:
     """A kind of TPU; figures are for a whole chip.
 
+    kind: JAX's name of a device.
     devices: number of JAX devices per chip (its cores, or 1 if both cores act as one).
     hbm: GiB of memory that programs may use, summed over the chip's devices.
-    flops: bfloat16 operations per second.
     hbm_bandwidth, ici_bandwidth: bytes per second of the memory and of the interconnect.
     mxu: rows of the matrix unit, which is square.
     largest: chips in the largest slice.
@@ -36,9 +37,9 @@ class Chip:
     """
 
     name: str
+    kind: str
     devices: int
     hbm: float
-    flops: float
     hbm_bandwidth: float
     ici_bandwidth: float
     mxu: int
@@ -51,19 +52,24 @@ class Chip:
         """Bytes of one device's memory that a program may use."""
         return int(self.hbm / self.devices * GIB)
 
+    @property
+    def flops(self) -> float:
+        """Peak bfloat16 operations per second."""
+        return self.devices * (peak_flops(self.kind) or 0.0)
+
 
 _SQUARES = ("4x4", "4x8", "8x8", "8x16", "16x16")
 _SMALL_3D = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
 
 # fmt: off
 _CHIPS = (
-    #   name   devices  hbm     flops    hbm_bandwidth  ici  mxu  largest  slices
-    Chip("v3",    2, 2 * 15.48,  123e12,  900e9, 328e9, 128, 1024, ("2x2", *_SQUARES, "16x32", "32x32")),
-    Chip("v4",    1,     30.75,  275e12, 1200e9, 300e9, 128, 4096, _SMALL_3D, "megacore"),
-    Chip("v5e",   1,     15.75,  197e12,  819e9, 200e9, 128,  256, ("1x1", "2x2", "2x4", *_SQUARES)),
-    Chip("v5p",   1,     95.74,  459e12, 2765e9, 600e9, 128, 6144, _SMALL_3D, "megacore"),
-    Chip("v6e",   1,     31.25,  918e12, 1638e9, 400e9, 256,  256, ("1x1", "2x2", "2x4", *_SQUARES)),
-    Chip("tpu7x", 2, 2 * 94.75, 2307e12, 7380e9, 600e9, 256, 9216, ("1x1x1", *_SMALL_3D)),
+    #   name   kind          devices  hbm  hbm_bandwidth  ici  mxu  largest  slices
+    Chip("v3",    "TPU v3",      2, 2 * 15.48,  900e9, 328e9, 128, 1024, ("2x2", *_SQUARES, "16x32", "32x32")),
+    Chip("v4",    "TPU v4",      1,     30.75, 1200e9, 300e9, 128, 4096, _SMALL_3D, "megacore"),
+    Chip("v5e",   "TPU v5 lite", 1,     15.75,  819e9, 200e9, 128,  256, ("1x1", "2x2", "2x4", *_SQUARES)),
+    Chip("v5p",   "TPU v5",      1,     95.74, 2765e9, 600e9, 128, 6144, _SMALL_3D, "megacore"),
+    Chip("v6e",   "TPU v6 lite", 1,     31.25, 1638e9, 400e9, 256,  256, ("1x1", "2x2", "2x4", *_SQUARES)),
+    Chip("tpu7x", "TPU7x",       2, 2 * 94.75, 7380e9, 600e9, 256, 9216, ("1x1x1", *_SMALL_3D)),
 )
 # fmt: on
 _COUNTED_IN_CHIPS = ("v5e", "v6e")  # the number in their accelerator types, such as v5litepod-16, counts chips
@@ -99,17 +105,18 @@ def parse_topology(text: str) -> Topology:
     """
     accelerator = re.fullmatch(r"((?:v|tpu)\w+)-(\d{1,5})", text)
     kind, _, shape = text.partition(":") if accelerator is None else (accelerator[1].replace("litepod", "e"), "", "")
-    chip = CHIPS.get(kind)
-    if chip is not None and accelerator is not None:
-        return _of_accelerator(chip, text, int(accelerator[2]))
-    if chip is None:
+    if (chip := CHIPS.get(kind)) is None:
         raise ConfigError(
             f"--topology={text}: bertzoo has no data on {kind or 'a TPU without a name'}, only on {', '.join(CHIPS)}. "
             "Name one of these with a slice's shape, as in --topology=v5e:16x16, or as an accelerator type such as "
             "v5litepod-256."
         )
+    if accelerator is not None:
+        return Topology(chip=chip, shape=_accelerator_shape(chip, text, int(accelerator[2])))
     sizes = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d{1,4}(x\d{1,4})*", shape) else ()
-    if shape not in chip.slices and not _is_made_of_cubes(chip, sizes):
+    made_of_cubes = _is_3d(chip) and len(sizes) == 3 and all(size and size % CUBE == 0 for size in sizes)
+    rising = sorted(sizes) == list(sizes) and math.prod(sizes) <= chip.largest
+    if shape not in chip.slices and not (made_of_cubes and rising):
         raise ConfigError(
             f"--topology={text} is not a slice of {kind}. Use --topology={kind}:SHAPE with one of the shapes "
             f"{describe_slices(chip)}."
@@ -117,8 +124,8 @@ def parse_topology(text: str) -> Topology:
     return Topology(chip=chip, shape=sizes)
 
 
-def _of_accelerator(chip: Chip, text: str, number: int) -> Topology:
-    """Return the slice of an accelerator type such as v5litepod-16 (`text`), with 16 as `number`.
+def _accelerator_shape(chip: Chip, text: str, number: int) -> tuple[int, ...]:
+    """Return the shape of an accelerator type such as v5litepod-16 (`text`), with 16 as `number`.
 
     The number counts chips for v5e and v6e, and TensorCores, two per chip, for all others. If several shapes have this
     many chips, returns the most cubic one, which is Cloud TPU's default.
@@ -135,25 +142,16 @@ def _of_accelerator(chip: Chip, text: str, number: int) -> Topology:
             f"--topology={text} stands for {number} {unit}, and no slice of {chip.name} has that many. Use "
             f"--topology={chip.name}:SHAPE with one of the shapes {describe_slices(chip)}."
         )
-    return Topology(chip=chip, shape=min(fitting, key=sum))
+    return min(fitting, key=sum)
 
 
 def describe_slices(chip: Chip) -> str:
-    """Describe a chip's slices in words, for error messages."""
-    listed = ", ".join(chip.slices)
-    if not _is_3d(chip):
-        return listed
-    return (
-        f"{listed} and every AxBxC of multiples of {CUBE} in rising order with at most {chip.largest} chips, "
-        "such as 4x4x4, 4x4x8 and 8x8x8"
+    cubes = (
+        f" and every AxBxC of multiples of {CUBE} in rising order with at most {chip.largest} chips, such as 4x4x4, "
+        "4x4x8 and 8x8x8"
     )
+    return ", ".join(chip.slices) + (cubes if _is_3d(chip) else "")
 
 
 def _is_3d(chip: Chip) -> bool:
     return chip.slices[-1].count("x") == 2
-
-
-def _is_made_of_cubes(chip: Chip, sizes: tuple[int, ...]) -> bool:
-    """Return whether `sizes` is the shape, in rising order, of an existing slice made of 4x4x4 cubes."""
-    whole = len(sizes) == 3 and all(size and size % CUBE == 0 for size in sizes)
-    return _is_3d(chip) and whole and sorted(sizes) == list(sizes) and math.prod(sizes) <= chip.largest

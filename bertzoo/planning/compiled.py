@@ -1,12 +1,14 @@
 """Compile a run's training steps for a TPU slice, on a machine without TPUs, to get the compiler's figures.
 
 The compiler, libtpu, runs in a child process, so that its environment variables and its lock do not affect the caller.
-`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER [MODE [STAGE ...]]` prints progress and results as JSON
-objects, one per line.
+`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER [MODE]` prints progress and results as JSON objects, one per
+line. FOLDER keeps the results, because a step takes minutes to compile, and JAX's own cache does not hold programs for
+devices that this machine lacks.
 """
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -19,14 +21,14 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
+from bertzoo.core import atomic, paths
 from bertzoo.core import config as loader
 from bertzoo.core.child import start_python
-from bertzoo.core.documents import parse_json
+from bertzoo.core.documents import fitting, parse_json, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import config_class
-from bertzoo.planning import cache, chips
+from bertzoo.planning import chips
 from bertzoo.planning.hlo import Collective, find_collectives
-from bertzoo.planning.traffic import REVISION, Traffic, measure_traffic
 from bertzoo.runs.configs import Recipe
 
 INSTALL = "the TPU compiler (libtpu) is missing. Run `pip install -c constraints.txt -e '.[tpu-plan]'` in the checkout."
@@ -41,6 +43,10 @@ ENVIRONMENT = {
     "TPU_MIN_LOG_LEVEL": "3",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
+_REVISION = "2"  # part of the keys of stored results; raise it when the same program gets other figures
+_COLLECTIVE = {"kind": str, "group": int, "count": int, "size": int, "sent": int}
+_SIZES = dict.fromkeys(("needed?", "arguments?", "temporaries?", "code?", "accessed?"), int | None)
+_RESULT = {"seconds": float, **_SIZES, "collectives?": list | None}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -53,8 +59,8 @@ class CompiledStep:
     arguments: size of the state and the batch.
     temporaries: peak size of all other values.
     code: size of the program.
+    accessed: bytes of the operations' operands and results, without the padding of arrays.
     collectives: the program's collective operations, or None if the compiler could not print the program.
-    traffic: bytes that the program reads and writes; None as for `collectives`.
     """
 
     seconds: float
@@ -62,8 +68,8 @@ class CompiledStep:
     arguments: int | None = None
     temporaries: int | None = None
     code: int | None = None
+    accessed: int | None = None
     collectives: tuple[Collective, ...] | None = None
-    traffic: Traffic | None = None
 
     @property
     def fits(self) -> bool:
@@ -87,6 +93,30 @@ def available() -> bool:
     return importlib.util.find_spec("libtpu") is not None
 
 
+def result_folder(folder: Path | str | None = None) -> Path:
+    """Return `folder` or, by default, "plans" in the user's cache folder; the folder may not exist yet."""
+    return Path(folder).expanduser() if folder else paths.cache_folder("plans")
+
+
+def result_key(program: str, *versions: str) -> str:
+    """Return the SHA-256 of a lowered program and of the versions of jax, libtpu, the slice and the figures."""
+    return hashlib.sha256("\0".join((*versions, program)).encode()).hexdigest()
+
+
+def read_result(folder: Path, name: str) -> dict[str, Any] | None:
+    """Return the result that was saved as `name`, or None if its file is missing or damaged."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        result = read_json(folder / f"{name}.json", _RESULT)
+        fitting(result.get("collectives") or [], [_COLLECTIVE])
+        return result
+
+
+def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:
+    """Save a result as `name`.json; creates the folder if needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic.write_json(folder / f"{name}.json", result, shared=True)  # another plan may compile the same step
+
+
 def compile_stages(
     recipe: Recipe,
     topology: chips.Topology,
@@ -94,14 +124,12 @@ def compile_stages(
     tell: Callable[[str], None],
     *,
     cached_only: bool = False,
-    stage: int | None = None,
 ) -> dict[int, CompiledStep]:
-    """Compile the training steps of the stages in `step.planned_stages`; return a CompiledStep by stage index.
+    """Compile the training steps of the stages in `estimate.planned_stages`; return a CompiledStep by stage index.
 
     folder: stores results, which later calls read.
     tell: receives lines of progress.
     cached_only: compile nothing and leave out stages without a stored result.
-    stage: index of the only stage to compile, or None for all.
     Raises UserError if there is no compiler, or if it fails for a reason other than memory.
     """
     if not available():
@@ -111,7 +139,7 @@ def compile_stages(
         file = Path(scratch, "config.toml")
         file.write_text(loader.dump(recipe), encoding="utf-8")
         words = ["-m", "bertzoo.planning.compiled", str(file), topology.name, str(folder)]
-        words += ["cached" if cached_only else "compile", *([] if stage is None else [str(stage)])]
+        words.append("cached" if cached_only else "compile")
         with (
             open(Path(scratch, "errors"), "w+", encoding="utf-8") as errors,
             start_python(words, environment=ENVIRONMENT, stdout=PIPE, stderr=errors, text=True) as process,
@@ -138,11 +166,10 @@ def compile_stages(
 
 
 def _parse_result(result: dict[str, Any]) -> CompiledStep:
-    collectives = result.pop("collectives", None)
-    if collectives is not None:
-        collectives = tuple(Collective(**fields) for fields in collectives)
-    traffic = result.pop("traffic", None)
-    return CompiledStep(**result, collectives=collectives, traffic=None if traffic is None else Traffic(**traffic))
+    fields: dict[str, Any] = {field.name: result.get(field.name) for field in dataclasses.fields(CompiledStep)}
+    if fields["collectives"] is not None:
+        fields["collectives"] = tuple(Collective(**one) for one in fields["collectives"])
+    return CompiledStep(**fields)
 
 
 def needed_bytes(message: str) -> int | None:
@@ -160,7 +187,8 @@ def needed_bytes(message: str) -> int | None:
     return None
 
 
-def _compile(lowered: Any, device_count: int) -> dict[str, Any]:
+def compile_step(lowered: Any, device_count: int) -> tuple[Any, dict[str, Any]]:
+    """Compile a lowered step; return the program, or None if it does not fit, and the fields of its CompiledStep."""
     import jax
 
     start = time.monotonic()
@@ -170,21 +198,18 @@ def _compile(lowered: Any, device_count: int) -> dict[str, Any]:
         needed = needed_bytes(str(error))
         if "RESOURCE_EXHAUSTED" not in str(error) or needed is None:
             raise
-        return {"seconds": time.monotonic() - start, "needed": needed}
-    memory = program.memory_analysis()
-    collectives = traffic = None
+        return None, {"seconds": time.monotonic() - start, "needed": needed}
+    memory, collectives = program.memory_analysis(), None
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # libtpu 0.0.51 could not print some programs for a v6e
-        text = program.as_text()
-        collectives = [dataclasses.asdict(one) for one in find_collectives(text, device_count)]
-        traffic = dataclasses.asdict(measure_traffic(text, int(program.cost_analysis()["bytes accessed"])))
-    return {
+        collectives = [dataclasses.asdict(one) for one in find_collectives(program.as_text(), device_count)]
+    return program, {
         "seconds": time.monotonic() - start,
         # Outputs that replace donated inputs take no memory of their own.
         "arguments": memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,
+        "accessed": int(program.cost_analysis()["bytes accessed"]),
         "collectives": collectives,
-        "traffic": traffic,
     }
 
 
@@ -199,32 +224,29 @@ def slice_devices(topology: chips.Topology) -> list[Any]:
     ).devices
 
 
-def main(file: str, slice_name: str, folder: str, mode: str = "compile", *stages: str) -> None:
-    """Compile the training steps of a config file or, in mode "cached", read stored results; print JSON lines.
-
-    stages: indices of the stages, by default those in `step.planned_stages`.
-    """
+def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
+    """Compile the training steps of a config file or, in mode "cached", read stored results; print JSON lines."""
     import jax
 
-    from bertzoo.planning import step
+    from bertzoo.planning.estimate import planned_stages
     from bertzoo.runs.experiments import build_experiment
     from bertzoo.train import sharding
 
     recipe, topology = loader.load(config_class(file), [file], []), chips.parse_topology(slice_name)
     built = build_experiment(recipe, sharding.make_mesh(recipe.mesh, slice_devices(topology)))
-    versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name, REVISION)
-    for index in map(int, stages) if stages else step.planned_stages(recipe):
+    versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name, _REVISION)
+    for index in planned_stages(recipe):
         lowered = built.lower(index)
-        name = cache.result_key(lowered.as_text(), *versions)
-        result = cache.read_result(Path(folder), name)
+        name = result_key(lowered.as_text(), *versions)
+        result = read_result(Path(folder), name)
         if result is not None:
             _send(index, "compiled before", result=result)
         elif mode == "cached":
             _send(index, "not compiled yet")
         else:
             _send(index, "compiling, which takes minutes")
-            result = _compile(lowered, topology.devices)
-            cache.write_result(Path(folder), name, result)
+            _, result = compile_step(lowered, topology.devices)
+            write_result(Path(folder), name, result)
             _send(index, f"{result['seconds']:.0f} s to compile", result=result)
 
 

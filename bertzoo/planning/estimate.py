@@ -1,25 +1,25 @@
 """Plan a run on a TPU slice: memory (exact for the state, an upper bound for activations), operations, time and cost.
 
-If the TPU compiler is installed, its figures (planning/compiled.py) replace the bound and the estimated traffic between
-devices.
+The training step is built for devices that this machine lacks. If the TPU compiler is installed, its figures
+(planning/compiled.py) replace the bound and the estimated traffic between devices.
 """
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn.platform import Platform, traced_for
-from bertzoo.planning import cache, chips, compiled, electra_flops, step
+from bertzoo.planning import chips, compiled
 from bertzoo.planning.chips import Topology
 from bertzoo.planning.compiled import CompiledStep
 from bertzoo.planning.matrix_unit import padded_flops
 from bertzoo.runs.configs import Recipe, Transfer
+from bertzoo.runs.experiments import build_experiment
 from bertzoo.train import sharding
 from bertzoo.train.experiment import Experiment
 from bertzoo.train.memory import StepMemory, bytes_of, step_memory
@@ -43,9 +43,22 @@ ASSUMPTIONS = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class AbsentDevice:
+    """A stand-in for a device, in a mesh that is used only for its shape."""
+
+    id: int
+    process_index: int = 0
+    platform: str = "none"
+    device_kind: str = "none"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """Minimum seconds of a step on the matrix units (compute), the memory and the interconnect."""
+    """Minimum seconds of a step on the matrix units (compute), the memory and the interconnect.
+
+    At best they overlap wholly, and the step takes their maximum (`seconds`); at worst it takes their sum.
+    """
 
     compute: float
     memory: float
@@ -53,12 +66,10 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
-        """Minimum seconds of a step if compute, memory and interconnect overlap wholly."""
         return max(dataclasses.astuple(self))
 
     @property
     def sum(self) -> float:
-        """Minimum seconds of a step if compute, memory and interconnect do not overlap."""
         return sum(dataclasses.astuple(self))
 
     @property
@@ -104,9 +115,6 @@ class RunPlan:
 
     fallbacks: one sentence for each parameter that the mesh does not divide.
     model_flops: operations of the whole run.
-    electra_flops: the operations as ELECTRA's authors count them, or None.
-    published_flops: the operations that ConvBERT's paper prints, or None.
-    published_note: how the training in ConvBERT's paper differs from this run.
     chip_hours: (at best, at worst).
     dollars: (at best, at worst), or None without a price.
     not_compiled: why there are no compiler figures, or None.
@@ -121,13 +129,29 @@ class RunPlan:
     stages: tuple[StagePlan, ...]
     checkpoint_bytes: int
     model_flops: float
-    electra_flops: float | None
-    published_flops: float | None
-    published_note: str
     chip_hours: tuple[float, float]
     dollars: tuple[float, float] | None
     not_compiled: str | None
     note: str = ""
+
+
+def build_on_slice(recipe: Recipe, topology: Topology) -> Experiment:
+    """Build the run on a slice's devices; raises ConfigError if they do not fit the mesh, a batch or a parameter."""
+    devices = [AbsentDevice(index) for index in range(topology.devices)]
+    return build_experiment(recipe, sharding.make_mesh(recipe.mesh, devices))
+
+
+def mesh_fallbacks(built: Experiment) -> list[str]:
+    """Return a sentence on each parameter that the mesh does not divide, and on the fallback that is used for it."""
+    placements = sharding.placements(built.named_boxed, built.mesh, built.fallbacks)
+    leaves = jax.tree.leaves(placements, is_leaf=lambda leaf: isinstance(leaf, sharding.Placement))
+    return [words for leaf in leaves for words in leaf.taken]
+
+
+def planned_stages(recipe: Recipe) -> list[int]:
+    """Return the indices of the stages to plan: of the layer-transfer stages the first, middle and last, else all."""
+    groups = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
+    return sorted({0, (groups - 1) // 2, groups - 1} if groups else {}) + list(range(groups, len(recipe.stages)))
 
 
 def plan(
@@ -137,7 +161,6 @@ def plan(
     compile_steps: bool = True,
     cache_dir: Path | str | None = None,
     price: float | None = None,
-    published: tuple[float, str] | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> RunPlan:
     """Plan a run on a slice such as "v5e:16x16", as `bertzoo plan` does.
@@ -146,20 +169,19 @@ def plan(
     in `cache_dir`.
     cache_dir: folder of the compiler's results, by default ~/.cache/bertzoo/plans.
     price: dollars per chip-hour.
-    published: (training operations that a paper prints, how the paper's training differs).
     tell: receives lines of progress.
     Raises ConfigError if the recipe does not fit the slice, and UserError if the compiler fails.
     """
     devices = chips.parse_topology(topology)
-    step.build_on_slice(recipe, devices)  # raises errors before compilation takes minutes
+    build_on_slice(recipe, devices)  # raises errors before compilation takes minutes
     results, not_compiled = None, None
     if not compile_steps:
         not_compiled = "compiling is turned off (--no-compile)."
     elif not compiled.available():
         not_compiled = compiled.INSTALL
     else:
-        results = compiled.compile_stages(recipe, devices, cache.result_folder(cache_dir), tell)
-    return make_plan(recipe, devices, results, price=price, published=published, not_compiled=not_compiled)
+        results = compiled.compile_stages(recipe, devices, compiled.result_folder(cache_dir), tell)
+    return make_plan(recipe, devices, results, price=price, not_compiled=not_compiled)
 
 
 def make_plan(
@@ -168,17 +190,15 @@ def make_plan(
     compiled_steps: Mapping[int, CompiledStep] | None = None,
     *,
     price: float | None = None,
-    published: tuple[float, str] | None = None,
     not_compiled: str | None = None,
 ) -> RunPlan:
     """Plan a run on a slice; raises ConfigError if the recipe does not fit the slice.
 
     compiled_steps: the compiler's figures by stage index.
-    price, published: as in `plan`.
+    price: as in `plan`.
     not_compiled: why there are no compiler figures, or None.
     """
-    built = step.build_on_slice(recipe, topology)
-    planned = step.planned_stages(recipe)
+    built, planned = build_on_slice(recipe, topology), planned_stages(recipe)
     stages = tuple(plan_stage(recipe, built, index, topology, (compiled_steps or {}).get(index)) for index in planned)
 
     def total(value: Callable[[StagePlan], float]) -> float:
@@ -192,13 +212,10 @@ def make_plan(
         chips=topology.chips,
         devices=topology.devices,
         mesh=dict(built.mesh.shape),
-        fallbacks=step.mesh_fallbacks(built),
+        fallbacks=mesh_fallbacks(built),
         stages=stages,
         checkpoint_bytes=max(bytes_of(built.state(index), whole=True) for index in planned),
         model_flops=total(lambda stage: stage.model_flops),
-        electra_flops=None if isinstance(recipe, Transfer) else electra_flops.train_flops(recipe),
-        published_flops=published[0] if published else None,
-        published_note=published[1] if published else "",
         chip_hours=(best, worst),
         dollars=None if price is None else (best * price, worst * price),
         not_compiled=not_compiled,
@@ -211,25 +228,23 @@ def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
     plans: {name for the plan's stages: plan}; all plans are for the same slice. note: as in RunPlan. The result
     lists every stage once, numbered from 0, with its steps in all repetitions.
     """
-    first, *_ = parts = list(plans.values())
-    stages = [
-        dataclasses.replace(stage, name=name, steps=times * stage.steps)
-        for name, part in plans.items()
-        for stage in part.stages
-    ]
+    parts = list(plans.values())
+    stages = [(name, stage) for name, part in plans.items() for stage in part.stages]
 
-    def total(values: Iterable[tuple[float, float] | None]) -> tuple[float, float] | None:
-        pairs = [pair for pair in values if pair is not None]
-        return (times * sum(low for low, _ in pairs), times * sum(high for _, high in pairs)) if pairs else None
+    def total(pairs: Iterable[tuple[float, float] | None]) -> tuple[float, float]:
+        low, high = zip(*(pair or (0.0, 0.0) for pair in pairs), strict=True)
+        return times * sum(low), times * sum(high)
 
     return dataclasses.replace(
-        first,
-        stages=tuple(dataclasses.replace(stage, index=index) for index, stage in enumerate(stages)),
+        parts[0],
+        stages=tuple(
+            dataclasses.replace(stage, index=index, name=name, steps=times * stage.steps)
+            for index, (name, stage) in enumerate(stages)
+        ),
         checkpoint_bytes=max(part.checkpoint_bytes for part in parts),
         model_flops=times * sum(part.model_flops for part in parts),
-        electra_flops=None,
-        chip_hours=total(part.chip_hours for part in parts) or (0.0, 0.0),
-        dollars=total(part.dollars for part in parts),
+        chip_hours=total(part.chip_hours for part in parts),
+        dollars=parts[0].dollars and total(part.dollars for part in parts),
         note=note,
     )
 
@@ -288,38 +303,27 @@ def _derived_traffic(recipe: Recipe, built: Experiment, index: int) -> int:
 
     Gradients are summed over the axes `data` and `fsdp`, which split the batch. If `fsdp` splits a parameter, its
     gradient is scattered over `fsdp` in every microbatch and summed over `data`. Such a parameter, or a teacher's, is
-    also gathered once.
+    also gathered once, in its own number format or that of the products, whichever is smaller.
     """
     data, fsdp = built.mesh.shape["data"], built.mesh.shape["fsdp"]
-    accumulate = recipe.stages[index].microbatches
+    width = np.dtype(recipe.compute.dtype).itemsize
+
+    def summed(devices: int) -> float:  # bytes that a device sends on a ring for each byte of an all-reduce
+        return 2 * (devices - 1) / devices
+
     sent = 0.0
-    for leaf in jax.tree.leaves(built.state(index).params):
-        if _is_split(leaf):
-            scattered = accumulate * (fsdp - 1) * bytes_of(leaf)
-            sent += scattered + _ring_share(data) * bytes_of(leaf) + _gathered_bytes(leaf, recipe, fsdp)
-        else:
-            sent += _ring_share(data * fsdp) * bytes_of(leaf)
-    teacher = filter(_is_split, jax.tree.leaves(built.frozen_shapes))
-    return int(sent + sum(_gathered_bytes(leaf, recipe, fsdp) for leaf in teacher))
-
-
-def _is_split(leaf: Any) -> bool:
-    """Return whether the mesh axis `fsdp` splits an array."""
-    return "fsdp" in leaf.sharding.spec
-
-
-def _gathered_bytes(leaf: Any, recipe: Recipe, fsdp: int) -> float:
-    """Return the bytes that a device sends to gather an array over `fsdp`.
-
-    They are in the array's number format or that of the products, whichever is smaller.
-    """
-    width = min(np.dtype(recipe.compute.dtype).itemsize, leaf.dtype.itemsize)
-    return (fsdp - 1) * bytes_of(leaf) * width / leaf.dtype.itemsize
-
-
-def _ring_share(devices: int) -> float:
-    """Return the bytes that a device sends on a ring for each byte of an all-reduce."""
-    return 2 * (devices - 1) / devices
+    for leaf, trained in (
+        *((leaf, True) for leaf in jax.tree.leaves(built.state(index).params)),
+        *((leaf, False) for leaf in jax.tree.leaves(built.frozen_shapes)),
+    ):
+        split = "fsdp" in leaf.sharding.spec
+        if split:
+            sent += (fsdp - 1) * bytes_of(leaf) * min(width, leaf.dtype.itemsize) / leaf.dtype.itemsize
+        if split and trained:
+            sent += (recipe.stages[index].microbatches * (fsdp - 1) + summed(data)) * bytes_of(leaf)
+        elif trained:
+            sent += summed(data * fsdp) * bytes_of(leaf)
+    return int(sent)
 
 
 def _advice(
@@ -349,7 +353,7 @@ def _fsdp_advice(recipe: Recipe, built: Experiment, index: int, topology: Topolo
     for size in FSDP_SIZES:
         split = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, fsdp=size))
         try:
-            parts = step.build_on_slice(split, topology)
+            parts = build_on_slice(split, topology)
         except ConfigError:  # the size does not divide the devices or a parameter
             continue
         if _derived_traffic(split, parts, index) <= 1.01 * sent:  # the same bytes, but for rounding

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # Bytes that a device sends in the best algorithm on a ring of n devices, per byte of the operation's result.
@@ -17,10 +17,10 @@ _SENT = {
 ELEMENT_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f32": 4, "s32": 4, "u32": 4}
 ELEMENT_BYTES |= {"f64": 8, "s64": 8, "u64": 8}
 
-_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(_SENT)})(-start)?\(")
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
-_CONDITION, _BODY = (re.compile(rf" while\(.*{part}=%?([\w.\-]+)") for part in ("condition", "body"))
+_LOOP = re.compile(r" while\(.*condition=%?([\w.\-]+), body=%?([\w.\-]+)")
 _LIMIT = re.compile(r"= s32\[\]\S* constant\((\d+)\)")
 _CALLS = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 
@@ -46,7 +46,7 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
 
     A collective in a loop counts once per iteration.
     """
-    bodies = dict(computations(text))
+    bodies = computations(text)
     runs, seen = count_runs(text, bodies), set()
     totals = defaultdict(lambda: [0, 0, 0.0])
     for name, lines in bodies.items():
@@ -59,8 +59,7 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
                 continue
             seen.update(channel.groups() if channel else ())
             shape, kind, start = match.groups()
-            group = _group_size(line, devices)
-            size = _result_bytes(shape, kind, bool(start))
+            group, size = _group_size(line, devices), _result_bytes(shape, kind, bool(start))
             total = totals[kind, group]
             for place, value in enumerate((1, size, size * _SENT[kind](group))):
                 total[place] += value * runs.get(name, 1)
@@ -71,20 +70,13 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
     return sorted(collectives, key=lambda one: (-one.sent, one.kind, one.group))
 
 
-def computations(text: str) -> Iterator[tuple[str, list[str]]]:
-    name, lines = "", []
-    for line in text.splitlines():
-        if match := _COMPUTATION.match(line):
-            name, lines = match[1], []
-        elif line.startswith("}"):
-            yield name, lines
-        else:
-            lines.append(line)
+def computations(text: str) -> dict[str, list[str]]:
+    """Return the lines of each computation by its name."""
+    return {name: body.splitlines() for name, body in _COMPUTATION.findall(text)}
 
 
-def count_runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
+def count_runs(text: str, bodies: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Return how often a program runs each computation in `bodies`, counting the iterations of all loops around it."""
-    entry = re.search(r"^ENTRY %?([\w.\-]+)", text, re.MULTILINE)
     runs: dict[str, int] = {}
 
     def visit(name: str, times: int) -> None:
@@ -92,24 +84,19 @@ def count_runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
             return
         runs[name] = times
         for line in bodies.get(name, ()):
-            condition, body = _CONDITION.search(line), _BODY.search(line)
-            iterations = _iterations(bodies.get(condition[1], ())) if condition else 1
+            loop = _LOOP.search(line)
             for called in _CALLS.findall(line):
-                visit(called, times * (iterations if body and called == body[1] else 1))
+                visit(called, times * (_iterations(bodies.get(loop[1], ())) if loop and called == loop[2] else 1))
 
-    if entry:
+    if entry := re.search(r"^ENTRY %?([\w.\-]+)", text, re.MULTILINE):
         visit(entry[1], 1)
     return runs
 
 
-def _iterations(condition: Iterable[str]) -> int:
-    """Return a loop's iterations: the constant that it counts up to, or 1 if `condition` names none.
-
-    condition: lines of the loop's condition.
-    """
-    lines = list(condition)
-    limits = [match[1] for line in lines if (match := _LIMIT.search(line))]
-    return int(limits[0]) if len(limits) == 1 and any("direction=LT" in line for line in lines) else 1
+def _iterations(condition: Sequence[str]) -> int:
+    """Return a loop's iterations: the constant that the lines of its condition count up to, or 1 without one."""
+    limits = [match[1] for line in condition if (match := _LIMIT.search(line))]
+    return int(limits[0]) if len(limits) == 1 and any("direction=LT" in line for line in condition) else 1
 
 
 def _result_bytes(shape: str, kind: str, start: bool) -> int:

@@ -66,9 +66,8 @@ def _stage_lines(stage: StagePlan) -> Iterable[str]:
             f"{one.kind} over {one.group} devices: {one.count} a step, {one.size / 1e6:,.1f} MB, "
             f"a device sends {one.sent / 1e6:,.1f} MB"
         )
-    if compiled is not None and compiled.traffic is not None:
-        parts = ", ".join(f"{part} {size / 1e9:,.2f}" for part, size in compiled.traffic.hbm.items())
-        yield f"memory traffic of a step: {compiled.traffic.total / 1e9:,.2f} GB ({parts})"
+    if compiled is not None and compiled.accessed is not None:
+        yield f"memory traffic of a step as the compiler counts it: {compiled.accessed / 1e9:,.2f} GB"
     yield (
         f"operations of a step: {stage.model_flops:.3g} of the model, {stage.computed_flops:.3g} computed, "
         f"{stage.padded_flops:.3g} with padding"
@@ -90,10 +89,6 @@ def _run_lines(plan: RunPlan) -> Iterable[str]:
         yield "under 0.01 dollars" if cheap else f"{_rounded(plan.dollars[0])} to {_rounded(plan.dollars[1])} dollars"
     yield f"checkpoint: {plan.checkpoint_bytes / 1e9:.2f} GB"
     yield f"training operations: {plan.model_flops:.3g} (matrix products; backward costs twice forward)"
-    published = "" if plan.published_flops is None else f"; ConvBERT prints {plan.published_flops:.2g}"
-    note = f" ({plan.published_note})" if plan.published_note else ""
-    if plan.electra_flops is not None:
-        yield f"as ELECTRA's authors count them: {plan.electra_flops:.3g}{published}{note}"
 
 
 def _duration(best: float, worst: float, kind: str = "") -> str:

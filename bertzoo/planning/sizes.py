@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +34,7 @@ class Sizes:
     activation_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Published:
+class Published(NamedTuple):
     """Figures that a paper prints for a model: millions of parameters and 10^9 operations; None if not printed."""
 
     paper: str
@@ -42,43 +42,32 @@ class Published:
     gflops: float | None = None
 
 
-# By config. Sources:
+# By paper and config. Sources:
 # SqueezeBERT's Table 2: BERT-base, ALBERT, DistilBERT, SqueezeBERT, and the operations of the released MobileBERT.
 # SqueezeBERT's Table 3: BERT with 6 layers, and the operations of ELECTRA-small.
 # MobileBERT's Table 4: BERT with 4 and 3 layers, TinyBERT. Its Table 1: BERT-large. Its Tables 1, 4 and 7: MobileBERT
 # and IB-BERT. ConvBERT's Tables 1 and 3: the sizes of ConvBERT, BERT-small and ELECTRA. schuBERT's tables: schuBERT and
 # BERT with 9 layers. ALBERT's Table 3, the row of embedding size 64: ALBERT-e.
+_PRINTED: dict[str, dict[str, tuple[float] | tuple[float, float]]] = {
+    "Lan et al. 2020": {"albert_base": (12, 22.5), "albert_e": (87,)},
+    "Sun et al. 2019": {"bert_3l": (45.3, 5.7), "bert_4l": (52.2, 7.6), "bert_6l": (67.0, 11.3)},
+    "Khetan and Karnin 2020": {"bert_9l": (88,), **{f"schubert_{n}m": (n,) for n in (33, 43, 55, 66, 77, 88, 99)}},
+    "Devlin et al. 2019": {"bert_base": (109, 22.5), "bert_large": (334,)},
+    "Jiang et al. 2020": {
+        **{"bert_small": (14,), "convbert_base": (106,), "convbert_small": (14,), "convbert_medium_small": (17,)},
+        "electra_medium_small": (26,),
+    },
+    "Sanh et al. 2019": {"distilbert": (66, 11.3)},
+    "Clark et al. 2020": {"electra_base": (110,), "electra_small": (14, 2.62)},
+    "Sun et al. 2020": {
+        **{"ib_bert_large": (293,), "mobilebert": (25.3, 5.36), "mobilebert_tiny": (15.1, 3.1)},
+        **dict.fromkeys(("mobilebert_layernorm", "mobilebert_paper"), (25.3, 5.7)),
+    },
+    "Iandola et al. 2020": {"squeezebert": (51.1, 7.42)},
+    "Jiao et al. 2020": {"tinybert": (14.5, 1.2)},
+}
 PUBLISHED = {
-    "albert_base": Published(paper="Lan et al. 2020", params=12, gflops=22.5),
-    "albert_e": Published(paper="Lan et al. 2020", params=87),
-    "bert_3l": Published(paper="Sun et al. 2019", params=45.3, gflops=5.7),
-    "bert_4l": Published(paper="Sun et al. 2019", params=52.2, gflops=7.6),
-    "bert_6l": Published(paper="Sun et al. 2019", params=67.0, gflops=11.3),
-    "bert_9l": Published(paper="Khetan and Karnin 2020", params=88),
-    "bert_base": Published(paper="Devlin et al. 2019", params=109, gflops=22.5),
-    "bert_large": Published(paper="Devlin et al. 2019", params=334),
-    "bert_small": Published(paper="Jiang et al. 2020", params=14),
-    "convbert_base": Published(paper="Jiang et al. 2020", params=106),
-    "convbert_medium_small": Published(paper="Jiang et al. 2020", params=17),
-    "convbert_small": Published(paper="Jiang et al. 2020", params=14),
-    "distilbert": Published(paper="Sanh et al. 2019", params=66, gflops=11.3),
-    "electra_base": Published(paper="Clark et al. 2020", params=110),
-    "electra_medium_small": Published(paper="Jiang et al. 2020", params=26),
-    "electra_small": Published(paper="Clark et al. 2020", params=14, gflops=2.62),
-    "ib_bert_large": Published(paper="Sun et al. 2020", params=293),
-    "mobilebert": Published(paper="Sun et al. 2020", params=25.3, gflops=5.36),
-    "mobilebert_layernorm": Published(paper="Sun et al. 2020", params=25.3, gflops=5.7),
-    "mobilebert_paper": Published(paper="Sun et al. 2020", params=25.3, gflops=5.7),
-    "mobilebert_tiny": Published(paper="Sun et al. 2020", params=15.1, gflops=3.1),
-    "schubert_33m": Published(paper="Khetan and Karnin 2020", params=33),
-    "schubert_43m": Published(paper="Khetan and Karnin 2020", params=43),
-    "schubert_55m": Published(paper="Khetan and Karnin 2020", params=55),
-    "schubert_66m": Published(paper="Khetan and Karnin 2020", params=66),
-    "schubert_77m": Published(paper="Khetan and Karnin 2020", params=77),
-    "schubert_88m": Published(paper="Khetan and Karnin 2020", params=88),
-    "schubert_99m": Published(paper="Khetan and Karnin 2020", params=99),
-    "squeezebert": Published(paper="Iandola et al. 2020", params=51.1, gflops=7.42),
-    "tinybert": Published(paper="Jiao et al. 2020", params=14.5, gflops=1.2),
+    name: Published(paper, *numbers) for paper, configs in _PRINTED.items() for name, numbers in configs.items()
 }
 
 

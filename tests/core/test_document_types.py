@@ -16,7 +16,7 @@ from bertzoo.core import config, documents
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.corpus import manifest
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.planning import cache
+from bertzoo.planning import compiled
 from bertzoo.pruning import latency
 from bertzoo.pruning import report as pruning
 from bertzoo.runs.report import page
@@ -159,11 +159,11 @@ def test_wrong_types_in_a_cut_and_a_cached_plan(tmp_path: Path) -> None:
     file.write_text('{"iteration": 1, "unit": "flops", "budget": "x"}')
     with pytest.raises(UserError, match=mentioning(file, "budget")):
         pruning.read_cuts(tmp_path)
-    cache.write_result(tmp_path, "plan", {"seconds": 1.0, "collectives": None})
-    assert cache.read_result(tmp_path, "plan") is not None
+    compiled.write_result(tmp_path, "plan", {"seconds": 1.0, "collectives": None})
+    assert compiled.read_result(tmp_path, "plan") is not None
     for wrong in ({"seconds": "x"}, {"seconds": 1.0, "collectives": [5]}):
-        cache.write_result(tmp_path, "plan", wrong)
-        assert cache.read_result(tmp_path, "plan") is None
+        compiled.write_result(tmp_path, "plan", wrong)
+        assert compiled.read_result(tmp_path, "plan") is None
 
 
 @pytest.mark.parametrize(

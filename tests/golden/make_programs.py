@@ -15,7 +15,7 @@ import jax
 from bertzoo.core import config
 from bertzoo.core.kinds import config_class, shipped
 from bertzoo.nn.products import RESULTS_VARIABLE
-from bertzoo.planning import step
+from bertzoo.planning import estimate
 from bertzoo.runs.experiments import build_experiment
 
 FILE = Path(__file__).with_name("programs.json")
@@ -38,7 +38,7 @@ def hashes(name: str) -> Iterator[tuple[str, str]]:
 def _hashes(name: str) -> Iterator[tuple[str, str]]:
     recipe = config.load(config_class(name), [name])
     built = build_experiment(recipe)
-    for index in step.planned_stages(recipe):
+    for index in estimate.planned_stages(recipe):
         program = built.lower(index).as_text()
         yield f"{name}/{index}", hashlib.sha256(program.encode()).hexdigest()[:16]
 

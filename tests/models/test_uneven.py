@@ -6,11 +6,11 @@ import pytest
 from messages import mentioning
 from zoo import CASES
 
+from benchmarks.lib.electra_flops import _elementwise_flops
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import ConvBert, MobileBert, SqueezeBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
-from bertzoo.planning.electra_flops import _elementwise_flops
 from bertzoo.runs.configs import Pretrain
 
 KINDS = ["squeezebert", "convbert-span", "mobilebert"]

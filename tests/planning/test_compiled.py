@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
-from bertzoo.planning import cache, chips, compiled
+from bertzoo.planning import chips, compiled
 from bertzoo.runs.configs import Pretrain
 
 ROOT = Path(__file__).parents[2]
@@ -105,16 +105,15 @@ def test_needed_bytes_of_an_error(message, expected):
 
 
 def test_a_result_is_cached_by_text_slice_and_versions(tmp_path):
-    names = {
-        cache.result_key(*parts) for parts in (("a",), ("b",), ("a", "v5e:2x2"), ("a", "v5e:2x2", "1"), ("av5e:2x2",))
-    }
+    keys = ("a",), ("b",), ("a", "v5e:2x2"), ("a", "v5e:2x2", "1"), ("av5e:2x2",)
+    names = {compiled.result_key(*parts) for parts in keys}
     assert len(names) == 5
-    name = cache.result_key("text", "v5e:2x2")
-    assert cache.read_result(tmp_path, name) is None
-    cache.write_result(tmp_path / "new", name, {"seconds": 1.0})
-    assert cache.read_result(tmp_path / "new", name) == {"seconds": 1.0}
+    name = compiled.result_key("text", "v5e:2x2")
+    assert compiled.read_result(tmp_path, name) is None
+    compiled.write_result(tmp_path / "new", name, {"seconds": 1.0})
+    assert compiled.read_result(tmp_path / "new", name) == {"seconds": 1.0}
     (tmp_path / "new" / f"{name}.json").write_text('{"seconds"', encoding="utf-8")
-    assert cache.read_result(tmp_path / "new", name) is None
+    assert compiled.read_result(tmp_path / "new", name) is None
 
 
 def test_the_plans_compiler_equals_the_runs():
@@ -134,5 +133,5 @@ def test_the_plans_compiler_equals_the_runs():
 
 def test_result_folder(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "somewhere")
-    assert cache.result_folder() == Path("somewhere/bertzoo/plans")
-    assert cache.result_folder("here") == Path("here")
+    assert compiled.result_folder() == Path("somewhere/bertzoo/plans")
+    assert compiled.result_folder("here") == Path("here")

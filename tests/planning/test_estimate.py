@@ -15,7 +15,7 @@ from messages import mentioning, mentions
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn.liveness import peak_beside_results
-from bertzoo.planning import chips, compiled, estimate, step
+from bertzoo.planning import chips, compiled, estimate
 from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.experiments import build_experiment
 from bertzoo.train import memory, sharding
@@ -133,7 +133,7 @@ def test_a_teacher_is_gathered_too():
     options = [("mesh.fsdp", "2"), ("teacher.layers", "1"), ("model.layers", "1")]
     recipe = config.load(Transfer, ["demo_transfer"], options)
     topology = chips.parse_topology("v5e:2x2")
-    built = step.build_on_slice(recipe, topology)
+    built = estimate.build_on_slice(recipe, topology)
     missing = memory.bytes_of(built.frozen_shapes, whole=True) - memory.bytes_of(built.frozen_shapes)
     plan = estimate.make_plan(recipe, topology).stages[0]
     student = built.state(plan.index).params

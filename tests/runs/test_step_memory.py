@@ -15,7 +15,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import OutOfMemory
 from bertzoo.core.kinds import config_class
 from bertzoo.planning.chips import parse_topology
-from bertzoo.planning.step import build_on_slice
+from bertzoo.planning.estimate import build_on_slice
 from bertzoo.runs import training
 from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.experiments import build_experiment

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertzoo.planning.traffic import PARTS, find_arrays, measure_traffic
+from benchmarks.lib.hbm_traffic import PARTS, find_arrays, measure_traffic
 
 TEXT = """HloModule jit_train_step, is_scheduled=true
 

@@ -91,7 +91,7 @@ def measure_traffic(text: str, accessed: int) -> Traffic:
     An operation reads its operands and writes its results once; one in a loop counts once per iteration. A slice or a
     gather, also inside a fusion, reads only as many bytes as it returns. An update in place writes only the update.
     """
-    bodies = dict(computations(text))
+    bodies = computations(text)
     runs, fused = count_runs(text, bodies), set(_CALLED.findall(text))
     hbm, vmem = defaultdict(int), 0
     for name in bodies.keys() & runs.keys() - fused:

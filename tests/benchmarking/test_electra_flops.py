@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.lib.electra_flops import PUBLISHED_FLOPS, train_flops
 from bertzoo.core import config
 from bertzoo.models import Bert, Electra
-from bertzoo.planning.electra_flops import PUBLISHED_FLOPS, train_flops
 from bertzoo.runs.configs import Pretrain
 
 VOCABULARY = 30522
