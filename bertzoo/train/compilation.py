@@ -4,7 +4,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ import jax
 from bertzoo.core.errors import OutOfMemory
 from bertzoo.core.memory import machine_memory
 from bertzoo.core.paths import cache_folder
+from bertzoo.core.processor import processor
 from bertzoo.train import hosts
 from bertzoo.train.objective import Batch
 
@@ -132,9 +132,8 @@ def keep_programs() -> None:
 
 def _processor() -> str:
     """Return a hash of this machine's processor type. Programs compiled for another type may not run here."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    kind = [line for line in lines if line.startswith(("flags", "Features", "model name"))][:2]
-    return hashlib.sha256("\n".join(kind).encode()).hexdigest()[:12]
+    name, extensions = processor()
+    return hashlib.sha256("\n".join([name, *sorted(extensions)]).encode()).hexdigest()[:12]
 
 
 def _shapes(batch: Batch) -> tuple:
