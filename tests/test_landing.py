@@ -34,7 +34,7 @@ def tree() -> Tree:
         ("docs/test_tutorials", "docs/tutorials/prune.md", "tests/golden/bert.npz"),
         # any command, because it runs those of the documents
         ("docs/test_tutorials", "bertzoo/cli/submission.py", "tests/golden/bert.npz"),
-        ("runs/test_golden_curve", "configs/curves/demo.toml", "docs/index.md"),
+        ("runs/test_golden_curve", "tests/golden/curves/demo.toml", "docs/index.md"),
     ],
 )
 def test_a_test_reaches(tree: Tree, test: str, reached: str, not_reached: str) -> None:

@@ -21,7 +21,7 @@ Scores = Mapping[int, list[Figures]]  # by seed, the loss and scores of each epo
 def write_report(directory: Path) -> tuple[list[Path], str]:
     """Write loss.png, scores.png and report.md into a run's directory, also while the run is training.
 
-    Returns the files' paths, and the newest seed's loss curve as a text plot. Raises UserError before the end of the
+    Returns the files' paths, and the newest seed's losses as text. Raises UserError before the end of the
     first epoch.
     """
     recipe = config.load(Finetune, [directory / CONFIG])
@@ -43,8 +43,8 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
     text = _page(directory, recipe, str(source), scores, written)
     (directory / "report.md").write_text(text, encoding="utf-8")
     newest = max(histories, default=0)
-    sketch = f"The loss of seed {newest}:\n{page.sketch(_losses(histories[newest]))}" if histories else ""
-    return [*written, directory / "report.md"], sketch
+    summary = f"The loss of seed {newest}:\n{page.summary(_losses(histories[newest]))}" if histories else ""
+    return [*written, directory / "report.md"], summary
 
 
 def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictures: list[Path]) -> str:
@@ -67,7 +67,7 @@ def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictur
 
 
 def _losses(history: History) -> History:
-    """Return a history without the scores: they are in points, and the text plot would read them as shares."""
+    """Return a history without the scores: they are in points, and `page.summary` would read them as shares."""
     train, heldout = (
         [{"step": line["step"], "loss": line["loss"]} for line in lines] for lines in (history.train, history.heldout)
     )

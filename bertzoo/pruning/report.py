@@ -32,7 +32,7 @@ LAST, FIRST = "#c4452d", "0.55"
 
 
 def write_report(directory: Path) -> tuple[list[Path], str]:
-    """Write loss.png, accuracy.png, layers.png and report.md; return their paths and a plot of the loss as text."""
+    """Write loss.png, accuracy.png, layers.png and report.md; return their paths and the metrics as text."""
     run, cuts = page.read_run(directory), read_cuts(directory)
     pictures = curves.draw_curves(run)
     if not cuts:

@@ -4,7 +4,7 @@ usage: python -m tests.golden [CONFIG …]    # only these shipped configs; defa
 
 Run it after a change that is meant to move parameters or to change compiled programs, read the difference, and say so
 in the commit. Two kinds of golden have another source and scripts of their own: the .npz files come from torch and
-transformers (make_golden.py), the curves in configs/curves from finished runs (make_curve.py).
+transformers (make_golden.py), the curves in tests/golden/curves from finished runs (make_curve.py).
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""Write the golden curve of a shipped config: held-out losses that `bertzoo report --check` compares a run with.
+"""Write the golden curve of a shipped config: held-out losses that golden_curve.py compares a run with.
 
     bertzoo pretrain demo --run_dir=runs/curve/a        # and b, c, … under other threads, other instructions
     python tests/golden/make_curve.py demo runs/curve/*
 
-Writes configs/curves/NAME.toml: the medians of the runs at every step that they evaluate, and the tolerance. Fails if
-a run has another config or corpus, or is further from the medians than half the tolerance.
+Writes curves/NAME.toml: the medians of the runs at every step that they evaluate, and the tolerance. Fails if a run has
+another config or corpus, or is further from the medians than half the tolerance.
 """
 
 import argparse
@@ -12,12 +12,12 @@ import statistics
 import sys
 from pathlib import Path
 
+import golden_curve
 import tomli_w
 
-from bertzoo.core import config, kinds
-from bertzoo.runs.report import golden_curve, page
+from bertzoo.runs.report import page
 
-FOLDER = Path(__file__).parents[2] / "configs" / golden_curve.FOLDER
+FOLDER = golden_curve.FOLDER
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=0.02, help="nats (default: 0.02)")
     args = parser.parse_args()
     runs = [page.read_run(path) for path in args.runs]
-    shipped = config.plain(config.load(kinds.config_class(args.name), [args.name]))
+    shipped = golden_curve.shipped(args.name)
     for run in runs:
         if different := golden_curve.differences(shipped, run.config):
             sys.exit(f"{run.directory} is not a run of {args.name}: {'; '.join(different)}")

@@ -1,4 +1,4 @@
-"""`bertzoo report --check`: a run against the recorded curve of its config."""
+"""A run of the demo follows its recorded losses, and what golden_curve.py compares."""
 
 import json
 import shutil
@@ -7,22 +7,17 @@ import sys
 import time
 from pathlib import Path
 
+import golden_curve
 import make_curve
 import pytest
 import tomli_w
 from messages import mentioning, mentions
 
-from bertzoo.cli import main as cli
-from bertzoo.core import config, kinds
+from bertzoo.core import config
 from bertzoo.core.errors import UserError
-from bertzoo.runs.report import golden_curve, page
 
 NAME = "demo"
-RECORD = golden_curve.records()[NAME]
-
-
-def shipped() -> dict:
-    return {NAME: config.plain(config.load(kinds.config_class(NAME), [NAME]))}
+RECORD = golden_curve.RECORDS[NAME]
 
 
 @pytest.fixture
@@ -30,7 +25,7 @@ def write(tmp_path):
     """Return a function that writes a run of the demo with losses `off` from the record, and changed settings."""
 
     def written(off: float = 0.0, points: int = 99, corpus: str = RECORD["corpus_sha256"], **changed: dict) -> Path:
-        table = shipped()[NAME]
+        table = golden_curve.shipped(NAME)
         for name, keys in changed.items():
             table[name] |= keys
         (tmp_path / "config.toml").write_text(tomli_w.dumps(table))
@@ -46,7 +41,7 @@ def write(tmp_path):
 
 
 def test_the_recorded_curve_matches_the_shipped_config():
-    stages = shipped()[NAME]["stages"]
+    stages = golden_curve.shipped(NAME)["stages"]
     assert [point["step"] for point in RECORD["points"]][-1] == sum(stage["steps"] for stage in stages)
     losses = [point["mlm_loss"] for point in RECORD["points"]]
     # The recorded losses must differ by more than the tolerance, or the comparison would mean nothing.
@@ -54,28 +49,23 @@ def test_the_recorded_curve_matches_the_shipped_config():
     assert set(RECORD["points"][0]) == {"step", "mlm_loss", "sop_loss"}
 
 
-def test_a_run_on_the_curve(write, capsys):
+def test_a_run_on_the_curve(write):
     run = write(0.9 * RECORD["tolerance"], run={"log_every": 7}, mesh={"data": 1})
-    assert cli.main(["report", str(run), "--check"]) == 0
-    said = capsys.readouterr().out
-    count = 2 * len(RECORD["points"])
+    found = golden_curve.compare(run)
     step = RECORD["points"][1]["step"]
-    assert mentions(said, f"{count} of the {count}", "demo", f"step {step},")
-    assert not (run / "report.md").exists()
+    assert found.matches and found.compared == 2 * len(RECORD["points"]) and mentions(found.text, "demo", step)
 
 
-def test_an_unfinished_run_is_compared_up_to_its_step(write, capsys):
-    assert cli.main(["report", str(write(points=3)), "--check"]) == 0
-    assert mentions(capsys.readouterr().out, f"6 of the {2 * len(RECORD['points'])}")
+def test_an_unfinished_run_is_compared_up_to_its_step(write):
+    found = golden_curve.compare(write(points=3))
+    assert found.matches and found.compared == 6
 
 
 @pytest.mark.parametrize("off", [1.1 * RECORD["tolerance"], -1.0, float("nan")])
-def test_a_run_off_the_curve(write, off, capsys):
-    assert cli.main(["report", str(write(off)), "--check"]) == 1
-    out, err = capsys.readouterr()
-    point = RECORD["points"][1]
-    assert out == ""
-    assert mentions(err, "demo", "MLM loss", f"step {point['step']},", f"{point['mlm_loss']:.4f}")
+def test_a_run_off_the_curve(write, off):
+    point, found = RECORD["points"][1], golden_curve.compare(write(off))
+    assert not found.matches
+    assert mentions(found.text, "demo", "MLM loss", f"step {point['step']},", f"{point['mlm_loss']:.4f}")
 
 
 @pytest.mark.parametrize(
@@ -88,21 +78,19 @@ def test_a_run_off_the_curve(write, off, capsys):
         ({"run": {"evaluate_rows": 8}}, ("demo", "run.evaluate_rows: 1024 -> 8")),
         (
             {"model": {"layers": 3, "heads": 2, "dropout": 0.1, "token_types": 1}},
-            ("demo", "model.layers: 2 -> 3", "model.heads: 4 -> 2", "model.token_types: 2 -> 1", "1 more"),
+            ("demo", "model.layers: 2 -> 3", "model.heads: 4 -> 2", "model.token_types: 2 -> 1"),
         ),
     ],
 )
 def test_runs_that_cannot_be_compared(write, options, parts):
     with pytest.raises(UserError, match=mentioning(*parts)):
-        golden_curve.compare_with_golden_curve(page.read_run(write(**options)), shipped(), {NAME: RECORD})
+        golden_curve.compare(write(**options))
 
 
 def test_a_corpus_that_was_tokenised_before_is_compared(write):
     """It has the hash of the source that it was made of."""
-    found = golden_curve.compare_with_golden_curve(
-        page.read_run(write(data={"source": "corpus"})), shipped(), {NAME: RECORD}
-    )
-    assert found.on and len(found.points) == found.recorded
+    found = golden_curve.compare(write(data={"source": "corpus"}))
+    assert found.matches and found.compared == 2 * len(RECORD["points"])
 
 
 def test_a_curve_is_the_median_of_runs(write, monkeypatch, tmp_path):
@@ -135,7 +123,7 @@ def test_a_curve_is_the_median_of_runs(write, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_demo_starts_on_its_curve(tmp_path, capsys):
+def test_the_demo_starts_on_its_curve(tmp_path):
     run = tmp_path / "run"
     metrics = run / "metrics.jsonl"
     process = subprocess.Popen([sys.executable, "-m", "bertzoo", "pretrain", NAME, f"--run_dir={run}"])
@@ -146,12 +134,12 @@ def test_the_demo_starts_on_its_curve(tmp_path, capsys):
     finally:
         process.terminate()
         process.wait()
-    code = cli.main(["report", str(run), "--check"])
-    out, err = capsys.readouterr()
     if json.loads((run / "run.json").read_text())["corpus_sha256"] != RECORD["corpus_sha256"]:
-        assert code == 2 and mentions(err, "corpus", RECORD["corpus_sha256"])
+        with pytest.raises(UserError, match=mentioning("corpus", RECORD["corpus_sha256"])):
+            golden_curve.compare(run)
         pytest.skip("the documentation of this Python is another text than the curve's")
-    assert code == 0 and "2 of the " in out, err
+    found = golden_curve.compare(run)
+    assert found.matches and found.compared == 2, found.text
 
 
 def test_microbatches_left_open_and_an_older_run_without_kind_do_not_differ() -> None:

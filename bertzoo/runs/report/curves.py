@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertzoo.runs.report.page import SHARES, RunRecord, keys, metric_names, page, read_run, series, sketch, title
+from bertzoo.runs.report.page import SHARES, RunRecord, keys, metric_names, page, read_run, series, summary, title
 
 _UNITS = {
     "mlm_loss": "nats a masked token",
@@ -16,17 +16,17 @@ TRAIN, HELDOUT = "#8fb3d9", "#c4452d"
 
 
 def write_report(directory: Path) -> tuple[list[Path], str]:
-    """Write loss.png, accuracy.png and report.md into a run's directory; return their paths and a plot of the loss."""
+    """Write loss.png, accuracy.png and report.md into a run's directory; return their paths and the metrics as text."""
     run = read_run(directory)
     return write_page(run, draw_curves(run))
 
 
 def write_page(run: RunRecord, pictures: Sequence[Path], more: Sequence[str] = ()) -> tuple[list[Path], str]:
-    """Write report.md, ending in the parts `more`; return the paths of all files and a plot of the loss as text."""
+    """Write report.md, ending in the parts `more`; return the paths of all files and the metrics as text."""
     file = run.directory / "report.md"
     file.write_text(page(run, more), encoding="utf-8")
     torn = "\nThe last line of metrics.jsonl is incomplete and was skipped." if run.history.torn else ""
-    return [*pictures, file], sketch(run.history) + torn
+    return [*pictures, file], summary(run.history) + torn
 
 
 def draw_curves(run: RunRecord) -> list[Path]:

@@ -313,37 +313,13 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def sketch(history: History, width: int = 78, height: int = 16) -> str:
-    """Return the loss as a plot of characters, with the held-out values below it."""
-    import plotext
-
-    key = keys(history, "loss")[0]
-    figure = plotext.figure
-    figure.clear()
-    figure.theme("colorless")
-    steps, losses = series(history.train, key)
-    figure.draw(figure.signal(steps, losses, marker="braille").lines().label("train"))
-    if heldout := series(history.heldout, key)[0]:
-        figure.draw(figure.signal(*series(history.heldout, key), marker="o").label("held-out"))
-    figure.legend(x=1, y=1, ha="right", va="upper", relative=True)
-    ends = steps[:1] + steps[-1:]
-    marks = sorted({round(ends[0] + (ends[-1] - ends[0]) * part / 4) for part in range(5)}) if ends else []
-    figure.ruler("x").ticks(marks, [f"{mark:,}" for mark in marks])  # plotext prints floats, 1.1e3
-    figure.plot_size(width, height)
-    figure.title(f"{title(key, metric_names(history))} (nats)")
-    figure.label("step")
-    plot = plotext.uncolorize(str(figure.build()))
-    return plot.rstrip() + ("\n" + _heldout_lines(history) if heldout else "")
-
-
-def _heldout_lines(history: History, rows: int = 8) -> str:
+def summary(history: History, rows: int = 8) -> str:
+    """Return a line for each of at most `rows` held-out metrics, spread over the run; without any, of training."""
+    split, lines = ("held-out", history.heldout) if history.heldout else ("training", history.train)
     chosen = [key for kind in ("loss", "accuracy", "auc") for key in keys(history, kind)]
-    lines = history.heldout
-    picked = [
-        lines[round(i * (len(lines) - 1) / max(1, min(rows, len(lines)) - 1))] for i in range(min(rows, len(lines)))
-    ]
-    parts = [
-        ", ".join(f"{title(key, line)} {show(key, line[key])}" for key in chosen if line.get(key) is not None)
-        for line in picked
-    ]
-    return "\n".join(f"held-out, step {line['step']}: {part}" for line, part in zip(picked, parts, strict=True))
+    last = min(rows, len(lines)) - 1
+    shown = []
+    for line in [lines[round(i * (len(lines) - 1) / max(1, last))] for i in range(last + 1)]:
+        values = (f"{title(key, line)} {show(key, line[key])}" for key in chosen if line.get(key) is not None)
+        shown.append(f"{split}, step {line['step']}: {', '.join(values)}")
+    return "\n".join(shown)

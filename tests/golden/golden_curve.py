@@ -1,0 +1,91 @@
+"""Compare a run's held-out losses with the losses recorded for its shipped config.
+
+    python tests/golden/golden_curve.py RUN
+
+Exit code 0: the losses match; 1: they differ; 2: the run cannot be compared, for example because of its corpus.
+`curves/NAME.toml` is the record of the shipped config NAME. It has `corpus_sha256`, the hash of the tokenised corpus;
+`tolerance`, in nats; and `points`, each a `step` and the held-out losses after it, in nats.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertzoo.core import config
+from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import config_class
+from bertzoo.runs.report import page
+
+FOLDER = Path(__file__).parent / "curves"
+RECORDS = {path.stem: config.read_toml(path) for path in FOLDER.glob("*.toml")}
+# Keys that change losses only by rounding, and keys of the text, which the hash of the corpus identifies.
+FREE = (
+    *("kind: ", "run.log_every", "run.evaluate_every", "run.save_every", "run.keep_"),
+    *("mesh.", "data.source", "data.mixture"),
+)
+
+
+class Comparison(NamedTuple):
+    """Whether every loss is within the tolerance, a sentence about it, and the number of losses compared."""
+
+    matches: bool
+    text: str
+    compared: int
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """The keys and values of a shipped config."""
+    return config.plain(config.load(config_class(name), [name]))
+
+
+def differences(shipped: Any, resolved: Any) -> list[str]:
+    """A line for each key that may change losses and differs between a run's config and the shipped one.
+
+    A run records the number of microbatches that its config leaves open; one is what the recorded run had.
+    """
+    lines = config.difference(shipped, resolved)
+    return [line for line in lines if not line.startswith(FREE) and not line.endswith("accumulate: 'none' -> 1")]
+
+
+def compare(directory: Path) -> Comparison:
+    """Compare a run with the record of its config.
+
+    Raises UserError if the run has no shipped config with a record, was trained on another corpus, or has not reached a
+    recorded step.
+    """
+    run = page.read_run(directory)
+    apart = {name: differences(shipped(name), run.config) for name in RECORDS}
+    name = min(apart, key=lambda name: len(apart[name]))
+    if apart[name]:
+        raise UserError(f"the config of {directory} differs from {name}: {'; '.join(apart[name])}.")
+    record, corpus = RECORDS[name], run.provenance.get("corpus_sha256")
+    if corpus != record["corpus_sha256"]:
+        raise UserError(
+            f"{directory} was trained on a corpus with hash {corpus}, but {name}'s record on one with hash "
+            f"{record['corpus_sha256']} ({record['corpus']})."
+        )
+    lines = {line["step"]: line for line in run.history.heldout}
+    points = [
+        (abs(lines[point["step"]][key] - expected), key, point["step"], lines[point["step"]][key], expected)
+        for point in record["points"]
+        for key, expected in point.items()
+        if key != "step" and key in lines.get(point["step"], {})
+    ]
+    if not points:
+        steps = ", ".join(str(point["step"]) for point in record["points"])
+        raise UserError(f"{directory} has no held-out losses at the steps of {name}'s record: {steps}.")
+    off = [point for point in points if not point[0] < record["tolerance"]]  # a NaN is off, too
+    _, key, step, loss, expected = off[0] if off else max(points)
+    worst = f"{page.title(key)} {loss:.4f} at step {step}, on record {expected:.4f}"
+    text = f"{len(points)} losses of {name} compared, tolerance {record['tolerance']:g} nats; {worst}"
+    return Comparison(not off, text, len(points))
+
+
+if __name__ == "__main__":
+    try:
+        result = compare(Path(sys.argv[1]))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    print(result.text)
+    sys.exit(not result.matches)
