@@ -6,7 +6,7 @@ paper's rows.
 
 examples:
   bertzoo results runs/glue
-  bertzoo results runs/cola runs/rte --table=convbert_dev --latex
+  bertzoo results runs/cola runs/rte --table=convbert_dev --csv
   bertzoo results --table=squeezebert_test --leaderboard=mine.csv
 """
 
@@ -42,7 +42,7 @@ def arguments(parser: Parser) -> None:
         help=f"{', '.join(names)} (default: the first table with a column for one of the runs)",
     )
     formats = output.add_mutually_exclusive_group()
-    for name, text in (("latex", "a LaTeX tabular"), ("csv", "one line per number"), ("json", "one JSON document")):
+    for name, text in (("csv", "one line per number"), ("json", "one JSON document")):
         formats.add_argument(f"--{name}", dest="format", action="store_const", const=name, help=f"print {text}")
     parser.set_defaults(format="markdown")
 

@@ -1,4 +1,4 @@
-"""Format a ResultTable as Markdown, LaTeX, CSV or JSON."""
+"""Format a ResultTable as Markdown, CSV or JSON."""
 
 import csv
 import io
@@ -9,8 +9,6 @@ from dataclasses import asdict
 from bertzoo.core.markdown import table as markdown_table
 from bertzoo.finetuning.results.rows import QUOTED, Cell, ResultRow, ResultTable
 
-_LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
-_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--"}
 LEGEND = (
     'Rows "measured here": the median over seeds, with the lowest and the highest value. Rows "by the leaderboard": '
     'the values in the file of --leaderboard. Rows "quoted": the values that the paper prints.'
@@ -21,15 +19,6 @@ def markdown(table: ResultTable) -> str:
     """Format a table as Markdown with a heading, a legend and notes."""
     notes = "\n".join(f"- {line}" for line in [LEGEND, *table.notes])
     return "\n\n".join([f"## {table.layout.title}", markdown_table(*_texts(table)), notes])
-
-
-def latex(table: ResultTable) -> str:
-    """Format a table as a LaTeX `tabular` that needs no package; comments before it hold title and notes."""
-    head, lines = _texts(table)
-    rows = [" & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in row) + r" \\" for row in (head, *lines)]
-    comments = [f"% {line}" for line in (table.layout.title, LEGEND, *table.notes)]
-    begin = rf"\begin{{tabular}}{{lll{'r' * (len(head) - 3)}}}"
-    return "\n".join([*comments, begin, r"\hline", rows[0], r"\hline", *rows[1:], r"\hline", r"\end{tabular}"])
 
 
 def comma_separated(table: ResultTable) -> str:
@@ -54,7 +43,6 @@ def to_json(table: ResultTable) -> str:
 
 FORMATS: dict[str, Callable[[ResultTable], str]] = {
     "markdown": markdown,
-    "latex": latex,
     "csv": comma_separated,
     "json": to_json,
 }

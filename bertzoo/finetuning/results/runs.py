@@ -2,10 +2,10 @@
 
 import math
 import os
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from bertzoo.core.documents import fitting, read_json
@@ -18,14 +18,12 @@ VERSION = 1
 POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "exact_match")
 POINTS += ("best_exact", "best_f1")  # metrics of at most 100, as papers print them
 Scores = Mapping[str, Mapping[str, float]]  # by split and metric, in points
-_SCORES = {str: {str: float}}
 _RESULTS = {
     "task": str,
     "model": {"kind": str, "parameters": int},
     "from": str,
     "config": dict,
-    "seeds": [{"scores": _SCORES, "score": float, "epoch": int, "collapsed": bool}],
-    "median": _SCORES,
+    "seeds": [{"scores": {str: {str: float}}, "score": float, "epoch": int, "collapsed": bool}],
 }
 
 
@@ -37,7 +35,6 @@ class FinishedRun:
     kind: the `kind` in the model's config, such as "bert".
     origin: the first model in the chain of fine-tunings that led to this run.
     seeds: all scores of the chosen epoch, for each seed.
-    median: the median of every score over the seeds.
     chosen_scores: `score` of the chosen epoch, for each seed.
     epochs: number of the chosen epoch, for each seed.
     collapsed: number of seeds whose saved model predicts the same for every example.
@@ -51,7 +48,6 @@ class FinishedRun:
     origin: str
     config: Mapping[str, Any]
     seeds: Sequence[Scores]
-    median: Scores
     chosen_scores: Sequence[float]
     epochs: Sequence[int]
     collapsed: int
@@ -59,7 +55,15 @@ class FinishedRun:
     @property
     def score(self) -> float:
         """The median of `chosen_scores`."""
-        return median(self.chosen_scores)
+        return statistics.median(self.chosen_scores)
+
+    @property
+    def median(self) -> Scores:
+        """The median of every score over the seeds."""
+        return {
+            split: {name: statistics.median(seed[split][name] for seed in self.seeds) for name in named}
+            for split, named in self.seeds[0].items()
+        }
 
 
 def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
@@ -113,7 +117,7 @@ def read_run(path: Path, place: Path) -> FinishedRun:
         )
     try:
         fitting(results, _RESULTS)
-        run = FinishedRun(
+        return FinishedRun(
             path=path,
             place=place,
             task=results["task"],
@@ -121,43 +125,13 @@ def read_run(path: Path, place: Path) -> FinishedRun:
             parameters=results["model"]["parameters"],
             origin=_origin(path, results["from"]),
             config=results["config"],
-            seeds=[_scores(seed["scores"]) for seed in results["seeds"]],
-            median=_scores(results["median"]),
+            seeds=_scores([seed["scores"] for seed in results["seeds"]]),
             chosen_scores=[float(seed["score"]) for seed in results["seeds"]],
             epochs=[seed["epoch"] for seed in results["seeds"]],
             collapsed=sum(seed["collapsed"] for seed in results["seeds"]),
         )
     except ValueError as error:
         raise UserError(f"{file} is damaged: {error}. Run the same bertzoo finetune again.") from error
-    _check_median(run, file)
-    return run
-
-
-def _check_median(run: FinishedRun, file: Path) -> None:
-    """Raise UserError if a seed and `run.median` name different scores, or a median is wrong."""
-    damaged = f"{file} is damaged: "
-    if not run.seeds:
-        raise UserError(f"{damaged}it has no seeds. Run the same bertzoo finetune again.")
-    names = {(split, name) for split, named in run.median.items() for name in named}
-    for seed in run.seeds:
-        scored = {(split, name) for split, named in seed.items() for name in named}
-        for split, name in sorted(names - scored):
-            raise UserError(
-                f"{damaged}there is a median of {name} on {split}, but a seed has no such score. Run the same "
-                "bertzoo finetune again."
-            )
-        for split, name in scored - names:
-            raise UserError(
-                f"{damaged}one of its seeds has a {name} score on {split}, but there is no median of that score. Run "
-                "the same bertzoo finetune again."
-            )
-    for split, name in names:
-        value, expected = run.median[split][name], median(seed[split][name] for seed in run.seeds)
-        if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9):
-            raise UserError(
-                f"{damaged}its median of {name} on {split} is {value:g}, but the seeds' median is {expected:g}. Run "
-                "the same bertzoo finetune again."
-            )
 
 
 def _load(file: Path, pattern: Any = dict) -> dict[str, Any]:
@@ -169,13 +143,16 @@ def _load(file: Path, pattern: Any = dict) -> dict[str, Any]:
         ) from error
 
 
-def _scores(table: Scores) -> Scores:
-    scores = {split: {name: float(value) for name, value in named.items()} for split, named in table.items()}
-    for named in scores.values():
-        for name, value in named.items():
+def _scores(seeds: Sequence[Scores]) -> Sequence[Scores]:
+    """Return the scores of all seeds; raises ValueError if they are not all the same possible scores."""
+    named = [{(split, name) for split, scores in seed.items() for name in scores} for seed in seeds]
+    if not seeds or any(names != named[0] for names in named):
+        raise ValueError(f"its {len(seeds)} seeds have not all the same scores")
+    for split, name in named[0]:
+        for value in (seed[split][name] for seed in seeds):
             if not math.isfinite(value) or (name in POINTS and abs(value) > 100):
                 raise ValueError(f"{name} = {value} is not a possible score")
-    return scores
+    return seeds
 
 
 def _origin(path: Path, source: str, depth: int = 8) -> str:
