@@ -82,7 +82,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     report = (inspect.average_maps if args.average else inspect.compare_heads)(models, layers, text)
     drawn = "" if args.average or len(text.rows) == 1 else " (the first is drawn)"
     title = "\n".join([*(f"{role}: {model.origin}" for role, model in models.items()), text.description + drawn])
-    heatmaps.draw(report.blocks, title, report.tokens, args.out)
+    heatmaps.draw(report.strips, title, report.tokens, args.out)
     if args.json:
         print(json.dumps({"out": str(args.out), "rows": len(text.rows), **report.document}))
     else:

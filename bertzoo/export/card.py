@@ -43,38 +43,23 @@ _LICENSE_IDS = ("apache-2.0", "mit", "cc0-1.0", "bsd-2-clause", "bsd-3-clause", 
 def card(name: str, description: Mapping[str, Any]) -> str:
     """Return an exported file's model card in Markdown. description: the content of the file's metadata JSON."""
     head = ["signature", "output", "largest error", "of values up to", "cosine", *["FLOPs"] * ("flops" in description)]
-    scores = description["scores"]
-    lines = [
-        *_opening(name, description, {scores["split"]: scores["file"]} if scores else {}),
-        "## Use",
-        "",
-        *(f"{number}. {step}" for number, step in enumerate(use_steps(description), 1)),
-        "",
-        "## Licence",
-        "",
-        _license(description["source"]),
-        "",
-        "## Differences from the source model",
-        "",
-        markdown.table(head, _errors(description)),
-        "",
-        _limits(description),
-    ]
+    differences, scores = [markdown.table(head, _errors(description)), _limits(description)], description["scores"]
     if scores:
         points = ", ".join(
             f"{metric} {value:.2f} (the model's {scores['model'][metric]:.2f})"
-            for metric, value in scores["file"].items()
-            if not is_threshold(metric)
+            for _, metric, value in _points({"": scores["file"]})
         )
         examples = f"{scores['examples']:,} of {scores['of']:,} examples"
-        lines += ["", f"{scores['task']}, {scores['split']}, {examples}: {points}."]
-    if proof := description.get("mediapipe") or description.get("text"):
-        lines += ["", "## Texts", "", *token_differences(proof)]
-    if "operators" in description:
-        lines += ["", "## Operators", "", *_operators(description)]
-    if "delegated" in description:
-        lines += ["", "## Operators", "", *_delegation(description)]
-    return "\n".join(lines) + "\n"
+        differences.append(f"{scores['task']}, {scores['split']}, {examples}: {points}.")
+    proof = description.get("mediapipe") or description.get("text")
+    sections = {
+        "Use": "\n".join(f"{number}. {step}" for number, step in enumerate(use_steps(description), 1)),
+        "Licence": _license(description["source"]),
+        "Differences from the source model": "\n\n".join(differences),
+        "Texts": "\n".join(token_differences(proof)) if proof else "",
+        "Operators": "\n".join(_operators(description)),
+    }
+    return _page(name, description, {scores["split"]: scores["file"]} if scores else {}, sections)
 
 
 def write_directory_card(
@@ -97,24 +82,31 @@ def write_directory_card(
         "head": config.plain(pretrained.head),
         "source": origin,
     }
-    rows = [
-        [split, metric, f"{value:.2f}"]
-        for split, values in scores.items()
-        for metric, value in values.items()
-        if not is_threshold(metric)
-    ]
-    lines = [
-        *_opening(name, description, scores),
-        "## Use",
-        "",
-        *_directory_use(directory, name, form),
-        "",
-        *(["## Scores", "", markdown.table(["split", "metric", "points"], rows), ""] if rows else []),
-        "## Licence",
-        "",
-        _license(origin),
-    ]
-    (directory / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = [[split, metric, f"{value:.2f}"] for split, metric, value in _points(scores)]
+    sections = {
+        "Use": "\n".join(_directory_use(directory, name, form)),
+        "Scores": markdown.table(["split", "metric", "points"], rows) if rows else "",
+        "Licence": _license(origin),
+    }
+    (directory / "README.md").write_text(_page(name, description, scores, sections), encoding="utf-8")
+
+
+def _page(
+    name: str,
+    description: Mapping[str, Any],
+    scores: Mapping[str, Mapping[str, float]],
+    sections: Mapping[str, str],
+) -> str:
+    """Return a card: its metadata, title and summary, and the sections that have a text, by title."""
+    header = f"---\n{metadata(name, description, scores).to_yaml().rstrip()}\n---"
+    parts = [header, f"# {name}", _summary(description), f"Made from {_source(description['source'])}."]
+    return "\n\n".join([*parts, *(f"## {title}\n\n{text}" for title, text in sections.items() if text)]) + "\n"
+
+
+def _points(scores: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, str, float]]:
+    """Yield (split, metric, points) of every score that is no threshold."""
+    for split, values in scores.items():
+        yield from ((split, metric, value) for metric, value in values.items() if not is_threshold(metric))
 
 
 def _directory_use(directory: Path, name: str, form: str) -> list[str]:
@@ -130,12 +122,6 @@ def _directory_use(directory: Path, name: str, form: str) -> list[str]:
             return ["```python", *code, "```"]
         case _:
             return ["```", f"bertzoo convert {name} {name}.tflite --to=litert", "```"]
-
-
-def _opening(name: str, description: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> list[str]:
-    header = metadata(name, description, scores).to_yaml()
-    source = _source(description["source"])
-    return ["---", header.rstrip(), "---", "", f"# {name}", "", _summary(description), "", f"Made from {source}.", ""]
 
 
 def metadata(
@@ -156,9 +142,7 @@ def metadata(
             metric_name=f"{metric} in points",
             metric_value=round(value, 2),
         )
-        for split, values in (scores or {}).items()
-        for metric, value in values.items()
-        if not is_threshold(metric)
+        for split, metric, value in _points(scores or {})
     ]
     return ModelCardData(
         license=license,
@@ -372,26 +356,18 @@ def _errors(description: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _operators(description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield Markdown with a table of the first graph's operators.
-
-    The table shows how often each operator occurs and, if known, how often XNNPACK runs it.
-    """
-    delegated = description.get("xnnpack")
-    yield markdown.table(
-        ["operator", "times", *["by XNNPACK"] * bool(delegated)],
-        (
-            [operator, str(times), *([str(delegated["operators"].get(operator, 0))] if delegated else [])]
-            for operator, times in description["operators"].items()
-        ),
-    )
-    if delegated:
-        yield ""
-        yield f"XNNPACK takes them in {delegated['parts']} part{'s' * (delegated['parts'] != 1)}."
-
-
-def _delegation(description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences on an ExecuTorch file: how many nodes XNNPACK runs, and which operators it does not run."""
-    nodes, parts = description["nodes"], description["delegates"]
-    yield f"XNNPACK takes {description['delegated']} of {nodes} nodes, in {parts} parts."
-    if left := description["not_delegated"]:
-        yield f"Left to the runtime: {', '.join(f'{name} {times}' for name, times in left.items())}."
+    """Yield Markdown on the operators: a table of the first graph's, and what XNNPACK runs of them, if known."""
+    if "operators" in description:
+        delegated = description.get("xnnpack")
+        head = ["operator", "times", *["by XNNPACK"] * bool(delegated)]
+        cells = description["operators"].items()
+        counts = delegated["operators"] if delegated else {}
+        yield markdown.table(head, ([name, str(times), str(counts.get(name, 0))][: len(head)] for name, times in cells))
+        if delegated:
+            yield ""
+            yield f"XNNPACK takes them in {delegated['parts']} part{'s' * (delegated['parts'] != 1)}."
+    if "delegated" in description:  # an ExecuTorch file
+        nodes, parts = description["nodes"], description["delegates"]
+        yield f"XNNPACK takes {description['delegated']} of {nodes} nodes, in {parts} parts."
+        if left := description["not_delegated"]:
+            yield f"Left to the runtime: {', '.join(f'{name} {times}' for name, times in left.items())}."

@@ -24,7 +24,7 @@ from bertzoo.runs.report.attention import (
     nearby,
     unmasked,
 )
-from bertzoo.runs.report.heatmaps import Panel, Strip
+from bertzoo.runs.report.heatmaps import Strip, wrap
 from bertzoo.runs.run_dir import RunDirectory
 
 LAYERS = (1, 12)  # default layers, as in MobileBERT's Appendix C
@@ -45,12 +45,12 @@ class InspectedText:
 
 @dataclass
 class AttentionReport:
-    """A report on attention: heat maps (`blocks`), and measured numbers as JSON (`document`) and text (`lines`).
+    """A report on attention: heat maps (`strips`), and measured numbers as JSON (`document`) and text (`lines`).
 
     tokens: labels of the maps' axes, or None.
     """
 
-    blocks: list[list[Strip]]
+    strips: list[Strip]
     tokens: list[str] | None
     document: dict[str, Any]
     lines: list[str] = field(default_factory=list)
@@ -156,19 +156,22 @@ def compare_heads(models: Models, layers: Mapping[str, list[int]], text: Inspect
     first = next(maps)
     if len(models) == 1:
         (numbers,) = layers.values()
-        strips = zip(numbers, first[0], strict=True)
-        blocks = [[_strip(f"layer {number}", heads, range(len(heads)), repeat(""))] for number, heads in strips]
-        return AttentionReport(blocks, text.tokens, {"layers": numbers})
+        whole = [
+            _strip(f"layer {n}", heads, range(len(heads)), repeat(""))
+            for n, heads in zip(numbers, first[0], strict=True)
+        ]
+        return AttentionReport([piece for strip in whole for piece in wrap([strip])], text.tokens, {"layers": numbers})
     queries = sum(len(row.input_ids) for row in text.rows)
     report = AttentionReport([], text.tokens, {"layers": []})
     report.lines.append(f"KL(teacher's head || student's) in nats, the mean of {queries:,} queries.")
-    for *numbers, divergence in zip(*layers.values(), compare(chain([first], maps)), strict=True):
-        index, matching = len(report.blocks), match(divergence)
+    divergences = compare(chain([first], maps))
+    for index, (*numbers, divergence) in enumerate(zip(*layers.values(), divergences, strict=True)):
+        matching = match(divergence)
         matched = zip(*matching.pairs, strict=True)
         teachers, students = ([*side, *left] for side, left in zip(matched, matching.left, strict=True))
         above = chain([""] * len(matching.pairs), repeat(", left over"))
         below = chain([f", KL {divergence[pair]:.3f}" for pair in matching.pairs], repeat(", left over"))
-        report.blocks.append(
+        report.strips += wrap(
             [
                 _strip(f"teacher, layer {numbers[0]}", first[0][index], teachers, above),
                 _strip(f"student, layer {numbers[1]}", first[1][index], students, below),
@@ -180,7 +183,7 @@ def compare_heads(models: Models, layers: Mapping[str, list[int]], text: Inspect
 
 
 def _strip(label: str, maps: np.ndarray, heads: Iterable[int], notes: Iterable[str]) -> Strip:
-    return Strip(label, [Panel(f"head {head + 1}{note}", maps[head]) for head, note in zip(heads, notes, strict=False)])
+    return Strip(label, [(f"head {head + 1}{note}", maps[head]) for head, note in zip(heads, notes, strict=False)])
 
 
 def _matching_as_json(layers: Sequence[int], matching: Matching) -> dict[str, Any]:
@@ -216,14 +219,14 @@ def average_maps(models: Models, layers: Mapping[str, list[int]], text: Inspecte
 
     Also reports the share of attention within NEAR tokens of the query.
     """
-    panels: list[Panel] = []
-    report = AttentionReport([[Strip("", panels)]], text.tokens if len(text.rows) == 1 else None, {})
+    means: list[tuple[str, np.ndarray]] = []
+    report = AttentionReport([Strip("", means)], text.tokens if len(text.rows) == 1 else None, {})
     for role, model in models.items():
         numbers = layers[role]
         mean_LM = average(attentions(model, text.rows, numbers))
         near, even = nearby(mean_LM, NEAR), nearby(np.ones_like(mean_LM), NEAR)
         heads = f"layer {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} layers"
-        panels.append(Panel(f"{role}, mean of the heads of {heads}", mean_LM))
+        means.append((f"{role}, mean of the heads of {heads}", mean_LM))
         report.document[role] = {"layers": numbers, "near": near, "even": even}
         report.lines.append(
             f"{role}: {near:.1%} of the attention goes to the token itself and the {NEAR} on either side; "

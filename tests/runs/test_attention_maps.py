@@ -34,7 +34,7 @@ from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.inspect import choose_layers
 from bertzoo.runs.report import attention, heatmaps
 from bertzoo.runs.report.attention import UnpaddedRow
-from bertzoo.runs.report.heatmaps import Panel, Strip
+from bertzoo.runs.report.heatmaps import Strip
 from bertzoo.runs.run_dir import RunDirectory
 
 RNG = np.random.default_rng(0)
@@ -327,12 +327,12 @@ def ink(path: Path) -> float:
 def test_the_picture_shows_the_maps(tmp_path: Path) -> None:
     """Every cell of every map has its colour, on one scale, inside its axes."""
     eye, faint = np.eye(2), 0.4 * np.eye(2)[::-1]
-    blocks = [[Strip("a", [Panel("1", eye), Panel("2", faint)]), Strip("b", [Panel("3", faint)])]]
+    strips = [Strip("a", [("1", eye), ("2", faint)]), Strip("b", [("3", faint)])]
     for name in ("a.png", "b.png"):
-        heatmaps.draw(blocks, "x", ["$a$", "語"], tmp_path / name)
+        heatmaps.draw(strips, "x", ["$a$", "語"], tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     pixels = np.asarray(Image.open(tmp_path / "a.png").convert("L")).astype(int)
-    page = heatmaps.figure(blocks, "x", ["$a$", "語"])
+    page = heatmaps.figure(strips, "x", ["$a$", "語"])
     page.savefig(tmp_path / "c.png", format="png")  # places the axes
     height, width = pixels.shape
     axes = page.axes[:4]  # of two strips with two columns
@@ -352,15 +352,15 @@ def test_the_picture_shows_the_maps(tmp_path: Path) -> None:
 
 
 def test_long_strips_are_cut_alike_and_a_huge_picture_raises(tmp_path: Path) -> None:
-    block = [Strip("t", [Panel(str(i), np.eye(2)) for i in range(8)]), Strip("s", [Panel("", np.eye(2))] * 7)]
-    assert [(strip.label, len(strip.panels)) for strip in heatmaps.wrap(block)] == [
+    group = [Strip("t", [(str(i), np.eye(2)) for i in range(8)]), Strip("s", [("", np.eye(2))] * 7)]
+    assert [(strip.label, len(strip.maps)) for strip in heatmaps.wrap(group)] == [
         ("t", 4),
         ("s", 4),
         ("t", 4),
         ("s", 3),
     ]
     with pytest.raises(UserError, match=mentioning("32,000")):
-        heatmaps.draw([block] * 40, "x", None, tmp_path / "a.png")
+        heatmaps.draw(heatmaps.wrap(group) * 40, "x", None, tmp_path / "a.png")
 
 
 @pytest.mark.parametrize(

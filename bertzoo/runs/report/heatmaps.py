@@ -1,4 +1,4 @@
-"""Draw attention maps as heat maps in one PNG file, all on one colour scale."""
+"""Draw attention maps as heat maps in one figure, all on one colour scale."""
 
 import warnings
 from collections.abc import Sequence
@@ -22,41 +22,32 @@ PEAKS = 0.005  # share of the values beyond the scale: rare peaks would make eve
 SIDE, ALONE, TOKEN, LETTER, TITLE = 1.7, 4.5, 0.105, 0.053, 0.35
 
 
-class Panel(NamedTuple):
-    """An attention map (queries, keys) and its title."""
-
-    title: str
-    map: np.ndarray
-
-
 class Strip(NamedTuple):
-    """A row of the figure: a label, and attention maps side by side."""
+    """A row of the figure: a label, and attention maps (queries, keys) side by side, each with a title."""
 
     label: str
-    panels: Sequence[Panel]
+    maps: Sequence[tuple[str, np.ndarray]]
 
 
-def draw(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | None, path: Path) -> None:
+def draw(strips: Sequence[Strip], title: str, tokens: Sequence[str] | None, path: Path) -> None:
     """Draw attention maps with `figure` and write a PNG file; raises UserError if the picture would be too large."""
-    page = figure(blocks, title, tokens)
+    page = figure(strips, title, tokens)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # the font draws a box for scripts it lacks
         page.savefig(path, format="png")
 
 
-def figure(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] | None) -> "Figure":
+def figure(strips: Sequence[Strip], title: str, tokens: Sequence[str] | None) -> "Figure":
     """Return a figure of all strips from top to bottom.
 
-    blocks: groups of strips; long strips of a group are broken at the same columns. tokens: labels of the positions;
-    without labels, or with more than LABELLED, the positions are numbered. Raises UserError if a side of the picture
-    would be larger than LARGEST pixels.
+    tokens: labels of the positions; without labels, or with more than LABELLED, the positions are numbered. Raises
+    UserError if a side of the picture would be larger than LARGEST pixels.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure  # without pyplot: no backend, no global state
 
-    strips = [strip for block in blocks for strip in wrap(block)]
-    columns = max(len(strip.panels) for strip in strips)
+    columns = max(len(strip.maps) for strip in strips)
     labels = tokens if tokens is not None and len(tokens) <= LABELLED else None
     side = max(ALONE if len(strips) == 1 and columns < 3 else SIDE, TOKEN * len(labels or ()))
     margin = 0.6 + LETTER * max(map(len, labels or [""]))
@@ -69,17 +60,16 @@ def figure(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] 
         )
     page = Figure(figsize=size, dpi=DPI, layout="compressed")
     grid = page.subplots(len(strips), columns, squeeze=False)
-    values = np.concatenate([panel.map.ravel() for strip in strips for panel in strip.panels])
+    values = np.concatenate([array.ravel() for strip in strips for _, array in strip.maps])
     scale = Normalize(0, np.quantile(values, 1 - PEAKS))
     for row, strip in enumerate(strips):
         grid[row, 0].set_ylabel(strip.label, fontsize=8, parse_math=False)
-        for column, axes in enumerate(grid[row]):
-            if column >= len(strip.panels):
-                axes.axis("off")
-                continue
-            axes.imshow(strip.panels[column].map, cmap=COLOURS, norm=scale, interpolation="nearest")
-            axes.set_title(strip.panels[column].title, fontsize=8, pad=3, parse_math=False)
-            lowest = all(len(below.panels) <= column for below in strips[row + 1 :])
+        for axes in grid[row, len(strip.maps) :]:
+            axes.axis("off")
+        for column, (axes, (name, array)) in enumerate(zip(grid[row], strip.maps, strict=False)):
+            axes.imshow(array, cmap=COLOURS, norm=scale, interpolation="nearest")
+            axes.set_title(name, fontsize=8, pad=3, parse_math=False)
+            lowest = all(len(below.maps) <= column for below in strips[row + 1 :])
             axes.tick_params(
                 labelsize=6.5, length=2 if labels is None else 0, labelleft=column == 0, labelbottom=lowest
             )
@@ -95,10 +85,10 @@ def figure(blocks: Sequence[Sequence[Strip]], title: str, tokens: Sequence[str] 
     return page
 
 
-def wrap(block: Sequence[Strip]) -> list[Strip]:
-    """Break the strips of a block into strips of at most COLUMNS maps, of nearly equal length."""
-    longest = max(len(strip.panels) for strip in block)
+def wrap(group: Sequence[Strip]) -> list[Strip]:
+    """Break the strips of a group, at the same columns, into strips of at most COLUMNS maps, of nearly equal length."""
+    longest = max(len(strip.maps) for strip in group)
     width = -(-longest // -(-longest // COLUMNS))
     starts = range(0, longest, width)
-    pieces = [Strip(strip.label, strip.panels[start : start + width]) for start in starts for strip in block]
-    return [piece for piece in pieces if piece.panels]
+    pieces = [Strip(strip.label, strip.maps[start : start + width]) for start in starts for strip in group]
+    return [piece for piece in pieces if piece.maps]
