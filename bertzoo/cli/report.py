@@ -7,6 +7,7 @@ accuracy.png.
 examples:
   bertzoo report runs/first
   bertzoo report runs/sst2
+  bertzoo report gs://bucket/first
 """
 
 import argparse

@@ -48,7 +48,7 @@ class Published(NamedTuple):
 # MobileBERT's Table 4: BERT with 4 and 3 layers, TinyBERT. Its Table 1: BERT-large. Its Tables 1, 4 and 7: MobileBERT
 # and IB-BERT. ConvBERT's Tables 1 and 3: the sizes of ConvBERT, BERT-small and ELECTRA. schuBERT's tables: schuBERT and
 # BERT with 9 layers. ALBERT's Table 3, the row of embedding size 64: ALBERT-e.
-_PRINTED: dict[str, dict[str, tuple[float] | tuple[float, float]]] = {
+PRINTED: dict[str, dict[str, tuple[float] | tuple[float, float]]] = {
     "Lan et al. 2020": {"albert_base": (12, 22.5), "albert_e": (87,)},
     "Sun et al. 2019": {"bert_3l": (45.3, 5.7), "bert_4l": (52.2, 7.6), "bert_6l": (67.0, 11.3)},
     "Khetan and Karnin 2020": {"bert_9l": (88,), **{f"schubert_{n}m": (n,) for n in (33, 43, 55, 66, 77, 88, 99)}},
@@ -67,7 +67,7 @@ _PRINTED: dict[str, dict[str, tuple[float] | tuple[float, float]]] = {
     "Jiao et al. 2020": {"tinybert": (14.5, 1.2)},
 }
 PUBLISHED = {
-    name: Published(paper, *numbers) for paper, configs in _PRINTED.items() for name, numbers in configs.items()
+    name: Published(paper, *numbers) for paper, configs in PRINTED.items() for name, numbers in configs.items()
 }
 
 

@@ -39,4 +39,4 @@ def test_a_file_of_the_item_holds_the_name(name: str, item: str) -> None:
 
 
 def test_the_names_are_seen() -> None:
-    assert {"LEAVES", "PUBLISHED", "WORD_KINDS", "GlueLayout", "per_tensor", "SUFFIXES"} <= {name for name, _ in NAMES}
+    assert {"LEAVES", "PRINTED", "WORD_KINDS", "GlueLayout", "per_tensor", "SUFFIXES"} <= {name for name, _ in NAMES}
