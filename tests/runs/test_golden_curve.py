@@ -14,7 +14,6 @@ import tomli_w
 from messages import mentioning, mentions
 
 from bertzoo.core import config
-from bertzoo.core.errors import UserError
 
 NAME = "demo"
 RECORD = golden_curve.RECORDS[NAME]
@@ -56,11 +55,6 @@ def test_a_run_on_the_curve(write):
     assert found.matches and found.compared == 2 * len(RECORD["points"]) and mentions(found.text, "demo", step)
 
 
-def test_an_unfinished_run_is_compared_up_to_its_step(write):
-    found = golden_curve.compare(write(points=3))
-    assert found.matches and found.compared == 6
-
-
 @pytest.mark.parametrize("off", [1.1 * RECORD["tolerance"], -1.0, float("nan")])
 def test_a_run_off_the_curve(write, off):
     point, found = RECORD["points"][1], golden_curve.compare(write(off))
@@ -71,26 +65,13 @@ def test_a_run_off_the_curve(write, off):
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"corpus": "ab" * 32}, ("demo", "corpus", "ab" * 32, RECORD["corpus_sha256"])),
-        ({"corpus": "ab" * 32, "data": {"source": "my/*.txt"}}, ("demo", "ab" * 32, RECORD["corpus_sha256"])),
-        ({"points": 0}, ("demo", "500, 1000")),
+        ({"corpus": "ab" * 32, "data": {"source": "my/*.txt"}}, ("ab" * 32, RECORD["corpus_sha256"])),
         ({"optimizer": {"beta2": 0.99}}, ("demo", "optimizer.beta2: 0.98 -> 0.99")),
-        ({"run": {"evaluate_rows": 8}}, ("demo", "run.evaluate_rows: 1024 -> 8")),
-        (
-            {"model": {"layers": 3, "heads": 2, "dropout": 0.1, "token_types": 1}},
-            ("demo", "model.layers: 2 -> 3", "model.heads: 4 -> 2", "model.token_types: 2 -> 1"),
-        ),
     ],
 )
-def test_runs_that_cannot_be_compared(write, options, parts):
-    with pytest.raises(UserError, match=mentioning(*parts)):
+def test_a_run_that_cannot_be_compared_exits(write, options, parts):
+    with pytest.raises(SystemExit, match=mentioning(*parts)):
         golden_curve.compare(write(**options))
-
-
-def test_a_corpus_that_was_tokenised_before_is_compared(write):
-    """It has the hash of the source that it was made of."""
-    found = golden_curve.compare(write(data={"source": "corpus"}))
-    assert found.matches and found.compared == 2 * len(RECORD["points"])
 
 
 def test_a_curve_is_the_median_of_runs(write, monkeypatch, tmp_path):
@@ -103,22 +84,9 @@ def test_a_curve_is_the_median_of_runs(write, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["", NAME, *map(str, runs), "--tolerance=0.02"])
     make_curve.main()
     made = config.read_toml(tmp_path / "curves" / "demo.toml")
-    said = (tmp_path / "curves" / "demo.toml").read_text().splitlines()[0]
-    assert mentions(said, "make_curve.py demo RUNS --tolerance=0.02", "3 runs")
     assert made == RECORD | {"corpus": "embedded:python, Python 3.11.0", "tolerance": 0.02}
     monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], "--tolerance=0.007"])
     with pytest.raises(SystemExit, match=mentioning("--tolerance=0.007")):
-        make_curve.main()
-    (runs[1] / "run.json").write_text(json.dumps({"corpus_sha256": "0", "python": "3.11.0"}))
-    with pytest.raises(SystemExit, match=mentioning("trained")):
-        make_curve.main()
-    whole = (runs[1] / "config.toml").read_text()
-    (runs[1] / "config.toml").write_text(whole.replace('"embedded:python"', '"corpus"'))
-    with pytest.raises(SystemExit, match=mentioning("corpus")):
-        make_curve.main()
-    text = whole.replace("beta2 = 0.98", "beta2 = 0.9")
-    (runs[1] / "config.toml").write_text(text)
-    with pytest.raises(SystemExit, match=mentioning("optimizer.beta2", "0.98", "->", "0.9")):
         make_curve.main()
 
 
@@ -135,8 +103,6 @@ def test_the_demo_starts_on_its_curve(tmp_path):
         process.terminate()
         process.wait()
     if json.loads((run / "run.json").read_text())["corpus_sha256"] != RECORD["corpus_sha256"]:
-        with pytest.raises(UserError, match=mentioning("corpus", RECORD["corpus_sha256"])):
-            golden_curve.compare(run)
         pytest.skip("the documentation of this Python is another text than the curve's")
     found = golden_curve.compare(run)
     assert found.matches and found.compared == 2, found.text
