@@ -144,7 +144,7 @@ def test_a_teacher_is_gathered_too():
     for leaf in jax.tree.leaves(student):  # two devices split the parameters, and two pairs of them the rows
         size = memory.bytes_of(leaf)
         sent += 3 * size if "fsdp" in leaf.sharding.spec else 1.5 * size  # scatter, sum over data and gather
-    assert recipe.compute.dtype == "float32" and recipe.stages[plan.index].accumulate == 1
+    assert recipe.compute.dtype == "float32" and recipe.stages[plan.index].microbatches == 1
     assert plan.roofline.interconnect * topology.chip.ici_bandwidth == pytest.approx(sent + missing, rel=1e-6)
 
 
