@@ -5,7 +5,7 @@ import math
 from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from bertzoo.nn.flops import inner_jaxprs
+from bertzoo.nn.flops import PRODUCTS, inner_jaxprs, product_flops
 
 SUBLANES = 8  # rows that go through a matrix unit together
 
@@ -31,10 +31,9 @@ def _pad(size: int, tile: int) -> int:
 def _count(jaxpr: core.Jaxpr, width: int) -> tuple[int, int]:
     plain = padded = 0
     for equation in jaxpr.eqns:
-        if equation.primitive.name in ("dot_general", "conv_general_dilated"):
-            sizes = _product_sizes if equation.primitive.name == "dot_general" else _convolution_sizes
-            times, m, k, n = sizes(equation)
-            plain += 2 * times * m * k * n
+        if equation.primitive.name in PRODUCTS:
+            times, m, k, n = _product_sizes(equation)
+            plain += product_flops(equation)
             padded += 2 * times * padded_product(m, k, n, width)
         else:
             repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
@@ -45,16 +44,12 @@ def _count(jaxpr: core.Jaxpr, width: int) -> tuple[int, int]:
 
 
 def _product_sizes(equation: core.JaxprEqn) -> tuple[int, int, int, int]:
-    """Return (number of products, m, k, n) of the products (m,k)·(k,n) in a dot_general."""
-    (contracted, _), (batch, _) = equation.params["dimension_numbers"]
-    left, right = (variable.aval.shape for variable in equation.invars)  # type: ignore[attr-defined]
-    times, k = (math.prod(left[axis] for axis in axes) for axes in (batch, contracted))
-    return times, math.prod(left) // (times * k), k, math.prod(right) // (times * k)
-
-
-def _convolution_sizes(equation: core.JaxprEqn) -> tuple[int, int, int, int]:
-    """Return (groups, m, k, n) of a convolution: in each group, a product (m,k)·(k,n) of patches and the kernel."""
-    numbers, groups = equation.params["dimension_numbers"], equation.params["feature_group_count"]
-    kernel, result = equation.invars[1].aval.shape, equation.outvars[0].aval.shape  # type: ignore[attr-defined]
-    outputs = kernel[numbers.rhs_spec[0]]
-    return groups, math.prod(result) // outputs, math.prod(kernel) // outputs, outputs // groups
+    """Return (number of products or groups, m, k, n) of the products (m,k)·(k,n); a convolution's m are patches."""
+    numbers = equation.params["dimension_numbers"]
+    left, right, result = (one.aval.shape for one in (*equation.invars, *equation.outvars))  # type: ignore[attr-defined]
+    if equation.primitive.name == "dot_general":
+        (contracted, _), (batch, _) = numbers
+        times, k = (math.prod(left[axis] for axis in axes) for axes in (batch, contracted))
+        return times, math.prod(left) // (times * k), k, math.prod(right) // (times * k)
+    groups, outputs = equation.params["feature_group_count"], right[numbers.rhs_spec[0]]
+    return groups, math.prod(result) // outputs, math.prod(right) // outputs, outputs // groups
