@@ -9,7 +9,7 @@ from bertzoo.core import markdown
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.pruning import layout
-from bertzoo.runs.report import curves, page
+from bertzoo.runs.report import page
 
 Cut = Mapping[str, Any]
 NAMES = {
@@ -34,11 +34,11 @@ LAST, FIRST = "#c4452d", "0.55"
 def write_report(directory: Path) -> tuple[list[Path], str]:
     """Write loss.png, accuracy.png, layers.png and report.md; return their paths and the metrics as text."""
     run, cuts = page.read_run(directory), read_cuts(directory)
-    pictures = curves.draw_curves(run)
+    pictures = page.draw_curves(run)
     if not cuts:
-        return curves.write_page(run, pictures)
+        return page.write_page(run, pictures)
     pictures.append(draw_layers(cuts, directory / "layers.png"))
-    return curves.write_page(run, pictures, [table(cuts), "![layers](layers.png)"])
+    return page.write_page(run, pictures, [table(cuts), "![layers](layers.png)"])
 
 
 def read_cuts(run: Path) -> list[Cut]:

@@ -12,7 +12,6 @@ from PIL import Image
 from bertzoo.cli import evaluate
 from bertzoo.cli import main as cli
 from bertzoo.core.errors import UserError
-from bertzoo.runs.report import curves
 from bertzoo.runs.report import page as report
 
 CONFIG = """\
@@ -103,7 +102,7 @@ def test_a_line_that_is_not_finite_is_not_drawn(tmp_path: Path) -> None:
     assert report.best(got.history.heldout, "mlm_loss") == (1, 8.0)
     assert mentions(report.page(got), "step 2")
     assert "MLM loss 8.0000" in report.summary(got.history)
-    curves.draw_curves(got)
+    report.draw_curves(got)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "config.toml"])
@@ -167,8 +166,8 @@ def test_the_verb_writes_curves_with_both_splits(run: Path, capsys: pytest.Captu
     assert cli.main(["report", str(run)]) == 0
     assert str(run / "loss.png") in capsys.readouterr().out
     for name in ("loss.png", "accuracy.png"):
-        assert ink(run / name, curves.TRAIN) > 200
-        assert ink(run / name, curves.HELDOUT) > 200
+        assert ink(run / name, report.TRAIN) > 200
+        assert ink(run / name, report.HELDOUT) > 200
     assert "![loss](loss.png)" in (run / "report.md").read_text()
 
 
@@ -176,7 +175,7 @@ def test_stage_boundaries_and_resumes_are_marked(run: Path) -> None:
     from matplotlib.figure import Figure
 
     axes = Figure().subplots()
-    curves._panel(axes, report.read_run(run), "mlm_loss")
+    report._panel(axes, report.read_run(run), "mlm_loss")
     marks = {line.get_label(): np.asarray(line.get_xdata())[0] for line in axes.lines}
     assert marks["next stage"] == 600 and marks["resumed"] == 300
     assert report.read_run(write_run(run, [train(500, 3.0)])).boundaries() == []
