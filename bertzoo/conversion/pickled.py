@@ -37,13 +37,15 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
     if not isinstance(state, dict):
         raise UserError(f"{path} holds a {type(state).__name__}, not tensors by name. Save the state dict.")
     tensors = {name: _checked(name, tensor, path, torch) for name, tensor in state.items()}
-    numbers = sum(tensor.numel() for tensor in tensors.values())
-    if numbers > size:  # two tied tensors of float16 have one number for each byte
+    tied = {name: (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
+    distinct = {tied[name]: tensor for name, tensor in tensors.items()}
+    numbers = sum(tensor.numel() for tensor in distinct.values())
+    if numbers > size:  # other views may share their bytes: two of each float16 have one number for each byte
         raise UserError(
             f"{path} has {size:,} bytes, but its tensors have {numbers:,} numbers. Save the model as safetensors."
         )
-    floats = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
-    return {name: tensor.numpy() for name, tensor in floats.items()}
+    arrays = {key: (t.float() if t.is_floating_point() else t).numpy() for key, t in distinct.items()}
+    return {name: arrays[key] for name, key in tied.items()}
 
 
 def _check_uncompressed(path: Path) -> None:

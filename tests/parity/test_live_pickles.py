@@ -20,6 +20,7 @@ import torch
 
 from bertzoo.cli.main import main
 from bertzoo.conversion import huggingface
+from bertzoo.conversion.pickled import read_pickled
 
 BIAS = "cls.predictions.bias"
 
@@ -41,9 +42,9 @@ PICKLES: dict[str, tuple[Callable[[dict], Any], tuple[str, ...]]] = {
         lambda state: state | {BIAS: torch.zeros(1).expand(1 << 13, 1 << 16)},
         (BIAS, "(8192, 65536)", "2,147,483,648", "4"),
     ),
-    "one array under many names": (
-        lambda state: state | {f"a{i}": array for array in [torch.zeros(1 << 20).half()] for i in range(512)},
-        ("numbers",),
+    "one array at many offsets": (
+        lambda state: {f"a{i}": array[i:] for array in [torch.zeros(1 << 20).half()] for i in range(512)},
+        (f"{(512 << 20) - 511 * 256:,}",),  # elements of all views
     ),
     "a large object": (lambda state: state | {BIAS: Large()}, ("MemoryError",)),
     "bytes": (lambda state: state | {BIAS: state[BIAS].byte()}, (BIAS, "uint8", "float32")),
@@ -73,13 +74,19 @@ def test_pickles(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> No
     assert list(tmp_path.iterdir()) == [source] and peak() - before < 256 << 20
 
 
-def test_tied_tensors_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [1, 512])
+def test_tied_tensors_are_read_once(names: int, tmp_path: Path) -> None:
     def halves(state: dict) -> dict:
         half = {name: array.half() if array.is_floating_point() else array for name, array in state.items()}
-        return half | {"cls.predictions.decoder.bias": half[BIAS]}
+        large = torch.ones(1 << 20).half()
+        return half | {"cls.predictions.decoder.bias": half[BIAS]} | {f"tied.{i}": large for i in range(names)}
 
-    pickled(tmp_path / "source", halves)
-    assert huggingface.read_huggingface(tmp_path / "source").params["masked_head/bias"].dtype == np.float32
+    path, before = pickled(tmp_path / "source", halves) / "pytorch_model.bin", restart_peak()
+    tensors = read_pickled(path)
+    assert peak() - before < 64 << 20
+    assert tensors[BIAS].dtype == tensors["tied.0"].dtype == np.float32
+    assert all(tensors[f"tied.{i}"] is tensors["tied.0"] for i in range(names))
+    assert tensors["cls.predictions.decoder.bias"] is tensors[BIAS] and (tensors["tied.0"] == 1).all()
 
 
 class Payload:
