@@ -94,8 +94,12 @@ def test_a_killed_run_resumes_where_it_stopped(text, finished, tmp_path, count):
     kept = {p.name[:5] for p in directory.glob("pieces/*.json")}
     assert kept
     (directory / "train-00099.array_record.tmp").write_bytes(b"half a file")
+    strangers = {name: b"a user's" for name in ("notes.tmp", "mine/draft.tmp")}
+    (directory / "mine").mkdir()
+    for name, content in strangers.items():
+        (directory / name).write_bytes(content)
     tokenize(small(text), directory, workers=1)
-    assert contents(directory) == finished
+    assert contents(directory) == finished | strangers
     for path, stamp in begun.items():
         if path.name[6:11] in kept:
             assert path.stat().st_mtime_ns == stamp, f"{path.name} was written again"

@@ -111,7 +111,7 @@ def tokenize(
     _claim(destination, settings)
     if not (destination / NAME).exists():
         (destination / PIECES).mkdir(exist_ok=True)
-        for unfinished in destination.rglob("*.tmp"):
+        for unfinished in destination.glob("*-[0-9]*.array_record.tmp"):  # a rerun replaces other temporary files
             unfinished.unlink()
         if not (destination / "tokenizer" / "settings.json").exists():
             if vocabulary is None or data.tokenizer.path:
