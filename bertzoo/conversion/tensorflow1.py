@@ -97,10 +97,12 @@ FAMILIES = {
 def find_checkpoint(path: Path) -> Path | None:
     """Return the prefix of a checkpoint's files: `path` itself, or the only or latest checkpoint in directory `path`.
 
+    A checkpoint of TensorFlow's older format is the file `path`, beside `path`.meta, and has no index.
+
     Returns None if there is no checkpoint. Raises UserError if the directory holds several, and its file `checkpoint`
     does not name the latest.
     """
-    if Path(f"{path}{variables.INDEX}").is_file():
+    if any(Path(f"{path}{end}").is_file() for end in (variables.INDEX, ".meta")):
         return path
     prefixes = sorted(file.with_suffix("") for file in path.glob(f"*{variables.INDEX}"))
     if len(prefixes) < 2:

@@ -2,6 +2,7 @@
 """Checkpoints that TensorFlow writes in the official layouts, beside transformers on their weights; `make test-all`."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,13 +32,15 @@ from bertzoo.runs import any_model
 v1 = tensorflow.compat.v1
 
 
-def save(folder: Path, found: Mapping[str, np.ndarray], config: Any = None) -> Path:
+def save(
+    folder: Path, found: Mapping[str, np.ndarray], config: Any = None, version: int = v1.train.SaverDef.V2
+) -> Path:
     """Write the official code's files: a checkpoint, `checkpoint`, and bert_config.json if it has one."""
     folder.mkdir(exist_ok=True)
     with v1.Graph().as_default(), v1.Session() as session:
         made = [v1.get_variable(name, initializer=array, use_resource=False) for name, array in found.items()]
         session.run(v1.global_variables_initializer())
-        v1.train.Saver(made).save(session, str(folder / "model.ckpt"), global_step=7)
+        v1.train.Saver(made, write_version=version).save(session, str(folder / "model.ckpt"), global_step=7)
     if config is not None:
         (folder / "bert_config.json").write_text(json.dumps(config))
     return folder
@@ -97,6 +100,18 @@ def test_bert_and_mobilebert(case: str, tmp_path: Path) -> None:
         made = any_model.read_model(tmp_path / out)
         assert_same(made.params, layouts.expected(listed, found))
         assert made.source["format"] == "tensorflow"
+
+
+def test_a_checkpoint_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    listed, config, _ = CASES["bert"]
+    found = layouts.values(listed)
+    path = save(tmp_path / "tf", found, config, v1.train.SaverDef.V1) / "model.ckpt-7"
+    assert path.is_file() and not list(path.parent.glob("*.index"))
+    assert_same(any_model.read_model(path).params, layouts.expected(listed, found))
+    for size in (path.stat().st_size // 2, 0):
+        os.truncate(path, size)
+        assert main(["convert", str(path), str(tmp_path / "out"), "--to=bertzoo"]) == 2
+        assert mentions(capsys.readouterr().err, path)
 
 
 @pytest.mark.parametrize("kind", TOWERS)
