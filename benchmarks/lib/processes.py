@@ -150,11 +150,12 @@ def our_step(objective: Any, settings: Any, *, trained: Any = None, rates: Any =
     from bertzoo.train import optim, sharding
     from bertzoo.train import state as states
     from bertzoo.train import step as steps
+    from bertzoo.train.compilation import StepProgram
 
     optimizer = optim.build(settings, steps=1000, rates=rates)
     mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
     state = states.fresh(objective, optimizer, mesh, seed=0)
-    step = steps.make_train_step(trained or objective, optimizer, shardings=states.shardings_of(state))
+    step = StepProgram(steps.make_train_step(trained or objective, optimizer, shardings=states.shardings_of(state)))
 
     def run(batch: Any) -> float:
         nonlocal state

@@ -51,7 +51,7 @@ def teacher_parameters(shapes: Any) -> Any:
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
         own = values[: leaf.size].reshape(leaf.shape) + np.float32(name_of(path[-1:]) == "scale")
-        return jnp.array(own, leaf.dtype)
+        return jnp.asarray(own.astype(leaf.dtype))
 
     return jax.tree.map_with_path(draw, shapes)
 

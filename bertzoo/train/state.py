@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
+from jax.extend import core
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from bertzoo.nn.parameter import Kernel, Matrix, init_shapes
 from bertzoo.train import sharding
@@ -28,20 +30,16 @@ class State:
     position: dict[str, jax.Array]  # {"stage", "row"}, each () int32: the stage, and its rows consumed so far
 
 
-def _init(
-    objective: Any, optimizer: optax.GradientTransformation, key_data: jax.Array, initial: Mapping[str, jax.Array]
-) -> State:
-    init_key, step_key = jax.random.split(jax.random.wrap_key_data(key_data))
-    drawn = nn.unbox(objective.init(init_key))
-    params = jax.tree.map_with_path(lambda path, leaf: initial.get(name_of(path), leaf), drawn)
-    zero = jnp.zeros((), jnp.int32)
-    return State(
-        step=zero,
-        params=params,
-        opt_state=optimizer.init(params),
-        key=jax.random.key_data(step_key),
-        position={"stage": zero, "row": zero},
-    )
+def _draw(objective: Any, key: jax.Array, wanted: Collection[str]) -> dict[str, Any]:
+    """Return {path: array} for the parameters in `wanted`, drawn on JAX's default device.
+
+    The draws run one by one, and all of a shape share a compiled function. One program for all of them would take
+    MobileBERT minutes of compiling and a GB of memory on a CPU, for the same bits.
+    """
+    traced, shapes = jax.make_jaxpr(lambda key: nn.unbox(objective.init(key)), return_shape=True)(key)
+    jaxpr, _ = dce_jaxpr(traced.jaxpr, [name in wanted for name in named(shapes)], instantiate=True)
+    drawn = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, traced.consts))(key)
+    return dict(zip(filter(wanted.__contains__, named(shapes)), drawn, strict=True))
 
 
 def name_of(path: tuple) -> str:
@@ -134,21 +132,34 @@ def fresh(
     initial: Mapping[str, np.ndarray] | None = None,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> State:
-    """Return the initial state of a run: parameters drawn from the seed, each device computing its own part.
+    """Return the initial state of a run: parameters drawn from the seed on one device of each process.
 
     initial: arrays by path that replace drawn parameters, without any effect on the others. Raises ValueError if an
     array has a path or a shape that the model does not have.
     """
-    shapes = abstract(objective, optimizer, mesh, fallbacks)
-    params, placed = named(shapes.params), {}
-    for name, array in (initial or {}).items():
+    shapes, initial = abstract(objective, optimizer, mesh, fallbacks), initial or {}
+    params = named(shapes.params)
+    for name, array in initial.items():
         if name not in params or params[name].shape != array.shape:
             expected = params[name].shape if name in params else "no such parameter"
             raise ValueError(
                 f"initial parameter {name} has shape {array.shape}, but the model has {expected}. Pass "
                 "parameters of this model."
             )
-        whole = array.astype(params[name].dtype)
-        placed[name] = jax.make_array_from_callback(whole.shape, params[name].sharding, whole.__getitem__)
-    init = jax.jit(lambda key, replaced: _init(objective, optimizer, key, replaced), out_shardings=shardings_of(shapes))
-    return init(np.asarray(jax.random.key_data(jax.random.key(seed))), placed)
+    with jax.default_device(mesh.local_mesh.devices.flat[0]):
+        init_key, step_key = jax.random.split(jax.random.key(seed))
+        arrays = {**initial, **_draw(objective, init_key, params.keys() - initial.keys())}
+
+    def place(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        whole = np.asarray(arrays.pop(name_of(path)), leaf.dtype)
+        return jax.make_array_from_callback(whole.shape, leaf.sharding, whole.__getitem__)
+
+    def complete(params: Any, key: jax.Array) -> State:
+        zero = jnp.zeros((), jnp.int32)
+        position = {"stage": zero, "row": zero}
+        return State(step=zero, params=params, opt_state=optimizer.init(params), key=key, position=position)
+
+    placed = jax.tree.map_with_path(place, shapes.params)
+    # The copies belong to JAX, so that a step can donate them.
+    whole = jax.jit(complete, out_shardings=shardings_of(shapes))
+    return whole(placed, np.asarray(jax.random.key_data(step_key)))
