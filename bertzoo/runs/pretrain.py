@@ -29,17 +29,19 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
         if hosts.share("the newest checkpoint", run.latest) is None:
             training.check_model(origin, options)
     with run.shared():
-        # 1. The config: choose the microbatches that it leaves open, and check it against the run's own.
-        recipe = training.complete(recipe, run, tell, origin)
-        # 2. The devices as a mesh, and on it the model, the objective and the optimiser of each stage.
-        built = build_experiment(recipe, sharding.make_mesh(recipe.mesh))
+        # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
+        mesh = sharding.make_mesh(recipe.mesh)
+        # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
+        recipe = training.complete(recipe, run, mesh, tell, origin)
+        # 3. The model, the objective and the optimiser of each stage.
+        built = build_experiment(recipe, mesh)
         training.check_experiment(built, recipe.compute, tell, run)
-        # 3. The initial parameters and the tokenizer, if another model provides them.
+        # 4. The initial parameters and the tokenizer, if another model provides them.
         start, vocabulary = _start(run, recipe, origin, tell)
-        # 4. The text: tokenise it unless this was done before, and cut it into rows.
+        # 5. The text: tokenise it unless this was done before, and cut it into rows.
         corpus = training.open_corpus(recipe, run, vocabulary, options)
         batches = RunBatches(recipe, corpus, run.plans, tell, workers=options.batch_workers)
-        # 5. Restore the newest checkpoint or draw the parameters, and train stage after stage.
+        # 6. Restore the newest checkpoint or draw the parameters, and train stage after stage.
         return training.train(recipe, built, batches, run, start, console=options.console)
 
 

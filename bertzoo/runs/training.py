@@ -100,14 +100,18 @@ def check_same_everywhere(record: dict[str, Any], label: str, path: Location) ->
 
 
 def complete(
-    recipe: AnyRecipe, run: RunDirectory, tell: Callable[[str], None], origin: Location | None = None
+    recipe: AnyRecipe,
+    run: RunDirectory,
+    mesh: jax.sharding.Mesh,
+    tell: Callable[[str], None],
+    origin: Location | None = None,
 ) -> AnyRecipe:
     """Return the config of a run with the numbers of microbatches that it leaves open.
 
     Passes these numbers to `tell`, and the changes of the config since the run started. origin: the model that a new
     run starts from. Raises ConfigError if the run cannot resume with a change.
     """
-    numbers = hosts.share("the microbatches", lambda: microbatches(recipe, run))
+    numbers = hosts.share("the microbatches", lambda: microbatches(recipe, run, mesh))
     for index, (stage, number) in enumerate(zip(recipe.stages, numbers, strict=True)):
         if stage.accumulate is None and number > 1:
             where = recipe.where(index)
@@ -121,14 +125,14 @@ def complete(
     return recipe
 
 
-def microbatches(recipe: Recipe, run: RunDirectory) -> list[int]:
+def microbatches(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh) -> list[int]:
     """Return the number of microbatches of each training stage.
 
     A stage that leaves it open keeps the number that the run recorded, so that a resumed run draws the same dropout. In
     a new run, wide models on CPUs get microbatches of 1,024 tokens on each device, or the next larger ones that divide
     the rows.
     """
-    shards = sharding.row_shards(sharding.make_mesh(recipe.mesh))
+    shards = sharding.row_shards(mesh)
     wide = jax.default_backend() == "cpu" and recipe.model.hidden_size >= _WIDTH
     recorded = run.load().stages[: len(recipe.stages)] if run.config.exists() else ()
 

@@ -60,21 +60,23 @@ def transfer(
     training.check_model(path, options)
     until = hosts.share("the stages", lambda: _until(stages, recipe, run))
     with run.shared():
-        # 1. The config: choose the microbatches that it leaves open, and check it against the run's own.
-        recipe = training.complete(recipe, run, tell)
-        # 2. The devices as a mesh, and on it both models, and the loss and the optimiser of each stage: a stage of the
-        #    layer transfer compares its layers' outputs and attention maps, a distillation compares predictions.
-        built = build_experiment(recipe, sharding.make_mesh(recipe.mesh))
+        # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
+        mesh = sharding.make_mesh(recipe.mesh)
+        # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
+        recipe = training.complete(recipe, run, mesh, tell)
+        # 3. Both models, and the loss and the optimiser of each stage: a stage of the layer transfer compares its
+        #    layers' outputs and attention maps, a distillation compares predictions.
+        built = build_experiment(recipe, mesh)
         training.check_experiment(built, recipe.compute, tell, run)
-        # 3. The teacher's parameters, which stay fixed, and those outside the layers that the student copies.
+        # 4. The teacher's parameters, which stay fixed, and those outside the layers that the student copies.
         start = read_teacher(path, recipe, built)
         _check_same_teacher(start, path, record)
         for line in start.report if not record else ():
             tell(line)
-        # 4. The text in the teacher's vocabulary: tokenise it unless this was done before, and cut it into rows.
+        # 5. The text in the teacher's vocabulary: tokenise it unless this was done before, and cut it into rows.
         corpus = training.open_corpus(recipe, run, start.tokenizer, options)
         batches = RunBatches(recipe, corpus, run.plans, tell, workers=options.batch_workers)
-        # 5. Restore the newest checkpoint or draw the other parameters, and train stage after stage.
+        # 6. Restore the newest checkpoint or draw the other parameters, and train stage after stage.
         return training.train(recipe, built, batches, run, start, until, console=options.console)
 
 

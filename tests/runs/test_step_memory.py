@@ -20,7 +20,7 @@ from bertzoo.runs import training
 from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.experiments import build_experiment
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.train import compilation, memory
+from bertzoo.train import compilation, memory, sharding
 from bertzoo.train.compilation import DeviceMemory, check_fits
 from bertzoo.train.memory import ceiling, check_memory, step_memory
 from bertzoo.train.stages import Stage
@@ -108,14 +108,14 @@ def test_wide_models_on_cpus_get_microbatches_of_1024_tokens(tmp_path: Path, mon
         Stage(steps=20_000, batch_size=number * devices, max_length=128, accumulate=parts) for number, parts in rows
     )
     wide = dataclasses.replace(config.load(Pretrain, ["bert_base"]), stages=stages)
-    assert training.microbatches(wide, run) == [4, 3, 1, 1, 1, 8]
+    assert training.microbatches(wide, run, sharding.make_mesh(wide.mesh)) == [4, 3, 1, 1, 1, 8]
     narrow = dataclasses.replace(wide, model=dataclasses.replace(wide.model, hidden_size=192))
-    assert training.microbatches(narrow, run) == [1, 1, 1, 1, 1, 8]
-    chosen = training.with_microbatches(wide, training.microbatches(wide, run))
+    assert training.microbatches(narrow, run, sharding.make_mesh(narrow.mesh)) == [1, 1, 1, 1, 1, 8]
+    chosen = training.with_microbatches(wide, training.microbatches(wide, run, sharding.make_mesh(wide.mesh)))
     assert [stage.accumulate for stage in chosen.stages] == [4, 3, 1, 1, 1, 8]
     with monkeypatch.context() as patch:
         patch.setattr(jax, "default_backend", lambda: "tpu")
-        assert training.microbatches(wide, run) == [1, 1, 1, 1, 1, 8]
+        assert training.microbatches(wide, run, sharding.make_mesh(wide.mesh)) == [1, 1, 1, 1, 1, 8]
 
 
 def test_a_resumed_run_keeps_the_microbatches_that_it_recorded(tmp_path: Path):
@@ -123,11 +123,11 @@ def test_a_resumed_run_keeps_the_microbatches_that_it_recorded(tmp_path: Path):
     values = [("transfer.batch_size", str(32 * devices)), ("distillation.0.batch_size", str(32 * devices))]
     values += [("transfer.max_length", "128"), ("distillation.0.max_length", "128")]
     open_ = config.load(Transfer, ["mobilebert_transfer"], values)
-    assert set(training.microbatches(open_, run)) == {4}
+    assert set(training.microbatches(open_, run, sharding.make_mesh(open_.mesh))) == {4}
     run.write_config(training.with_microbatches(open_, [2] * 24 + [1]))
-    assert training.microbatches(open_, run) == [2] * 24 + [1]
+    assert training.microbatches(open_, run, sharding.make_mesh(open_.mesh)) == [2] * 24 + [1]
     stated = config.load(Transfer, ["mobilebert_transfer"], [*values, ("transfer.accumulate", "8")])
-    resumed = training.with_microbatches(stated, training.microbatches(stated, run))
+    resumed = training.with_microbatches(stated, training.microbatches(stated, run, sharding.make_mesh(stated.mesh)))
     assert [stage.accumulate for stage in resumed.stages] == [8] * 24 + [1]
 
 
