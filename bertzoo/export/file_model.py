@@ -1,8 +1,8 @@
 """Open an exported file as a model that predicts and scores in its runtime, with the tokenizer beside it."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +15,20 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url, on_disk
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export.check.quiz import fit_windows
-from bertzoo.export.check.task_score import decodable, label_logits
+from bertzoo.export.check.task_score import readable
 from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.formats import Target, targets
 from bertzoo.export.options import SUFFIXES
-from bertzoo.export.runtimes import FileRuntime
-from bertzoo.finetuning import evaluate, labels, saved_model, scoring
+from bertzoo.finetuning import evaluate, saved_model
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
-from bertzoo.finetuning.question_answering import answer_evaluation
-from bertzoo.finetuning.scoring import Planned
-from bertzoo.finetuning.task_kind import Evaluation, Figures, Say
 from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.runs import any_model, blanks
 from bertzoo.runs.blanks import BlankFiller
 from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.runs.runner import Inputs, RowRunner
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.rows import MULTIPLE, Rows, Slot
-from bertzoo.tasks.squad import Question
-from bertzoo.tasks.squad_tasks import SpanTask
-from bertzoo.tasks.task import Example, Task
-from bertzoo.tasks.windows import Windows
-
-Outputs = list[dict[str, np.ndarray]]
+from bertzoo.tasks.rows import MULTIPLE
 
 
 def is_exported(name: Path | str) -> bool:
@@ -116,99 +107,33 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
         None if masked else evaluate.task_model(saved_model.with_options(path, pretrained))
     )  # raises before the file loads
     target.check_runtime()
-    run, inputs = target.load(path, 1), tuple(description["inputs"])
-    file = OpenFile(run=run, inputs=inputs, lengths=lengths, pad=tokenizer.specials.pad)
+    run, names = target.load(path, 1), tuple(description["inputs"])
     if model is None:
-        return BlankFiller(path=path, tokenizer=tokenizer, longest=lengths[-1], masked_logits=file.masked_logits)
+        fill = partial(_masked_logits, RowRunner(run, names, lengths), tokenizer.specials.pad)
+        return BlankFiller(path=path, tokenizer=tokenizer, longest=lengths[-1], masked_logits=fill)
     if isinstance(model, QuestionModel):
-        return FileQuestionModel(**vars(fit_windows(model, lengths[-1])), file=file)
-    model = replace(model, max_length=min(model.max_length, lengths[-1]))
-    model = FileLabelModel(**vars(model), file=file, order=tuple(range(len(pretrained.head.labels))))
+        return replace(fit_windows(model, lengths[-1]), file=RowRunner(run, names, lengths, readable))
+    file = RowRunner(run, names, lengths, partial(readable, several=model.kind == "multi_label"))
+    model = replace(model, max_length=min(model.max_length, lengths[-1]), file=file)
     task = GLUE.get(model.task_name)
     # The file has class names for apps; predictions have GLUE's labels, like the model's.
     return model if task is None or task.class_names != model.labels else model.for_task(task)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenFile:
-    """An exported file, opened in its runtime.
+def _masked_logits(run: RowRunner, pad: int, row: Inputs) -> np.ndarray:
+    """Return the logits (1,P,V) at a row's P masked positions; runs the file once for each position.
 
-    inputs: names of the inputs. lengths: row lengths that it runs, in tokens, shortest first. pad: id of the padding
-    token.
+    pad: id of the padding token.
     """
-
-    run: FileRuntime
-    inputs: tuple[str, ...]
-    lengths: tuple[int, ...]
-    pad: int
-
-    def outputs(self, data: Planned) -> tuple[list[Slot], Outputs]:
-        """Run each row of `data` at the shortest length that holds it.
-
-        Returns slots and outputs, one of each per call. A slot holds the row's index and its padded length.
-        """
-        slots = data.plan(1, self.lengths)
-        batches = (data.batch(slot, 1) for slot in slots)
-        return slots, [self.run({name: batch[name] for name in self.inputs}) for batch in batches]
-
-    def masked_logits(self, row: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the logits (1,P,V) at a row's P masked positions; runs the file once for each position."""
-        count = row["input_ids"].shape[1]
-        length = next(length for length in self.lengths if length >= count)
-        padding = {"input_ids": self.pad, "token_type_ids": 0, "attention_mask": 0}
-        padded = {
-            name: np.pad(row[name], ((0, 0), (0, length - count)), constant_values=value)
-            for name, value in padding.items()
-        }
-        places = row["masked_positions"][0].tolist()
-        rows = [padded | {"masked_positions": np.array([[place]], np.int32)} for place in places]
-        return np.concatenate(
-            [self.run({name: row[name] for name in self.inputs})["masked_logits"] for row in rows], axis=1
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileLabelModel(LabelModel):
-    """An exported file that predicts labels, numbers or tags. order: index of each label among the file's logits."""
-
-    file: OpenFile
-    order: tuple[int, ...]
-
-    def for_task(self, task: Task, tell: Say = lambda line: None) -> "FileLabelModel":
-        same = super().for_task(task, tell)
-        order = labels.label_order(self.pretrained.head.labels, task, str(self.path), lambda line: None)
-        return replace(
-            self, pretrained=same.pretrained, order=tuple(self.order[i] for i in order or range(len(self.order)))
-        )
-
-    def logits(self, rows: Rows, batch_size: int = 0) -> tuple[list[Slot], list[np.ndarray]]:
-        slots, outputs = self.file.outputs(rows)
-        return slots, [label_logits(output, self.kind == "multi_label")[..., self.order] for output in outputs]
-
-    def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
-        """Score like LabelModel.score, but without the loss."""
-        values = {}
-        for name, split in examples.items():
-            rows = self.rows(split)
-            values[name] = scoring.label_values(task, rows, *self.logits(rows), self.scale)
-        return scoring.label_figures(task, values, examples, self.scale)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileQuestionModel(QuestionModel):
-    """An exported file that answers questions."""
-
-    file: OpenFile
-
-    def outputs(self, data: Windows, batch_size: int = 0) -> tuple[list[Slot], Outputs]:
-        slots, outputs = self.file.outputs(data)
-        return slots, decodable(outputs)
-
-    def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
-        """Score like QuestionModel.score, but without the loss."""
-        data = self.scored_windows(task, questions, split)
-        outputs = data.restore(*self.outputs(data))
-        return answer_evaluation(task, self.recipe.squad.decoding(task.nulls), data, outputs, split)
+    count = row["input_ids"].shape[1]
+    length = next(length for length in run.lengths if length >= count)
+    padding = {"input_ids": pad, "token_type_ids": 0, "attention_mask": 0}
+    padded = {
+        name: np.pad(row[name], ((0, 0), (0, length - count)), constant_values=value) for name, value in padding.items()
+    }
+    places = row["masked_positions"][0].tolist()
+    rows = [padded | {"masked_positions": np.array([[place]], np.int32)} for place in places]
+    return np.concatenate([run(row)["masked_logits"] for row in rows], axis=1)
 
 
 def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:

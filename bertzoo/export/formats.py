@@ -19,8 +19,8 @@ from bertzoo.export.litert import flatbuffer, mediapipe, quantise, write
 from bertzoo.export.litert.mediapipe import TaskGraph
 from bertzoo.export.options import SUFFIXES, Precision
 from bertzoo.export.pytorch import executorch, onnx_text, torch_files
-from bertzoo.export.runtimes import FileRuntime
 from bertzoo.nn.flops import matmul_flops
+from bertzoo.runs.runner import Runner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +60,10 @@ class Target:
     check_runtime: Callable[[], object]
     lengths: Callable[[Pretrained, Sequence[int]], tuple[int, ...]]
     make: Callable[[Pretrained, Any, FileSettings, Path], dict[str, Any]]
-    load: Callable[[Path, int], FileRuntime]
+    load: Callable[[Path, int], Runner]
     pairs: bool = True
     reference: Callable[[Pretrained, TrainingGraph], Any] = lambda pretrained, graph: graph
-    prove: Callable[[Path, FileRuntime, Pretrained, Sequence[int]], dict[str, Any]] = lambda *_: {}
+    prove: Callable[[Path, Runner, Pretrained, Sequence[int]], dict[str, Any]] = lambda *_: {}
 
     @property
     def suffix(self) -> str:
@@ -162,11 +162,11 @@ def _mediapipe(pretrained: Pretrained, reference: TaskGraph, settings: FileSetti
     return facts
 
 
-def _mediapipe_task(file: Path, run: FileRuntime, pretrained: Pretrained, lengths: Sequence[int]) -> dict[str, Any]:
+def _mediapipe_task(file: Path, run: Runner, pretrained: Pretrained, lengths: Sequence[int]) -> dict[str, Any]:
     return {"mediapipe": mediapipe.check_task(file, run, pretrained, lengths[0])}
 
 
-def _onnx_text(file: Path, run: FileRuntime, pretrained: Pretrained, sizes: Sequence[int]) -> dict[str, Any]:
+def _onnx_text(file: Path, run: Runner, pretrained: Pretrained, sizes: Sequence[int]) -> dict[str, Any]:
     return {"text": onnx_text.check_texts(file, run, pretrained, sizes, _row_span(pretrained, sizes)[-1])}
 
 

@@ -9,8 +9,7 @@ import importlib.util
 import json
 import subprocess
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -20,27 +19,13 @@ import numpy as np
 from bertzoo.core.child import start_python
 from bertzoo.core.documents import parse_json
 from bertzoo.export.failure import REWRITE, ExportFailed, tool_errors
+from bertzoo.runs.runner import Inputs, Runner
 
-Inputs = Mapping[str, np.ndarray]
 EXTENSIONS = "onnxruntime_extensions"
 EXECUTORCH = Path(__file__).with_name("pytorch") / "executorch_process.py"
 
 
-class FileRuntime(ABC):
-    """An exported file, open in its runtime until its `with` block ends."""
-
-    @abstractmethod
-    def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """Run a row of inputs by name, and return its outputs by name."""
-
-    def __enter__(self) -> "FileRuntime":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None  # most runtimes hold no resources
-
-
-class LiteRT(FileRuntime):
+class LiteRT(Runner):
     """A .tflite file, or its bytes, in LiteRT's interpreter; a row runs in the signature for its length."""
 
     def __init__(self, file: Path | bytes, threads: int = 1):
@@ -53,7 +38,7 @@ class LiteRT(FileRuntime):
         return self._run(self._signature(inputs["input_ids"].shape[1]), inputs)
 
 
-class _Torch(FileRuntime):
+class _Torch(Runner):
     """Runs a PyTorch callable that maps tensors by name to tensors by name, with `threads` threads for the process."""
 
     def __init__(self, run: Any, threads: int):
@@ -92,7 +77,7 @@ class TorchScript(_Torch):
         super().__init__(module, threads)
 
 
-class Onnx(FileRuntime):
+class Onnx(Runner):
     """A .onnx file, or its bytes, in onnxruntime, on the CPU. extensions: a library of further operators."""
 
     def __init__(self, file: Path | bytes, threads: int = 1, extensions: str | None = None):
@@ -127,7 +112,7 @@ class OnnxText(Onnx):
         return self({"text": np.array(texts, object)})
 
 
-class ExecuTorch(FileRuntime):
+class ExecuTorch(Runner):
     """A .pte file run by a process of `python`, which needs executorch; the process ends when the `with` block ends."""
 
     def __init__(self, python: Path, file: Path, threads: int = 1):

@@ -11,14 +11,12 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.labels import PROBLEMS, teacher_logits
-from bertzoo.finetuning.scoring import LabelScorer, LabelSplit, scaled
-from bertzoo.finetuning.task_kind import Evaluation, Say, TaskData, TaskKind, changed_field, check_split, tell_skipped
+from bertzoo.finetuning.scoring import LabelSplit, Split
+from bertzoo.finetuning.task_kind import Say, TaskKind, TaskSplits, changed_field, tell_skipped
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
-from bertzoo.objectives.labelled import TEACHER, LabelledObjective
+from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.tasks.encode import encode
-from bertzoo.tasks.rows import Slot, bucket_lengths
 from bertzoo.tasks.task import Example, Task, double_unordered
-from bertzoo.train.step import HostBatch
 
 NUMBER = "number"  # name of a regression's single output
 TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to tags of words
@@ -83,69 +81,39 @@ class LabelTask(TaskKind):
             self.task.read(split, self.recipe.data_dir)
         self.check_test_file()
 
-    def prepare(
-        self,
-        objective: LabelledObjective,
-        tokenizer: Tokenizer,
-        padding: int,
-        mesh: jax.sharding.Mesh,
-        teacher: Location | None,
-        tell: Say,
-    ) -> TaskData:
-        recipe, task = self.recipe, self.task
-        train, dev, skipped = self._read(tokenizer, padding, tell)
-        splits, size = {"train": train, **dev}, recipe.batch_size
-        lengths = bucket_lengths([split.rows for split in splits.values()], recipe.buckets, recipe.max_length)
-        tell(f"batches of rows of {', '.join(map(str, lengths))} tokens")
-        scorer = LabelScorer(task, objective, mesh, batch_size=size, lengths=lengths, scale=recipe.scale)
-        soft_labels = record = None
-        if teacher is not None:
-            soft_labels, record = teacher_logits(teacher, recipe, task, train.examples, mesh, tell)
+    @property
+    def notes(self) -> dict[str, str | int]:
+        return {"scale": str(self.recipe.scale)}
 
-        def finish(batch: HostBatch, slot: Slot) -> HostBatch:
-            arrays = scaled(dict(batch), recipe.scale)
-            if soft_labels is not None:
-                arrays[TEACHER] = np.zeros((size, soft_labels.shape[1]), np.float32)
-                arrays[TEACHER][: len(slot.rows)] = soft_labels[slot.rows]
-            return arrays
+    def soft_labels(
+        self, train: Split, teacher: Location, mesh: jax.sharding.Mesh, tell: Say
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        return teacher_logits(teacher, self.recipe, self.task, train.examples, mesh, tell)
 
-        return TaskData(
-            rows=len(train.rows),
-            batches=self.make_batches(train.rows, len(train.rows), lengths, finish),
-            score=lambda params: Evaluation(scorer(params, dev)),
-            examples={name: len(split.rows) for name, split in splits.items()},
-            skipped=skipped,
-            digests={name: split.rows.digest for name, split in splits.items()},
-            notes={"scale": str(recipe.scale)},
-            teacher=record,
-            constant=self._majority(train.examples) if recipe.wnli == "majority" else None,
-        )
-
-    def _majority(self, examples: list[Example]) -> int:
-        """Return the index of the most common label in the examples, the lowest on a tie."""
-        counts = Counter(example.label for example in examples)
+    def constant(self, train: Split) -> int | None:
+        """Return the index of the most common training label, the lowest on a tie, for `wnli` = "majority"."""
+        if self.recipe.wnli != "majority":
+            return None
+        counts = Counter(example.label for example in train.examples)
         return max(range(len(self.task.labels)), key=lambda label: counts[label])
 
-    def _read(
-        self, tokenizer: Tokenizer, padding: int, tell: Say
-    ) -> tuple[LabelSplit, dict[str, LabelSplit], dict[str, dict[str, int]]]:
-        """Return the training split, the development splits by name, and counts of skipped rows by split and reason."""
+    def read_splits(self, tokenizer: Tokenizer, padding: int, tell: Say) -> TaskSplits:
         recipe, task = self.recipe, self.task
-        self.check_test_file()
         read = {split: task.read(split, recipe.data_dir) for split in (*task.train, *task.dev)}
         examples = self.draw_subset([example for split in task.train for example in read[split].examples])
         if recipe.double_unordered:
             examples = double_unordered(examples)
 
         def encoded(examples: list[Example]) -> LabelSplit:
-            return LabelSplit(examples, encode(examples, tokenizer, recipe.max_length, task.kind, padding))
+            rows = encode(examples, tokenizer, recipe.max_length, task.kind, padding)
+            return LabelSplit(task=task, examples=examples, rows=rows, scale=recipe.scale)
 
         train, dev = encoded(examples), {name: encoded(read[name].examples) for name in task.dev}
         skipped = {name: split.skipped for name, split in read.items() if split.skipped}
         tell_skipped(skipped, "rows", tell)
-        for name, split in {"train": train, **dev}.items():
+        splits = {"train": train, **dev}
+        for name, split in splits.items():
             cut = int(split.rows.cut.sum())
             more = f", {cut:,} of them cut to {recipe.max_length} tokens" if cut else ""
             tell(f"{name}: {len(split.rows):,} examples{more}")
-            check_split(tokenizer, split.examples, name, tell)
-        return train, dev, skipped
+        return TaskSplits(train, dev, skipped, {name: len(split.rows) for name, split in splits.items()})

@@ -11,11 +11,12 @@ from bertzoo.core.paths import on_disk
 from bertzoo.finetuning import predict_answers, predict_labels
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
-from bertzoo.finetuning.saved_model import SavedModel
+from bertzoo.finetuning.saved_model import SavedModel, Unlabelled
+from bertzoo.finetuning.scoring import score_splits
 from bertzoo.finetuning.task_kind import warn_unknown
 from bertzoo.tasks import inputs, predictions
 from bertzoo.tasks.squad import Question
-from bertzoo.tasks.task import Example, SplitExamples, Task
+from bertzoo.tasks.task import Example
 
 Say = Callable[[str], None]
 M = TypeVar("M", bound=SavedModel)
@@ -58,39 +59,26 @@ def evaluate_split(
     """
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
+    if output is not None and not isinstance(model, QuestionModel):
+        raise UserError(
+            f"output = {output} applies only to answers, but {model.path} predicts labels. Leave output out."
+        )
     model, split = (_on_file(model, input), "test") if input else (model, split or "dev")
     directory = data_dir or model.recipe.data_dir
-    if isinstance(model, QuestionModel):
-        questions = model.task(task)
-        check_files(model, directory, split, questions.name)
-        model = model.for_task(questions)
-        data = model.read_questions(questions, split, directory)  # pyright: ignore[reportArgumentType] (any text)
-        if data.hidden:
-            advice = _advise_predict(model, input, split, task, data_dir)
-            raise UserError(f"the {split} set of {questions.name} has no answers, so it cannot be scored. {advice}")
-        if model.recipe.squad.heldout and split != "test":
-            tell(f"{split}: the articles that squad.heldout {'holds out' if split == 'dev' else 'leaves for training'}")
-        warn_unknown(model.tokenizer, data.questions, split, tell)
-        figures, save = model.score(questions, data.questions, split, batch_size)
-        if output is not None:
-            save(output)
-        return {"task": questions.name, "examples": {split: len(data.questions)}, **figures}
-    labels = model.task(task, data_dir)
-    check_files(model, directory, split, labels.name)
-    model = model.for_task(labels, tell)
-    read = {part: read_split(labels, part, directory, tell) for part in labels.parts(split)}
-    examples = {part: rows.examples for part, rows in read.items()}
-    skipped = {part: rows.skipped for part, rows in read.items() if rows.skipped}
-    for part, rows in examples.items():
-        if unlabelled := sum(example.label is None for example in rows):
-            raise UserError(
-                f"the {part} set of {labels.name} has no label for {unlabelled:,} of its {len(rows):,} examples, so "
-                f"it cannot be scored. {_advise_predict(model, input, part, task, data_dir)}"
-            )
-        warn_unknown(model.tokenizer, rows, part, tell)
-    figures = model.score(labels, examples, batch_size)
-    counts = {part: len(rows) for part, rows in examples.items()}
-    return {"task": labels.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **figures}
+    known: Any = model.task(task, data_dir)
+    check_files(model, directory, split, known.name)
+    model = model.for_task(known, tell)
+    try:
+        splits, skipped = model.read_splits(known, split, directory, tell)  # pyright: ignore[reportArgumentType]
+    except Unlabelled as error:
+        raise UserError(f"{error} {_advise_predict(model, input, error.part, task, data_dir)}") from error
+    for part, examples in splits.items():
+        warn_unknown(model.tokenizer, examples.examples, part, tell)
+    figures, save = score_splits(model.runner([part.rows for part in splits.values()], batch_size), splits)
+    if output is not None:
+        save(output)
+    counts = {part: len(examples.examples) for part, examples in splits.items()}
+    return {"task": known.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **figures}
 
 
 def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_dir: str) -> str:
@@ -122,14 +110,6 @@ def _on_file(model: M, file: str) -> M:
         )
     path = on_disk(file, "--input", "Copy it to this machine.").absolute()
     return replace(model, recipe=replace(model.recipe, own=replace(model.recipe.own, test=str(path))))
-
-
-def read_split(task: Task, split: str, directory: str, tell: Say) -> SplitExamples:
-    """Read a split from `directory`; report through `tell` how many rows are skipped and why."""
-    rows = task.read(split, directory)
-    for reason, count in rows.skipped.items():
-        tell(f"{split}: skipped {count} rows ({reason})")
-    return rows
 
 
 def predict_texts(

@@ -10,13 +10,13 @@ from bertzoo.conversion import tensors
 from bertzoo.conversion.pretrained import Pretrained, source_number
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, resolve_name
-from bertzoo.finetuning.scoring import Predictor
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Say
 from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import Problem, SequenceClassification
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.runs import any_model
+from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.rows import bucket_lengths
@@ -111,7 +111,7 @@ def teacher_logits(
     longest = min(recipe.max_length, model.model.max_positions)
     rows = encode(examples, tokenizer, longest, task.kind, padding_seen(model.model))
     objective = LabelledObjective(model=module, problem=PROBLEMS[task.kind])
-    predictor = Predictor(lambda params, batch: objective.logits(params, batch, None), mesh, recipe.batch_size)
-    slots, logits = predictor(params, rows, bucket_lengths([rows], recipe.buckets, longest), 1.0)
+    lengths = bucket_lengths([rows], recipe.buckets, longest)
+    slots, outputs = FlaxRunner(objective.predict, params, mesh, recipe.batch_size, lengths).run_all(rows)
     scale = source_number(model.source, "scale", 1.0) / recipe.scale
-    return rows.restore(slots, logits) * np.float32(scale), record
+    return rows.restore(slots, [output["logits"] for output in outputs]) * np.float32(scale), record

@@ -3,18 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.finetuning.question_answering import AnswerScorer, noted_options, span_objective
-from bertzoo.finetuning.saved_model import SPANS, SavedModel, mesh
-from bertzoo.finetuning.task_kind import Evaluation
+from bertzoo.finetuning.question_answering import AnySpanObjective, noted_options, span_objective
+from bertzoo.finetuning.saved_model import SPANS, SavedModel, Skipped, Unlabelled
+from bertzoo.finetuning.scoring import AnswerSplit
+from bertzoo.finetuning.task_kind import Say
 from bertzoo.models.tasks import JointSpanExtraction
 from bertzoo.tasks import custom_questions, windows
 from bertzoo.tasks.answers import Answered, decode
-from bertzoo.tasks.rows import Slot
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.squad_tasks import SQUAD, QuestionSet, SpanTask, SplitName
 from bertzoo.tasks.windows import Windows
@@ -38,7 +36,7 @@ class QuestionModel(SavedModel):
 
     nulls: bool
 
-    def task(self, name: str = "") -> SpanTask:
+    def task(self, name: str = "", data_dir: str = "") -> SpanTask:
         """Return the task `name`, by default the model's own; raises ConfigError for a task without questions."""
         name, known = name or self.task_name, " or ".join(SQUAD)
         if name == "own":
@@ -50,7 +48,7 @@ class QuestionModel(SavedModel):
             raise ConfigError(f"{self.path} answers questions, but {name} has no questions. Name {known} with --task.")
         return SQUAD[name]
 
-    def for_task(self, task: SpanTask) -> "QuestionModel":
+    def for_task(self, task: SpanTask, tell: Say = lambda line: None) -> "QuestionModel":
         """Return a copy with the task's `nulls`: whether questions may have no answer."""
         return replace(self, nulls=task.nulls)
 
@@ -65,49 +63,34 @@ class QuestionModel(SavedModel):
         """Predict answers; annotated answers and the batch size do not affect the result."""
         bare = [question._replace(answers=(), impossible=False) for question in questions]
         data = self.windows(bare, labels=False)
-        slots, outputs = self.outputs(data, batch_size) if data.windows else ([], [])
-        decoding = self.recipe.squad.decoding(self.nulls)
-        answered = decode(data, data.restore(slots, outputs) if slots else [], decoding)
+        slots, outputs = self.runner([data.rows], batch_size).run_all(data)
+        answered = decode(data, data.restore(slots, outputs) if slots else [], self.recipe.squad.decoding(self.nulls))
         pieces = self.tokenizer.encode_batch([question.text for question in questions])
         return Answers(answered, data.skipped, sum(len(ids) > self.recipe.squad.max_question for ids in pieces))
 
-    def outputs(self, data: Windows, batch_size: int = 0) -> tuple[list[Slot], list[dict[str, np.ndarray]]]:
-        """Run the model on windows; return each batch's Slot (row indices, length) and outputs for `answers.decode`."""
-        module, params = self.module()
-        predictor = self.predictor(self._objective(module).predict, batch_size)
-        return predictor(params, data, self.lengths([data.rows]), 1.0)
-
-    def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
-        """Score the model's answers as training does after an epoch. Call this method on a model from `for_task`.
-
-        split: the split's name in the scores. Raises UserError if a question lacks a required answer.
-        """
-        data = self.scored_windows(task, questions, split)
-        module, params = self.module()
-        scorer = AnswerScorer(
-            task,
-            self.recipe.squad.decoding(task.nulls),
-            self._objective(module),
-            mesh(),
-            data,
-            batch_size=self.size(batch_size),
-            lengths=self.lengths([data.rows]),
-            split=split,
-        )
-        return scorer(params)
-
-    def _objective(self, module):
+    def objective(self, module: Any) -> AnySpanObjective:
         return span_objective(module, isinstance(self.pretrained.head, JointSpanExtraction))
 
-    def scored_windows(self, task: SpanTask, questions: Sequence[Question], split: str) -> Windows:
-        """Encode questions and answers; raises UserError if an answer is missing or no question has a window."""
-        task.check(questions)
-        data = self.windows(questions, labels=True)
+    def read_splits(
+        self, task: SpanTask, split: SplitName, directory: str, tell: Say
+    ) -> tuple[dict[str, AnswerSplit], Skipped]:
+        """Read and encode the questions of a split; return them by name. Nothing is skipped.
+
+        Raises UserError if an answer is missing or no question has a window.
+        """
+        read = self.read_questions(task, split, directory)
+        if read.hidden:
+            raise Unlabelled(split, f"the {split} set of {task.name} has no answers, so it cannot be scored.")
+        if self.recipe.squad.heldout and split != "test":
+            tell(f"{split}: the articles that squad.heldout {'holds out' if split == 'dev' else 'leaves for training'}")
+        task.check(read.questions)
+        data = self.windows(read.questions, labels=True)
         if not data.windows:
             raise ConfigError(
-                f"all {len(questions)} questions of {split} have a paragraph without words. Correct the paragraphs."
+                f"all {len(read.questions)} questions of {split} have a paragraph without words. Correct the "
+                "paragraphs."
             )
-        return data
+        return {split: AnswerSplit(task=task, windows=data, decoding=self.recipe.squad.decoding(task.nulls))}, {}
 
     def windows(self, questions: Sequence[Question], labels: bool) -> Windows:
         """Encode questions as windows (question, part of its paragraph). labels: whether to add answer positions."""

@@ -9,17 +9,17 @@ import numpy as np
 
 from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.finetuning.labels import PROBLEMS, relabel
-from bertzoo.finetuning.saved_model import SPANS, SavedModel, load_saved, mesh
-from bertzoo.finetuning.scoring import LabelScorer, LabelSplit
-from bertzoo.finetuning.task_kind import Figures, Say
+from bertzoo.finetuning.labels import PROBLEMS, label_order, relabel
+from bertzoo.finetuning.saved_model import SPANS, SavedModel, Skipped, Unlabelled, load_saved
+from bertzoo.finetuning.scoring import LabelSplit
+from bertzoo.finetuning.task_kind import Say
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.rows import Rows, Slot
+from bertzoo.tasks.rows import Rows
 from bertzoo.tasks.squad_tasks import SQUAD
-from bertzoo.tasks.task import Example, Kind, Task
+from bertzoo.tasks.task import Example, Kind, SplitExamples, Task
 
 
 class Predictions(NamedTuple):
@@ -99,7 +99,11 @@ class LabelModel(SavedModel):
                 f"{self.path} is fine-tuned for tasks of kind {self.kind}, but {task.name} is of kind {task.kind}. "
                 f"Name a task of kind {self.kind}."
             )
-        return replace(self, pretrained=relabel(self.pretrained, task, str(self.path), tell))
+        order = label_order(self.pretrained.head.labels, task, str(self.path), lambda line: None)
+        file = self.file
+        if file is not None and order is not None:
+            file = file.then(lambda outputs: outputs | {"logits": outputs["logits"][..., order]})
+        return replace(self, pretrained=relabel(self.pretrained, task, str(self.path), tell), file=file)
 
     def rows(self, examples: Sequence[Example]) -> Rows:
         """Encode examples as rows of token ids."""
@@ -108,7 +112,8 @@ class LabelModel(SavedModel):
     def predict(self, examples: Sequence[Example], batch_size: int = 0) -> Predictions:
         """Predict labels, numbers or tags; known labels and the batch size do not affect the result."""
         rows = self.rows([example._replace(label=None) for example in examples])
-        slots, logits = self.logits(rows, batch_size)
+        slots, outputs = self.runner([rows], batch_size).run_all(rows)
+        logits = [output["logits"] for output in outputs]
         if self.kind == "regression":
             numbers = rows.restore(slots, logits)[:, 0].astype(np.float64) * self.scale
             return Predictions(numbers if self.range is None else np.clip(numbers, *self.range), None, rows.cut)
@@ -122,22 +127,28 @@ class LabelModel(SavedModel):
         whole = rows.restore(slots, chances)
         return Predictions(whole.argmax(-1), whole, rows.cut)
 
-    def logits(self, rows: Rows, batch_size: int = 0) -> tuple[list[Slot], list[np.ndarray]]:
-        """Run the model; return each batch's Slot (row indices, length) and its logits, (B,C), or (B,L,C) for tags."""
-        objective, params = self._objective()
-        predictor = self.predictor(lambda params, batch: objective.logits(params, batch, None), batch_size)
-        return predictor(params, rows, self.lengths([rows]), 1.0)
+    def split(self, task: Task, examples: Sequence[Example]) -> LabelSplit:
+        """Encode labelled examples of `task`. Call this method on a model from `for_task`."""
+        return LabelSplit(task=task, examples=examples, rows=self.rows(examples), scale=self.scale)
 
-    def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
-        """Score examples by split as training does after an epoch. Call this method on a model from `for_task`."""
-        splits = {name: LabelSplit(split, self.rows(split)) for name, split in examples.items()}
-        objective, params = self._objective()
-        lengths, size = self.lengths([split.rows for split in splits.values()]), self.size(batch_size)
-        return LabelScorer(task, objective, mesh(), batch_size=size, lengths=lengths, scale=self.scale)(params, splits)
+    def read_splits(self, task: Task, split: str, directory: str, tell: Say) -> tuple[dict[str, LabelSplit], Skipped]:
+        """Read and encode the data sets of a split; return them, and the numbers of skipped rows, by name.
 
-    def _objective(self) -> tuple[LabelledObjective, Any]:
-        module, params = self.module()
-        return LabelledObjective(model=module, problem=PROBLEMS[self.kind]), params
+        Raises UserError if an example has no label.
+        """
+        read = {part: read_split(task, part, directory, tell) for part in task.parts(split)}
+        for part, rows in read.items():
+            if unlabelled := sum(example.label is None for example in rows.examples):
+                raise Unlabelled(
+                    part,
+                    f"the {part} set of {task.name} has no label for {unlabelled:,} of its {len(rows.examples):,} "
+                    "examples, so it cannot be scored.",
+                )
+        skipped = {part: rows.skipped for part, rows in read.items() if rows.skipped}
+        return {part: self.split(task, rows.examples) for part, rows in read.items()}, skipped
+
+    def objective(self, module: Any) -> LabelledObjective:
+        return LabelledObjective(model=module, problem=PROBLEMS[self.kind])
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -149,6 +160,14 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Return the sigmoid of each logit, in float64."""
     return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
+
+
+def read_split(task: Task, split: str, directory: str, tell: Say) -> SplitExamples:
+    """Read a split from `directory`; report through `tell` how many rows are skipped and why."""
+    rows = task.read(split, directory)
+    for reason, count in rows.skipped.items():
+        tell(f"{split}: skipped {count} rows ({reason})")
+    return rows
 
 
 def load_label_model(path: Path, seed: int | None = None) -> LabelModel:

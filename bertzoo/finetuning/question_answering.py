@@ -1,26 +1,18 @@
 """Fine-tuning on questions about paragraphs: SQuAD's and the user's own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
-import numpy as np
-
 from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError
-from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.finetuning.scoring import Predictor
-from bertzoo.finetuning.task_kind import Evaluation, Say, TaskData, TaskKind, changed_field, check_split, tell_skipped
+from bertzoo.finetuning.scoring import AnswerSplit
+from bertzoo.finetuning.task_kind import Say, TaskKind, TaskSplits, changed_field, tell_skipped
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
 from bertzoo.objectives.span import JointSpanObjective, Reduction, SpanObjective
-from bertzoo.tasks import squad_metric, windows
-from bertzoo.tasks.answers import Decoding, decode
-from bertzoo.tasks.rows import bucket_lengths
+from bertzoo.tasks import windows
 from bertzoo.tasks.squad_tasks import SpanTask, SquadOptions
-from bertzoo.tasks.windows import Windows
-from bertzoo.train.step import Batch
 
 LABELS_ONLY = ("double_unordered", "scale", "hidden", "pooler", "wnli")  # options that do not apply to questions
 NOTED = ("stride", "max_question", "longest", "candidates", "threshold")  # options that answers depend on
@@ -76,34 +68,12 @@ class QuestionTask(TaskKind):
         self.task.splits(self.recipe.data_dir, self.recipe.squad.heldout)
         self.check_test_file()
 
-    def prepare(
-        self,
-        objective: AnySpanObjective,
-        tokenizer: Tokenizer,
-        padding: int,
-        mesh: jax.sharding.Mesh,
-        teacher: Location | None,
-        tell: Say,
-    ) -> TaskData:
-        recipe, size = self.recipe, self.recipe.batch_size
-        train, dev = self._read(tokenizer, padding, tell)
-        lengths = bucket_lengths([train.rows, dev.rows], recipe.buckets, recipe.max_length)
-        tell(f"batches of rows of {', '.join(map(str, lengths))} tokens")
-        decoding = recipe.squad.decoding(self.task.nulls)
-        return TaskData(
-            rows=len(train.rows),
-            batches=self.make_batches(train, len(train.rows), lengths),
-            score=AnswerScorer(self.task, decoding, objective, mesh, dev, batch_size=size, lengths=lengths),
-            examples={"train": _trained_count(train), "dev": len(dev.questions)},
-            skipped=_skipped(train),
-            digests={"train": train.digest, "dev": dev.digest},
-            notes=squad_notes(recipe.squad, self.task.nulls),
-        )
+    @property
+    def notes(self) -> dict[str, str | int]:
+        return squad_notes(self.recipe.squad, self.task.nulls)
 
-    def _read(self, tokenizer: Tokenizer, padding: int, tell: Say) -> tuple[Windows, Windows]:
-        """Return the windows of the training questions and of the development questions."""
+    def read_splits(self, tokenizer: Tokenizer, padding: int, tell: Say) -> TaskSplits:
         recipe = self.recipe
-        self.check_test_file()
         train_set, dev_set = self.task.splits(recipe.data_dir, recipe.squad.heldout)
         questions = self.draw_subset(train_set.questions)
         if train_set.ambiguous:
@@ -111,83 +81,31 @@ class QuestionTask(TaskKind):
                 f"train: {train_set.ambiguous:,} answers occur more than once in their paragraph; the first occurrence "
                 "counts"
             )
-        windowing = recipe.squad.windowing(recipe.max_length)
-        train = windows.make_windows(questions, tokenizer, windowing, labels=True, padding=padding)
-        dev = windows.make_windows(dev_set.questions, tokenizer, windowing, labels=True, every=True, padding=padding)
-        tell_skipped(_skipped(train), "questions", tell)
-        for name, split in (("train", train), ("dev", dev)):
+        windowing, decoding = recipe.squad.windowing(recipe.max_length), recipe.squad.decoding(self.task.nulls)
+        encoded = {
+            "train": windows.make_windows(questions, tokenizer, windowing, labels=True, padding=padding),
+            "dev": windows.make_windows(
+                dev_set.questions, tokenizer, windowing, labels=True, every=True, padding=padding
+            ),
+        }
+        skipped = encoded["train"].skipped
+        by_reason = {"train": dict(skipped)} if skipped else {}
+        tell_skipped(by_reason, "questions", tell)
+        sizes = {"train": len(questions) - skipped.total(), "dev": len(dev_set.questions)}
+        for name, split in encoded.items():
             if not split.windows:
                 raise ConfigError(
                     f"all {len(split.questions)} questions of {name} were skipped ({', '.join(split.skipped)}). "
                     "Correct the data."
                 )
-            count = _trained_count(split) if split is train else len(split.questions)
-            tell(f"{name}: {count:,} questions, {len(split.windows):,} windows")
-            check_split(tokenizer, split.questions, name, tell)
-        return train, dev
+            tell(f"{name}: {sizes[name]:,} questions, {len(split.windows):,} windows")
+        train, dev = (AnswerSplit(task=self.task, windows=split, decoding=decoding) for split in encoded.values())
+        return TaskSplits(train, {"dev": dev}, by_reason, sizes)
 
 
 def span_objective(module: Any, joint: bool, reduction: Reduction = "mean") -> AnySpanObjective:
     """Return the objective of a model with a span head: JointSpanObjective if `joint`, else SpanObjective."""
     return (JointSpanObjective if joint else SpanObjective)(model=module, reduction=reduction)
-
-
-class AnswerScorer:
-    """Computes a model's answers to the questions of one split, and scores the answers."""
-
-    def __init__(
-        self,
-        task: SpanTask,
-        decoding: Decoding,
-        objective: AnySpanObjective,
-        mesh: jax.sharding.Mesh,
-        data: Windows,
-        *,
-        batch_size: int,
-        lengths: Sequence[int],
-        split: str = "dev",
-    ):
-        self._task, self._decoding, self._split = task, decoding, split
-        self._data, self._lengths = data, lengths
-        mean = replace(objective, reduction="mean")
-
-        def outputs_and_losses(params: Any, batch: Batch) -> Any:
-            """Return the outputs for `decode`, and {loss term: (sum of losses, sum of weights)}."""
-            sums, _ = mean(params, None, batch, None)
-            weights = mean.weights(batch)
-            return mean.predict(params, batch), {term: (sums[term], weights[term]) for term in sums}
-
-        self._predictor = Predictor(outputs_and_losses, mesh, batch_size)
-
-    def __call__(self, params: Any) -> Evaluation:
-        slots, results = self._predictor(params, self._data, self._lengths, 1.0)
-        totals = {term: np.sum([losses[term] for _, losses in results], axis=0) for term in results[0][1]}
-        loss = float(sum(total / weight for total, weight in totals.values() if weight))
-        figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {self._split: {}}}
-        if not np.isfinite(loss):
-            return Evaluation(figures)  # train.loop raises NonFinite for this loss
-        outputs = self._data.restore(slots, [output for output, _ in results])
-        scored = answer_evaluation(self._task, self._decoding, self._data, outputs, self._split)
-        return scored._replace(figures=figures | scored.figures)
-
-
-def answer_evaluation(
-    task: SpanTask, decoding: Decoding, data: Windows, outputs: Sequence[Mapping[str, np.ndarray]], split: str
-) -> Evaluation:
-    """Decode answers from a model's outputs, one per window in order, and evaluate the answers."""
-    answered = decode(data, outputs, decoding)
-    scores = task.score(data.questions, answered, decoding.threshold)
-    same = len(answered) > 1 and len({answer.text for answer in answered}) == 1
-    figures = {"score": scores[task.chosen_by], "collapsed": same, "scores": {split: scores}}
-    return Evaluation(figures, lambda folder: squad_metric.save(folder, answered))
-
-
-def _trained_count(train: Windows) -> int:
-    return len(train.questions) - train.skipped.total()
-
-
-def _skipped(train: Windows) -> dict[str, dict[str, int]]:
-    return {"train": dict(train.skipped)} if train.skipped else {}
 
 
 def squad_notes(options: SquadOptions, nulls: bool) -> dict[str, str | int]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from bertzoo.core import config, markdown
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import CONFIG, METRICS
+from bertzoo.finetuning.scoring import Figures
 from bertzoo.finetuning.seeds import SCORES, chosen_epoch, read_scores
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Figures
 from bertzoo.runs import provenance
 from bertzoo.runs.report import page
 from bertzoo.runs.report.page import History

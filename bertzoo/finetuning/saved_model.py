@@ -1,6 +1,6 @@
 """Load a fine-tuned model: a run's best seed, another seed, or any model directory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,29 @@ from bertzoo.core.kinds import CONFIG, kind_of_run
 from bertzoo.core.paths import is_url
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.kind import FINETUNE, MODEL, RESULTS
-from bertzoo.finetuning.scoring import Predictor
+from bertzoo.finetuning.scoring import outputs_and_losses
 from bertzoo.finetuning.seeds import SCORES
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models import Compute
 from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
 from bertzoo.runs import any_model
+from bertzoo.runs.runner import FlaxRunner, RowRunner, Runner
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.rows import Rows, bucket_lengths
 from bertzoo.tasks.windows import Windowing
 from bertzoo.train import sharding
 
 SPANS = (SpanExtraction, JointSpanExtraction)  # heads for questions
+Skipped = dict[str, dict[str, int]]  # number of malformed rows that are skipped, by data set and reason
+
+
+class Unlabelled(UserError):
+    """Raised if the data set `part` of a task cannot be scored, because labels or answers are missing."""
+
+    def __init__(self, part: str, message: str):
+        super().__init__(message)
+        self.part = part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +48,7 @@ class SavedModel:
     recipe: the config of the model's run, or the default config if the model belongs to no run.
     task_name: empty if unknown.
     max_length: greatest row length in tokens.
+    file: an exported file that computes the outputs in place of `pretrained`, which then has no parameters.
     """
 
     path: Path
@@ -46,6 +57,23 @@ class SavedModel:
     recipe: Finetune
     task_name: str
     max_length: int
+    file: RowRunner | None = None
+
+    def objective(self, module: Any) -> Any:
+        """Return the objective that predicts with the model's module."""
+        raise NotImplementedError
+
+    def runner(self, rows: Sequence[Rows], batch_size: int = 0) -> Runner:
+        """Return a runner for `rows`: the exported file, or the model on one device.
+
+        batch_size: rows in a batch; 0: as in training.
+        """
+        if self.file is not None:
+            return self.file
+        module, params = self.module()
+        lengths = bucket_lengths(rows, self.recipe.buckets, self.max_length)
+        size = batch_size or self.recipe.batch_size
+        return FlaxRunner(outputs_and_losses(self.objective(module)), params, mesh(), size, lengths)
 
     def module(self) -> tuple[Any, Any]:
         """Return the Linen module of the model with its head, in the run's precision, and the parameters."""
@@ -69,21 +97,6 @@ class SavedModel:
     def padding(self) -> int:
         """Number of padding tokens after a row that affect the model's outputs."""
         return padding_seen(self.pretrained.model)
-
-    def size(self, batch_size: int) -> int:
-        """Return `batch_size` or, if it is 0, the batch size of the training."""
-        return batch_size or self.recipe.batch_size
-
-    def predictor(self, function: Callable[[Any, Any], Any], batch_size: int) -> Predictor:
-        """Return a Predictor that runs `function`, (params, batch) -> outputs, on one device.
-
-        batch_size: rows in a batch; 0: as in training.
-        """
-        return Predictor(function, mesh(), self.size(batch_size))
-
-    def lengths(self, rows: Sequence[Rows]) -> tuple[int, ...]:
-        """Return the lengths that batches of `rows` are padded to."""
-        return bucket_lengths(rows, self.recipe.buckets, self.max_length)
 
 
 def mesh() -> jax.sharding.Mesh:

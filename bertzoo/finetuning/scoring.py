@@ -1,146 +1,247 @@
-"""Run a model on encoded examples, and score its predictions."""
+"""Score a model on encoded examples: in training, of a saved model, and of an exported file."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as change
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 
-from bertzoo.finetuning.task_kind import Figures
-from bertzoo.objectives.labelled import TERM, LabelledObjective
-from bertzoo.tasks import metrics
+from bertzoo.runs.runner import Outputs, Runner
+from bertzoo.tasks import metrics, squad_metric
+from bertzoo.tasks.answers import Answered, Decoding, decode
 from bertzoo.tasks.rows import Rows, Slot
+from bertzoo.tasks.squad import Question
+from bertzoo.tasks.squad_tasks import SpanTask
 from bertzoo.tasks.task import Example, Task
-from bertzoo.train.step import Batch, put_batch
+from bertzoo.tasks.windows import Windows
+from bertzoo.train.step import Batch
+
+LOSSES = "losses"  # in a runner's outputs: {loss term: (sum of losses, sum of weights)} of a batch with labels
+Figures = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
 
 
-class LabelSplit(NamedTuple):
-    """Examples and their encoded rows, in the same order."""
+class Evaluation(NamedTuple):
+    """A model's `figures` (loss and scores), and a function that writes the model's predictions into a folder."""
 
-    examples: list[Example]
-    rows: Rows
+    figures: Figures
+    save: Callable[[Path], object]
 
 
-class Planned(Protocol):
-    """The interface that `tasks.rows.Rows` and `tasks.windows.Windows` share: plan batches and build them."""
+class Split(Protocol):
+    """Encoded examples of a task's split, which turn a model's outputs into predictions and scores.
 
-    def plan(self, batch_size: int, lengths: Sequence[int]) -> list[Slot]: ...
+    deciding: names of the metrics whose mean is the score.
+    digest: SHA-256 of the examples as the model reads them, in hexadecimal.
+    plan, batch: as in `tasks.rows.Rows`.
+    predict: converts the outputs of planned batches to predictions, in the order of the examples.
+    scores: the task's metrics by name.
+    distinct: the distinct predictions; a model whose predictions are all equal has collapsed.
+    is_finite: whether all predicted numbers are finite.
+    save: writes the predictions into a folder, if the task has files for them.
+    """
+
+    @property
+    def task(self) -> Any: ...
+    @property
+    def examples(self) -> Sequence[Any]: ...
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def deciding(self) -> tuple[str, ...]: ...
+    @property
+    def digest(self) -> str: ...
+    def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]: ...
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]: ...
+    def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Any: ...
+    def scores(self, predictions: Any) -> dict[str, float]: ...
+    def distinct(self, predictions: Any) -> set[Any]: ...
+    def is_finite(self, predictions: Any) -> bool: ...
+    def save(self, predictions: Any, folder: Path) -> None: ...
 
 
-class Predictor:
-    """Runs a function (params, batch) -> outputs on batches of rows; compiles one program for each length."""
-
-    def __init__(self, function: Callable[[Any, Batch], Any], mesh: jax.sharding.Mesh, batch_size: int):
-        self._function, self._mesh, self._batch_size = jax.jit(function), mesh, batch_size
-
-    def __call__(
-        self, params: Any, rows: Planned, lengths: Sequence[int], scale: float
-    ) -> tuple[list[Slot], list[Any]]:
-        """Return each batch's Slot (row indices, length) and output. scale: divisor of numeric labels."""
-        slots = rows.plan(self._batch_size, lengths)
-        batches = (scaled(rows.batch(slot, self._batch_size), scale) for slot in slots)
-        return slots, [jax.device_get(self._function(params, put_batch(batch, self._mesh))) for batch in batches]
-
-
-def scaled(batch: dict[str, np.ndarray], scale: float) -> dict[str, np.ndarray]:
-    """Return the batch with its numeric labels divided by `scale`."""
-    if scale != 1 and "label" in batch:
-        return {**batch, "label": (batch["label"] / scale).astype(np.float32)}
-    return batch
-
-
-class LabelScorer:
-    """Predicts labels of a task's splits with given parameters, and scores the predictions."""
-
-    def __init__(
-        self,
-        task: Task,
-        objective: LabelledObjective,
-        mesh: jax.sharding.Mesh,
-        *,
-        batch_size: int,
-        lengths: Sequence[int],
-        scale: float = 1.0,
-    ):
-        self._task, self._lengths, self._scale = task, lengths, scale
-
-        def logits_and_loss(params: Any, batch: Batch) -> Any:
-            """Return (logits, (sum of losses, sum of weights)); without labels, both sums are 0."""
-            logits = objective.logits(params, batch, None)
-            return logits, objective(params, None, batch, None)[1][f"{TERM}_loss"] if "label" in batch else (0.0, 0.0)
-
-        self._predictor = Predictor(logits_and_loss, mesh, batch_size)
-
-    def predict(self, params: Any, rows: Rows) -> tuple[Any, float]:
-        """Return predictions as `label_values` does, and the mean loss (0 without labels)."""
-        slots, results = self._predictor(params, rows, self._lengths, self._scale)
-        logits, losses = [logits for logits, _ in results], np.array([loss for _, loss in results], np.float64).sum(0)
-        loss = float(losses[0] / losses[1]) if losses[1] else 0.0
-        return label_values(self._task, rows, slots, logits, self._scale), loss
-
-    def __call__(self, params: Any, splits: dict[str, LabelSplit]) -> Figures:
-        """Score splits; return the figures of `label_figures`, and the splits' mean `loss`."""
-        predictions, losses = {}, []
-        for name, split in splits.items():
-            predictions[name], loss = self.predict(params, split.rows)
-            finite = self._task.kind != "regression" or np.isfinite(predictions[name]).all()
-            losses.append(loss if finite else float("nan"))  # train.loop raises NonFinite for it
-        examples = {name: split.examples for name, split in splits.items()}
-        return {"loss": float(np.mean(losses)), **label_figures(self._task, predictions, examples, self._scale)}
-
-
-def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence[np.ndarray], scale: float) -> Any:
-    """Convert logits of batches to predictions, in the order of the examples.
-
-    The kind of the task decides what a prediction is:
-    classification: index of the class, (N,).
-    multi_label: 0 or 1 for each of C labels, (N,C).
-    regression: a number, (N,).
-    tokens: for each example, an array with the class index of each word.
+@dataclass(frozen=True, kw_only=True)
+class LabelSplit:
+    """Examples with classes, sets of classes, word tags or numbers as labels.
 
     scale: a regression's output times `scale` is the predicted number.
     """
-    if task.kind == "tokens":
-        return rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
-    whole = rows.restore(slots, logits)
-    if task.kind == "multi_label":
-        return (whole > 0).astype(np.int32)
-    return whole[:, 0] * scale if task.kind == "regression" else whole.argmax(-1)
+
+    task: Task
+    examples: Sequence[Example]
+    rows: Rows
+    scale: float = 1.0
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """All metrics; for multi_label, the first (by default micro-F1)."""
+        return self.task.metrics[:1] if self.task.kind == "multi_label" else self.task.metrics
+
+    @property
+    def digest(self) -> str:
+        return self.rows.digest
+
+    def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
+        return self.rows.plan(batch_size, lengths, seed, epoch)
+
+    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
+        """Return the arrays of a planned batch, by name; numbers are divided by `scale`."""
+        batch = self.rows.batch(slot, batch_size)
+        if self.scale != 1 and "label" in batch:
+            return {**batch, "label": (batch["label"] / self.scale).astype(np.float32)}
+        return batch
+
+    def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Any:
+        """Return predictions in the order of the examples.
+
+        The kind of the task decides what a prediction is:
+        classification: index of the class, (N,).
+        multi_label: 0 or 1 for each of C labels, (N,C).
+        regression: a number, (N,).
+        tokens: for each example, an array with the class index of each word.
+        """
+        logits = [output["logits"] for output in outputs]
+        if self.task.kind == "tokens":
+            return self.rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
+        whole = self.rows.restore(slots, logits)
+        if self.task.kind == "multi_label":
+            return (whole > 0).astype(np.int32)
+        return whole[:, 0] * self.scale if self.task.kind == "regression" else whole.argmax(-1)
+
+    def is_finite(self, predictions: Any) -> bool:
+        return self.task.kind != "regression" or bool(np.isfinite(predictions).all())
+
+    def scores(self, predictions: Any) -> dict[str, float]:
+        """Return the task's metrics by name; 0 if a predicted number is not finite."""
+        if not self.is_finite(predictions):
+            return dict.fromkeys(self.task.metrics, 0.0)
+        return metrics.score(self.task, predictions, [example.label for example in self.examples])
+
+    def distinct(self, predictions: Any) -> set[Any]:
+        """Return the distinct predictions; numbers, divided by `scale`, are rounded to 6 decimals."""
+        if self.task.kind == "regression":
+            return set(np.round(predictions / self.scale, 6).tolist())
+        if self.task.kind == "multi_label":
+            return set(map(tuple, predictions.tolist()))
+        classes = np.concatenate(predictions) if self.task.kind == "tokens" else predictions
+        return set(np.unique(classes).tolist()) - {-1}  # -1: a word that was cut off
+
+    def save(self, predictions: Any, folder: Path) -> None:
+        return None
 
 
-def label_figures(
-    task: Task, predictions: Mapping[str, Any], examples: Mapping[str, Sequence[Example]], scale: float
-) -> Figures:
-    """Score predictions; return a dict.
+@dataclass(frozen=True, kw_only=True)
+class AnswerSplit:
+    """Questions whose answers are parts of paragraphs, encoded as windows. decoding: how answers are chosen."""
 
-    scores: by split and metric; 0 for a split with a predicted number that is not finite.
-    score: mean of all scores; for multi_label, mean of the first metric's scores (by default micro-F1).
-    collapsed: whether all predictions are equal; numbers, divided by `scale`, are compared to 6 decimals.
+    task: SpanTask
+    windows: Windows
+    decoding: Decoding
 
-    predictions: by split, as `label_values` returns them.
-    examples: by split, with labels.
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        return (self.task.chosen_by,)
+
+    @property
+    def examples(self) -> Sequence[Question]:
+        return self.windows.questions
+
+    @property
+    def rows(self) -> Rows:
+        return self.windows.rows
+
+    @property
+    def digest(self) -> str:
+        return self.windows.digest
+
+    def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
+        return self.rows.plan(batch_size, lengths, seed, epoch)
+
+    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
+        return self.windows.batch(slot, batch_size)
+
+    def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> list[Answered]:
+        """Return an answer to each question; raises UserError if an output is not finite."""
+        named = [{name: array for name, array in output.items() if name != LOSSES} for output in outputs]
+        return decode(self.windows, self.windows.restore(slots, named) if slots else [], self.decoding)
+
+    def scores(self, predictions: list[Answered]) -> dict[str, float]:
+        """Return SQuAD's official metrics by name."""
+        return self.task.score(self.windows.questions, predictions, self.decoding.threshold)
+
+    def distinct(self, predictions: list[Answered]) -> set[Any]:
+        """Return the distinct answers; those of a single question prove no collapse, so they are left out."""
+        return {answer.text for answer in predictions} if len(predictions) > 1 else set()
+
+    def is_finite(self, predictions: list[Answered]) -> bool:
+        return True
+
+    def save(self, predictions: list[Answered], folder: Path) -> None:
+        """Write the files that SQuAD's scripts read."""
+        squad_metric.save(folder, predictions)
+
+
+def outputs_and_losses(objective: Any) -> Callable[[Any, Batch], Outputs]:
+    """Return a function (params, batch) -> outputs of a model, and its LOSSES if the batch has labels."""
+    mean = change(objective, reduction="mean")
+
+    def function(params: Any, batch: Batch) -> Outputs:
+        outputs = mean.predict(params, batch)
+        if not batch.keys() & {"label", "start"}:
+            return outputs
+        sums, weights = mean(params, None, batch, None)[0], mean.weights(batch)
+        return outputs | {LOSSES: {term: (sums[term], weights[term]) for term in sums}}
+
+    return function
+
+
+def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
+    """Run a model on splits by name, and score its predictions.
+
+    The figures are:
+    loss: the mean over the splits; absent if the runner computes no loss.
+    score: mean of the deciding scores.
+    collapsed: whether all predictions are equal.
+    scores: by split and metric.
+
+    If the loss for questions is not finite, there are no scores.
     """
-    scores, classes = {}, set()
-    for name, values in predictions.items():
-        if task.kind == "regression" and not np.isfinite(values).all():
-            scores[name] = dict.fromkeys(task.metrics, 0.0)
-        else:
-            scores[name] = metrics.score(task, values, [example.label for example in examples[name]])
-        classes |= _classes(task, values, scale)
-    deciding = task.metrics[:1] if task.kind == "multi_label" else task.metrics
+    predictions, losses = dict[str, Any](), []
+    for name, split in splits.items():
+        slots, outputs = runner.run_all(split)
+        loss = _mean_loss(outputs)
+        if loss is not None and not np.isfinite(loss) and isinstance(split, AnswerSplit):
+            figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {name: {}}}
+            return Evaluation(figures, lambda folder: None)  # train.loop raises NonFinite for this loss
+        predictions[name] = split.predict(slots, outputs)
+        losses.append(loss if loss is None or split.is_finite(predictions[name]) else float("nan"))
+    figures = {} if None in losses else {"loss": float(np.mean(losses))}
+
+    def save(folder: Path) -> None:
+        for name, split in splits.items():
+            split.save(predictions[name], folder)
+
+    return Evaluation(figures | score_predictions(predictions, splits), save)
+
+
+def score_predictions(predictions: Mapping[str, Any], splits: Mapping[str, Split]) -> Figures:
+    """Return the figures of `score_splits` without the loss, from the predictions by split."""
+    scores = {name: split.scores(predictions[name]) for name, split in splits.items()}
+    distinct = set().union(*(split.distinct(predictions[name]) for name, split in splits.items()))
     return {
-        "score": float(np.mean([named[metric] for named in scores.values() for metric in deciding])),
-        "collapsed": len(classes) == 1,
+        "score": float(np.mean([scores[name][metric] for name, split in splits.items() for metric in split.deciding])),
+        "collapsed": len(distinct) == 1,
         "scores": scores,
     }
 
 
-def _classes(task: Task, predictions: Any, scale: float) -> set[Any]:
-    """Return the distinct predictions; numbers, divided by `scale`, are rounded to 6 decimals."""
-    if task.kind == "regression":
-        return set(np.round(predictions / scale, 6).tolist())
-    if task.kind == "multi_label":
-        return set(map(tuple, predictions.tolist()))
-    classes = np.concatenate(predictions) if task.kind == "tokens" else predictions
-    return set(np.unique(classes).tolist()) - {-1}  # -1: a word that was cut off
+def _mean_loss(outputs: Sequence[Outputs]) -> float | None:
+    """Return the mean loss over batches, summed over the loss terms; None without losses."""
+    if not all(LOSSES in output for output in outputs):
+        return None
+    loss = 0.0
+    for term in outputs[0][LOSSES]:
+        total, weight = np.array([output[LOSSES][term] for output in outputs], np.float64).sum(0)
+        loss += float(total / weight) if weight else 0.0
+    return loss

@@ -20,8 +20,9 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import METRICS, model_name
 from bertzoo.core.schema import divisors
 from bertzoo.finetuning.kind import MODEL
+from bertzoo.finetuning.scoring import Figures
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Figures, TaskData
+from bertzoo.finetuning.task_kind import TaskData
 from bertzoo.finetuning.warm_start import StartingModel
 from bertzoo.models.partial import BELOW_LAYERS
 from bertzoo.models.tasks import parameter_shapes

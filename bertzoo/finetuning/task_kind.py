@@ -4,7 +4,6 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
@@ -14,14 +13,16 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
+from bertzoo.finetuning.scoring import Evaluation, Split, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.tasks.rows import Slot
+from bertzoo.objectives.labelled import TEACHER
+from bertzoo.runs.runner import FlaxRunner
+from bertzoo.tasks.rows import Slot, bucket_lengths
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example
 from bertzoo.train.objective import Objective
 from bertzoo.train.step import HostBatch
 
-Figures = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
 Say = Callable[[str], None]
 Batches = Callable[[int, int], Iterator[HostBatch]]
 _SAMPLED = 1000  # number of examples in which [UNK] is counted
@@ -29,11 +30,17 @@ _SUBSET = 3  # random stream of draw_subset
 T = TypeVar("T")
 
 
-class Evaluation(NamedTuple):
-    """A model's `figures` (loss and scores), and a function that writes the model's predictions into a folder."""
+class TaskSplits(NamedTuple):
+    """A task's encoded splits.
 
-    figures: Figures
-    save: Callable[[Path], object] = lambda folder: None
+    dev: the development splits by name. skipped: number of skipped examples by split and reason. sizes: number of
+    examples by split, without skipped ones.
+    """
+
+    train: Split
+    dev: dict[str, Any]
+    skipped: dict[str, dict[str, int]]
+    sizes: dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +99,31 @@ class TaskKind(ABC):
     def check_files(self) -> None:
         """Read the training and development files; raise UserError if one is wrong or the test file is missing."""
 
+    @property
     @abstractmethod
+    def notes(self) -> dict[str, str | int]:
+        """Options that predictions depend on, for the saved model's `source`."""
+
+    @abstractmethod
+    def read_splits(self, tokenizer: Tokenizer, padding: int, tell: Say) -> TaskSplits:
+        """Read and encode the splits, and report their sizes; raises UserError for wrong files.
+
+        padding: as in `prepare`.
+        """
+
+    def soft_labels(
+        self, train: Split, teacher: Location, mesh: jax.sharding.Mesh, tell: Say
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Return the teacher's logits for the training examples, and its entry for run.json.
+
+        Raises ConfigError for a teacher of another task.
+        """
+        raise NotImplementedError(f"{self.name} has no teacher")
+
+    def constant(self, train: Split) -> int | None:
+        """Return the class to predict for every row instead of training, or None."""
+        return None
+
     def prepare(
         self,
         objective: Any,
@@ -104,9 +135,44 @@ class TaskKind(ABC):
     ) -> TaskData:
         """Read and encode the splits for a model.
 
-        padding: number of padding tokens after a row that affect the model's outputs. Raises UserError for wrong files,
-        ConfigError for a teacher of another task.
+        padding: number of padding tokens after a row that affect the model's outputs. Raises the errors of
+        `read_splits` and `soft_labels`.
         """
+        recipe, size = self.recipe, self.recipe.batch_size
+        self.check_test_file()
+        train, dev, skipped, sizes = self.read_splits(tokenizer, padding, tell)
+        splits: dict[str, Split] = {"train": train, **dev}
+        for name, split in splits.items():
+            check_split(tokenizer, split.examples, name, tell)
+        lengths = bucket_lengths([split.rows for split in splits.values()], recipe.buckets, recipe.max_length)
+        tell(f"batches of rows of {', '.join(map(str, lengths))} tokens")
+        soft, record = (None, None) if teacher is None else self.soft_labels(train, teacher, mesh, tell)
+        runner = FlaxRunner(outputs_and_losses(objective), None, mesh, size, lengths)
+
+        def finish(batch: dict[str, np.ndarray], slot: Slot) -> HostBatch:
+            if soft is not None:
+                batch[TEACHER] = np.zeros((size, soft.shape[1]), np.float32)
+                batch[TEACHER][: len(slot.rows)] = soft[slot.rows]
+            return batch
+
+        def batches(seed: int, row: int) -> Iterator[HostBatch]:
+            epoch, done = divmod(row // size, -(-len(train.rows) // size))
+            while True:
+                for slot in train.plan(size, lengths, seed, epoch)[done:]:
+                    yield finish(train.batch(slot, size), slot)
+                epoch, done = epoch + 1, 0
+
+        return TaskData(
+            rows=len(train.rows),
+            batches=batches,
+            score=lambda params: score_splits(runner.with_params(params), dev),
+            examples=sizes,
+            skipped=skipped,
+            digests={name: split.digest for name, split in splits.items()},
+            notes=self.notes,
+            teacher=record,
+            constant=self.constant(train),
+        )
 
     def check_test_file(self) -> None:
         """Raise UserError if the test file named in [own] is missing; else the error would come after training."""
@@ -125,29 +191,6 @@ class TaskKind(ABC):
             return examples
         order = np.argsort(fold_arrays(fold(self.recipe.seed, _SUBSET), np.arange(len(examples))), kind="stable")
         return [examples[index] for index in sorted(order[:count])]
-
-    def make_batches(
-        self,
-        data: Any,
-        rows: int,
-        lengths: Sequence[int],
-        finish: Callable[[HostBatch, Slot], HostBatch] = lambda batch, slot: batch,
-    ) -> Batches:
-        """Return a function for `TaskData.batches` over the `rows` rows of `data` (Rows or Windows).
-
-        lengths: the lengths that batches are padded to.
-        finish: called with each batch and its slot; returns the batch to train on, by default the same.
-        """
-        size = self.recipe.batch_size
-
-        def batches(seed: int, row: int) -> Iterator[HostBatch]:
-            epoch, done = divmod(row // size, -(-rows // size))
-            while True:
-                for slot in data.plan(size, lengths, seed, epoch)[done:]:
-                    yield finish(data.batch(slot, size), slot)
-                epoch, done = epoch + 1, 0
-
-        return batches
 
 
 def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:

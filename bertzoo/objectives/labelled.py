@@ -63,6 +63,10 @@ class LabelledObjective:
         """Return logits in float32 for C classes, (B,C) or (B,L,C); without a key there is no dropout."""
         return cast(jax.Array, apply_model(self.model, params, batch, key, method="logits"))
 
+    def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
+        """Return `logits` as the method `logits` does, without dropout."""
+        return {"logits": self.logits(params, batch, None)}
+
     def _target(self, label: jax.Array, batch: Batch, predict: Callable[[jax.Array], jax.Array]) -> jax.Array:
         """Return alpha · label + (1 - alpha) · predict(teacher's logits); without a teacher, return the label."""
         if TEACHER not in batch:

@@ -16,7 +16,7 @@ from bertzoo.export import formats, runtimes
 from bertzoo.export.graph.reference import TrainingGraph
 
 
-class InJax(runtimes.FileRuntime):
+class InJax(runtimes.Runner):
     """The training graph on one row; `lengths` records those of the rows."""
 
     def __init__(self, graph: TrainingGraph):

@@ -156,7 +156,7 @@ def test_a_model_that_sees_padding_predicts_the_same_in_any_batch(
         other = replace(kept, recipe=replace(kept.recipe, buckets=buckets))
         np.testing.assert_allclose(other.predict(examples, size).probabilities, whole, atol=1e-6)
     assert np.ptp(whole[:, 0]) > 0.1
-    shortest = min(replace(kept, recipe=replace(kept.recipe, buckets=8)).lengths([kept.rows(examples)]))
+    shortest = min(replace(kept, recipe=replace(kept.recipe, buckets=8)).runner([kept.rows(examples)]).lengths)
     assert shortest == 8 * -(-(kept.rows(examples).lengths.min() + seen) // 8)
 
 

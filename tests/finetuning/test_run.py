@@ -17,11 +17,12 @@ from bertzoo.cli import main as cli
 from bertzoo.conversion.tensors import digest
 from bertzoo.core import config
 from bertzoo.finetuning import seeds
-from bertzoo.finetuning.scoring import LabelScorer, LabelSplit
+from bertzoo.finetuning.scoring import LabelSplit, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.runs import any_model
+from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.rows import bucket_lengths
@@ -81,11 +82,11 @@ def test_the_saved_model_has_the_recorded_score(finished: Path, folder: Path) ->
     module, params = kept.module()
     examples = task.read("dev", folder).examples
     assert kept.tokenizer is not None
-    split = LabelSplit(examples, encode(examples, kept.tokenizer, 24, task.kind))
+    split = LabelSplit(task=task, examples=examples, rows=encode(examples, kept.tokenizer, 24, task.kind))
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-    objective = LabelledObjective(model=module)
+    function = outputs_and_losses(LabelledObjective(model=module))
     found = [
-        LabelScorer(task, objective, mesh, batch_size=size, lengths=lengths)(params, {"dev": split})
+        score_splits(FlaxRunner(function, params, mesh, size, lengths), {"dev": split}).figures
         for size, lengths in ((16, (8, 16, 24)), (7, (24,)), (40, (16, 24)))
     ]
     for one in found:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertzoo.finetuning import run, saved_model
-from bertzoo.finetuning.scoring import LabelScorer, LabelSplit, label_figures
+from bertzoo.finetuning import run
+from bertzoo.finetuning.scoring import LabelSplit, score_predictions
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example, Task
@@ -15,6 +15,12 @@ CLASSES = CustomFiles(train="none.csv", labels=("x", "y")).task("")
 SEVERAL = CustomFiles(kind="multi_label", train="none.csv", labels=("x", "y")).task("")
 TAGS = CustomFiles(kind="tokens", train="none.csv", labels=("O", "B-X")).task("")
 NUMBERS = CustomFiles(kind="regression", train="none.csv").task("")
+
+
+def split(task: Task, labels: Any) -> LabelSplit:
+    rows: Any = None  # nothing is computed
+    examples = [Example(str(i), "a", label=label) for i, label in enumerate(labels)]
+    return LabelSplit(task=task, examples=examples, rows=rows)
 
 
 @pytest.mark.parametrize(
@@ -31,15 +37,10 @@ NUMBERS = CustomFiles(kind="regression", train="none.csv").task("")
     ],
 )
 def test_equal_predictions_count_as_a_collapse(
-    task: Task, labels: Any, predictions: list[Any], collapsed: bool, monkeypatch: pytest.MonkeyPatch
+    task: Task, labels: Any, predictions: list[Any], collapsed: bool
 ) -> None:
-    objective: Any = None  # nothing is computed
-    judge = LabelScorer(task, objective, saved_model.mesh(), batch_size=1, lengths=(8,))
     found = [np.array(each) for each in predictions] if task.kind == "tokens" else np.array(predictions)
-    monkeypatch.setattr(judge, "predict", lambda params, rows: (found, 0.5))
-    rows: Any = None
-    examples = [Example(str(i), "a", label=label) for i, label in enumerate(labels)]
-    assert judge(None, {"dev": LabelSplit(examples, rows)})["collapsed"] is collapsed
+    assert score_predictions({"dev": found}, {"dev": split(task, labels)})["collapsed"] is collapsed
 
 
 @pytest.mark.parametrize(
@@ -50,9 +51,9 @@ def test_equal_predictions_count_as_a_collapse(
     ],
 )
 def test_the_metrics_that_decide_a_score(task: Task, labels: Any, predictions: Any, deciding: tuple[str, ...]) -> None:
-    examples = {name: [Example("", "a", label=label) for label in labels] for name in ("dev", "other")}
-    figures = label_figures(task, {"dev": np.array(predictions), "other": np.array(labels)}, examples, 1.0)
-    scores = [figures["scores"][split][metric] for split in examples for metric in deciding]
+    splits = {name: split(task, labels) for name in ("dev", "other")}
+    figures = score_predictions({"dev": np.array(predictions), "other": np.array(labels)}, splits)
+    scores = [figures["scores"][name][metric] for name in splits for metric in deciding]
     assert len(set(figures["scores"]["dev"].values())) > 1 and scores[-1] == 100
     assert figures["score"] == pytest.approx(np.mean(scores))
 

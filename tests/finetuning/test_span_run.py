@@ -4,6 +4,7 @@ import itertools
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,10 +14,11 @@ from planted import said
 from quiz import finetune, kept, results, span
 
 from bertzoo.core import config
-from bertzoo.finetuning.question_answering import AnswerScorer
+from bertzoo.finetuning.scoring import AnswerSplit, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.objectives.span import SpanObjective
 from bertzoo.runs import any_model
+from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks import squad, windows
 from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.tasks.squad_metric import score_1, score_2
@@ -72,8 +74,9 @@ def test_the_saved_model_answers_alike_in_any_batch_and_row_size(finished: Path,
             questions, model.tokenizer, family.recipe.squad.windowing(24), labels=True, every=True
         )
         decoding, objective = family.recipe.squad.decoding(False), SpanObjective(model=module)
-        examiner = AnswerScorer(family.task, decoding, objective, mesh, dev, batch_size=size, lengths=lengths)
-        judged, save = examiner(params)
+        runner = FlaxRunner(outputs_and_losses(objective), params, mesh, size, lengths)
+        split = AnswerSplit(task=family.task, windows=dev, decoding=decoding)
+        judged, save = score_splits(runner, {"dev": split})
         save(tmp_path / f"again-{size}")
         scores.append(judged["scores"])
         files.append(json.loads((tmp_path / f"again-{size}" / "predictions.json").read_text()))
@@ -141,10 +144,16 @@ OWN = [
 ]
 
 
+def encoded(task: Any, tokenizer: Any, tell: Any = print) -> tuple[windows.Windows, windows.Windows]:
+    """The windows of the training questions and of the development questions."""
+    train, dev, *_ = task.read_splits(tokenizer, 0, tell)
+    return train.windows, dev["dev"].windows
+
+
 def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> None:
     model, said = any_model.read_model(folder / "model"), []
     assert model.tokenizer is not None
-    learnt, held = span(folder, *OWN, task="own")._read(model.tokenizer, 0, said.append)
+    learnt, held = encoded(span(folder, *OWN, task="own"), model.tokenizer, said.append)
     assert len(learnt.questions) + len(held.questions) == 49
     assert not {q.context for q in learnt.questions} & {q.context for q in held.questions}
     assert any(
@@ -167,11 +176,11 @@ def test_custom_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pytes
 def test_every_option_of_windows_changes_rows(folder: Path) -> None:
     model = any_model.read_model(folder / "model")
     assert model.tokenizer is not None
-    base = len(span(folder)._read(model.tokenizer, 0, print)[0].windows)
+    base = len(encoded(span(folder), model.tokenizer)[0].windows)
     for option, more in (("--squad.stride=4", True), ("--max_length=20", True), ("--squad.max_question=1", False)):
-        count = len(span(folder, option)._read(model.tokenizer, 0, print)[0].windows)
+        count = len(encoded(span(folder, option), model.tokenizer)[0].windows)
         assert (count > base) is more and count != base
-    learnt, held = span(folder, "--squad.heldout=0.3", "--train_rows=20")._read(model.tokenizer, 0, print)
+    learnt, held = encoded(span(folder, "--squad.heldout=0.3", "--train_rows=20"), model.tokenizer)
     titles = {question.article for question in held.questions}
     assert len(learnt.questions) == 20 and not titles & {question.article for question in learnt.questions}
     assert {question.key for question in held.questions} <= {q.key for q in squad.load_squad(folder, "train", "1.1")}

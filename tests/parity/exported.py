@@ -15,10 +15,10 @@ from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import verify
 from bertzoo.export.graph import heads
 from bertzoo.export.graph.reference import TrainingGraph
-from bertzoo.export.runtimes import FileRuntime
 from bertzoo.models import Bert
 from bertzoo.models.tasks import SequenceClassification
 from bertzoo.runs import any_model
+from bertzoo.runs.runner import Runner
 
 
 def both(name: str) -> tuple[Pretrained, TrainingGraph]:
@@ -37,7 +37,7 @@ def graph(source: Pretrained) -> TrainingGraph:
     return TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=module)
 
 
-def same(run: FileRuntime, plain: TrainingGraph, lengths: Sequence[int]) -> None:
+def same(run: Runner, plain: TrainingGraph, lengths: Sequence[int]) -> None:
     """Every output of every row is JAX's to 1e-5 of its largest value."""
     with run:
         measured = verify.verify_outputs(run, plain, None, lengths, "fp32")

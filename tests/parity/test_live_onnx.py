@@ -109,7 +109,7 @@ def test_a_text_file_with_another_tokenizer_or_other_outputs_fails(text_file: Pa
     with pytest.raises(ExportFailed, match=mentioning("onnxruntime-extensions", verify.TEXT[0])):
         onnx_text.check_texts(text_file, run, dataclasses.replace(source, tokenizer=cased), (32,), 32)
 
-    class Shifted(runtimes.FileRuntime):
+    class Shifted(runtimes.Runner):
         def __init__(self) -> None:
             self.calls = 0
 

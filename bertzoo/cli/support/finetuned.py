@@ -222,7 +222,8 @@ def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
 
 
 def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["Example"]:
-    from bertzoo.finetuning.evaluate import check_files, read_split
+    from bertzoo.finetuning.evaluate import check_files
+    from bertzoo.finetuning.predict_labels import read_split
     from bertzoo.tasks import inputs
 
     _check_source(args, "TEXT" if args.text else "", tabular=bool(args.input))

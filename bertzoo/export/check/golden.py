@@ -13,8 +13,8 @@ from bertzoo.export.check.verify import TEXT
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert.write import signature
-from bertzoo.export.runtimes import FileRuntime
 from bertzoo.models.tasks import JointSpanFinder, SpanFinder
+from bertzoo.runs.runner import Runner
 
 QUESTION = "Why?"
 TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), (QUESTION, "No."))
@@ -53,7 +53,7 @@ class Difference(NamedTuple):
 
 
 def golden_rows(
-    run: FileRuntime, reference: TrainingGraph, tokenizer: Tokenizer, lengths: Sequence[int]
+    run: Runner, reference: TrainingGraph, tokenizer: Tokenizer, lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Return the rows of golden.json: texts, signature, inputs, "outputs" (the file's) and "expected" (the model's).
 

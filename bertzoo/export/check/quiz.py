@@ -7,13 +7,13 @@ from typing import Any
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
-from bertzoo.export.check.task_score import Labels, Questions, Quiz
+from bertzoo.export.check.task_score import Quiz
 from bertzoo.export.options import EXAMPLES
 from bertzoo.finetuning import predict_answers, predict_labels, saved_model
-from bertzoo.finetuning.evaluate import read_split
 from bertzoo.finetuning.labels import label_order
 from bertzoo.finetuning.predict_answers import QuestionModel
-from bertzoo.finetuning.predict_labels import LabelModel
+from bertzoo.finetuning.predict_labels import LabelModel, read_split
+from bertzoo.finetuning.scoring import AnswerSplit
 
 TASK_HEADS = ("sequence_classification", "token_classification", "span", "joint_span")
 
@@ -57,9 +57,11 @@ def build_quiz(
             raise
         tell(f"the task's scores were not measured: {error}")
         return None
-    count, whole = quiz.share
-    if count < whole:
-        tell(f"{quiz.name}, {quiz.split}: scored on {count:,} of {whole:,} examples (--examples=0 takes all)")
+    if (count := len(quiz.split.examples)) < quiz.whole:
+        tell(
+            f"{quiz.split.task.name}, {quiz.name}: scored on {count:,} of {quiz.whole:,} examples (--examples=0 takes "
+            "all)"
+        )
     return quiz
 
 
@@ -78,9 +80,7 @@ def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, 
     whole = read_split(task, split, model.recipe.data_dir, tell).examples
     if any(example.label is None for example in whole):
         raise UserError(f"the {split} set of {task.name} has no labels. Add labels to the file of this set.")
-    examples = draw_evenly(whole, most)
-    rows = model.rows(examples)
-    return Labels(task=task, split=split, examples=examples, whole=len(whole), rows=rows, scale=model.scale)
+    return Quiz(model.split(task, draw_evenly(whole, most)), split, len(whole))
 
 
 def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
@@ -89,13 +89,13 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
     whole = model.read_questions(task, "dev", model.recipe.data_dir)
     questions = draw_evenly(whole.questions, most)
     task.check(questions)
-    rows = model.windows(questions, labels=False)
-    if not rows.windows:
+    windows = model.windows(questions, labels=False)
+    if not windows.windows:
         raise UserError(
             f"{task.name}: all {len(questions):,} drawn questions have an empty paragraph. Add texts to the paragraphs."
         )
     decoding = model.recipe.squad.decoding(task.nulls)
-    return Questions(task=task, split="dev", whole=len(whole.questions), rows=rows, decoding=decoding)
+    return Quiz(AnswerSplit(task=task, windows=windows, decoding=decoding), "dev", len(whole.questions))
 
 
 def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:

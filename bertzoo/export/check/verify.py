@@ -9,7 +9,7 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.litert.write import signature
 from bertzoo.export.options import Precision
-from bertzoo.export.runtimes import FileRuntime
+from bertzoo.runs.runner import Runner
 from bertzoo.tasks.metrics import in_points
 
 if TYPE_CHECKING:  # `bertzoo phone` needs no jax, whose import takes a second
@@ -64,7 +64,7 @@ SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a row that tokens fill; the rest is
 
 
 def verify_outputs(
-    run: FileRuntime,
+    run: Runner,
     reference: "TrainingGraph",
     tokenizer: Tokenizer | None,
     lengths: Sequence[int],

@@ -29,8 +29,8 @@ from bertzoo.export.check import golden
 from bertzoo.export.failure import ExportFailed, check_installed
 from bertzoo.export.litert import flatbuffer, write
 from bertzoo.export.litert.write import PACKAGES
-from bertzoo.export.runtimes import FileRuntime
 from bertzoo.models.tasks import NoHead
+from bertzoo.runs.runner import Runner
 
 PROCESS = Path(__file__).with_name("mediapipe_process.py")
 # Names by which MediaPipe finds a model's inputs, by ours in the order of its default.
@@ -150,7 +150,7 @@ def _metadata(order: Sequence[str], labelled: bool) -> bytes:
     return bytes(builder.Output())
 
 
-def check_task(file: Path, run: FileRuntime, pretrained: Pretrained, length: int) -> dict[str, Any]:
+def check_task(file: Path, run: Runner, pretrained: Pretrained, length: int) -> dict[str, Any]:
     """Compare MediaPipe's results for texts with the file's outputs for the ids that MediaPipe makes of them.
 
     The texts are `golden.tokenizer_texts`, an empty text, and a text longer than the row.

@@ -19,7 +19,8 @@ from bertzoo.export.check import golden
 from bertzoo.export.failure import REWRITE, tool_errors
 from bertzoo.export.pytorch import torch_files
 from bertzoo.export.pytorch.torch_files import Operators, Rows
-from bertzoo.export.runtimes import EXTENSIONS, FileRuntime, Onnx, OnnxText
+from bertzoo.export.runtimes import EXTENSIONS, Onnx, OnnxText
+from bertzoo.runs.runner import Runner
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", EXTENSIONS)
 TOLERANCE = 1e-5  # largest error of a file's outputs for texts, as `golden.check_same` measures it
@@ -126,7 +127,7 @@ def load_ids(file: Path, threads: int = 1) -> Onnx:
 
 
 def check_texts(
-    file: Path, run: FileRuntime, pretrained: Pretrained, lengths: Sequence[int], longest: int
+    file: Path, run: Runner, pretrained: Pretrained, lengths: Sequence[int], longest: int
 ) -> dict[str, Any]:
     """Compare a file's outputs for texts with its model's outputs for the ids that bertzoo makes of these texts.
 
