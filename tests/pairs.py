@@ -10,8 +10,8 @@ from flax import linen as nn
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.data.corpus.reader import Corpus
+from bertzoo.heads import MaskedLanguageModel
 from bertzoo.models import Compute
-from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.objectives import Replaced
 from bertzoo.runs import any_model
 from bertzoo.runs.configs import Pretrain, Transfer

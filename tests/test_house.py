@@ -20,7 +20,7 @@ PACKAGE = ROOT / "bertzoo"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # What each room may import besides itself.
-LOW = {"core", "nn", "data", "models", "train", "tasks", "objectives", "conversion"}
+LOW = {"core", "nn", "data", "models", "train", "tasks", "heads", "objectives", "conversion"}
 BELOW = {
     "core": set(),
     "nn": {"core"},
@@ -28,8 +28,9 @@ BELOW = {
     "models": {"core", "nn"},
     "train": {"core", "nn"},
     "tasks": {"core", "data"},
-    "objectives": {"core", "nn", "models", "train"},
-    "conversion": {"core", "nn", "models", "data"},
+    "heads": {"core", "nn", "models", "train"},
+    "objectives": {"core", "nn", "models", "train", "heads"},
+    "conversion": {"core", "nn", "models", "data", "heads"},
     "runs": LOW,
     "finetuning": LOW | {"runs"},
     "export": LOW | {"runs", "finetuning"},

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert, attention
-from bertzoo.models.tasks import (
+from bertzoo.heads import (
     JointSpanExtraction,
     MaskedLanguageModel,
     NoHead,
@@ -17,6 +16,7 @@ from bertzoo.models.tasks import (
     TokenClassification,
     parameter_shapes,
 )
+from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert, attention
 
 SIZES = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16}
 UNEVEN = {"feed_forward_sizes": (20, 34), "heads": (3, 2), "key_sizes": (7, 5), "value_sizes": (4, 9)}

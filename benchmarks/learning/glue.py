@@ -83,7 +83,7 @@ class TransformersSide:
 
         from bertzoo.conversion import huggingface
         from bertzoo.conversion.pretrained import Pretrained
-        from bertzoo.models.tasks import parameter_shapes
+        from bertzoo.heads import parameter_shapes
         from bertzoo.train import optim, state
 
         start, recipe = self.start, self.recipe

@@ -48,9 +48,9 @@ def our_step(model: str, threads: int) -> Step:
 
     from bertzoo.core import config
     from bertzoo.finetuning.settings import Finetune
+    from bertzoo.heads import SequenceClassification
+    from bertzoo.heads.labels import LabelledObjective
     from bertzoo.models import Compute
-    from bertzoo.models.tasks import SequenceClassification
-    from bertzoo.objectives.labelled import LabelledObjective
     from bertzoo.runs import any_model
     from bertzoo.runs.configs import Pretrain
 

@@ -22,8 +22,8 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.processor import processor
 from bertzoo.export.lengths import resolve_lengths
 from bertzoo.export.options import Precision
+from bertzoo.heads import NoHead
 from bertzoo.models import Model
-from bertzoo.models.tasks import NoHead
 from bertzoo.pruning.latency import LatencyTable, common, latency, points
 from bertzoo.pruning.structure import LETTERS, cuttable, declare, groups, layer_sizes, refusal, shallow
 

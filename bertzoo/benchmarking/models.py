@@ -15,11 +15,10 @@ from bertzoo.core.kinds import config_class
 from bertzoo.core.memory import check_available
 from bertzoo.core.paths import hub_download
 from bertzoo.export.companions import check_takes_ids, read_metadata
+from bertzoo.heads import SequenceClassification, parameter_shapes
 from bertzoo.models import Model
-from bertzoo.models.tasks import SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
 
-PRETRAINING_HEADS = ("none", "masked", "replaced")  # replaced by a classifier, which the papers time
 DEVIATION = 0.02  # standard deviation of random weights; times do not depend on it
 BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
 
@@ -92,7 +91,7 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
         return BenchmarkModel(name=name, file=path, description=read_description(path))
     if path.is_dir():
         pretrained = any_model.read_model(path)
-        if pretrained.head.kind in PRETRAINING_HEADS:
+        if not pretrained.head.task_kind:  # a classifier takes its place, which the papers time
             pretrained = classifier(pretrained)
         return BenchmarkModel(name=name, pretrained=pretrained)
     try:

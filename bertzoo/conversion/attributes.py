@@ -7,17 +7,8 @@ from typing import Any
 from bertzoo.conversion.family import FIXED, IGNORED, Family, Inexpressible
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.models import tasks
+from bertzoo.heads import KINDS
 
-_HEADS: Mapping[str, type] = {
-    "none": tasks.NoHead,
-    "masked": tasks.MaskedLanguageModel,
-    "masked_sentence": tasks.MaskedLanguageModel,
-    "replaced": tasks.ReplacedTokens,
-    "span": tasks.SpanExtraction,
-    "token_classification": tasks.TokenClassification,
-    "sequence_classification": tasks.SequenceClassification,
-}
 _COUNTS = ("num_labels", "_num_labels")
 _DEEPEST = 1000  # most layers if all layers share their tensors (ALBERT), which then set no limit
 
@@ -124,25 +115,19 @@ def read_head_config(
     """
     name = family.heads[key].dropout
     labels, dropout = _labels(attributes, origin), _dropout(family, name, model, attributes)
-    fields: dict[str, Any] = {
-        "none": {},
-        "masked": {},
-        "masked_sentence": {"sentence": True},
-        "replaced": {},
-        "span": {"dropout": dropout},
-        "token_classification": {"labels": labels, "dropout": dropout},
-        "sequence_classification": {
-            "labels": labels,
-            "hidden": family.hidden(model),
-            "input_dropout": dropout if family.input_dropout else 0.0,
-            "dropout": dropout,
-            "problem_type": attributes.get("problem_type"),
-        },
-    }[key]
-    if key != "replaced":  # the only head without this field
-        fields["pooler"] = pooler
+    head: Any = KINDS["masked" if key == "masked_sentence" else key]
+    values: dict[str, Any] = {
+        "sentence": key == "masked_sentence",
+        "labels": labels,
+        "hidden": family.hidden(model),
+        "input_dropout": dropout if family.input_dropout else 0.0,
+        "dropout": dropout,
+        "problem_type": attributes.get("problem_type"),
+        "pooler": pooler,
+    }
+    fields = {field.name: values[field.name] for field in dataclasses.fields(head) if field.name in values}
     try:
-        return loader.from_dict(_HEADS[key], fields)
+        return loader.from_dict(head, fields)
     except ConfigError as error:
         names = [("labels", "id2label"), *((ours, name) for ours in ("dropout", "input_dropout") if name)]
         raise _with_their_names(origin, error, names) from error

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.models.tasks import MaskedLanguageModel, NoHead, parameter_shapes
+from bertzoo.heads import MaskedLanguageModel, NoHead, parameter_shapes
 
 
 def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:

@@ -23,7 +23,7 @@ from bertzoo.conversion.squeezebert import FAMILY as SQUEEZEBERT
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest
-from bertzoo.models.tasks import NoHead, parameter_shapes
+from bertzoo.heads import NoHead, parameter_shapes
 
 FAMILIES = (ALBERT, BERT, CONVBERT, DISTILBERT, ELECTRA, MOBILEBERT, SQUEEZEBERT)
 CONFIG = "config.json"

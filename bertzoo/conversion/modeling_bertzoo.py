@@ -334,12 +334,19 @@ class Encoding(Part):
         return {}
 
 
-class SequenceClassifier(Encoding):
+class Classifier(Encoding):
+    """A model with `logits`. Every head has `exported`: the outputs of an exported file, from states (B,L,D)."""
+
+    def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
+        return self.head(x, pooled)
+
+
+class SequenceClassifier(Classifier):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {"logits": self.classifier(pooled)}
 
 
-class TokenClassifier(Encoding):
+class TokenClassifier(Classifier):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {"logits": self.token_classifier(x)}
 
@@ -347,6 +354,10 @@ class TokenClassifier(Encoding):
 class SpanFinder(Encoding):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {"logits": self.span_head(x)}
+
+    def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
+        logits = self.span_head(x)
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 
 class JointSpanFinder(Encoding):
@@ -357,8 +368,13 @@ class JointSpanFinder(Encoding):
         second = token_type_ids * attention_mask
         return outputs | self.joint_span_head(outputs["hidden_states"][-1], second, starts)
 
+    def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
+        logits = self.joint_span_head(x, inputs["token_type_ids"] * inputs["attention_mask"], None)
+        null = {"starts": logits["starts"].int(), "null_logit": logits["null_logits"][:, None]}
+        return {name: logits[name] for name in ("start_logits", "end_logits")} | null
 
-class Discriminator(Encoding):
+
+class Discriminator(Classifier):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {"logits": self.replaced_head(x)}
 
@@ -369,6 +385,9 @@ class Pretraining(Encoding):
         if self.sentence_head is not None:
             outputs["sentence_logits"] = self.sentence_head(pooled)
         return outputs
+
+    def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
+        return self.head(x.index_select(1, inputs["masked_positions"][0]), pooled)
 
 
 FUNCTIONS: dict[str, Callable] = {

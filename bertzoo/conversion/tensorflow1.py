@@ -22,7 +22,7 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece
-from bertzoo.models.tasks import parameter_shapes
+from bertzoo.heads import parameter_shapes
 
 CONFIG, STATE = "bert_config.json", "checkpoint"
 # Variables of the optimiser, and the temperature at which ELECTRA's generator is sampled.

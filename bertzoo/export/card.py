@@ -13,17 +13,10 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.version import __version__
 from bertzoo.export.options import LITERT
 from bertzoo.export.text_card import mediapipe_steps, onnx_steps, token_differences
+from bertzoo.heads import KINDS
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
 
-SPANS = ("span", "joint_span")
-_PIPELINES = {  # the Hub's task by kind of head; it has no task for replaced token detection
-    "masked": "fill-mask",
-    "sequence_classification": "text-classification",
-    "token_classification": "token-classification",
-    **dict.fromkeys(SPANS, "question-answering"),
-    "none": "feature-extraction",
-}
 # Others have their own name.
 _LIBRARIES = {"huggingface": "transformers", "torch-export": "pytorch", "torchscript": "pytorch", "onnx-text": "onnx"}
 _DATASETS = {**dict.fromkeys(GLUE, "nyu-mll/glue"), "squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
@@ -129,7 +122,7 @@ def metadata(
 ) -> ModelCardData:
     """Return a card's metadata for the Hugging Face Hub. scores: points by split and metric."""
     head, source, form = description["head"]["kind"], description["source"], description["format"]
-    task, pipeline, precision = source.get("task"), _PIPELINES.get(head), description.get("precision", "fp32")
+    task, pipeline, precision = source.get("task"), KINDS[head].pipeline, description.get("precision", "fp32")
     dataset, (license, license_name) = _DATASETS.get(task), _license_id(source.get("license"))
     results = [
         EvalResult(
@@ -202,19 +195,19 @@ def _tokens(tokenizer: Mapping[str, Any]) -> str:
 
 
 def _row(description: Mapping[str, Any]) -> str:
-    specials, kind, task = _specials(description), description["head"]["kind"], description["source"].get("task")
+    specials, head, task = _specials(description), KINDS[description["head"]["kind"]], description["source"].get("task")
     cls, sep = specials["cls"], specials["sep"]
     single, pair = f"{cls} text {sep}", f"{cls} A {sep} B {sep}"
-    if kind in SPANS:
+    if head.form == "question":
         row = f"{cls} question {sep} text {sep}"
     elif task in GLUE:
         row = pair if GLUE[task].pair else single
     else:
-        row = single if kind == "token_classification" else f"{single}, or of a pair {pair}"
+        row = single if head.form == "text" else f"{single}, or of a pair {pair}"
     types = ""
     if "token_type_ids" in description["inputs"]:
         types = f" `token_type_ids` are 0 up to the first {sep.split()[0]}, 1 behind it."
-    if kind == "masked":
+    if "masked_positions" in head.inputs:
         types += f" A blank is {specials['mask']}; `masked_positions` (1,1) holds its place, counted from 0."
     return f"Row: `input_ids` are {row}.{types}"
 
@@ -237,64 +230,9 @@ def _padding(description: Mapping[str, Any]) -> str:
 
 
 def _outputs(description: Mapping[str, Any]) -> str:
-    head, source = description["head"], description["source"]
-    order = ", ".join(f"`{label}`" for label in head.get("labels", ()))
-    match head["kind"]:
-        case "sequence_classification" if head.get("problem_type") == "regression" or len(head["labels"]) == 1:
-            scale, task = float(source.get("scale", 1)), source.get("task")
-            limits = GLUE[task].range if task in GLUE else None
-            held = f", limited to {limits[0]:g} to {limits[1]:g}" if limits else ""
-            return f"Result: `logits` (1,1) times {scale:g} is the number{held}; no softmax."
-        case "sequence_classification":
-            several = head.get("problem_type") == "multi_label_classification"
-            function = (
-                "the sigmoid of each gives the probability" if several else "their softmax gives the probabilities"
-            )
-            return f"Result: `logits` (1,{len(head['labels'])}); {function} of the labels in this order: {order}."
-        case "token_classification":
-            return (
-                f"Result: `logits` (1,length,{len(head['labels'])}); the softmax over the last axis gives the "
-                f"probabilities of the tags in this order: {order}. A word has the tag of its first token."
-            )
-        case "span" | "joint_span" as kind:
-            return f"Result: {_answer(kind, description['decoding'])}"
-        case "masked":
-            entries = description["tokenizer"]["entries"]
-            result = f"the softmax of the first {entries:,} `masked_logits` gives the probabilities of the token ids."
-            return f"Result: {result}{_sentence_head(description)}"
-        case "replaced":
-            return "Result: `logits` (1,length); a token whose logit is above 0 (sigmoid above 0.5) was replaced."
-        case _:
-            pooling = {"mean": "the mean of the tokens' states", "first": "the pooled first token"}
-            return f"Result: `embedding` is {pooling[description['pooling']]}; compare texts by the cosine. No softmax."
-
-
-def _sentence_head(description: Mapping[str, Any]) -> str:
-    """Return a sentence that explains the two outputs of a sentence-pair head; "" for a model without this head."""
-    if not description["head"].get("sentence"):
-        return ""
-    classes = {"sop": ("B follows A", "A follows B"), "nsp": ("B follows A", "B is from another text")}
-    true, false = classes.get(description["source"].get("sentence"), ("B continues A", "it does not"))
-    return f" For a pair, the softmax of `sentence_logits` (1,2) gives the probabilities that {true} and that {false}."
-
-
-def _answer(kind: str, decoding: Mapping[str, Any]) -> str:
-    """Return a sentence on how to find the answer in the outputs of a question-answering head.
-
-    kind: "span" or "joint_span". decoding: the entry "decoding" of the file's metadata JSON.
-    """
-    text = f"inside the text, with the end at most {decoding['longest'] - 1} tokens behind the start"
-    if kind == "span":
-        none = f"there is no answer if the first token's sum is higher by more than {decoding['threshold']:g}"
-        score = "the start and end with the largest sum of `start_logits` and `end_logits` (1,length)"
-    else:
-        none = f"there is no answer if `null_logit` is above {decoding['threshold']:g}"
-        score = (
-            "the start k and end with the largest sum of the log-softmax of `start_logits` at `starts`[k] and of "
-            "`end_logits`[k]"
-        )
-    nulls = f"; {none}" if decoding["nulls"] else ""
-    return f"{score}, {text}, are the first and last token of the answer{nulls}."
+    task = description["source"].get("task")
+    limits = GLUE[task].range if task in GLUE else None
+    return f"Result: {KINDS[description['head']['kind']].result(description, limits)}"
 
 
 def _specials(description: Mapping[str, Any]) -> dict[str, str]:

@@ -26,13 +26,12 @@ from bertzoo.export.check.quiz import build_quiz
 from bertzoo.export.check.task_score import Quiz, score_file
 from bertzoo.export.companions import companions, file_hash, interrupted_write, read_metadata
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
-from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.options import FILES, TEXT_FORMATS, ExportOptions
 from bertzoo.export.text_input import check_text_model, text_model
 from bertzoo.finetuning.labels import name_classes
 from bertzoo.finetuning.question_answering import noted_options
-from bertzoo.finetuning.saved_model import SPANS
+from bertzoo.heads.none import POOLINGS
 from bertzoo.runs import any_model
 
 FEW = 16  # fewer calibration texts rarely give good scales for int8-static
@@ -280,7 +279,7 @@ def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _decoding(pretrained: Pretrained) -> dict[str, Any]:
     """Return the settings that choose answers from a span head's outputs; empty for other heads."""
-    if not isinstance(pretrained.head, SPANS):
+    if pretrained.head.form != "question":
         return {}
     options, nulls = noted_options(pretrained.source, pretrained.head)
     return {"decoding": config.plain(options.decoding(nulls))}

@@ -15,14 +15,13 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url, on_disk
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export.check.quiz import fit_windows
-from bertzoo.export.check.task_score import readable
 from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.formats import Target, targets
 from bertzoo.export.options import SUFFIXES
 from bertzoo.finetuning import evaluate, saved_model
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
-from bertzoo.models.tasks import MaskedLanguageModel
+from bertzoo.heads import MaskedLanguageModel
 from bertzoo.runs import any_model, blanks
 from bertzoo.runs.blanks import BlankFiller
 from bertzoo.runs.run_dir import RunDirectory
@@ -107,13 +106,12 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
         None if masked else evaluate.task_model(saved_model.with_options(path, pretrained))
     )  # raises before the file loads
     target.check_runtime()
-    run, names = target.load(path, 1), tuple(description["inputs"])
+    file = RowRunner(target.load(path, 1), tuple(description["inputs"]), lengths, tables.head.readable)
     if model is None:
-        fill = partial(_masked_logits, RowRunner(run, names, lengths), tokenizer.specials.pad)
+        fill = partial(_masked_logits, file, tokenizer.specials.pad)
         return BlankFiller(path=path, tokenizer=tokenizer, longest=lengths[-1], masked_logits=fill)
     if isinstance(model, QuestionModel):
-        return replace(fit_windows(model, lengths[-1]), file=RowRunner(run, names, lengths, readable))
-    file = RowRunner(run, names, lengths, partial(readable, several=model.kind == "multi_label"))
+        return replace(fit_windows(model, lengths[-1]), file=file)
     model = replace(model, max_length=min(model.max_length, lengths[-1]), file=file)
     task = GLUE.get(model.task_name)
     # The file has class names for apps; predictions have GLUE's labels, like the model's.

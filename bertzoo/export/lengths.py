@@ -6,7 +6,6 @@ from typing import Any
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.models.parts import padding_seen
-from bertzoo.models.tasks import JointSpanExtraction
 
 SHORTEST = 4  # tokens: [CLS], one of the text, [SEP], one of padding
 USUAL = 128
@@ -96,6 +95,5 @@ def check_text_lengths(model: Any, lengths: Sequence[int]) -> None:
 
 def length_bounds(pretrained: Pretrained) -> tuple[int, int]:
     """Return the shortest and the longest row, in tokens, that a file of variable length accepts."""
-    head = pretrained.head
-    starts = head.beam if isinstance(head, JointSpanExtraction) else 0
-    return min(max(SHORTEST, starts), pretrained.model.max_positions), pretrained.model.max_positions
+    longest = pretrained.model.max_positions
+    return min(max(SHORTEST, pretrained.head.shortest), longest), longest

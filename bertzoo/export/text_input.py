@@ -8,7 +8,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.tokenizer import TokenizerConfig
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.options import TEXT_FORMATS
-from bertzoo.models.tasks import NoHead, SequenceClassification
+from bertzoo.heads import NoHead
 from bertzoo.tasks.glue import GLUE
 
 
@@ -43,7 +43,7 @@ def check_text_model(to: str, model: TextModel) -> None:
 def _problem(to: str, model: TextModel) -> str:
     """Return why a format cannot hold a model, as a clause; empty if it can."""
     head, tokenizer = model.head, model.tokenizer
-    if not isinstance(head, SequenceClassification | NoHead):
+    if not head.probabilities:
         return (
             f"the results of the head {head.kind} refer to tokens, which an app that passes a text does not see; only "
             "classifiers and embeddings take texts"
@@ -52,10 +52,8 @@ def _problem(to: str, model: TextModel) -> str:
         return f"the tokenizer must be WordPiece, but the model has {tokenizer.kind if tokenizer else 'none'}"
     if to != "mediapipe":
         return ""
-    if isinstance(head, SequenceClassification):
-        several = head.problem_type == "multi_label_classification"
-        if head.problem_type == "regression" or (len(head.labels) < 2 and not several):
-            return "this model predicts a number, but MediaPipe's classifier predicts labels"
+    if head.task_kind == "regression":
+        return "this model predicts a number, but MediaPipe's classifier predicts labels"
     if model.pair:
         return "the model's task has pairs of texts, but MediaPipe takes one text"
     return "" if tokenizer.lowercase else "MediaPipe lower-cases every text, but this tokenizer keeps upper case"

@@ -10,11 +10,11 @@ import numpy as np
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.finetuning.labels import PROBLEMS, teacher_logits
+from bertzoo.finetuning.labels import teacher_logits
 from bertzoo.finetuning.scoring import LabelSplit, Split
 from bertzoo.finetuning.task_kind import Say, TaskKind, TaskSplits, changed_field, tell_skipped
-from bertzoo.models.tasks import SequenceClassification, TokenClassification
-from bertzoo.objectives.labelled import LabelledObjective
+from bertzoo.heads import SequenceClassification, TokenClassification
+from bertzoo.heads.labels import PROBLEMS, LabelledObjective
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.task import Example, Task, double_unordered
 
@@ -73,8 +73,7 @@ class LabelTask(TaskKind):
         )
 
     def objective(self, module: Any) -> LabelledObjective:
-        recipe, problem = self.recipe, PROBLEMS[self.task.kind]
-        return LabelledObjective(model=module, problem=problem, alpha=recipe.alpha, reduction=recipe.reduction)
+        return self.head.objective(module, alpha=self.recipe.alpha, reduction=self.recipe.reduction)
 
     def check_files(self) -> None:
         for split in (*self.task.train, *self.task.dev):

@@ -12,23 +12,16 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, resolve_name
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Say
+from bertzoo.heads import SequenceClassification
+from bertzoo.heads.labels import LabelledObjective
 from bertzoo.models.parts import padding_seen
-from bertzoo.models.tasks import Problem, SequenceClassification
-from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.runs import any_model
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.rows import bucket_lengths
-from bertzoo.tasks.task import Example, Kind, Task
+from bertzoo.tasks.task import Example, Task
 
-# The problem of a task's head and loss, by the kind of the task.
-PROBLEMS: dict[Kind, Problem] = {
-    "classification": "single_label_classification",
-    "multi_label": "multi_label_classification",
-    "regression": "regression",
-    "tokens": "single_label_classification",
-}
 _OUTPUTS = tuple(f"{head}/output/{leaf}" for head in ("classifier", "token_classifier") for leaf in ("kernel", "bias"))
 
 
@@ -98,7 +91,7 @@ def teacher_logits(
     if not isinstance(model.head, SequenceClassification) or tokenizer is None:
         lacks = "tokenizer" if isinstance(model.head, SequenceClassification) else "head for classes"
         raise ConfigError(f"--teacher={path} has no {lacks}. Use a model fine-tuned on {task.name}.")
-    several = model.head.problem_type == "multi_label_classification"
+    several = model.head.task_kind == "multi_label"
     if several != (task.kind == "multi_label"):
         number = ("one label", "any number of labels")
         raise ConfigError(
@@ -110,8 +103,8 @@ def teacher_logits(
     module, params = model.module()
     longest = min(recipe.max_length, model.model.max_positions)
     rows = encode(examples, tokenizer, longest, task.kind, padding_seen(model.model))
-    objective = LabelledObjective(model=module, problem=PROBLEMS[task.kind])
+    predict = LabelledObjective(module).predict
     lengths = bucket_lengths([rows], recipe.buckets, longest)
-    slots, outputs = FlaxRunner(objective.predict, params, mesh, recipe.batch_size, lengths).run_all(rows)
+    slots, outputs = FlaxRunner(predict, params, mesh, recipe.batch_size, lengths).run_all(rows)
     scale = source_number(model.source, "scale", 1.0) / recipe.scale
     return rows.restore(slots, [output["logits"] for output in outputs]) * np.float32(scale), record

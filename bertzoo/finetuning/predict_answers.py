@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.finetuning.question_answering import AnySpanObjective, noted_options, span_objective
-from bertzoo.finetuning.saved_model import SPANS, SavedModel, Skipped, Unlabelled
+from bertzoo.finetuning.question_answering import noted_options
+from bertzoo.finetuning.saved_model import SavedModel, Skipped, Unlabelled
 from bertzoo.finetuning.scoring import AnswerSplit
 from bertzoo.finetuning.task_kind import Say
-from bertzoo.models.tasks import JointSpanExtraction
 from bertzoo.tasks import custom_questions, windows
 from bertzoo.tasks.answers import Answered, decode
 from bertzoo.tasks.squad import Question
@@ -68,9 +67,6 @@ class QuestionModel(SavedModel):
         pieces = self.tokenizer.encode_batch([question.text for question in questions])
         return Answers(answered, data.skipped, sum(len(ids) > self.recipe.squad.max_question for ids in pieces))
 
-    def objective(self, module: Any) -> AnySpanObjective:
-        return span_objective(module, isinstance(self.pretrained.head, JointSpanExtraction))
-
     def read_splits(
         self, task: SpanTask, split: SplitName, directory: str, tell: Say
     ) -> tuple[dict[str, AnswerSplit], Skipped]:
@@ -105,7 +101,7 @@ def question_model(model: SavedModel) -> QuestionModel | None:
 
     Return None if the model has no span head.
     """
-    if not isinstance(model.pretrained.head, SPANS):
+    if model.pretrained.head.form != "question":
         return None
     options, nulls = noted_options(model.pretrained.source, model.pretrained.head)
     if model.recipe.task:  # the model is in a run, whose config has the options

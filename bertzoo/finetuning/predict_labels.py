@@ -9,12 +9,10 @@ import numpy as np
 
 from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.finetuning.labels import PROBLEMS, label_order, relabel
-from bertzoo.finetuning.saved_model import SPANS, SavedModel, Skipped, Unlabelled, load_saved
+from bertzoo.finetuning.labels import label_order, relabel
+from bertzoo.finetuning.saved_model import SavedModel, Skipped, Unlabelled, load_saved
 from bertzoo.finetuning.scoring import LabelSplit
 from bertzoo.finetuning.task_kind import Say
-from bertzoo.models.tasks import SequenceClassification, TokenClassification
-from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.rows import Rows
@@ -147,9 +145,6 @@ class LabelModel(SavedModel):
         skipped = {part: rows.skipped for part, rows in read.items() if rows.skipped}
         return {part: self.split(task, rows.examples) for part, rows in read.items()}, skipped
 
-    def objective(self, module: Any) -> LabelledObjective:
-        return LabelledObjective(model=module, problem=PROBLEMS[self.kind])
-
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return the softmax over the last axis, in float64."""
@@ -177,17 +172,12 @@ def load_label_model(path: Path, seed: int | None = None) -> LabelModel:
 
 def label_model(model: SavedModel) -> LabelModel:
     """Convert a saved model to a LabelModel; raises UserError unless its head predicts labels, a number or tags."""
-    head, kind = model.pretrained.head, "classification"
-    if isinstance(head, SPANS):
+    head = model.pretrained.head
+    if head.task_kind == "span":
         raise UserError(f"{model.path} answers questions and predicts no labels, numbers or tags. Name another model.")
-    if isinstance(head, TokenClassification):
-        kind = "tokens"
-    elif not isinstance(head, SequenceClassification):
+    if not head.task_kind:
         raise UserError(
             f"{model.path} has a head of kind {head.kind}, not the head of a task. Fine-tune the model first."
         )
-    elif head.problem_type == "multi_label_classification":
-        kind = "multi_label"
-    elif head.problem_type == "regression" or len(head.labels) == 1:
-        kind = "regression"
-    return LabelModel(**vars(model), kind=kind, scale=source_number(model.pretrained.source, "scale", 1.0))
+    scale = source_number(model.pretrained.source, "scale", 1.0)
+    return LabelModel(**vars(model), kind=head.task_kind, scale=scale)

@@ -9,14 +9,12 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.scoring import AnswerSplit
 from bertzoo.finetuning.task_kind import Say, TaskKind, TaskSplits, changed_field, tell_skipped
-from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
-from bertzoo.objectives.span import JointSpanObjective, Reduction, SpanObjective
+from bertzoo.heads import JointSpanExtraction, SpanExtraction
 from bertzoo.tasks import windows
 from bertzoo.tasks.squad_tasks import SpanTask, SquadOptions
 
 LABELS_ONLY = ("double_unordered", "scale", "hidden", "pooler", "wnli")  # options that do not apply to questions
 NOTED = ("stride", "max_question", "longest", "candidates", "threshold")  # options that answers depend on
-AnySpanObjective = SpanObjective | JointSpanObjective
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ class QuestionTask(TaskKind):
             return JointSpanExtraction(beam=self.recipe.squad.candidates)
         return SpanExtraction(dropout=self.recipe.dropout, pooler=False)
 
-    def objective(self, module: Any) -> AnySpanObjective:
-        return span_objective(module, self.recipe.squad.joint, self.recipe.reduction)
+    def objective(self, module: Any) -> Any:
+        return self.head.objective(module, reduction=self.recipe.reduction)
 
     def check_files(self) -> None:
         self.task.splits(self.recipe.data_dir, self.recipe.squad.heldout)
@@ -103,11 +101,6 @@ class QuestionTask(TaskKind):
         return TaskSplits(train, {"dev": dev}, by_reason, sizes)
 
 
-def span_objective(module: Any, joint: bool, reduction: Reduction = "mean") -> AnySpanObjective:
-    """Return the objective of a model with a span head: JointSpanObjective if `joint`, else SpanObjective."""
-    return (JointSpanObjective if joint else SpanObjective)(model=module, reduction=reduction)
-
-
 def squad_notes(options: SquadOptions, nulls: bool) -> dict[str, str | int]:
     """Return `nulls` and the options that affect predictions, to save in the model's `Pretrained.source`."""
     chosen = {name: str(getattr(options, name)) for name in NOTED if getattr(options, name) is not None}
@@ -120,7 +113,6 @@ def noted_options(source: Mapping[str, Any], head: Any) -> tuple[SquadOptions, b
     Options that `source` lacks get their defaults; for a joint head, the default of `candidates` is the head's beam
     size.
     """
-    joint = isinstance(head, JointSpanExtraction)
-    options = SquadOptions(joint=joint, candidates=head.beam) if joint else SquadOptions()
+    options = SquadOptions(**head.answer_options)
     noted = {name: source_number(source, name, 0.0 if name == "threshold" else 0) for name in NOTED if name in source}
     return replace(options, **noted), bool(source.get("nulls", 0))

@@ -20,7 +20,6 @@ from bertzoo.finetuning.seeds import SCORES
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models import Compute
 from bertzoo.models.parts import padding_seen
-from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
 from bertzoo.runs import any_model
 from bertzoo.runs.runner import FlaxRunner, RowRunner, Runner
 from bertzoo.tasks.custom import CustomFiles
@@ -28,7 +27,6 @@ from bertzoo.tasks.rows import Rows, bucket_lengths
 from bertzoo.tasks.windows import Windowing
 from bertzoo.train import sharding
 
-SPANS = (SpanExtraction, JointSpanExtraction)  # heads for questions
 Skipped = dict[str, dict[str, int]]  # number of malformed rows that are skipped, by data set and reason
 
 
@@ -59,10 +57,6 @@ class SavedModel:
     max_length: int
     file: RowRunner | None = None
 
-    def objective(self, module: Any) -> Any:
-        """Return the objective that predicts with the model's module."""
-        raise NotImplementedError
-
     def runner(self, rows: Sequence[Rows], batch_size: int = 0) -> Runner:
         """Return a runner for `rows`: the exported file, or the model on one device.
 
@@ -73,7 +67,7 @@ class SavedModel:
         module, params = self.module()
         lengths = bucket_lengths(rows, self.recipe.buckets, self.max_length)
         size = batch_size or self.recipe.batch_size
-        return FlaxRunner(outputs_and_losses(self.objective(module)), params, mesh(), size, lengths)
+        return FlaxRunner(outputs_and_losses(self.pretrained.head.objective(module)), params, mesh(), size, lengths)
 
     def module(self) -> tuple[Any, Any]:
         """Return the Linen module of the model with its head, in the run's precision, and the parameters."""
@@ -131,7 +125,7 @@ def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) 
     """
     if model.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
-    usual = Windowing.max_length if isinstance(model.head, SPANS) else Finetune().max_length
+    usual = Windowing.max_length if model.head.form == "question" else Finetune().max_length
     longest = recipe.max_length if recipe else int(model.source.get("max_length", usual))
     return SavedModel(
         path=path,

@@ -24,8 +24,8 @@ from bertzoo.finetuning.scoring import Figures
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskData
 from bertzoo.finetuning.warm_start import StartingModel
+from bertzoo.heads import parameter_shapes
 from bertzoo.models.partial import BELOW_LAYERS
-from bertzoo.models.tasks import parameter_shapes
 from bertzoo.nn.int8 import GRADIENT, RANGES
 from bertzoo.runs import any_model
 from bertzoo.train import loop, state

@@ -15,7 +15,7 @@ from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.finetuning.scoring import Evaluation, Split, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.objectives.labelled import TEACHER
+from bertzoo.heads.labels import TEACHER
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.rows import Slot, bucket_lengths
 from bertzoo.tasks.squad import Question

@@ -12,7 +12,7 @@ from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Say, TaskKind
-from bertzoo.models.tasks import NoHead, parameter_shapes
+from bertzoo.heads import KINDS, NoHead, parameter_shapes
 from bertzoo.nn.int8 import Int8Model
 from bertzoo.runs import any_model
 from bertzoo.runs.warm_start import match_parameters, origin_record, pad_vocabulary
@@ -21,10 +21,6 @@ from bertzoo.train.objective import Objective
 
 SIMULATED = ("bert", "squeezebert")  # models whose int8 files `Int8Model` is known to equal
 FREE = ("dropout", "input_dropout", "beam", "problem_type")  # fields in which a head to keep may differ
-HEADS = (
-    *("classifier", "token_classifier", "span_head", "joint_span_head"),
-    *("masked_head", "sentence_head", "replaced_head"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +78,8 @@ def load_starting_model(
     padded, shapes = state.shapes_of(objective), state.shapes_of(task.objective(unpadded))
     if recipe.keep_head:
         _check_head(source, path, recipe, task)
-    fresh = {} if recipe.keep_head else dict.fromkeys(HEADS, "trained for the task")
+    heads = [name for head in KINDS.values() for name in head.parameters]
+    fresh = {} if recipe.keep_head else dict.fromkeys(heads, "trained for the task")
     match = match_parameters(source.params, shapes, str(path), fresh)
     if recipe.keep_head and match.fresh:
         raise ConfigError(f"keep_head = true, but {path} lacks {', '.join(match.fresh)}. Remove keep_head.")

@@ -29,17 +29,7 @@ from bertzoo.nn.dynamic_convolution import (
 from bertzoo.nn.embedding import Embedding, OnlyRow, Table, Trigram
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
 from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
-from bertzoo.nn.heads import (
-    ClassificationHead,
-    JointSpanHead,
-    JointSpans,
-    MaskedHead,
-    PairHead,
-    ReplacedHead,
-    Untied,
-    pool,
-    span_candidates,
-)
+from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
 from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm, NoNorm
 from bertzoo.nn.parameter import zeros_beyond

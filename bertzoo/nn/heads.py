@@ -1,7 +1,6 @@
 """Output heads, which read the encoder's last hidden state."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -11,7 +10,6 @@ from bertzoo.nn.parameter import parameter
 from bertzoo.nn.positions import take_tokens
 from bertzoo.nn.products import batched_product
 
-EXCLUDED = -1000.0  # added to the logits of positions that cannot hold an answer
 SPARE = -1e9  # logit of a padding row of the word table (MaskedHead): finite, and its exp is 0
 
 
@@ -96,77 +94,3 @@ class ClassificationHead(nn.Module):
         if self.dense is not None:
             x = self.activation(self.dense(self.input_dropout(x, train)))
         return self.output(self.dropout(x, train)).astype(jnp.float32)
-
-
-class PairHead(nn.Module):
-    """Compute a float32 logit of each pair of states x and y: output(activation(dense(x, y))).
-
-    x and y have shape (..., D), and their leading axes broadcast to the shape of the logits. dense: a DensePair.
-    """
-
-    dense: nn.Module
-    activation: Callable[[jax.Array], jax.Array]
-    output: nn.Module
-
-    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        return self.output(self.activation(self.dense(x, y))).astype(jnp.float32)[..., 0]
-
-
-class JointSpans(NamedTuple):
-    """Logits of an answer's start (B,L), of its end given each of K `starts` (B,K,L), and of no answer (B,).
-
-    `null_logits` above 0 mean no answer. 1000 is subtracted from the logits of positions that cannot hold an answer.
-    """
-
-    start_logits: jax.Array
-    starts: jax.Array
-    end_logits: jax.Array
-    null_logits: jax.Array
-
-
-class JointSpanHead(nn.Module):
-    """Predict starts of answers, ends given a start, and "no answer" (ELECTRA's qa_tasks.py; not in the paper).
-
-    h_t is the last state of token t. `start` maps h_t to a logit, `end` maps h_start and h_t, and `null` maps h_[CLS]
-    and the mean of h_t weighted by softmax(start logits). Answers lie in the second segment, or are [CLS].
-    """
-
-    start: nn.Module
-    end: nn.Module
-    null: nn.Module
-    beam: int
-
-    def __call__(self, hidden_BLD: jax.Array, second_BL: jax.Array, starts_BK: jax.Array | None) -> JointSpans:
-        """Return the logits of starts, ends and no answer.
-
-        second_BL: 1 at tokens of the second segment. starts_BK: start positions, by default the `beam` likeliest.
-        """
-        length = hidden_BLD.shape[1]
-        excluded_BL = EXCLUDED * (1.0 - jnp.maximum(second_BL, jnp.arange(length) == 0).astype(jnp.float32))
-        start_BL = self.start(hidden_BLD)[..., 0].astype(jnp.float32) + excluded_BL
-        if starts_BK is None:
-            _, starts_BK = jax.lax.top_k(start_BL, min(self.beam, length))
-        first_BKD = take_tokens(hidden_BLD, starts_BK)
-        end_BKL = self.end(first_BKD[:, :, None], hidden_BLD[:, None]) + excluded_BL[:, None]
-        expected_BD = jnp.einsum("bl,bld->bd", jax.nn.softmax(start_BL), hidden_BLD.astype(jnp.float32))
-        null_B = self.null(hidden_BLD[:, 0].astype(jnp.float32), expected_BD)
-        return JointSpans(start_BL, starts_BK, end_BKL, null_B)
-
-
-def span_candidates(
-    start_BL: jax.Array, starts_BK: jax.Array, end_BKL: jax.Array, null_B: jax.Array
-) -> dict[str, jax.Array]:
-    """Return candidate answers, as named arrays, from the logits of a JointSpanHead.
-
-    `starts` (B,K) have log-probabilities `start_scores`. The K likeliest `ends` of each start (B,K,K) have
-    log-probabilities `end_scores`. `null_score` (B,) is above 0 for no answer.
-    """
-    scores_BL = jax.nn.log_softmax(start_BL)
-    end_scores_BKK, ends_BKK = jax.lax.top_k(jax.nn.log_softmax(end_BKL), starts_BK.shape[1])
-    return {
-        "starts": starts_BK,
-        "start_scores": jnp.take_along_axis(scores_BL, starts_BK, axis=1),
-        "ends": ends_BKK,
-        "end_scores": end_scores_BKK,
-        "null_score": null_B,
-    }

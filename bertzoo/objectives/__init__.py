@@ -2,7 +2,6 @@
 
 from bertzoo.objectives.masked import Masked, MaskedObjective
 from bertzoo.objectives.replaced import Replaced, ReplacedObjective
-from bertzoo.objectives.span import JointSpanObjective, SpanObjective
 from bertzoo.objectives.transfer import PROJECTIONS, Knowledge, Teacher, TransferObjective, build_teacher
 
 TextLoss = Masked | Replaced  # the configs of the losses that learn from plain text

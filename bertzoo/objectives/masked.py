@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from bertzoo.heads.base import apply_model, init_model
 from bertzoo.models import Compute, Model, Pretraining, PretrainingOutput, pretraining
-from bertzoo.objectives.base import apply_model, init_model
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import optax
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.heads.base import apply_model, init_model
 from bertzoo.models import Compute, Model, ReplacedDetection, replaced_detection
 from bertzoo.nn import content_seeds, row_seeds, sample
-from bertzoo.objectives.base import apply_model, init_model
 from bertzoo.objectives.masked import hidden_slots, masked_metrics
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 

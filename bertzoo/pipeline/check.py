@@ -17,7 +17,7 @@ from bertzoo.export.options import TEXT_FORMATS
 from bertzoo.export.text_input import TextModel, check_text_model, text_model
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.models.tasks import NoHead, parameter_shapes
+from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.pipeline import fingerprint, verbs
 from bertzoo.pipeline.recipe import Step
 from bertzoo.pipeline.record import PipelineRecord, is_training

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.heads import NoHead
 from bertzoo.models import Compute, Model
-from bertzoo.models.tasks import NoHead
 from bertzoo.nn.flops import flops_by_scope
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.pruning.latency import latency, read_table

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.heads import parameter_axes, parameter_shapes
 from bertzoo.models import Albert, Bert, ConvBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
-from bertzoo.models.tasks import parameter_axes, parameter_shapes
 from bertzoo.models.uneven import FeedForwardSize, per_layer
 
 Sizes = Mapping[str, int]  # {name of a dimension: size}

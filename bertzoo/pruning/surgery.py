@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from bertzoo.core.errors import UserError
+from bertzoo.heads import parameter_shapes
 from bertzoo.models import Model
-from bertzoo.models.tasks import parameter_shapes
 from bertzoo.pruning.structure import Structure, Touch, resized
 
 Params = Mapping[str, Any]  # arrays of numpy or JAX by path

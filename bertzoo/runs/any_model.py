@@ -21,9 +21,9 @@ from bertzoo.core.paths import Location, location, missing_model
 from bertzoo.core.version import __version__
 from bertzoo.data.corpus.shard import sha256
 from bertzoo.data.tokenizers import tokenizer as saved
+from bertzoo.heads import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
 from bertzoo.models import Model
 from bertzoo.models.generator import generator_config
-from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
 from bertzoo.objectives import Replaced
 from bertzoo.runs.configs import Checked
 from bertzoo.runs.kinds import CHECKPOINTS

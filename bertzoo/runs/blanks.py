@@ -11,7 +11,7 @@ import numpy as np
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.models.tasks import MaskedLanguageModel
+from bertzoo.heads import MaskedLanguageModel
 from bertzoo.objectives import MaskedObjective
 from bertzoo.runs.load_run import load_run
 

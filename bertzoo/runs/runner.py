@@ -7,17 +7,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bertzoo.tasks.rows import Slot
-
 Inputs = Mapping[str, np.ndarray]
 Outputs = dict[str, Any]
 
 
 class Planned(Protocol):
-    """Encoded examples: `tasks.rows.Rows` and what has the same methods."""
+    """Encoded examples, such as `tasks.rows.Rows`; a slot holds the indices of a batch's rows, and their length."""
 
-    def plan(self, batch_size: int, lengths: Sequence[int]) -> list[Slot]: ...
-    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]: ...
+    def plan(self, batch_size: int, lengths: Sequence[int]) -> list[Any]: ...
+    def batch(self, slot: Any, batch_size: int) -> dict[str, np.ndarray]: ...
 
 
 class Runner(ABC):
@@ -39,7 +37,7 @@ class Runner(ABC):
     def __exit__(self, *_: object) -> None:
         return None  # most runtimes hold no resources
 
-    def run_all(self, data: Planned) -> tuple[list[Slot], list[Outputs]]:
+    def run_all(self, data: Planned) -> tuple[list[Any], list[Outputs]]:
         """Run each row of `data` at the shortest length that holds it; return each call's Slot (row indices, length)
         and outputs.
         """

@@ -20,8 +20,8 @@ from bertzoo.benchmarking.worker import LoadRequest, random_row
 from bertzoo.cli.main import main
 from bertzoo.core import memory
 from bertzoo.core.errors import UserError
+from bertzoo.heads import MaskedLanguageModel, SequenceClassification, TokenClassification
 from bertzoo.models import Bert
-from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
 from bertzoo.runs import any_model
 
 SMALL = Bert(vocab_size=61, hidden_size=24, max_positions=16, layers=2, heads=4, feed_forward_size=20)

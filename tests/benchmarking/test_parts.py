@@ -8,8 +8,8 @@ from bertzoo.benchmarking import models
 from bertzoo.benchmarking.parts import flops_by_part
 from bertzoo.export import formats
 from bertzoo.export.graph.reference import training_graph
+from bertzoo.heads import TokenClassification
 from bertzoo.models import Bert
-from bertzoo.models.tasks import TokenClassification
 
 KINDS = ["bert", "squeezebert", "mobilebert", "convbert-span", "albert", "schubert"]
 

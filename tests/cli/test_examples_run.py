@@ -28,8 +28,8 @@ from tiers import quick
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.export.companions import companions
+from bertzoo.heads import MaskedLanguageModel
 from bertzoo.models import Bert
-from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.runs import any_model
 
 __all__ = ["snippets"]  # a fixture

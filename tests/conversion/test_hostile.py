@@ -17,8 +17,8 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import memory
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
+from bertzoo.heads import MaskedLanguageModel, NoHead, ReplacedTokens, SequenceClassification, parameter_shapes
 from bertzoo.models import Albert, Bert, ConvBert, MobileBert
-from bertzoo.models.tasks import MaskedLanguageModel, NoHead, ReplacedTokens, SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
 
 SMALL = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}

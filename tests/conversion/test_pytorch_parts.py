@@ -8,9 +8,9 @@ import pytest
 from messages import mentioning
 
 from bertzoo.conversion import pytorch
+from bertzoo.heads import Head, MaskedLanguageModel
 from bertzoo.models import Compute, ConvBert, MobileBert, Model
 from bertzoo.models.attention import AttentionKind
-from bertzoo.models.tasks import Head, MaskedLanguageModel
 
 TREE = ast.parse(pytorch.MODULE.read_text(encoding="utf-8"))
 CLASSES = {node.name for node in TREE.body if isinstance(node, ast.ClassDef)}

@@ -14,9 +14,7 @@ from bertzoo.cli.main import main
 from bertzoo.conversion import huggingface, pytorch
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
-from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert
-from bertzoo.models.attention import GroupedHeads
-from bertzoo.models.tasks import (
+from bertzoo.heads import (
     MaskedLanguageModel,
     NoHead,
     ReplacedTokens,
@@ -25,6 +23,8 @@ from bertzoo.models.tasks import (
     TokenClassification,
     parameter_shapes,
 )
+from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert
+from bertzoo.models.attention import GroupedHeads
 from bertzoo.runs import any_model
 
 SMALL = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.core import config
-from bertzoo.models.tasks import parameter_shapes
+from bertzoo.heads import parameter_shapes
 from bertzoo.runs import any_model, load_run, warm_start
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train import sharding

@@ -22,8 +22,8 @@ from bertzoo.conversion import huggingface, tokenizers
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
+from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.models import Bert, ConvBert
-from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.runs import any_model
 
 SPECIALS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}

@@ -10,7 +10,7 @@ import quiz
 from in_jax import Export
 
 from bertzoo.finetuning.question_answering import squad_notes
-from bertzoo.models.tasks import (
+from bertzoo.heads import (
     JointSpanExtraction,
     MaskedLanguageModel,
     NoHead,

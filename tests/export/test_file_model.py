@@ -16,8 +16,7 @@ from planted import said
 from tiers import quick
 
 import bertzoo
-from bertzoo.export.check.task_score import readable
-from bertzoo.models.tasks import SequenceClassification
+from bertzoo.heads import SequenceClassification
 from bertzoo.runs import any_model
 
 
@@ -111,7 +110,8 @@ def test_a_file_of_several_labels_is_scored_as_its_model(
         k: v for k, v in expected.items() if k != "loss"
     }
     logits = np.float32([[-200, -3, 0, 0.5, 12]])
-    computed = readable({"probabilities": (0.5 + 0.5 * np.tanh(logits / 2)).astype(np.float32)}, True)["logits"]
+    head = SequenceClassification(problem_type="multi_label_classification")
+    computed = head.readable({"probabilities": (0.5 + 0.5 * np.tanh(logits / 2)).astype(np.float32)})["logits"]
     assert np.isfinite(computed).all()
     np.testing.assert_allclose(computed[0, 1:], logits[0, 1:], rtol=0.02, atol=1e-6)
 

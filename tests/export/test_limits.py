@@ -13,7 +13,7 @@ from bertzoo.export import lengths
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.options import PRECISIONS
-from bertzoo.models.tasks import JointSpanExtraction, NoHead
+from bertzoo.heads import JointSpanExtraction, NoHead, align_starts
 
 
 def scores(file: float, examples: int = 1000) -> dict:
@@ -86,7 +86,7 @@ def test_a_joint_head_with_random_answers_is_rejected(precision: verify.Precisio
     ours |= {"end_logits": draw.normal(size=(3, 12)) + far, "null_logit": np.array([0.1])}
 
     def measured(theirs: dict) -> None:
-        theirs, kept = verify.align_starts({name: array[None] for name, array in theirs.items()}, ours)
+        theirs, kept = align_starts({name: array[None] for name, array in theirs.items()}, ours)
         for name in kept:
             verify._check_errors(name, verify._errors([theirs[name][0]], [kept[name]]), verify.LIMITS[precision])
 

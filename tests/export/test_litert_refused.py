@@ -22,12 +22,12 @@ from bertzoo.export import formats as targets
 from bertzoo.export import lengths
 from bertzoo.export.check import verify
 from bertzoo.export.check.quiz import draw_evenly
-from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.litert import mediapipe, write
 from bertzoo.export.options import FILES, ExportOptions
 from bertzoo.export.text_input import check_text_model, text_model
+from bertzoo.heads import JointSpanExtraction, NoHead, SequenceClassification
+from bertzoo.heads.none import POOLINGS
 from bertzoo.models import Bert, ConvBert
-from bertzoo.models.tasks import JointSpanExtraction, NoHead, SequenceClassification
 from bertzoo.runs import any_model
 
 

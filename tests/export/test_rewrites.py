@@ -13,11 +13,12 @@ from tiers import quick
 from zoo import CASES, WINDOWED, inputs, pretrained
 
 from bertzoo.core.errors import UserError
-from bertzoo.export.graph import heads, layers, rewrites
+from bertzoo.export.graph import layers, rewrites
 from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.heads import NoHead, SequenceClassification
+from bertzoo.heads import none as heads
 from bertzoo.models import Bert, ConvBert, MobileBert, SqueezeBert
-from bertzoo.models.tasks import NoHead, SequenceClassification
 from bertzoo.nn.flops import inner_jaxprs, matmul_flops
 
 SMALL = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "layers": 2, "heads": 4, "feed_forward_size": 20}

@@ -8,8 +8,8 @@ import numpy as np
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.models import Bert
-from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
 from bertzoo.runs import any_model
 
 

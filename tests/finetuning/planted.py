@@ -12,8 +12,8 @@ from bertzoo.cli import main as cli
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.models import Bert
-from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
 from bertzoo.runs import any_model
 
 WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]

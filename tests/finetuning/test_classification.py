@@ -6,9 +6,9 @@ import numpy as np
 import optax
 import pytest
 
+from bertzoo.heads import SequenceClassification, TokenClassification
+from bertzoo.heads.labels import LabelledObjective
 from bertzoo.models import Bert, Compute
-from bertzoo.models.tasks import SequenceClassification, TokenClassification
-from bertzoo.objectives.labelled import LabelledObjective
 
 SMALL = {"vocab_size": 30, "hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 24, "max_positions": 8}
 MODEL = Bert(**SMALL, initializer_range=0.3)

@@ -10,7 +10,7 @@ from messages import mentions
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import load_starting_model
-from bertzoo.models.tasks import parameter_shapes
+from bertzoo.heads import parameter_shapes
 from bertzoo.nn.int8 import RANGES, Int8Model
 from bertzoo.runs import any_model
 from bertzoo.tasks.custom import CustomFiles

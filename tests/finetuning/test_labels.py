@@ -12,7 +12,7 @@ from planted import said
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning.labels import relabel
-from bertzoo.models.tasks import SequenceClassification
+from bertzoo.heads import SequenceClassification
 from bertzoo.runs import any_model
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.glue import GLUE

@@ -12,7 +12,7 @@ from messages import mentions
 
 from bertzoo.cli import main as cli
 from bertzoo.finetuning import leaderboard
-from bertzoo.models.tasks import SequenceClassification
+from bertzoo.heads import SequenceClassification
 from bertzoo.runs import any_model
 from bertzoo.tasks import submission
 from bertzoo.tasks.glue import GLUE

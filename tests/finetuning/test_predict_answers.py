@@ -17,7 +17,7 @@ from bertzoo.conversion import huggingface
 from bertzoo.finetuning import predict_answers
 from bertzoo.finetuning import saved_model as keeping
 from bertzoo.finetuning.question_answering import noted_options, squad_notes
-from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
+from bertzoo.heads import JointSpanExtraction, SpanExtraction
 from bertzoo.runs import any_model
 from bertzoo.tasks import squad
 from bertzoo.tasks.squad_metric import score_2

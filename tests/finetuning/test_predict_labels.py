@@ -21,10 +21,10 @@ from zoo import pretrained
 from bertzoo.conversion import huggingface
 from bertzoo.finetuning.predict_labels import load_label_model
 from bertzoo.finetuning.settings import Finetune
+from bertzoo.heads import SequenceClassification, TokenClassification
 from bertzoo.models import ConvBert, MobileBert
 from bertzoo.models.attention import MixedHeads
 from bertzoo.models.parts import padding_seen
-from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.runs import any_model
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.readers import FEW

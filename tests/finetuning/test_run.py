@@ -19,8 +19,8 @@ from bertzoo.core import config
 from bertzoo.finetuning import seeds
 from bertzoo.finetuning.scoring import LabelSplit, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
-from bertzoo.objectives.labelled import LabelledObjective
+from bertzoo.heads import MaskedLanguageModel, parameter_shapes
+from bertzoo.heads.labels import LabelledObjective
 from bertzoo.runs import any_model
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.custom import CustomFiles

@@ -16,7 +16,7 @@ from quiz import finetune, kept, results, span
 from bertzoo.core import config
 from bertzoo.finetuning.scoring import AnswerSplit, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.objectives.span import SpanObjective
+from bertzoo.heads.span import SpanObjective
 from bertzoo.runs import any_model
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks import squad, windows

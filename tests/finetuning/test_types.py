@@ -13,8 +13,8 @@ import quiz
 from planted import records, results, said
 from tiers import quick
 
+from bertzoo.heads import MaskedLanguageModel, SequenceClassification
 from bertzoo.models import Bert, Compute, DistilBert, MobileBert
-from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
 from bertzoo.runs import any_model
 
 SIZES = {"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "max_positions": 32}

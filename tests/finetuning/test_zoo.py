@@ -21,8 +21,8 @@ from bertzoo.finetuning import labels, predict_labels
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import StartingModel, load_starting_model
+from bertzoo.heads import MaskedLanguageModel, SequenceClassification
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
-from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
 from bertzoo.runs import any_model
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import pytest
 
 from bertzoo.core import config as loader
-from bertzoo.models import Bert, Compute, SqueezeBert, pretraining
-from bertzoo.models.tasks import (
+from bertzoo.heads import (
     MaskedLanguageModel,
     NoHead,
     SequenceClassification,
     SpanExtraction,
     parameter_shapes,
 )
+from bertzoo.models import Bert, Compute, SqueezeBert, pretraining
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.runs.configs import Pretrain

@@ -12,12 +12,12 @@ import pytest
 from tiers import quick
 from zoo import CASES, LAYERS, SIZES, WINDOWED, inputs, pretrained
 
+from bertzoo.heads import MaskedLanguageModel, SequenceClassification, TokenClassification
+from bertzoo.heads.base import apply_model
+from bertzoo.heads.labels import LabelledObjective
 from bertzoo.models import Bert, Compute, pretraining
-from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.positions import tokens_read
-from bertzoo.objectives.base import apply_model
-from bertzoo.objectives.labelled import LabelledObjective
 
 HEAD = SequenceClassification(labels=("a", "b", "c"), dropout=0.0)
 # One of every class of layer, attention and convolution.

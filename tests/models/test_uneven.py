@@ -9,8 +9,8 @@ from zoo import CASES
 from benchmarks.lib.electra_flops import _elementwise_flops
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
+from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.models import ConvBert, MobileBert, SqueezeBert
-from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.runs.configs import Pretrain
 
 KINDS = ["squeezebert", "convbert-span", "mobilebert"]

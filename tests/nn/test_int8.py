@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from zoo import CASES, SIZES
 
+from bertzoo.heads import SequenceClassification
 from bertzoo.models import Compute
-from bertzoo.models.tasks import SequenceClassification
 from bertzoo.nn import int8
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.train.state import named

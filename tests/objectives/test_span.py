@@ -15,9 +15,10 @@ from bertzoo.conversion import huggingface
 from bertzoo.conversion.heads import keep_head
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.heads import JointSpanExtraction, NoHead, SpanExtraction, parameter_shapes
+from bertzoo.heads.joint_span import JointSpanObjective
+from bertzoo.heads.span import SpanObjective
 from bertzoo.models import Bert, Compute, Electra
-from bertzoo.models.tasks import JointSpanExtraction, NoHead, SpanExtraction, parameter_shapes
-from bertzoo.objectives import JointSpanObjective, SpanObjective
 from bertzoo.runs import any_model
 from bertzoo.train import sharding
 from bertzoo.train.state import named

@@ -13,10 +13,10 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import verify
-from bertzoo.export.graph import heads
 from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.heads import SequenceClassification
+from bertzoo.heads import none as heads
 from bertzoo.models import Bert
-from bertzoo.models.tasks import SequenceClassification
 from bertzoo.runs import any_model
 from bertzoo.runs.runner import Runner
 

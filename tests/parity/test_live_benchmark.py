@@ -20,8 +20,8 @@ from bertzoo.benchmarking.parts import PARTS
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli.main import main
 from bertzoo.export.litert import write
+from bertzoo.heads import SequenceClassification
 from bertzoo.models import Bert
-from bertzoo.models.tasks import SequenceClassification
 from bertzoo.runs import any_model
 
 

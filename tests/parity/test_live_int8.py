@@ -19,11 +19,12 @@ from zoo import CASES, LAYERS, SIZES, pretrained
 
 from bertzoo.benchmarking import backends
 from bertzoo.export.check import verify
-from bertzoo.export.graph import heads, rewrites
+from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import quantise, write
+from bertzoo.heads import SequenceClassification
+from bertzoo.heads import none as heads
 from bertzoo.models import Bert
-from bertzoo.models.tasks import SequenceClassification
 from bertzoo.nn import Dense, Grouped, int8
 
 LENGTH = 8

@@ -15,13 +15,14 @@ from zoo import CASES, pretrained
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import golden, verify
-from bertzoo.export.graph import heads, rewrites
+from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import flatbuffer, quantise, write
 from bertzoo.export.runtimes import LiteRT
+from bertzoo.heads import MaskedLanguageModel, SequenceClassification
+from bertzoo.heads import none as heads
 from bertzoo.models import Bert, MobileBert, SqueezeBert
-from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
 
 LENGTHS = (8, 11)
 

@@ -26,8 +26,8 @@ from bertzoo.export.check import golden, verify
 from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import write
+from bertzoo.heads import MaskedLanguageModel, NoHead, SequenceClassification
 from bertzoo.models import Bert, Compute
-from bertzoo.models.tasks import MaskedLanguageModel, NoHead, SequenceClassification
 from bertzoo.runs import any_model
 
 

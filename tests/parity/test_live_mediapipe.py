@@ -22,8 +22,8 @@ from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.litert import mediapipe
 from bertzoo.export.runtimes import LiteRT
+from bertzoo.heads import NoHead, SequenceClassification
 from bertzoo.models import Bert, DistilBert, SqueezeBert
-from bertzoo.models.tasks import NoHead, SequenceClassification
 from bertzoo.runs import any_model
 
 LENGTH = 48

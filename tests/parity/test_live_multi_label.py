@@ -16,7 +16,7 @@ import torch
 import transformers
 
 from bertzoo.conversion import huggingface
-from bertzoo.objectives.labelled import LabelledObjective
+from bertzoo.heads.labels import LabelledObjective
 
 PROBLEM = "multi_label_classification"
 SIZES = {"vocab_size": 40, "max_position_embeddings": 12, "hidden_size": 24, "num_hidden_layers": 2, "num_labels": 5}

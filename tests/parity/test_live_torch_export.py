@@ -21,8 +21,8 @@ from bertzoo.export.check import verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.pytorch import torch_files
+from bertzoo.heads import JointSpanExtraction
 from bertzoo.models import Bert
-from bertzoo.models.tasks import JointSpanExtraction
 from bertzoo.runs import any_model
 
 RUNTIMES = {"torch-export": runtimes.TorchExport, "torchscript": runtimes.TorchScript, "onnx": runtimes.Onnx}

@@ -15,8 +15,8 @@ from messages import mentioning
 from zoo import CASES, LAYERS, SIZES
 
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.heads import MaskedLanguageModel, NoHead
 from bertzoo.models import Bert, Compute, SchuBert, SqueezeBert
-from bertzoo.models.tasks import MaskedLanguageModel, NoHead
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.planning.sizes import measure

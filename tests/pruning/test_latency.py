@@ -16,8 +16,8 @@ from bertzoo.benchmarking import latency as measuring
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli.main import main
 from bertzoo.core.errors import UserError
+from bertzoo.heads import NoHead
 from bertzoo.models import Bert, SchuBert
-from bertzoo.models.tasks import NoHead
 from bertzoo.pruning.choose import choose, uniform
 from bertzoo.pruning.costs import Latency
 from bertzoo.pruning.latency import common, latency, read_table

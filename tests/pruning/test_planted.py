@@ -9,8 +9,8 @@ import numpy as np
 import optax
 import pytest
 
+from bertzoo.heads import MaskedLanguageModel
 from bertzoo.models import Bert, Compute
-from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.objectives import Masked
 from bertzoo.pruning.choose import NO_MULTIPLES, removal_order
 from bertzoo.pruning.costs import betas, parameters

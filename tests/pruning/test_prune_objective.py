@@ -9,8 +9,8 @@ import optax
 import pytest
 from zoo import LAYERS, SIZES, pretrained
 
+from bertzoo.heads import MaskedLanguageModel, ReplacedTokens
 from bertzoo.models import Bert, Compute, Electra
-from bertzoo.models.tasks import MaskedLanguageModel, ReplacedTokens
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.pruning.costs import betas, parameters
 from bertzoo.pruning.objective import HardConcrete, Magnitudes, PruneObjective, named, nested, proximal

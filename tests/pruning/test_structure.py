@@ -5,8 +5,8 @@ from messages import mentioning, mentions
 from zoo import CASES, LAYERS, MOBILE, SIZES
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.heads import JointSpanExtraction, MaskedLanguageModel, NoHead
 from bertzoo.models import Albert, Bert, DistilBert, Electra, MobileBert, SqueezeBert
-from bertzoo.models.tasks import JointSpanExtraction, MaskedLanguageModel, NoHead
 from bertzoo.pruning.structure import cuttable, declare, resized
 
 BERT = Bert(**SIZES, **LAYERS)

@@ -14,8 +14,8 @@ from zoo import CASES, LAYERS, SIZES, inputs, pretrained
 
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
+from bertzoo.heads import MaskedLanguageModel, NoHead, parameter_shapes
 from bertzoo.models import Bert, Compute, Model, SchuBert, SqueezeBert
-from bertzoo.models.tasks import MaskedLanguageModel, NoHead, parameter_shapes
 from bertzoo.nn import norm
 from bertzoo.pruning.structure import cuttable, declare
 from bertzoo.pruning.surgery import cut, fold

@@ -26,8 +26,8 @@ from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.data.batch import assemble
 from bertzoo.data.corpus.reader import Corpus
+from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.models import Bert, ConvBert, MobileBert
-from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.runs import any_model
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Pretrain

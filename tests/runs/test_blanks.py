@@ -14,8 +14,8 @@ from tiers import quick
 import bertzoo
 from bertzoo.conversion import huggingface
 from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.heads import MaskedLanguageModel, NoHead, ReplacedTokens
 from bertzoo.models import Bert
-from bertzoo.models.tasks import MaskedLanguageModel, NoHead, ReplacedTokens
 from bertzoo.runs import any_model
 
 TEXT = "bara [MASK] doti [MASK]"

@@ -20,8 +20,8 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.heads import NoHead
 from bertzoo.models import Compute, Model
-from bertzoo.models.tasks import NoHead
 from bertzoo.objectives import Replaced
 from bertzoo.runs import any_model, experiments, load_run, transfer
 from bertzoo.runs.batches import RunBatches, batch_shapes

@@ -12,8 +12,8 @@ from bertzoo.cli import main as cli
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.finetuning.sweep import queue, slots
+from bertzoo.heads import MaskedLanguageModel
 from bertzoo.models import Bert
-from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.tasks import readers
 
 COMMAND = ["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", "--data_dir=sst"]

@@ -13,7 +13,7 @@ from bertzoo.export.check.verify import TEXT
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert.write import signature
-from bertzoo.models.tasks import JointSpanFinder, SpanFinder
+from bertzoo.heads import head_class
 from bertzoo.runs.runner import Runner
 
 QUESTION = "Why?"
@@ -60,7 +60,7 @@ def golden_rows(
     run: the file. reference: the model. lengths: row lengths of the file, in tokens.
     """
     model = jax.jit(lambda graph, row: graph(**row))
-    rows, questions = [], isinstance(reference.model, (SpanFinder, JointSpanFinder))
+    rows, questions = [], head_class(reference.model).form == "question"
     for texts, length in place_texts(tokenizer, lengths, questions):
         row = pad_row(reference.inputs, tokenizer, *encode_texts(tokenizer, texts), length)
         outputs = run({name: array[None] for name, array in row.items()})

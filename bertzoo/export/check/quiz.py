@@ -15,8 +15,6 @@ from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel, read_split
 from bertzoo.finetuning.scoring import AnswerSplit
 
-TASK_HEADS = ("sequence_classification", "token_classification", "span", "joint_span")
-
 
 def build_quiz(
     source: Path, pretrained: Pretrained, longest: int, examples: int | None, tell: Callable[[str], None]
@@ -29,7 +27,7 @@ def build_quiz(
 
     If the model cannot be scored, raises UserError if `examples` is set, and otherwise returns None.
     """
-    if not saved_model.is_finetuned(source) or pretrained.head.kind not in TASK_HEADS:
+    if not saved_model.is_finetuned(source) or not pretrained.head.task_kind:
         if examples is not None:
             raise UserError(
                 f"--examples={examples} applies only to a fine-tuned model with its task's head. Leave --examples out."
@@ -80,7 +78,7 @@ def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, 
     whole = read_split(task, split, model.recipe.data_dir, tell).examples
     if any(example.label is None for example in whole):
         raise UserError(f"the {split} set of {task.name} has no labels. Add labels to the file of this set.")
-    return Quiz(model.split(task, draw_evenly(whole, most)), split, len(whole))
+    return Quiz(model.split(task, draw_evenly(whole, most)), split, len(whole), pretrained.head.readable)
 
 
 def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
@@ -95,7 +93,8 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
             f"{task.name}: all {len(questions):,} drawn questions have an empty paragraph. Add texts to the paragraphs."
         )
     decoding = model.recipe.squad.decoding(task.nulls)
-    return Quiz(AnswerSplit(task=task, windows=windows, decoding=decoding), "dev", len(whole.questions))
+    split = AnswerSplit(task=task, windows=windows, decoding=decoding)
+    return Quiz(split, "dev", len(whole.questions), model.pretrained.head.readable)
 
 
 def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:

@@ -1,7 +1,6 @@
 """Score a written file and its model on the task that the model was fine-tuned for."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,17 +9,21 @@ import numpy as np
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert.write import signature
 from bertzoo.finetuning.scoring import AnswerSplit, LabelSplit
-from bertzoo.nn import span_candidates
 from bertzoo.runs.runner import Outputs, RowRunner, Runner
 from bertzoo.tasks.rows import Slot
 
 
 class Quiz(NamedTuple):
-    """Examples to score a file on. split: the examples. name: the split's name. whole: examples in the whole split."""
+    """Examples to score a file on.
+
+    split: the examples. name: the split's name. whole: number of examples in the whole split. readable: the method of
+    the model's head.
+    """
 
     split: LabelSplit | AnswerSplit
     name: str
     whole: int
+    readable: Callable[[Outputs], Outputs]
 
 
 def score_file(
@@ -37,9 +40,8 @@ def score_file(
         return jax.device_get(compiled(reference, {name: array[0] for name, array in row.items()}))
 
     split = quiz.split
-    finish = partial(readable, several=getattr(split.task, "kind", "") == "multi_label")
-    slots, outputs = RowRunner(run, reference.inputs, lengths, finish).run_all(split)
-    others = RowRunner(model, reference.inputs, lengths, finish).run_all(split)[1]
+    slots, outputs = RowRunner(run, reference.inputs, lengths, quiz.readable).run_all(split)
+    others = RowRunner(model, reference.inputs, lengths, quiz.readable).run_all(split)[1]
     task = {"task": split.task.name, "split": quiz.name, "of": quiz.whole}
     scores = {
         "examples": len(split.examples),
@@ -66,20 +68,3 @@ def _exam(split: LabelSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], 
             "logits": output["logits"][0].tolist(),
         }
     return {"kind": split.task.kind, "metrics": split.task.metrics, "scale": split.scale, "rows": rows}
-
-
-def readable(output: Outputs, several: bool = False) -> Outputs:
-    """Convert a file's outputs to a model's: `logits` of labels, or scores that `tasks.answers.decode` reads.
-
-    If the file returns probabilities, logits are computed from them. Outputs of a joint span head become scores of
-    candidate answers.
-    several: whether the probabilities are sigmoids, one for each of several labels, instead of a softmax.
-    """
-    if "probabilities" in output:
-        p = np.maximum(output["probabilities"], np.finfo(np.float32).tiny)
-        return {"logits": np.log(p) - np.log(np.maximum(1 - p, np.finfo(np.float32).tiny)) if several else np.log(p)}
-    if "null_logit" not in output:
-        return output
-    names = ("start_logits", "starts", "end_logits", "null_logit")
-    start_BL, starts_BK, end_BKL, null_B1 = (jax.numpy.asarray(output[name]) for name in names)
-    return jax.device_get(span_candidates(start_BL, starts_BK, end_BKL, null_B1[:, 0]))

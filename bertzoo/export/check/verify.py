@@ -77,11 +77,16 @@ def verify_outputs(
     """
     import jax
 
+    from bertzoo.heads import align_starts
+
     model = jax.jit(lambda graph, row: graph(**{name: array[0] for name, array in row.items()}))
     measured: dict[str, Any] = {}
     for length in lengths:
         rows = sample_rows(reference, tokenizer, length)
-        pairs = [align_starts(run(row), jax.tree.map(np.asarray, model(reference, row))) for row in rows]
+        try:
+            pairs = [align_starts(run(row), jax.tree.map(np.asarray, model(reference, row))) for row in rows]
+        except ValueError as error:
+            raise ExportFailed(f"{error}, so their outputs cannot be compared. {_ADVICE}") from error
         outputs = {}
         for key in pairs[0][1]:
             outputs[key] = _errors([theirs[key][0] for theirs, _ in pairs], [ours[key] for _, ours in pairs])
@@ -147,49 +152,6 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
             "another tokenizer."
         )
     return np.resize(text, count)
-
-
-def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Return the outputs of file and model, with end logits for the same start positions in the same order.
-
-    theirs: the file's outputs. ours: the model's outputs. Outputs without `starts` are returned unchanged.
-
-    `starts` are the likeliest start positions of a joint span head, which computes a row of end logits for each. File
-    and model may choose different positions or order them differently. Only the rows of common positions are returned,
-    in the model's order, without `starts`. `drop_excluded` replaces the logits of excluded positions.
-
-    Raises ExportFailed if file and model have no common start position.
-    """
-    if "starts" not in ours:
-        return theirs, ours
-    theirs, ours = dict(theirs), dict(ours)
-    starts = theirs.pop("starts")[0].tolist()
-    shared = [start in starts for start in ours["starts"].tolist()]
-    order = [starts.index(start) for start in ours.pop("starts").tolist() if start in starts]
-    if not order:
-        raise ExportFailed(
-            "the file and the model have no common start position of an answer, so their end logits cannot be "
-            f"compared. {_ADVICE}"
-        )
-    theirs["end_logits"], ours["end_logits"] = theirs["end_logits"][:, order], ours["end_logits"][shared]
-    for name in ("start_logits", "end_logits"):
-        actual, ours[name] = drop_excluded(theirs[name][0], ours[name])
-        theirs[name] = actual[None]
-    return theirs, ours
-
-
-def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Replace the logits of the answers that the model excludes, in the file's logits and in the model's logits.
-
-    actual: the file's logits. expected: the model's logits. An excluded answer has a logit of about -1,000, which would
-    hide the errors of other logits. In `expected` it becomes 0. In `actual` it becomes 0 if the file excludes the
-    answer, too, and otherwise 1,000, which counts as an error.
-    """
-    from bertzoo.nn.heads import EXCLUDED
-
-    excluded = expected < EXCLUDED / 2
-    kept = np.where(actual < EXCLUDED / 2, 0, -EXCLUDED)
-    return np.where(excluded, kept, actual), np.where(excluded, 0, expected)
 
 
 def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[str, float | bool]:

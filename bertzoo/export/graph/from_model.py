@@ -7,19 +7,19 @@ import numpy as np
 
 from bertzoo import nn
 from bertzoo.core.errors import UserError
-from bertzoo.export.graph import heads
 from bertzoo.export.graph import layers as parts
 from bertzoo.export.graph.attention import Attention, Dynamic, Fixed, Projection, SeparableMap
 from bertzoo.export.graph.modules import Graph, GraphBottleneckLayer, GraphEmbedding, GraphLayer, GraphTrigram
+from bertzoo.heads import NoHead, head_class
+from bertzoo.heads.base import GraphLayers
+from bertzoo.heads.none import MeanEmbedding
 from bertzoo.models.compute import ACTIVATIONS
 from bertzoo.models.partial import names
-from bertzoo.models.parts import Pretraining
-from bertzoo.models.tasks import Discriminator, JointSpanFinder, SequenceClassifier, SpanFinder, TokenClassifier
 
 Params = Mapping[str, Any]
 _EXPORTED: dict[Callable, Callable] = {ACTIVATIONS["gelu"]: parts.gelu, ACTIVATIONS["gelu_tanh"]: parts.gelu_tanh}
 _WINDOWED = {nn.zero_padding: True, nn.keep_padding: False}
-MEAN = heads.MeanEmbedding()
+MEAN = MeanEmbedding()
 _ADVICE = "Add one to bertzoo/export/graph/from_model.py."
 
 
@@ -35,7 +35,7 @@ def build_graph(model: Any, params: Params, pooling: Any = MEAN) -> Graph:
         projection=None if projection is None else _affine(projection, params["encoder"]["projection"]),
         layers=tuple(layers[name] for name in names(model.encoder.layers)),
         pooler=None if model.pooler is None else _affine(model.pooler, params["pooler"]),
-        head=_head(model, params, pooling),
+        head=pooling if head_class(model) is NoHead else head_class(model).graph(model, params, _LAYERS),
     )
 
 
@@ -179,58 +179,6 @@ def _separable(pointwise: Any, depthwise_params: Params, pointwise_params: Param
     return SeparableMap(depthwise=kernel, pointwise=_affine(pointwise, pointwise_params))
 
 
-def _head(model: Any, params: Params, pooling: Any) -> Any:
-    if isinstance(model, Pretraining):
-        return _masked(model, params)
-    if isinstance(model, SequenceClassifier):
-        return _logits(model.classifier, params["classifier"], "first")
-    if isinstance(model, TokenClassifier):
-        return _logits(model.token_classifier, params["token_classifier"], "tokens")
-    if isinstance(model, Discriminator):
-        return _logits(model.replaced_head, params["replaced_head"], "token")
-    if isinstance(model, SpanFinder):
-        return heads.SpanLogits(output=_affine(model.span_head.output, params["span_head"]["output"]))
-    if isinstance(model, JointSpanFinder):
-        head, weights = model.joint_span_head, params["joint_span_head"]
-        return heads.JointSpanLogits(
-            start=_affine(head.start, weights["start"]),
-            end=_pair(head.end, weights["end"]),
-            null=_pair(head.null, weights["null"]),
-            beam=head.beam,
-        )
-    return pooling
-
-
-def _logits(module: Any, params: Params, of: str) -> heads.Logits:
-    dense = None if module.dense is None else _affine(module.dense, params["dense"])
-    activation = None if dense is None else _activation(module.activation)
-    return heads.Logits(dense=dense, output=_affine(module.output, params["output"]), activation=activation, of=of)
-
-
-def _pair(module: Any, params: Params) -> heads.Pair:
-    kernel, bias = (np.asarray(params["dense"][name]) for name in ("kernel", "bias"))
-    width = len(kernel) // 2
-    return heads.Pair(
-        dense_x=parts.Affine(kernel=kernel[:width], bias=bias),
-        dense_y=parts.Affine(kernel=kernel[width:], bias=np.zeros_like(bias)),
-        output=_affine(module.output, params["output"]),
-        activation=_activation(module.activation),
-    )
-
-
-def _masked(model: Any, params: Params) -> heads.MaskedLogits:
-    module, weights = model.masked_head, params["masked_head"]
-    sentence = None if model.sentence_head is None else _affine(model.sentence_head, params["sentence_head"])
-    return heads.MaskedLogits(
-        dense=_affine(module.dense, weights["dense"]),
-        norm=_norm(module.norm, weights["norm"]),
-        bias=np.asarray(weights["bias"]),
-        extra=None if module.extra is None else np.asarray(weights["extra"]["kernel"]),
-        sentence=sentence,
-        activation=_activation(module.activation),
-    )
-
-
 def _activation(function: Callable) -> Callable:
     if function not in ACTIVATIONS.values():
         raise _unknown(function)
@@ -240,3 +188,10 @@ def _activation(function: Callable) -> Callable:
 def _unknown(module: Any) -> TypeError:
     name = getattr(module, "__name__", type(module).__name__)
     return TypeError(f"the export graph has no counterpart of {name}. {_ADVICE}")
+
+
+def _linear(kernel: np.ndarray, bias: np.ndarray) -> parts.Affine:
+    return parts.Affine(kernel=kernel, bias=bias)
+
+
+_LAYERS = GraphLayers(affine=_affine, linear=_linear, norm=_norm, activation=_activation)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertzoo.export.graph.attention import Attention
-from bertzoo.export.graph.heads import TYPES
 from bertzoo.export.graph.layers import Affine, Array, Map, lookup
+from bertzoo.heads.base import TYPES
 from bertzoo.nn.attention import MASKED_SCORE
 
 

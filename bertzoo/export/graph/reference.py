@@ -8,9 +8,9 @@ import numpy as np
 from flax import struct
 
 from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.export.graph.heads import FirstEmbedding
-from bertzoo.models.parts import Pretraining
-from bertzoo.models.tasks import JointSpanFinder, SpanFinder
+from bertzoo.heads import NoHead, head_class
+from bertzoo.heads.base import TYPES
+from bertzoo.heads.none import FirstEmbedding
 from bertzoo.nn import Table
 
 
@@ -27,26 +27,16 @@ class TrainingGraph(struct.PyTreeNode):
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs, int32 arrays of shape (L), or (P) for `masked_positions`."""
-        has_types = isinstance(self.model.embedding.token_type, Table) or isinstance(self.model, JointSpanFinder)
-        types = ("token_type_ids",) if has_types else ()
-        positions = ("masked_positions",) if isinstance(self.model, Pretraining) else ()
-        return ("input_ids", *types, "attention_mask", *positions)
+        more = head_class(self.model).inputs
+        types = (TYPES,) if isinstance(self.model.embedding.token_type, Table) or TYPES in more else ()
+        return ("input_ids", *types, "attention_mask", *(name for name in more if name != TYPES))
 
     def __call__(self, **inputs: jax.Array) -> dict[str, jax.Array]:
         rows = {name: array[None] for name, array in inputs.items()}
-        rows.setdefault("token_type_ids", jnp.zeros_like(rows["input_ids"]))
-        output = self.model.apply({"params": self.params}, **rows)
-        if isinstance(self.model, Pretraining):
-            sentence = output.sentence_logits
-            logits = {"masked_logits": output.masked_logits[0]}
-            return logits if sentence is None else logits | {"sentence_logits": sentence[0]}
-        if isinstance(self.model, JointSpanFinder):
-            names = ("start_logits", "starts", "end_logits")
-            return {name: getattr(output, name)[0] for name in names} | {"null_logit": output.null_logits}
-        if isinstance(self.model, SpanFinder):
-            return {"start_logits": output.logits[0, :, 0], "end_logits": output.logits[0, :, 1]}
-        if output.logits is not None:
-            return {"logits": output.logits[0]}
+        rows.setdefault(TYPES, jnp.zeros_like(rows["input_ids"]))
+        output, head = self.model.apply({"params": self.params}, **rows), head_class(self.model)
+        if head is not NoHead:
+            return {name: array[0] for name, array in head.name_outputs(output).items()}
         if isinstance(self.pooling, FirstEmbedding):
             return {"embedding": output.pooled[0]}
         weight_L = inputs["attention_mask"].astype(jnp.float32)

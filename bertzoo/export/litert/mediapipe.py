@@ -29,7 +29,6 @@ from bertzoo.export.check import golden
 from bertzoo.export.failure import ExportFailed, check_installed
 from bertzoo.export.litert import flatbuffer, write
 from bertzoo.export.litert.write import PACKAGES
-from bertzoo.models.tasks import NoHead
 from bertzoo.runs.runner import Runner
 
 PROCESS = Path(__file__).with_name("mediapipe_process.py")
@@ -50,7 +49,7 @@ def check_packages() -> dict[str, str]:
 
 def task_name(pretrained: Pretrained) -> str:
     """Return the name of the task that runs a model: "classifier", or "embedder" if the model has no head."""
-    return "embedder" if isinstance(pretrained.head, NoHead) else "classifier"
+    return "embedder" if pretrained.head.probabilities == "none" else "classifier"
 
 
 class TaskGraph(struct.PyTreeNode):
@@ -88,9 +87,7 @@ def task_graph(pretrained: Pretrained, graph: Any) -> TaskGraph:
 
     The graph of a model without a head returns an embedding.
     """
-    several = getattr(pretrained.head, "problem_type", None) == "multi_label_classification"
-    function = "none" if isinstance(pretrained.head, NoHead) else "sigmoid" if several else "softmax"
-    return TaskGraph(graph=graph, function=function)
+    return TaskGraph(graph=graph, function=pretrained.head.probabilities)
 
 
 class _Echo(struct.PyTreeNode):

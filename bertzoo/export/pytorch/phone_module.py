@@ -159,7 +159,7 @@ class Phone(nn.Module):
     def __init__(self, model: Any, pooling: str, grouped: str) -> None:
         super().__init__()
         lay_out(model, grouped)
-        self.model, self.outputs = model, HEADS.get(type(model).__name__, POOLINGS[pooling])
+        self.model, self.pooling = model, POOLINGS[pooling]
 
     def run(self, inputs: Inputs) -> Outputs:
         """Map int32 inputs by name, each (1,L), or (1,P) for `masked_positions`, to outputs by name."""
@@ -170,7 +170,9 @@ class Phone(nn.Module):
         pooled = x[:, 0]
         if getattr(self.model, "pooler", None) is not None:
             pooled = torch.tanh(self.model.pooler(pooled))
-        return self.outputs(self.model, x, pooled, {"token_type_ids": types, **inputs})
+        if not hasattr(self.model, "exported"):
+            return {"embedding": self.pooling(x, pooled, mask)}
+        return self.model.exported(x, pooled, {"token_type_ids": types, **inputs})
 
 
 class PhoneIds(Phone):
@@ -216,43 +218,13 @@ def phone(model: nn.Module, inputs: tuple[str, ...], pooling: str, grouped: str)
     return _BY_INPUTS[inputs](model, pooling, grouped).eval().requires_grad_(False)
 
 
-def _logits(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
-    return {"logits": model.head(x, pooled)["logits"]}
+def _mean(x: Tensor, pooled: Tensor, mask: Tensor) -> Tensor:
+    weight = mask.to(x.dtype)
+    return (weight[:, None] @ x)[:, 0] / weight.sum(-1, keepdim=True)
 
 
-def _spans(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
-    logits = model.span_head(x)
-    return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
-
-
-def _joint_spans(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
-    logits = model.joint_span_head(x, inputs["token_type_ids"] * inputs["attention_mask"], None)
-    null = {"starts": logits["starts"].int(), "null_logit": logits["null_logits"][:, None]}
-    return {name: logits[name] for name in ("start_logits", "end_logits")} | null
-
-
-def _masked(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
-    """Return the logits at the masked positions and, if the model has a sentence head, its sentence logits."""
-    rows = x.index_select(1, inputs["masked_positions"][0])
-    logits = {"masked_logits": model.masked_head(rows, model.embedding.word.embedding)}
-    return logits if model.sentence_head is None else {**logits, "sentence_logits": model.sentence_head(pooled)}
-
-
-def _mean(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
-    weight = inputs["attention_mask"].to(x.dtype)
-    return {"embedding": (weight[:, None] @ x)[:, 0] / weight.sum(-1, keepdim=True)}
-
-
-def _first(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
-    return {"embedding": pooled}
+def _first(x: Tensor, pooled: Tensor, mask: Tensor) -> Tensor:
+    return pooled
 
 
 POOLINGS = {"mean": _mean, "first": _first}
-HEADS = {
-    "SequenceClassifier": _logits,
-    "TokenClassifier": _logits,
-    "Discriminator": _logits,
-    "SpanFinder": _spans,
-    "JointSpanFinder": _joint_spans,
-    "Pretraining": _masked,
-}

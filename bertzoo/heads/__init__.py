@@ -1,0 +1,30 @@
+"""Heads, one module per kind of output: config, Linen module, loss, export graph and what apps do with the outputs.
+
+`kind` in the [head] table of model.toml selects a class of the union `Head`.
+"""
+
+from typing import Any, get_args
+
+from bertzoo.heads.base import HeadConfig, parameter_axes, parameter_shapes
+from bertzoo.heads.joint_span import JointSpanExtraction, align_starts, drop_excluded
+from bertzoo.heads.labels import SequenceClassification, TokenClassification
+from bertzoo.heads.masked import MaskedLanguageModel
+from bertzoo.heads.none import NoHead
+from bertzoo.heads.replaced import ReplacedTokens
+from bertzoo.heads.span import SpanExtraction
+
+Head = (
+    NoHead
+    | MaskedLanguageModel
+    | ReplacedTokens
+    | SequenceClassification
+    | TokenClassification
+    | SpanExtraction
+    | JointSpanExtraction
+)
+KINDS: dict[str, type[HeadConfig]] = {head.kind: head for head in get_args(Head)}
+
+
+def head_class(module: Any) -> type[HeadConfig]:
+    """Return the config class of the head that a Linen module has."""
+    return next(head for head in KINDS.values() if head.module is type(module))

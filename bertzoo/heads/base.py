@@ -1,0 +1,188 @@
+"""What every head offers to the other rooms, by its config's class, and how its model is called."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bertzoo.models.compute import ACTIVATIONS, Compute
+from bertzoo.models.parts import Backbone, Leaves, OnBackbone, Pretraining
+from bertzoo.nn import ClassificationHead, Dense, Dropout
+from bertzoo.nn.parameter import init_shapes
+from bertzoo.train.objective import Batch, Params
+
+TYPES = "token_type_ids"
+Pooled = Callable[[jax.Array], jax.Array]
+Inputs = Mapping[str, jax.Array]
+Arrays = dict[str, Any]  # outputs by name
+
+
+class GraphLayers(NamedTuple):
+    """Makers of the export graph's layers, from Linen modules and their parameters.
+
+    affine: (dense module, parameters) -> layer. linear: (kernel (I,O), bias (O)) -> layer. norm: (norm, parameters) ->
+    layer. activation: function of a Linen module -> function of the graph.
+    """
+
+    affine: Callable[[Any, Any], Any]
+    linear: Callable[[Any, Any], Any]
+    norm: Callable[[Any, Any], Any]
+    activation: Callable[[Callable], Callable]
+
+
+class HeadConfig:
+    """Base class of the configs of heads; its attributes and methods are what other rooms know of a head.
+
+    kind: the head's name in configs and files.
+    module: class of the Linen modules that `build` returns.
+    pooler: whether the model keeps its pooler, if any.
+    labels: names of the classes, in the order of the logits.
+    parameters: first parts of the paths of the head's parameters.
+    pipeline: the Hugging Face Hub's task, or None.
+    form: what a row holds: "question" and text, "text", or "any", a text or a pair.
+    inputs: inputs besides ids, mask and a model's token types.
+    task_kind: kind of the tasks for which the head is fine-tuned (`tasks.task.Kind`), or None.
+    probabilities: function that makes an app's results of the outputs, "softmax", "sigmoid" or "none"; "" if the
+    outputs refer to tokens, so that no file can take a text.
+    shortest: fewest tokens of a row in a file of variable length.
+    answer_options: fields of `tasks.squad_tasks.SquadOptions` that the head decides.
+    """
+
+    kind: str
+    pooler: Any
+    module: ClassVar[type]
+    labels: tuple[str, ...] = ()
+    parameters: ClassVar[tuple[str, ...]] = ()
+    pipeline: ClassVar[str | None] = None
+    form: ClassVar[Literal["question", "text", "any"]] = "any"
+    inputs: ClassVar[tuple[str, ...]] = ()
+    task_kind: str | None = None
+    probabilities: str = ""
+    shortest: int = 0
+
+    @property
+    def answer_options(self) -> dict[str, Any]:
+        return {}
+
+    def objective(self, module: Any, **options: Any) -> Any:
+        """Return the objective with which the head is fine-tuned; options: its fields, such as `reduction`."""
+        raise NotImplementedError(f"the head {self.kind} is not fine-tuned on tasks")
+
+    @staticmethod
+    def name_outputs(output: Any) -> Arrays:
+        """Return a model's outputs for rows by the names that exported files have."""
+        return {"logits": output.logits}
+
+    @staticmethod
+    def graph(module: Any, params: Any, make: GraphLayers) -> Any:
+        """Return the head of the export graph, which maps states (R,D) of computed tokens to outputs by name."""
+        raise NotImplementedError
+
+    @staticmethod
+    def readable(outputs: Arrays) -> Arrays:
+        """Convert an exported file's outputs to those of the objective's `predict`."""
+        return outputs
+
+    @staticmethod
+    def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
+        """Return a sentence for app developers on the outputs of a file.
+
+        description: the file's metadata JSON. limits: least and greatest number of the task, or None.
+        """
+        raise NotImplementedError
+
+
+class TaskOutput(NamedTuple):
+    """The fields of Encoded and the head's logits: (B,C), (B,L) or (B,L,C) for C classes, or None without a head."""
+
+    hidden_states: tuple[jax.Array, ...]
+    attentions: tuple[jax.Array, ...]
+    pooled: jax.Array
+    logits: jax.Array | None
+
+
+class Encoding(OnBackbone):
+    """A backbone without a head; subclasses add a head."""
+
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> TaskOutput:
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
+        return TaskOutput(*encoded, self.head(encoded.hidden_states[-1], encoded.pooled, train))
+
+    def logits(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> jax.Array | None:
+        """Return only the logits, or None without a head. A subclass may skip what only other outputs need."""
+        return self(input_ids, token_type_ids, attention_mask, train).logits
+
+    def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array | None:
+        return None
+
+
+def keep_pooler(backbone: Backbone, pooler: bool) -> Backbone:
+    """Return a model's backbone, without its pooler if `pooler` is false."""
+    return backbone if pooler else backbone._replace(pooler=None)
+
+
+def classification_head(make: Leaves, classes: int, dropout: float) -> ClassificationHead:
+    """Build a head of one dense layer after dropout."""
+    output: Dense = make.dense(classes, "pooled", "classes")
+    return ClassificationHead(
+        dense=None, activation=ACTIVATIONS["gelu"], input_dropout=Dropout(0.0), output=output, dropout=Dropout(dropout)
+    )
+
+
+def gather_rows(x_LD: jax.Array, places_P: jax.Array) -> jax.Array:
+    """Gather the rows (P,D) at `places_P` by a product with a one-hot matrix, which every runtime supports."""
+    chosen_PL = (places_P[:, None] == jnp.arange(len(x_LD))[None]).astype(x_LD.dtype)
+    return chosen_PL @ x_LD
+
+
+def init_model(model: Any, key: jax.Array, *more: Any) -> Params:
+    """Return fresh float32 parameters of a model, boxed with logical axis names.
+
+    more: inputs of the model after ids, segments and mask.
+    """
+    ids = jnp.zeros((1, 8), jnp.int32)
+    return model.init(key, ids, ids, ids + 1, *more)["params"]
+
+
+def apply_model(model: Any, params: Params, batch: Batch, key: jax.Array | None, *more: Any, **options: Any) -> Any:
+    """Return a model's output for the ids, segments and mask of a batch; without a key there is no dropout.
+
+    more, options: further arguments of `model.apply`.
+    """
+    return model.apply(
+        {"params": params},
+        batch["input_ids"],
+        batch["token_type_ids"],
+        batch["attention_mask"],
+        *more,
+        train=key is not None,
+        rngs=None if key is None else {"dropout": key},
+        **options,
+    )
+
+
+def parameter_shapes(model: Any, head: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every parameter, by path, from the configs of a model and a head; computes no values."""
+    return {path: shape for path, (shape, _) in _parameters(model, head).items()}
+
+
+def parameter_axes(model: Any, head: Any) -> dict[str, tuple[str, ...]]:
+    """Return the logical axis names of every parameter, by path, from the configs of a model and a head."""
+    return {path: axes for path, (_, axes) in _parameters(model, head).items()}
+
+
+@functools.lru_cache(maxsize=64)  # a run needs this again for every model that it saves
+def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
+    module = head.build(model, Compute())
+    ids = jax.ShapeDtypeStruct((1, 4), jnp.int32)
+    more = (jax.ShapeDtypeStruct((1, 1), jnp.int32),) if isinstance(module, Pretraining) else ()
+    boxed = init_shapes(module.init, jax.random.key(0), ids, ids, ids, *more)["params"]
+    flat, _ = jax.tree_util.tree_flatten_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.Partitioned))
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): (box.value.shape, box.names) for path, box in flat}

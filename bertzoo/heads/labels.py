@@ -1,0 +1,285 @@
+"""Heads for labels: classes, sets of classes or a number of a text, and tags of its words; with their loss."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import struct
+
+from bertzoo.core.errors import ConfigError
+from bertzoo.heads.base import (
+    Arrays,
+    Encoding,
+    GraphLayers,
+    HeadConfig,
+    Inputs,
+    Pooled,
+    apply_model,
+    classification_head,
+    init_model,
+    keep_pooler,
+)
+from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
+from bertzoo.models.parts import check_sizes, leaves
+from bertzoo.nn import Dropout
+from bertzoo.train.objective import Batch, Metrics, Params, Sums
+
+Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
+TERM = "task"  # the name of the one loss term
+TEACHER = "teacher"  # in a batch: a teacher's logits for each row
+
+
+class SequenceClassifier(Encoding):
+    """A backbone with a head on the pooled first token; `logits` computes the last layer for the first token alone."""
+
+    classifier: nn.Module
+
+    def logits(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> jax.Array:
+        first_BR = jnp.zeros((len(input_ids), 1), jnp.int32)
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train, first_BR)
+        return self.head(encoded.hidden_states[-1], encoded.pooled, train)
+
+    def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
+        return self.classifier(pooled_BD, train)
+
+
+class TokenClassifier(Encoding):
+    """A backbone with a head on every token."""
+
+    token_classifier: nn.Module
+
+    def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
+        return self.token_classifier(last_BLD, train)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceClassification(HeadConfig):
+    """Config of a head that classifies a sequence or, with one label, predicts a number; `labels` names the logits.
+
+    hidden: activation of a dense layer before the output layer, as wide as the model; "none" omits the dense layer.
+    input_dropout: dropout rate before the dense layer.
+    problem_type: "regression", "single_label_classification" or "multi_label_classification"; None if unknown.
+    """
+
+    module: ClassVar[type] = SequenceClassifier
+    parameters: ClassVar[tuple[str, ...]] = ("classifier",)
+    pipeline: ClassVar[str | None] = "text-classification"
+
+    kind: Literal["sequence_classification"] = "sequence_classification"
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    hidden: Activation | Literal["none"] = "none"
+    input_dropout: float = 0.0
+    dropout: float = 0.1
+    problem_type: Problem | None = None
+    pooler: bool = True
+
+    def __post_init__(self):
+        check_sizes(self)
+        if self.hidden == "none" and self.input_dropout:
+            raise ConfigError(
+                f'input_dropout = {self.input_dropout} needs a hidden layer, but hidden = "none". Set hidden to an '
+                "activation, or remove input_dropout."
+            )
+
+    @property
+    def task_kind(self) -> str:
+        if self.problem_type == "multi_label_classification":
+            return "multi_label"
+        return "regression" if self.problem_type == "regression" or len(self.labels) == 1 else "classification"
+
+    @property
+    def probabilities(self) -> str:
+        return "sigmoid" if self.task_kind == "multi_label" else "softmax"
+
+    def build(self, model: Any, compute: Compute) -> SequenceClassifier:
+        embedding, encoder, pooler = keep_pooler(model.backbone(compute), self.pooler)
+        make = leaves(compute, model.initializer_range, model.norm_epsilon)
+        head = classification_head(make, len(self.labels), self.dropout)
+        if self.hidden != "none":
+            dense = make.dense(model.hidden_size, "model", "pooled")
+            head = head.clone(
+                dense=dense, activation=ACTIVATIONS[self.hidden], input_dropout=Dropout(self.input_dropout)
+            )
+        return SequenceClassifier(embedding, encoder, pooler, head)
+
+    def objective(self, module: Any, **options: Any) -> "LabelledObjective":
+        return LabelledObjective(model=module, problem=PROBLEMS[self.task_kind], **options)
+
+    def readable(self, outputs: Arrays) -> Arrays:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return `logits`, computed from `probabilities` if a file has these."""
+        if "probabilities" not in outputs:
+            return outputs
+        least = np.finfo(np.float32).tiny
+        logits = np.log(np.maximum(outputs["probabilities"], least))
+        if self.probabilities == "sigmoid":
+            logits -= np.log(np.maximum(1 - outputs["probabilities"], least))
+        return {"logits": logits}
+
+    @staticmethod
+    def graph(module: Any, params: Any, make: GraphLayers) -> "Logits":
+        return logits_graph(module.classifier, params["classifier"], "first", make)
+
+    @staticmethod
+    def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
+        head, problem = description["head"], description["head"].get("problem_type")
+        if problem == "regression" or len(head["labels"]) == 1:
+            held = f", limited to {limits[0]:g} to {limits[1]:g}" if limits else ""
+            scale = float(description["source"].get("scale", 1))
+            return f"`logits` (1,1) times {scale:g} is the number{held}; no softmax."
+        several = problem == "multi_label_classification"
+        function = "the sigmoid of each gives the probability" if several else "their softmax gives the probabilities"
+        return f"`logits` (1,{len(head['labels'])}); {function} of the labels in this order: {_ordered(head)}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassification(HeadConfig):
+    """Config of a head that classifies every token; `labels` names the classes in the order of the logits."""
+
+    module: ClassVar[type] = TokenClassifier
+    parameters: ClassVar[tuple[str, ...]] = ("token_classifier",)
+    pipeline: ClassVar[str | None] = "token-classification"
+    form: ClassVar[Literal["question", "text", "any"]] = "text"
+    task_kind: ClassVar[str] = "tokens"
+
+    kind: Literal["token_classification"] = "token_classification"
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    dropout: float = 0.1
+    pooler: bool = True
+
+    def __post_init__(self):
+        check_sizes(self)
+
+    def build(self, model: Any, compute: Compute) -> TokenClassifier:
+        make = leaves(compute, model.initializer_range, model.norm_epsilon)
+        head = classification_head(make, len(self.labels), self.dropout)
+        return TokenClassifier(*keep_pooler(model.backbone(compute), self.pooler), head)
+
+    def objective(self, module: Any, **options: Any) -> "LabelledObjective":
+        return LabelledObjective(model=module, **options)
+
+    @staticmethod
+    def graph(module: Any, params: Any, make: GraphLayers) -> "Logits":
+        return logits_graph(module.token_classifier, params["token_classifier"], "tokens", make)
+
+    @staticmethod
+    def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
+        head = description["head"]
+        return (
+            f"`logits` (1,length,{len(head['labels'])}); the softmax over the last axis gives the probabilities of "
+            f"the tags in this order: {_ordered(head)}. A word has the tag of its first token."
+        )
+
+
+# The problem of a head and its loss, by the kind of the task.
+PROBLEMS: dict[str, Problem] = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+    "tokens": "single_label_classification",
+}
+
+
+@dataclass(frozen=True)
+class LabelledObjective:
+    """The loss of a model with a task head: cross-entropy of classes or, for a regression, the squared error.
+
+    A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L).
+    With problem = "multi_label_classification", `label` is (B,C), 1 or 0 for each of C labels. A row's loss is then the
+    mean of C sigmoid cross-entropies, as in transformers.
+    A batch may also have `teacher` (B,C), a teacher's logits for C classes. The target is then
+    alpha · label + (1 - alpha) · the teacher's probabilities or number (SqueezeBERT, Iandola et al. 2020, §4.2.2).
+
+    reduction: weighted "mean", or "sum" over the batch, as in ELECTRA's code, which clips the gradient of the sum.
+    """
+
+    model: Encoding
+    problem: Problem = "single_label_classification"
+    alpha: float = 1.0
+    reduction: Literal["mean", "sum"] = "mean"
+
+    def init(self, key: jax.Array) -> Params:
+        return init_model(self.model, key)
+
+    def weights(self, batch: Batch) -> Sums:
+        return {TERM: jnp.float32(1) if self.reduction == "sum" else jnp.sum(_weights(batch))}
+
+    def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
+        logits, labels, weights = self.logits(params, batch, key), batch["label"], _weights(batch)
+        right = None
+        match self.problem:
+            case "regression":
+                target = self._target(labels.astype(jnp.float32), batch, lambda output: output[..., 0])
+                losses = jnp.square(logits[..., 0] - target)
+            case "multi_label_classification":
+                target = self._target(labels.astype(jnp.float32), batch, jax.nn.sigmoid)
+                losses = jnp.mean(optax.sigmoid_binary_cross_entropy(logits, target), axis=-1)
+                right = jnp.all((logits > 0) == (labels > 0), axis=-1)
+            case _:
+                target = self._target(jax.nn.one_hot(labels, logits.shape[-1]), batch, jax.nn.softmax)
+                losses = optax.softmax_cross_entropy(logits, target)
+                right = jnp.argmax(logits, axis=-1) == labels
+        metrics = {} if right is None else {f"{TERM}_accuracy": (jnp.sum(right * weights), jnp.sum(weights))}
+        total = jnp.sum(losses * weights)
+        return {TERM: total}, {f"{TERM}_loss": (total, jnp.sum(weights)), **metrics}
+
+    def logits(self, params: Params, batch: Batch, key: jax.Array | None) -> jax.Array:
+        """Return logits in float32 for C classes, (B,C) or (B,L,C); without a key there is no dropout."""
+        return cast(jax.Array, apply_model(self.model, params, batch, key, method="logits"))
+
+    def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
+        """Return `logits` as the method `logits` does, without dropout."""
+        return {"logits": self.logits(params, batch, None)}
+
+    def _target(self, label: jax.Array, batch: Batch, predict: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        """Return alpha · label + (1 - alpha) · predict(teacher's logits); without a teacher, return the label."""
+        if TEACHER not in batch:
+            return label
+        return self.alpha * label + (1 - self.alpha) * predict(batch[TEACHER])
+
+
+def _weights(batch: Batch) -> jax.Array:
+    return batch["label_weight"] if "label_weight" in batch else batch["row_weight"]
+
+
+class Logits(struct.PyTreeNode):
+    """Head of the export graph with the output `logits`: output(activation(dense(x))), or output(x) without `dense`.
+
+    of: "first" gives logits (C) of the pooled first token, "tokens" gives C logits for each token (L,C), "token" gives
+    one logit for each token (L).
+    """
+
+    dense: Any
+    output: Any
+    activation: Callable | None = struct.field(pytree_node=False)
+    of: str = struct.field(pytree_node=False)
+
+    more_inputs: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def reads_first(self) -> bool:
+        return self.of == "first"
+
+    def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
+        x = pooled(x_RD) if self.of == "first" else x_RD
+        if self.dense is not None and self.activation is not None:
+            x = self.activation(self.dense(x))
+        y = self.output(x)
+        return {"logits": {"first": y.reshape(-1), "token": y.reshape(-1), "tokens": y}[self.of]}
+
+
+def logits_graph(module: Any, params: Any, of: str, make: GraphLayers) -> Logits:
+    """Return the export graph of a head with an output layer and perhaps a dense layer before it. of: as in Logits."""
+    dense = None if module.dense is None else make.affine(module.dense, params["dense"])
+    activation = None if dense is None else make.activation(module.activation)
+    return Logits(dense=dense, output=make.affine(module.output, params["output"]), activation=activation, of=of)
+
+
+def _ordered(head: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{label}`" for label in head["labels"])

@@ -1,0 +1,90 @@
+"""The masked language model head, with or without a sentence-pair head; `objectives.masked` has its losses."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from bertzoo.heads.base import Arrays, GraphLayers, HeadConfig, Inputs, Pooled, gather_rows
+from bertzoo.models.compute import Compute
+from bertzoo.models.parts import Pretraining, pretraining
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLanguageModel(HeadConfig):
+    """Config of the masked language model head; sentence: whether to add the two-way head of NSP or SOP."""
+
+    module: ClassVar[type] = Pretraining
+    parameters: ClassVar[tuple[str, ...]] = ("masked_head", "sentence_head")
+    pipeline: ClassVar[str | None] = "fill-mask"
+    inputs: ClassVar[tuple[str, ...]] = ("masked_positions",)
+
+    kind: Literal["masked"] = "masked"
+    sentence: bool = False
+    pooler: bool = True
+
+    def build(self, model: Any, compute: Compute) -> Pretraining:
+        module = pretraining(model, compute, self.sentence)
+        return module if self.pooler else module.clone(pooler=None)
+
+    @staticmethod
+    def name_outputs(output: Any) -> Arrays:
+        logits = {"masked_logits": output.masked_logits}
+        return logits if output.sentence_logits is None else logits | {"sentence_logits": output.sentence_logits}
+
+    @staticmethod
+    def graph(module: Any, params: Any, make: GraphLayers) -> "MaskedLogits":
+        head, weights, sentence = module.masked_head, params["masked_head"], module.sentence_head
+        return MaskedLogits(
+            dense=make.affine(head.dense, weights["dense"]),
+            norm=make.norm(head.norm, weights["norm"]),
+            bias=np.asarray(weights["bias"]),
+            extra=None if head.extra is None else np.asarray(weights["extra"]["kernel"]),
+            sentence=None if sentence is None else make.affine(sentence, params["sentence_head"]),
+            activation=make.activation(head.activation),
+        )
+
+    @staticmethod
+    def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
+        entries = description["tokenizer"]["entries"]
+        first = f"the softmax of the first {entries:,} `masked_logits` gives the probabilities of the token ids."
+        if not description["head"].get("sentence"):
+            return first
+        classes = {"sop": ("B follows A", "A follows B"), "nsp": ("B follows A", "B is from another text")}
+        true, false = classes.get(description["source"].get("sentence"), ("B continues A", "it does not"))
+        return (
+            f"{first} For a pair, the softmax of `sentence_logits` (1,2) gives the probabilities that {true} and that "
+            f"{false}."
+        )
+
+
+class MaskedLogits(struct.PyTreeNode):
+    """Masked-language-model head of the export graph, whose output weights are the word embeddings.
+
+    Outputs: `masked_logits` (P,V) at `masked_positions` and, with `sentence`, `sentence_logits` (2).
+    """
+
+    dense: Any
+    norm: Any
+    bias: Any
+    extra: Any  # (D-E,V), for the columns beyond the word table's width E, or None
+    sentence: Any
+    activation: Callable = struct.field(pytree_node=False)
+
+    more_inputs: ClassVar[tuple[str, ...]] = MaskedLanguageModel.inputs
+    reads_first: ClassVar[bool] = False
+
+    def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
+        z_PE = self.norm(self.activation(self.dense(gather_rows(x_RD, inputs["masked_positions"]))))
+        width = table_VE.shape[1]
+        logits_PV = jnp.einsum("pe,ve->pv", z_PE[:, :width], table_VE) + self.bias
+        if self.extra is not None:
+            logits_PV = logits_PV + z_PE[:, width:] @ self.extra
+        logits = {"masked_logits": logits_PV}
+        if self.sentence is not None:
+            logits["sentence_logits"] = self.sentence(pooled(x_RD))[0]
+        return logits

@@ -1,0 +1,150 @@
+"""The head for an answer's first and last token, predicted independently (BERT §4.2, §4.3), with its loss."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from bertzoo.heads.base import (
+    Arrays,
+    Encoding,
+    GraphLayers,
+    HeadConfig,
+    Inputs,
+    Pooled,
+    apply_model,
+    classification_head,
+    init_model,
+    keep_pooler,
+)
+from bertzoo.models.compute import Compute
+from bertzoo.models.parts import check_sizes, leaves
+from bertzoo.train.objective import Batch, Metrics, Params, Sums
+
+Reduction = Literal["mean", "sum"]
+
+
+class SpanFinder(Encoding):
+    """A backbone with two logits per token, (B,L,2): for an answer's first token and for its last (BERT §4.2)."""
+
+    span_head: nn.Module
+
+    def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
+        return self.span_head(last_BLD, train)
+
+
+class AnswerHead(HeadConfig):
+    """Base class of the configs of heads that find the answer to a question in a text."""
+
+    pipeline: ClassVar[str | None] = "question-answering"
+    form: ClassVar[Literal["question", "text", "any"]] = "question"
+    task_kind: ClassVar[str] = "span"
+    score: ClassVar[str]  # phrase on the answer's start and end, as `result` has it
+    none: ClassVar[str]  # phrase on when there is no answer
+
+    @classmethod
+    def result(cls, description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
+        decoding = description["decoding"]
+        text = f"inside the text, with the end at most {decoding['longest'] - 1} tokens behind the start"
+        nulls = f"; there is no answer if {cls.none} {decoding['threshold']:g}" if decoding["nulls"] else ""
+        return f"{cls.score}, {text}, are the first and last token of the answer{nulls}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanExtraction(AnswerHead):
+    """Config of a head that finds the first and last token of an answer, as in extractive question answering."""
+
+    module: ClassVar[type] = SpanFinder
+    parameters: ClassVar[tuple[str, ...]] = ("span_head",)
+    score: ClassVar[str] = "the start and end with the largest sum of `start_logits` and `end_logits` (1,length)"
+    none: ClassVar[str] = "the first token's sum is higher by more than"
+
+    kind: Literal["span"] = "span"
+    dropout: float = 0.0
+    pooler: bool = True
+
+    def __post_init__(self):
+        check_sizes(self)
+
+    def build(self, model: Any, compute: Compute) -> SpanFinder:
+        make = leaves(compute, model.initializer_range, model.norm_epsilon)
+        head = classification_head(make, 2, self.dropout)
+        return SpanFinder(*keep_pooler(model.backbone(compute), self.pooler), head)
+
+    def objective(self, module: Any, **options: Any) -> "SpanObjective":
+        return SpanObjective(module, **options)
+
+    @staticmethod
+    def name_outputs(output: Any) -> Arrays:
+        return {"start_logits": output.logits[..., 0], "end_logits": output.logits[..., 1]}
+
+    @staticmethod
+    def graph(module: Any, params: Any, make: GraphLayers) -> "SpanLogits":
+        return SpanLogits(output=make.affine(module.span_head.output, params["span_head"]["output"]))
+
+
+class SpanLogits(struct.PyTreeNode):
+    """Head of the export graph with the outputs `start_logits` and `end_logits`, (L) each."""
+
+    output: Any
+
+    more_inputs: ClassVar[tuple[str, ...]] = ()
+    reads_first: ClassVar[bool] = False
+
+    def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
+        logits_LC = self.output(x_RD)
+        return {"start_logits": logits_LC[:, 0], "end_logits": logits_LC[:, 1]}
+
+
+@dataclass(frozen=True)
+class SpanObjective:
+    """Average of the cross-entropies of an answer's start and end, reduced over rows (as in BERT's run_squad.py).
+
+    The softmax covers every position, including question and padding, as in run_squad.py. In a row without the answer,
+    both labels are 0, the position of [CLS]. reduction: "mean" over rows, or "sum", as in ELECTRA's code, which clips
+    the sum's gradient.
+    """
+
+    model: SpanFinder
+    reduction: Reduction = "mean"
+
+    def init(self, key: jax.Array) -> Params:
+        return init_model(self.model, key)
+
+    def weights(self, batch: Batch) -> Sums:
+        return {"span": reduced_rows(batch, self.reduction)}
+
+    def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
+        start_BL, end_BL = jnp.moveaxis(apply_model(self.model, params, batch, key).logits, -1, 0)
+        metrics = span_metrics(start_BL, end_BL, batch)
+        return {"span": metrics["span_loss"][0]}, metrics
+
+    def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
+        """Return `start_logits` and `end_logits` (B,L) for decoding."""
+        start_BL, end_BL = jnp.moveaxis(apply_model(self.model, params, batch, None).logits, -1, 0)
+        return {"start_logits": start_BL, "end_logits": end_BL}
+
+
+def reduced_rows(batch: Batch, reduction: Reduction) -> jax.Array:
+    """Return the denominator of a loss per row: the number of rows that count, or 1 for a sum."""
+    return jnp.float32(1) if reduction == "sum" else jnp.sum(batch["row_weight"])
+
+
+def span_metrics(start_BL: jax.Array, end_BL: jax.Array, batch: Batch) -> Metrics:
+    """Return the metrics `span_loss`, `start_accuracy` and `end_accuracy`, each as (sum, weight).
+
+    The loss is the average of the start's and the end's cross-entropy.
+    """
+    weight_B = batch["row_weight"]
+    total = jnp.sum(weight_B)
+    metrics, losses_B = {}, jnp.zeros_like(weight_B)
+    for name, logits_BL in (("start", start_BL), ("end", end_BL)):
+        losses_B += 0.5 * optax.softmax_cross_entropy_with_integer_labels(logits_BL, batch[name])
+        right_B = jnp.argmax(logits_BL, axis=-1) == batch[name]
+        metrics[f"{name}_accuracy"] = jnp.sum(right_B * weight_B), total
+    return {"span_loss": (jnp.sum(losses_B * weight_B), total), **metrics}
