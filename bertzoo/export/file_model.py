@@ -14,7 +14,6 @@ from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url, on_disk
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.export.check.quiz import fit_windows
 from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.formats import Target, targets
 from bertzoo.export.options import SUFFIXES
@@ -110,9 +109,9 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
     if model is None:
         fill = partial(_masked_logits, file, tokenizer.specials.pad)
         return BlankFiller(path=path, tokenizer=tokenizer, longest=lengths[-1], masked_logits=fill)
+    model = replace(model.fit(lengths[-1]), file=file)
     if isinstance(model, QuestionModel):
-        return replace(fit_windows(model, lengths[-1]), file=file)
-    model = replace(model, max_length=min(model.max_length, lengths[-1]), file=file)
+        return model
     task = GLUE.get(model.task_name)
     # The file has class names for apps; predictions have GLUE's labels, like the model's.
     return model if task is None or task.class_names != model.labels else model.for_task(task)

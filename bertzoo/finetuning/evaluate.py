@@ -69,15 +69,16 @@ def evaluate_split(
     check_files(model, directory, split, known.name)
     model = model.for_task(known, tell)
     try:
-        splits, skipped = model.read_splits(known, split, directory, tell)  # pyright: ignore[reportArgumentType]
+        examples, skipped = model.read_examples(known, split, directory, tell)  # pyright: ignore[reportArgumentType]
     except Unlabelled as error:
         raise UserError(f"{error} {_advise_predict(model, input, error.part, task, data_dir)}") from error
-    for part, examples in splits.items():
-        warn_unknown(model.tokenizer, examples.examples, part, tell)
+    for part, rows in examples.items():
+        warn_unknown(model.tokenizer, rows, part, tell)
+    splits: Any = {part: model.encode_split(known, rows, part) for part, rows in examples.items()}  # pyright: ignore[reportArgumentType]
     figures, save = score_splits(model.runner([part.rows for part in splits.values()], batch_size), splits)
     if output is not None:
         save(output)
-    counts = {part: len(examples.examples) for part, examples in splits.items()}
+    counts = {part: len(rows) for part, rows in examples.items()}
     return {"task": known.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **figures}
 
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.finetuning.question_answering import noted_options
-from bertzoo.finetuning.saved_model import SavedModel, Skipped, Unlabelled
+from bertzoo.finetuning.saved_model import SavedModel, Unlabelled
 from bertzoo.finetuning.scoring import AnswerSplit
 from bertzoo.finetuning.task_kind import Say
 from bertzoo.tasks import custom_questions, windows
@@ -67,26 +67,49 @@ class QuestionModel(SavedModel):
         pieces = self.tokenizer.encode_batch([question.text for question in questions])
         return Answers(answered, data.skipped, sum(len(ids) > self.recipe.squad.max_question for ids in pieces))
 
-    def read_splits(
-        self, task: SpanTask, split: SplitName, directory: str, tell: Say
-    ) -> tuple[dict[str, AnswerSplit], Skipped]:
-        """Read and encode the questions of a split; return them by name. Nothing is skipped.
+    def fit(self, longest: int) -> "QuestionModel":
+        """Return a copy with windows of at most `longest` tokens.
 
-        Raises UserError if an answer is missing or no question has a window.
+        Raises UserError if a window has no room for a paragraph beside a question of `squad.max_question` tokens.
+        """
+        options = self.recipe.squad
+        room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
+        if room < 1:
+            raise UserError(
+                f"rows of {longest} tokens leave no room for a paragraph beside a question of {options.max_question} "
+                "tokens. Use longer --lengths."
+            )
+        # Windows overlap by at least half, as in long rows.
+        options = replace(options, stride=min(options.stride, max(1, room // 2)))
+        recipe = replace(self.recipe, squad=options)
+        return replace(self, max_length=min(self.max_length, longest), recipe=recipe)
+
+    def read_examples(
+        self, task: SpanTask, split: SplitName, directory: str, tell: Say
+    ) -> tuple[dict[str, list[Question]], dict[str, dict[str, int]]]:
+        """Return the questions of a split by its name, and {}, since nothing is skipped.
+
+        Raises UserError if the answers are hidden.
         """
         read = self.read_questions(task, split, directory)
         if read.hidden:
             raise Unlabelled(split, f"the {split} set of {task.name} has no answers, so it cannot be scored.")
         if self.recipe.squad.heldout and split != "test":
             tell(f"{split}: the articles that squad.heldout {'holds out' if split == 'dev' else 'leaves for training'}")
-        task.check(read.questions)
-        data = self.windows(read.questions, labels=True)
+        return {split: read.questions}, {}
+
+    def encode_split(self, task: SpanTask, examples: Sequence[Question], name: str) -> AnswerSplit:
+        """Encode questions and answers of `task`; raises UserError if an answer is missing or no question has a window.
+
+        Call this method on a model from `for_task`. name: the split's name.
+        """
+        task.check(examples)
+        data = self.windows(examples, labels=True)
         if not data.windows:
             raise ConfigError(
-                f"all {len(read.questions)} questions of {split} have a paragraph without words. Correct the "
-                "paragraphs."
+                f"all {len(examples)} questions of {name} have a paragraph without words. Correct the paragraphs."
             )
-        return {split: AnswerSplit(task=task, windows=data, decoding=self.recipe.squad.decoding(task.nulls))}, {}
+        return AnswerSplit(task=task, windows=data, decoding=self.recipe.squad.decoding(task.nulls))
 
     def windows(self, questions: Sequence[Question], labels: bool) -> Windows:
         """Encode questions as windows (question, part of its paragraph). labels: whether to add answer positions."""

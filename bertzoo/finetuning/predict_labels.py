@@ -10,7 +10,7 @@ import numpy as np
 from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.finetuning.labels import label_order, relabel
-from bertzoo.finetuning.saved_model import SavedModel, Skipped, Unlabelled, load_saved
+from bertzoo.finetuning.saved_model import SavedModel, Unlabelled, load_saved
 from bertzoo.finetuning.scoring import LabelSplit
 from bertzoo.finetuning.task_kind import Say
 from bertzoo.tasks.encode import encode
@@ -125,12 +125,14 @@ class LabelModel(SavedModel):
         whole = rows.restore(slots, chances)
         return Predictions(whole.argmax(-1), whole, rows.cut)
 
-    def split(self, task: Task, examples: Sequence[Example]) -> LabelSplit:
-        """Encode labelled examples of `task`. Call this method on a model from `for_task`."""
-        return LabelSplit(task=task, examples=examples, rows=self.rows(examples), scale=self.scale)
+    def fit(self, longest: int) -> "LabelModel":
+        """Return a copy with rows of at most `longest` tokens."""
+        return replace(self, max_length=min(self.max_length, longest))
 
-    def read_splits(self, task: Task, split: str, directory: str, tell: Say) -> tuple[dict[str, LabelSplit], Skipped]:
-        """Read and encode the data sets of a split; return them, and the numbers of skipped rows, by name.
+    def read_examples(
+        self, task: Task, split: str, directory: str, tell: Say
+    ) -> tuple[dict[str, list[Example]], dict[str, dict[str, int]]]:
+        """Return the examples of a split, and the numbers of skipped rows by reason, by the name of the data set.
 
         Raises UserError if an example has no label.
         """
@@ -143,7 +145,11 @@ class LabelModel(SavedModel):
                     "examples, so it cannot be scored.",
                 )
         skipped = {part: rows.skipped for part, rows in read.items() if rows.skipped}
-        return {part: self.split(task, rows.examples) for part, rows in read.items()}, skipped
+        return {part: rows.examples for part, rows in read.items()}, skipped
+
+    def encode_split(self, task: Task, examples: Sequence[Example], name: str) -> LabelSplit:
+        """Encode labelled examples of `task`. Call this method on a model from `for_task`. name: the split's name."""
+        return LabelSplit(task=task, examples=examples, rows=self.rows(examples), scale=self.scale)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

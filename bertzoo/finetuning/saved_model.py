@@ -27,8 +27,6 @@ from bertzoo.tasks.rows import Rows, bucket_lengths
 from bertzoo.tasks.windows import Windowing
 from bertzoo.train import sharding
 
-Skipped = dict[str, dict[str, int]]  # number of malformed rows that are skipped, by data set and reason
-
 
 class Unlabelled(UserError):
     """Raised if the data set `part` of a task cannot be scored, because labels or answers are missing."""

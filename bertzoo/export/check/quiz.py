@@ -9,11 +9,11 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.export.check.task_score import Quiz
 from bertzoo.export.options import EXAMPLES
-from bertzoo.finetuning import predict_answers, predict_labels, saved_model
+from bertzoo.finetuning import saved_model
+from bertzoo.finetuning.evaluate import task_model
 from bertzoo.finetuning.labels import label_order
 from bertzoo.finetuning.predict_answers import QuestionModel
-from bertzoo.finetuning.predict_labels import LabelModel, read_split
-from bertzoo.finetuning.scoring import AnswerSplit
+from bertzoo.finetuning.predict_labels import LabelModel
 
 
 def build_quiz(
@@ -41,15 +41,10 @@ def build_quiz(
                 f"{source} does not record the task it was trained on, so it cannot be scored. Convert the "
                 "fine-tuning run itself."
             )
-        model = replace(model, pretrained=replace(model.pretrained, model=pretrained.model))
+        model = task_model(replace(model, pretrained=replace(model.pretrained, model=pretrained.model)))
         if longest < model.max_length:
             tell(f"{model.task_name}: scored on rows of {longest} tokens; training had {model.max_length}")
-        answering = predict_answers.question_model(model)
-        quiz = (
-            _labels(predict_labels.label_model(model), pretrained, longest, most, tell)
-            if answering is None
-            else _questions(answering, longest, most)
-        )
+        quiz = _draw(model, pretrained, longest, most, tell)
     except UserError as error:
         if examples is not None:
             raise
@@ -63,56 +58,23 @@ def build_quiz(
     return quiz
 
 
-def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]) -> Quiz:
-    task = model.task()
-    model = replace(model.for_task(task, tell), max_length=min(model.max_length, longest))
-    count = len(pretrained.head.labels)
-    if label_order(pretrained.head.labels, task, str(model.path), lambda line: None) not in (None, [*range(count)]):
-        raise UserError(
-            f"{task.name} has the labels {', '.join(task.labels)}, but the model has them in the order "
-            f"{', '.join(pretrained.head.labels)}. Fine-tune the model again on this task."
-        )
-    if not task.dev:
-        raise UserError(f"{task.name} has no development set. Fine-tune the model again with --own.dev=FILE.")
-    split = task.dev[0]
-    whole = read_split(task, split, model.recipe.data_dir, tell).examples
-    if any(example.label is None for example in whole):
-        raise UserError(f"the {split} set of {task.name} has no labels. Add labels to the file of this set.")
-    return Quiz(model.split(task, draw_evenly(whole, most)), split, len(whole), pretrained.head.readable)
-
-
-def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
-    task = model.task()
-    model = fit_windows(model.for_task(task), longest)
-    whole = model.read_questions(task, "dev", model.recipe.data_dir)
-    questions = draw_evenly(whole.questions, most)
-    task.check(questions)
-    windows = model.windows(questions, labels=False)
-    if not windows.windows:
-        raise UserError(
-            f"{task.name}: all {len(questions):,} drawn questions have an empty paragraph. Add texts to the paragraphs."
-        )
-    decoding = model.recipe.squad.decoding(task.nulls)
-    split = AnswerSplit(task=task, windows=windows, decoding=decoding)
-    return Quiz(split, "dev", len(whole.questions), model.pretrained.head.readable)
-
-
-def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
-    """Return the model with windows of at most `longest` tokens.
-
-    Raises UserError if a window has no room for a paragraph beside a question of `squad.max_question` tokens.
-    """
-    options = model.recipe.squad
-    room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
-    if room < 1:
-        raise UserError(
-            f"rows of {longest} tokens leave no room for a paragraph beside a question of {options.max_question} "
-            "tokens. Use longer --lengths."
-        )
-    # Windows overlap by at least half, as in long rows.
-    options = replace(options, stride=min(options.stride, max(1, room // 2)))
-    recipe = replace(model.recipe, squad=options)
-    return replace(model, max_length=min(model.max_length, longest), recipe=recipe)
+def _draw(
+    model: LabelModel | QuestionModel, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]
+) -> Quiz:
+    task: Any = model.task()
+    model, labels, dev = model.for_task(task, tell).fit(longest), pretrained.head.labels, "dev"
+    if isinstance(model, LabelModel):
+        if label_order(labels, task, str(model.path), lambda line: None) not in (None, [*range(len(labels))]):
+            raise UserError(
+                f"{task.name} has the labels {', '.join(task.labels)}, but the model has them in the order "
+                f"{', '.join(labels)}. Fine-tune the model again on this task."
+            )
+        if not task.dev:
+            raise UserError(f"{task.name} has no development set. Fine-tune the model again with --own.dev=FILE.")
+        dev = task.dev[0]
+    whole = model.read_examples(task, dev, model.recipe.data_dir, tell)[0][dev]  # pyright: ignore[reportArgumentType]
+    split = model.encode_split(task, draw_evenly(whole, most), dev)
+    return Quiz(split, dev, len(whole), pretrained.head.readable)
 
 
 def draw_evenly(examples: Sequence[Any], most: int) -> list[Any]:
