@@ -11,10 +11,10 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.labels import teacher_logits
-from bertzoo.finetuning.scoring import LabelSplit, Split
+from bertzoo.finetuning.scoring import LabelSplit
 from bertzoo.finetuning.task_kind import Say, TaskKind, TaskSplits, changed_field, tell_skipped
 from bertzoo.heads import SequenceClassification, TokenClassification
-from bertzoo.heads.labels import PROBLEMS, LabelledObjective
+from bertzoo.heads.labels import PROBLEMS
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.task import Example, Task, double_unordered
 
@@ -56,10 +56,6 @@ class LabelTask(TaskKind):
             )
 
     @property
-    def distillable(self) -> bool:
-        return self.task.kind != "tokens"
-
-    @property
     def head(self) -> SequenceClassification | TokenClassification:
         recipe, labels = self.recipe, self.task.labels
         if self.task.kind == "tokens":
@@ -72,9 +68,6 @@ class LabelTask(TaskKind):
             pooler=recipe.pooler,
         )
 
-    def objective(self, module: Any) -> LabelledObjective:
-        return self.head.objective(module, alpha=self.recipe.alpha, reduction=self.recipe.reduction)
-
     def check_files(self) -> None:
         for split in (*self.task.train, *self.task.dev):
             self.task.read(split, self.recipe.data_dir)
@@ -85,11 +78,11 @@ class LabelTask(TaskKind):
         return {"scale": str(self.recipe.scale)}
 
     def soft_labels(
-        self, train: Split, teacher: Location, mesh: jax.sharding.Mesh, tell: Say
+        self, train: LabelSplit, teacher: Location, mesh: jax.sharding.Mesh, tell: Say
     ) -> tuple[np.ndarray, dict[str, Any]]:
         return teacher_logits(teacher, self.recipe, self.task, train.examples, mesh, tell)
 
-    def constant(self, train: Split) -> int | None:
+    def constant(self, train: LabelSplit) -> int | None:
         """Return the index of the most common training label, the lowest on a tie, for `wnli` = "majority"."""
         if self.recipe.wnli != "majority":
             return None

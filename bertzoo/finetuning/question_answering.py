@@ -50,17 +50,10 @@ class QuestionTask(TaskKind):
         options.decoding(self.task.nulls)
 
     @property
-    def distillable(self) -> bool:
-        return False
-
-    @property
     def head(self) -> SpanExtraction | JointSpanExtraction:
         if self.recipe.squad.joint:
             return JointSpanExtraction(beam=self.recipe.squad.candidates)
         return SpanExtraction(dropout=self.recipe.dropout, pooler=False)
-
-    def objective(self, module: Any) -> Any:
-        return self.head.objective(module, reduction=self.recipe.reduction)
 
     def check_files(self) -> None:
         self.task.splits(self.recipe.data_dir, self.recipe.squad.heldout)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as change
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,41 +29,9 @@ class Evaluation(NamedTuple):
     save: Callable[[Path], object]
 
 
-class Split(Protocol):
-    """Encoded examples of a task's split, which turn a model's outputs into predictions and scores.
-
-    deciding: names of the metrics whose mean is the score.
-    digest: SHA-256 of the examples as the model reads them, in hexadecimal.
-    plan, batch: as in `tasks.rows.Rows`.
-    predict: converts the outputs of planned batches to predictions, in the order of the examples.
-    scores: the task's metrics by name.
-    distinct: the distinct predictions; a model whose predictions are all equal has collapsed.
-    is_finite: whether all predicted numbers are finite.
-    save: writes the predictions into a folder, if the task has files for them.
-    """
-
-    @property
-    def task(self) -> Any: ...
-    @property
-    def examples(self) -> Sequence[Any]: ...
-    @property
-    def rows(self) -> Rows: ...
-    @property
-    def deciding(self) -> tuple[str, ...]: ...
-    @property
-    def digest(self) -> str: ...
-    def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]: ...
-    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]: ...
-    def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Any: ...
-    def scores(self, predictions: Any) -> dict[str, float]: ...
-    def distinct(self, predictions: Any) -> set[Any]: ...
-    def is_finite(self, predictions: Any) -> bool: ...
-    def save(self, predictions: Any, folder: Path) -> None: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class LabelSplit:
-    """Examples with classes, sets of classes, word tags or numbers as labels.
+    """Encoded examples of a split, with classes, sets of classes, word tags or numbers as labels.
 
     scale: a regression's output times `scale` is the predicted number.
     """
@@ -75,11 +43,12 @@ class LabelSplit:
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """All metrics; for multi_label, the first (by default micro-F1)."""
+        """Names of the metrics whose mean is the score: all or, for multi_label, the first (by default micro-F1)."""
         return self.task.metrics[:1] if self.task.kind == "multi_label" else self.task.metrics
 
     @property
     def digest(self) -> str:
+        """SHA-256 of the examples as the model reads them, in hexadecimal."""
         return self.rows.digest
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
@@ -127,13 +96,13 @@ class LabelSplit:
         classes = np.concatenate(predictions) if self.task.kind == "tokens" else predictions
         return set(np.unique(classes).tolist()) - {-1}  # -1: a word that was cut off
 
-    def save(self, predictions: Any, folder: Path) -> None:
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSplit:
-    """Questions whose answers are parts of paragraphs, encoded as windows. decoding: how answers are chosen."""
+    """Questions of a split, encoded as windows of their paragraphs; it has the methods of LabelSplit.
+
+    decoding: how answers are chosen.
+    """
 
     task: SpanTask
     windows: Windows
@@ -171,15 +140,11 @@ class AnswerSplit:
         return self.task.score(self.windows.questions, predictions, self.decoding.threshold)
 
     def distinct(self, predictions: list[Answered]) -> set[Any]:
-        """Return the distinct answers; those of a single question prove no collapse, so they are left out."""
+        """Return the distinct answers, or none for a single question, whose answer proves no collapse."""
         return {answer.text for answer in predictions} if len(predictions) > 1 else set()
 
-    def is_finite(self, predictions: list[Answered]) -> bool:
-        return True
 
-    def save(self, predictions: list[Answered], folder: Path) -> None:
-        """Write the files that SQuAD's scripts read."""
-        squad_metric.save(folder, predictions)
+Split = LabelSplit | AnswerSplit
 
 
 def outputs_and_losses(objective: Any) -> Callable[[Any, Batch], Outputs]:
@@ -215,12 +180,15 @@ def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
             figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {name: {}}}
             return Evaluation(figures, lambda folder: None)  # train.loop raises NonFinite for this loss
         predictions[name] = split.predict(slots, outputs)
-        losses.append(loss if loss is None or split.is_finite(predictions[name]) else float("nan"))
+        finite = isinstance(split, AnswerSplit) or split.is_finite(predictions[name])
+        losses.append(loss if loss is None or finite else float("nan"))
     figures = {} if None in losses else {"loss": float(np.mean(losses))}
 
     def save(folder: Path) -> None:
+        """Write the answers as SQuAD's scripts read them."""
         for name, split in splits.items():
-            split.save(predictions[name], folder)
+            if isinstance(split, AnswerSplit):
+                squad_metric.save(folder, predictions[name])
 
     return Evaluation(figures | score_predictions(predictions, splits), save)
 

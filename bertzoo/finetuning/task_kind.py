@@ -17,7 +17,7 @@ from bertzoo.finetuning.scoring import Evaluation, Split, outputs_and_losses, sc
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads.labels import TEACHER
 from bertzoo.runs.runner import FlaxRunner
-from bertzoo.tasks.rows import Slot, bucket_lengths
+from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example
 from bertzoo.train.objective import Objective
@@ -82,18 +82,19 @@ class TaskKind(ABC):
         return self.task.name
 
     @property
-    @abstractmethod
     def distillable(self) -> bool:
         """Whether a teacher can supply a part of the targets."""
+        return bool(self.head.probabilities)
 
     @property
     @abstractmethod
     def head(self) -> Any:
         """The config of the head that the task needs."""
 
-    @abstractmethod
     def objective(self, module: Any) -> Objective:
         """Return the training objective of a model with the task's head."""
+        options = {"alpha": self.recipe.alpha} if self.distillable else {}
+        return self.head.objective(module, reduction=self.recipe.reduction, **options)
 
     @abstractmethod
     def check_files(self) -> None:
@@ -112,7 +113,7 @@ class TaskKind(ABC):
         """
 
     def soft_labels(
-        self, train: Split, teacher: Location, mesh: jax.sharding.Mesh, tell: Say
+        self, train: Any, teacher: Location, mesh: jax.sharding.Mesh, tell: Say
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Return the teacher's logits for the training examples, and its entry for run.json.
 
@@ -120,7 +121,7 @@ class TaskKind(ABC):
         """
         raise NotImplementedError(f"{self.name} has no teacher")
 
-    def constant(self, train: Split) -> int | None:
+    def constant(self, train: Any) -> int | None:
         """Return the class to predict for every row instead of training, or None."""
         return None
 
@@ -149,17 +150,15 @@ class TaskKind(ABC):
         soft, record = (None, None) if teacher is None else self.soft_labels(train, teacher, mesh, tell)
         runner = FlaxRunner(outputs_and_losses(objective), None, mesh, size, lengths)
 
-        def finish(batch: dict[str, np.ndarray], slot: Slot) -> HostBatch:
-            if soft is not None:
-                batch[TEACHER] = np.zeros((size, soft.shape[1]), np.float32)
-                batch[TEACHER][: len(slot.rows)] = soft[slot.rows]
-            return batch
-
         def batches(seed: int, row: int) -> Iterator[HostBatch]:
             epoch, done = divmod(row // size, -(-len(train.rows) // size))
             while True:
                 for slot in train.plan(size, lengths, seed, epoch)[done:]:
-                    yield finish(train.batch(slot, size), slot)
+                    batch = train.batch(slot, size)
+                    if soft is not None:
+                        batch[TEACHER] = np.zeros((size, soft.shape[1]), np.float32)
+                        batch[TEACHER][: len(slot.rows)] = soft[slot.rows]
+                    yield batch
                 epoch, done = epoch + 1, 0
 
         return TaskData(
