@@ -131,21 +131,19 @@ class Case:
     @property
     def vocabulary(self) -> int:
         """Number of ids that random rows draw from."""
-        pretrained = self.model.pretrained
-        return (
-            self.model.description.vocabulary or ANY_VOCABULARY if pretrained is None else pretrained.model.vocab_size
-        )
+        if self.model.pretrained is None:
+            return self.model.file_size("vocab_size", ANY_VOCABULARY)
+        return self.model.pretrained.model.vocab_size
 
     def request(self) -> LoadRequest:
         """Return the request that makes a worker load this case."""
-        inputs = self.model.description.inputs
-        return LoadRequest(self.backend, str(self.written.path), self.threads, self.vocabulary, inputs)
+        return LoadRequest(self.backend, str(self.written.path), self.threads, self.vocabulary, self.model.inputs)
 
     def flops(self, length: int) -> int | None:
         """Return the FLOPs of a row of `length` tokens, or None if they are not known."""
         if self.written.graph is not None:
             return self.written.flops(length)
-        return self.model.description.flops.get(signature(length))
+        return self.model.description.get("flops", {}).get(signature(length))
 
     def resolve_length(self, available: Sequence[int]) -> int:
         """Return the row length to time, in tokens; raises UserError if it is not one of `available`.
@@ -156,7 +154,7 @@ class Case:
         if self.length is None and available:
             return USUAL if USUAL in available else max(available)
         if self.length is None:
-            return min(USUAL, self.model.description.positions or USUAL)
+            return min(USUAL, self.model.file_size("max_positions", USUAL))
         if available and self.length not in available:
             lengths = ", ".join(map(str, available))
             raise UserError(f"--lengths={self.length} is not a length of {self.model.name}. Use {lengths}.")
@@ -256,7 +254,7 @@ def prepare(
         assert model.file is not None
         written = WrittenModel(path=model.file, size=model.file.stat().st_size, graph=None)
         files = dict.fromkeys(settings.lengths or [None], written)
-        yield from _cases(settings, model, backends[0], model.description.precision, files)
+        yield from _cases(settings, model, backends[0], model.description.get("precision"), files)
         return
     lengths = resolve_lengths(model.pretrained, settings.lengths or ())
     for name in backends:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,45 +25,32 @@ BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileDescription:
-    """Contents of the metadata JSON beside an exported file; a file without JSON has the defaults.
-
-    inputs: names of the inputs.
-    parameters: number of parameters.
-    vocabulary: number of token ids.
-    positions: length of the position table.
-    flops: {signature: FLOPs of a row}.
-
-    A field that is None is not known.
-    """
-
-    inputs: tuple[str, ...] = TEXT_INPUTS
-    precision: str | None = None
-    head: str | None = None
-    parameters: int | None = None
-    vocabulary: int | None = None
-    positions: int | None = None
-    flops: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
 class BenchmarkModel:
-    """A model to time: `pretrained`, or an exported `file` with its description."""
+    """A model to time: `pretrained`, or an exported `file` with the content of its metadata JSON, {} if it has none."""
 
     name: str
     pretrained: Pretrained | None = None
     file: Path | None = None
-    description: FileDescription = field(default_factory=FileDescription)
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs."""
+        return tuple(self.description.get("inputs", TEXT_INPUTS))
 
     @property
     def head(self) -> str | None:
         """Kind of the model's head, or None if not known."""
-        return self.description.head if self.pretrained is None else self.pretrained.head.kind
+        return self.description.get("head", {}).get("kind") if self.pretrained is None else self.pretrained.head.kind
 
     @property
     def parameters(self) -> int | None:
-        """Number of the model's parameters, or None if not known."""
-        return self.description.parameters if self.pretrained is None else self.pretrained.parameter_count
+        """Number of the model's parameters, or None if not known, as for files of earlier versions."""
+        return self.description.get("parameters") if self.pretrained is None else self.pretrained.parameter_count
+
+    def file_size(self, name: str, default: int) -> int:
+        """Return a size in the model config of an exported file, such as vocab_size; `default` if it is not known."""
+        return self.description.get("model", {}).get(name) or default
 
     @property
     def is_config(self) -> bool:
@@ -82,13 +70,15 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
     """Read a file that ends in one of `suffixes`, a model directory, or a config with overrides and random weights.
 
     A model with a pretraining head, or without a head, becomes a classifier of two classes. Raises UserError if `name`
-    is none of the three.
+    is none of the three, the file's metadata JSON is damaged or belongs to another file, or the file takes texts.
     """
     path = Path(name)
     if path.suffix in suffixes:
         if not path.is_file():
             raise UserError(f"{name} does not exist. Write it with `bertzoo convert`.")
-        return BenchmarkModel(name=name, file=path, description=read_description(path))
+        description = read_metadata(path, "inputs", "precision", "head") or {}
+        check_takes_ids(path, description.get("format"))
+        return BenchmarkModel(name=name, file=path, description=description)
     if path.is_dir():
         pretrained = any_model.read_model(path)
         if not pretrained.head.task_kind:  # a classifier takes its place, which the papers time
@@ -113,27 +103,6 @@ def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[Bench
             f"--{overrides[0][0]} applies to a config, but no MODEL is a config: {names}. Name a config, or leave "
             "the option out."
         )
-
-
-def read_description(file: Path) -> FileDescription:
-    """Read the metadata JSON beside an exported file, if there is one.
-
-    Raises UserError if the JSON is damaged or belongs to another file, or if the file takes texts.
-    """
-    document = read_metadata(file, "inputs", "precision", "head")
-    if document is None:
-        return FileDescription()
-    check_takes_ids(file, document.get("format"))
-    model = document.get("model", {})
-    return FileDescription(
-        inputs=tuple(document["inputs"]),
-        precision=document["precision"],
-        head=document["head"]["kind"],
-        parameters=document.get("parameters"),  # absent in files of earlier versions
-        vocabulary=model.get("vocab_size"),
-        positions=model.get("max_positions"),
-        flops=document.get("flops", {}),
-    )
 
 
 def untrained(model: Model, name: str) -> Pretrained:

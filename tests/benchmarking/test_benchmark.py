@@ -243,7 +243,7 @@ def test_a_python_without_executorch_is_named(model: Path, capsys: pytest.Captur
 def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     file, said = tmp_path / "model.onnx", tmp_path / "model.onnx.json"
     file.touch()
-    nothing = models.read_model(str(file), [], [".onnx"]).description
+    nothing = models.read_model(str(file), [], [".onnx"])
     assert nothing.inputs == ("input_ids", "token_type_ids", "attention_mask") and nothing.parameters is None
     document = {
         "inputs": {"input_ids": "int32", "attention_mask": "int32"},
@@ -256,7 +256,7 @@ def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFix
     }
     said.write_text(json.dumps(document))
     of_file = models.read_model(str(file), [], [".onnx"])
-    assert of_file.description.inputs == ("input_ids", "attention_mask")
+    assert of_file.inputs == ("input_ids", "attention_mask")
     eight, sixteen = prepare(BenchmarkSettings(lengths=[8, 16]), of_file, ["onnx"], tmp_path, print)
     assert (eight.precision, eight.flops(8), sixteen.flops(16), eight.flops(32)) == ("fp16", 5, 10, None)
     assert eight.vocabulary == 61  # of a table that is larger than the ids that are read, memory is not all touched
