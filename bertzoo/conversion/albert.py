@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from bertzoo.conversion import family
-from bertzoo.conversion.family import Family, HeadLayout
+from bertzoo.conversion.family import Family
 from bertzoo.conversion.rules import TensorRule, dense, norm
 from bertzoo.models import Albert
 
@@ -50,11 +50,7 @@ FAMILY = Family(
         "predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     },
-    heads={
-        **family.standard_heads("Albert", "classifier_dropout_prob", pooled=True),
-        "masked": HeadLayout("AlbertForMaskedLM", _masked),
-        "masked_sentence": HeadLayout("AlbertForPreTraining", _pretraining, needs_pooler=True),
-    },
+    heads=family.standard_heads("Albert", "classifier_dropout_prob", _masked, _pretraining, pooled=True),
     dropouts={"classifier_dropout_prob": 0.1},
     sentence="sop",
     fixed={"num_hidden_groups": 1, "inner_group_num": 1},

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bertzoo.conversion.family import FIXED, IGNORED, Family, Inexpressible
+from bertzoo.conversion.family import FIXED, IGNORED, SENTENCE, Family, Inexpressible
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.heads import KINDS
@@ -115,9 +115,9 @@ def read_head_config(
     """
     name = family.heads[key].dropout
     labels, dropout = _labels(attributes, origin), _dropout(family, name, model, attributes)
-    head: Any = KINDS["masked" if key == "masked_sentence" else key]
+    head: Any = KINDS[key.removesuffix(SENTENCE)]
     values: dict[str, Any] = {
-        "sentence": key == "masked_sentence",
+        "sentence": key.endswith(SENTENCE),
         "labels": labels,
         "hidden": family.hidden(model),
         "input_dropout": dropout if family.input_dropout else 0.0,
@@ -163,7 +163,7 @@ def _labels(attributes: Mapping[str, Any], origin: str) -> list[Any]:
 
 def head_key(head: Any) -> str:
     """Return a head config's key in `Family.heads`."""
-    return "masked_sentence" if getattr(head, "sentence", False) else head.kind
+    return f"{head.kind}{SENTENCE}" if getattr(head, "sentence", False) else head.kind
 
 
 def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:

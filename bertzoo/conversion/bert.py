@@ -1,7 +1,7 @@
 """BERT's tensor names and config attributes at Hugging Face."""
 
 from bertzoo.conversion import family
-from bertzoo.conversion.family import Family, HeadLayout
+from bertzoo.conversion.family import Family
 from bertzoo.models import Bert
 
 FAMILY = Family(
@@ -12,11 +12,9 @@ FAMILY = Family(
     rules=lambda model: (*family.embedding_rules(model), *family.bert_layer_rules(model)),
     pooler="pooler.dense",
     tied=family.BERT_TIED,
-    heads={
-        **family.standard_heads("Bert", "classifier_dropout", pooled=True),
-        "masked": HeadLayout("BertForMaskedLM", family.bert_masked_head),
-        "masked_sentence": HeadLayout("BertForPreTraining", family.bert_pretraining_heads, needs_pooler=True),
-    },
+    heads=family.standard_heads(
+        "Bert", "classifier_dropout", family.bert_masked_head, family.bert_pretraining_heads, pooled=True
+    ),
     dropouts={"classifier_dropout": None},
     # In the multilingual release's config.json; no code reads them.
     ignored=frozenset(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from bertzoo.conversion import electra, family
-from bertzoo.conversion.family import Attribute, Family, HeadLayout
+from bertzoo.conversion.family import Attribute, Family
 from bertzoo.conversion.rules import TensorRule, dense, norm, same
 from bertzoo.models import ConvBert
 
@@ -63,14 +63,12 @@ FAMILY = Family(
     rules=_backbone,
     pooler=None,
     tied=electra.TIED,
-    heads={
-        **family.standard_heads(
-            "ConvBert",
-            "classifier_dropout",
-            family.hidden_layer_head("classifier.dense", "classifier.out_proj"),
-        ),
-        "masked": HeadLayout("ConvBertForMaskedLM", electra.generator_head),
-    },
+    heads=family.standard_heads(
+        "ConvBert",
+        "classifier_dropout",
+        electra.generator_head,
+        sequence=family.hidden_layer_head("classifier.dense", "classifier.out_proj"),
+    ),
     hidden=lambda model: model.activation,
     input_dropout=True,
     dropouts={"classifier_dropout": None},

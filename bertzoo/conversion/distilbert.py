@@ -57,8 +57,7 @@ FAMILY = Family(
     pooler=None,
     tied={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
     heads={
-        **family.standard_heads("DistilBert", "dropout"),
-        "masked": HeadLayout("DistilBertForMaskedLM", _masked),
+        **family.standard_heads("DistilBert", "dropout", _masked),
         "sequence_classification": HeadLayout(
             "DistilBertForSequenceClassification",
             family.hidden_layer_head("pre_classifier", "classifier"),

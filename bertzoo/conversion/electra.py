@@ -56,9 +56,9 @@ FAMILY = Family(
         **family.standard_heads(
             "Electra",
             "classifier_dropout",
-            family.hidden_layer_head("classifier.dense", "classifier.out_proj"),
+            generator_head,
+            sequence=family.hidden_layer_head("classifier.dense", "classifier.out_proj"),
         ),
-        "masked": HeadLayout("ElectraForMaskedLM", generator_head),
         "replaced": HeadLayout("ElectraForPreTraining", discriminator_head),
     },
     hidden=lambda model: "gelu",

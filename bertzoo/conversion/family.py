@@ -56,6 +56,7 @@ FIXED: Mapping[str, Any] = {
     "pruned_heads": {},
     "tie_word_embeddings": True,
 }
+SENTENCE = "_sentence"  # end of the key of a head that also has a sentence head
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
 Rules = Callable[[Any], Iterable[TensorRule]]  # model config -> rules of its tensors
 
@@ -157,12 +158,20 @@ def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
 
 
 def standard_heads(
-    name: str, dropout: str, sequence: Rules | None = None, *, pooled: bool = False
+    name: str,
+    dropout: str,
+    masked: Rules,
+    both: Rules | None = None,
+    sequence: Rules | None = None,
+    *,
+    pooled: bool = False,
 ) -> dict[str, HeadLayout]:
     """Return the layouts of the heads that all architectures have, by key in `Family.heads`.
 
     name: first part of Hugging Face's class names, such as "Bert".
     dropout: config attribute of the classifiers' dropout rate.
+    masked: rules of the masked language model head.
+    both: rules of this head and the sentence head, or None if Hugging Face has no class for both.
     sequence: rules of the sequence classification head, or None if it is a single dense layer.
     pooled: whether Hugging Face's class for sequence classification always has a pooler.
     """
@@ -175,6 +184,8 @@ def standard_heads(
             f"{name}ForTokenClassification", linear_head("token_classifier", "classifier"), dropout
         ),
         "span": HeadLayout(f"{name}ForQuestionAnswering", linear_head("span_head", "qa_outputs")),
+        "masked": HeadLayout(f"{name}ForMaskedLM", masked),
+        **({} if both is None else {f"masked{SENTENCE}": HeadLayout(f"{name}ForPreTraining", both, needs_pooler=True)}),
     }
 
 

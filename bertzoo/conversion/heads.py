@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.heads import MaskedLanguageModel, NoHead, parameter_shapes
+from bertzoo.heads import NoHead, parameter_shapes
 
 
 def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:
@@ -16,12 +16,10 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
     if kind in pretrained.others:
         other = pretrained.others[kind]
         return other, [name for name in sorted(pretrained.params) if not name.startswith("embedding/")]
-    if kind == head.kind == "replaced":
-        return replace(pretrained, others={}), []
     if kind == "none":
         new_head = NoHead(pooler=head.pooler)
-    elif head.kind == "masked" and kind == "masked":
-        new_head = MaskedLanguageModel(pooler=head.pooler)
+    elif kind == head.kind:
+        new_head = replace(head, sentence=False) if getattr(head, "sentence", False) else head
     else:
         raise UserError(
             f"{pretrained.origin} has the head {head.kind}, so --head={kind} has nothing to keep. Use --head=none, "
@@ -29,7 +27,7 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
         )
     names = parameter_shapes(pretrained.model, new_head)
     params = {name: array for name, array in pretrained.params.items() if name in names}
-    return replace(pretrained, head=new_head, params=params), sorted(pretrained.params.keys() - names)
+    return replace(pretrained, head=new_head, params=params, others={}), sorted(pretrained.params.keys() - names)
 
 
 def leak_padding(pretrained: Pretrained) -> Pretrained:

@@ -15,7 +15,7 @@ from bertzoo.conversion.bert import FAMILY as BERT
 from bertzoo.conversion.convbert import FAMILY as CONVBERT
 from bertzoo.conversion.distilbert import FAMILY as DISTILBERT
 from bertzoo.conversion.electra import FAMILY as ELECTRA
-from bertzoo.conversion.family import Family, Inexpressible
+from bertzoo.conversion.family import SENTENCE, Family, Inexpressible
 from bertzoo.conversion.mobilebert import FAMILY as MOBILEBERT
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
 from bertzoo.conversion.rules import TensorRule, Tensors, dense, to_ours, to_theirs
@@ -133,8 +133,8 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
     key = attributes.head_key(head)
     if key not in family.heads:
         name, hint = key.replace("_", " "), "Leave the head out with --head=none, or keep it with --to=pytorch."
-        if key == "masked_sentence":
-            name, hint = "masked and a sentence", "Leave the sentence head out with --head=masked."
+        if key.endswith(SENTENCE):
+            name, hint = f"{head.kind} and a sentence", f"Leave the sentence head out with --head={head.kind}."
         raise UserError(f"{origin}: Hugging Face has no {family.model_type} with a {name} head. {hint}")
     if family.heads[key].needs_pooler and _has_pooler(family, model) and not head.pooler:
         raise UserError(
@@ -220,9 +220,9 @@ def _find_head(family: Family, model: Any, config: Mapping[str, Any], named: Ten
     if architectures[0] not in known:
         raise UserError(f"{origin}: the architecture {architectures[0]!r} is unknown{nearest(architectures[0], known)}")
     key = known[architectures[0]]
-    if key == "masked" and "masked_sentence" in family.heads:
+    if (both := f"{key}{SENTENCE}") in family.heads:
         # The first releases call themselves BertForMaskedLM and hold both heads of pretraining.
-        rules = family.heads["masked_sentence"].rules(model)
+        rules = family.heads[both].rules(model)
         if any(rule.theirs in named and rule.ours.startswith("sentence_head/") for rule in rules):
-            return "masked_sentence"
+            return both
     return key

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bertzoo.conversion import family
-from bertzoo.conversion.family import Attribute, Family, HeadLayout
+from bertzoo.conversion.family import Attribute, Family
 from bertzoo.conversion.rules import TensorRule, dense, norm, same
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import MobileBert
@@ -113,11 +113,7 @@ FAMILY = Family(
     rules=_backbone,
     pooler="pooler.dense",
     tied=family.BERT_TIED,
-    heads={
-        **family.standard_heads("MobileBert", "classifier_dropout", pooled=True),
-        "masked": HeadLayout("MobileBertForMaskedLM", _masked),
-        "masked_sentence": HeadLayout("MobileBertForPreTraining", _pretraining, needs_pooler=True),
-    },
+    heads=family.standard_heads("MobileBert", "classifier_dropout", _masked, _pretraining, pooled=True),
     dropouts={"classifier_dropout": None},
     fixed={"trigram_input": True},
     ignored=frozenset({"true_hidden_size"}),  # repeats other attributes

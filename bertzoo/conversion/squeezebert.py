@@ -7,7 +7,7 @@ tensors; transformers then adds a random pooler and warns.
 from collections.abc import Iterable
 
 from bertzoo.conversion import family
-from bertzoo.conversion.family import Attribute, Family, HeadLayout
+from bertzoo.conversion.family import Attribute, Family
 from bertzoo.conversion.rules import TensorRule, convolution, norm
 from bertzoo.models import SqueezeBert
 
@@ -43,8 +43,5 @@ FAMILY = Family(
     rules=_backbone,
     pooler="pooler.dense",
     tied=family.BERT_TIED,
-    heads={
-        **family.standard_heads("SqueezeBert", "hidden_dropout_prob", pooled=True),
-        "masked": HeadLayout("SqueezeBertForMaskedLM", family.bert_masked_head),
-    },
+    heads=family.standard_heads("SqueezeBert", "hidden_dropout_prob", family.bert_masked_head, pooled=True),
 )
