@@ -95,18 +95,19 @@ def score_rows(run: Path, files: Files) -> list[dict[str, Any]]:
     pretrained = any_model.read_model(files.hub(SCORED))
     task = quiz.build_quiz(run, pretrained, LENGTH, 0, print)
     assert task is not None
-    slots = task.rows.plan(1, [LENGTH])
+    split = task.split
+    slots = split.plan(1, [LENGTH])
     paths = {"litert-torch, float32": files.peer_files(SCORED, FLOAT)[0]}
     paths |= {peer: files.paths[f"{SCORED} {suffix}"] for suffix, peer in PEERS.items()}
     paths["bertzoo, int8-dynamic"] = files.paths[f"{SCORED} one int8-dynamic"]
     points = {}
     for title, path in paths.items():
         infer = file_runner(path)
-        predictions = task.predict(slots, [infer(task.rows.batch(slot, 1)) for slot in slots])
-        points[title] = statistics.fmean(task.scores(predictions).values())
+        predictions = split.predict(slots, [infer(split.batch(slot, 1)) for slot in slots])
+        points[title] = statistics.fmean(split.scores(predictions).values())
     float32, *peers, ours = points.values()
     rows = [
-        {"file": title, "task": task.name, "examples": task.share[0]}
+        {"file": title, "task": split.task.name, "examples": len(split.examples)}
         | {"points": round(value, 2), "lost": round(float32 - value, 2)}
         for title, value in points.items()
     ]
