@@ -135,25 +135,18 @@ def torch(request: LoadRequest) -> Loader:
 
 
 def onnx(request: LoadRequest) -> Loader:
-    """Yield onnxruntime's package name, then the file loaded for the CPU."""
-    import onnxruntime  # noqa: F401 (its memory must not count as the model's)
+    """Yield onnxruntime's package name, then the file loaded for the CPU.
 
-    from bertzoo.export import runtimes
-
-    yield "onnxruntime"
-    yield _any_length(runtimes.Onnx(Path(request.path), request.threads), request, request.threads)
-
-
-def onnx_text(request: LoadRequest) -> Loader:
-    """Yield onnxruntime's package name, then the loaded file, which takes texts.
-
-    A row of N tokens is a text of N - 2 full stops, because the file adds [CLS] and [SEP].
+    In a file that takes texts, a row of N tokens is a text of N - 2 full stops, because the file adds [CLS] and [SEP].
     """
     import onnxruntime  # noqa: F401 (its memory must not count as the model's)
 
     from bertzoo.export import runtimes
 
     yield "onnxruntime"
+    if request.backend == "onnx":
+        yield _any_length(runtimes.Onnx(Path(request.path), request.threads), request, request.threads)
+        return
     file = runtimes.OnnxText(Path(request.path), request.threads)
     yield LoadedModel(lambda length: lambda: file.run(["." * (length - 2)]), (), request.threads)
 
@@ -222,7 +215,7 @@ LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {
     "litert": litert,
     "torch": torch,
     "onnx": onnx,
-    "onnx-text": onnx_text,
+    "onnx-text": onnx,
     "executorch": executorch,
     "jax": jax,
 }

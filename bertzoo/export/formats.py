@@ -86,7 +86,7 @@ def targets(python: Path) -> dict[str, Target]:
             name="mediapipe",
             check=mediapipe.check_packages,
             check_runtime=partial(check_installed, "a .tflite file", ("ai_edge_litert",), "litert"),
-            lengths=lengths.single_length,
+            lengths=lengths.resolve_lengths,  # one, by ExportOptions
             make=_mediapipe,
             load=runtimes.LiteRT,
             pairs=False,
@@ -130,7 +130,7 @@ def targets(python: Path) -> dict[str, Target]:
             name="executorch",
             check=partial(executorch.check_python, python),
             check_runtime=partial(executorch.check_python, python, "a .pte file"),
-            lengths=lengths.single_length,
+            lengths=lengths.resolve_lengths,  # one, by ExportOptions
             make=partial(_executorch, python),
             load=partial(runtimes.ExecuTorch, python),
         ),

@@ -29,15 +29,6 @@ def check_lengths(lengths: Iterable[int], longest: int) -> None:
             raise UserError(f"--lengths={length} is more than the model's {longest} positions. Use at most {longest}.")
 
 
-def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
-    """Return the row length, in tokens, of a file that has only one, by the rules of `resolve_lengths`.
-
-    lengths: empty, or the requested length; ExportOptions rejects more than one.
-    """
-    (length,) = resolve_lengths(pretrained, lengths)
-    return (length,)
-
-
 def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
     """Return the lengths at which to verify a file that accepts every length within `length_bounds`.
 

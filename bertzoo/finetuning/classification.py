@@ -108,4 +108,4 @@ class LabelTask(TaskKind):
             cut = int(split.rows.cut.sum())
             more = f", {cut:,} of them cut to {recipe.max_length} tokens" if cut else ""
             tell(f"{name}: {len(split.rows):,} examples{more}")
-        return TaskSplits(train, dev, skipped, {name: len(split.rows) for name, split in splits.items()})
+        return train, dev, skipped, {name: len(split.rows) for name, split in splits.items()}

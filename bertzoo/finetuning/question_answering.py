@@ -91,7 +91,7 @@ class QuestionTask(TaskKind):
                 )
             tell(f"{name}: {sizes[name]:,} questions, {len(split.windows):,} windows")
         train, dev = (AnswerSplit(task=self.task, windows=split, decoding=decoding) for split in encoded.values())
-        return TaskSplits(train, {"dev": dev}, by_reason, sizes)
+        return train, {"dev": dev}, by_reason, sizes
 
 
 def squad_notes(options: SquadOptions, nulls: bool) -> dict[str, str | int]:

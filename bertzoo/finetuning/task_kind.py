@@ -2,9 +2,9 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import numpy as np
@@ -30,17 +30,9 @@ _SUBSET = 3  # random stream of draw_subset
 T = TypeVar("T")
 
 
-class TaskSplits(NamedTuple):
-    """A task's encoded splits.
-
-    dev: the development splits by name. skipped: number of skipped examples by split and reason. sizes: number of
-    examples by split, without skipped ones.
-    """
-
-    train: Split
-    dev: dict[str, Any]
-    skipped: dict[str, dict[str, int]]
-    sizes: dict[str, int]
+# The training split, the development splits by name, the number of skipped examples by split and reason, and the number
+# of examples by split, without skipped ones.
+TaskSplits = tuple[Split, Mapping[str, Split], dict[str, dict[str, int]], dict[str, int]]
 
 
 @dataclass(frozen=True, kw_only=True)

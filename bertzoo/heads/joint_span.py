@@ -46,18 +46,6 @@ class PairHead(nn.Module):
         return self.output(self.activation(self.dense(x, y))).astype(jnp.float32)[..., 0]
 
 
-class JointSpans(NamedTuple):
-    """Logits of an answer's start (B,L), of its end given each of K `starts` (B,K,L), and of no answer (B,).
-
-    `null_logits` above 0 mean no answer. 1000 is subtracted from the logits of positions that cannot hold an answer.
-    """
-
-    start_logits: jax.Array
-    starts: jax.Array
-    end_logits: jax.Array
-    null_logits: jax.Array
-
-
 class JointSpanHead(nn.Module):
     """Predict starts of answers, ends given a start, and "no answer" (ELECTRA's qa_tasks.py; not in the paper).
 
@@ -70,8 +58,10 @@ class JointSpanHead(nn.Module):
     null: nn.Module
     beam: int
 
-    def __call__(self, hidden_BLD: jax.Array, second_BL: jax.Array, starts_BK: jax.Array | None) -> JointSpans:
-        """Return the logits of starts, ends and no answer.
+    def __call__(
+        self, hidden_BLD: jax.Array, second_BL: jax.Array, starts_BK: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        """Return the last four fields of JointSpanOutput.
 
         second_BL: 1 at tokens of the second segment. starts_BK: start positions, by default the `beam` likeliest.
         """
@@ -84,7 +74,7 @@ class JointSpanHead(nn.Module):
         end_BKL = self.end(first_BKD[:, :, None], hidden_BLD[:, None]) + excluded_BL[:, None]
         expected_BD = jnp.einsum("bl,bld->bd", jax.nn.softmax(start_BL), hidden_BLD.astype(jnp.float32))
         null_B = self.null(hidden_BLD[:, 0].astype(jnp.float32), expected_BD)
-        return JointSpans(start_BL, starts_BK, end_BKL, null_B)
+        return start_BL, starts_BK, end_BKL, null_B
 
 
 def span_candidates(
@@ -107,9 +97,8 @@ def span_candidates(
 
 
 class JointSpanOutput(NamedTuple):
-    """Fields of Encoded and of JointSpans, with K likely start positions.
-
-    Shapes: start_logits (B,L), starts (B,K), end_logits (B,K,L), null_logits (B,).
+    """Fields of Encoded, and logits of an answer's start (B,L), of its end given each of K `starts` (B,K,L), and of no
+    answer (B,), above 0 if there is none. 1000 is subtracted from the logits of positions that cannot hold an answer.
     """
 
     hidden_states: tuple[jax.Array, ...]

@@ -208,7 +208,7 @@ def test_lengths_are_sorted_and_have_defaults() -> None:
     assert (
         lengths.variable_lengths(made, [64])
         == lengths.fixed_or_variable_lengths(made, [64])
-        == lengths.single_length(made, [64])
+        == lengths.resolve_lengths(made, [64])
         == (64,)
     )
     joint = pretrained(model, JointSpanExtraction(beam=20))
