@@ -105,7 +105,7 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
         None if masked else evaluate.task_model(saved_model.with_options(path, pretrained))
     )  # raises before the file loads
     target.check_runtime()
-    file = RowRunner(target.load(path, 1), tuple(description["inputs"]), lengths, tables.head.readable)
+    file = RowRunner(target.load(path, 1), tuple(description["inputs"]), lengths, tables.head.convert_outputs)
     if model is None:
         fill = partial(_masked_logits, file, tokenizer.specials.pad)
         return BlankFiller(path=path, tokenizer=tokenizer, longest=lengths[-1], masked_logits=fill)

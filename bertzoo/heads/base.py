@@ -81,8 +81,7 @@ class HeadConfig:
         """Return the head of the export graph, which maps states (R,D) of computed tokens to outputs by name."""
         raise NotImplementedError
 
-    @staticmethod
-    def readable(outputs: Arrays) -> Arrays:
+    def convert_outputs(self, outputs: Arrays) -> Arrays:
         """Convert an exported file's outputs to those of the objective's `predict`."""
         return outputs
 

@@ -140,11 +140,11 @@ class JointSpanExtraction(AnswerHead):
     parameters: ClassVar[tuple[str, ...]] = ("joint_span_head",)
     inputs: ClassVar[tuple[str, ...]] = (TYPES,)
     pooler: ClassVar[bool] = False
-    score: ClassVar[str] = (
+    best_answer: ClassVar[str] = (
         "the start k and end with the largest sum of the log-softmax of `start_logits` at `starts`[k] and of "
         "`end_logits`[k]"
     )
-    none: ClassVar[str] = "`null_logit` is above"
+    no_answer: ClassVar[str] = "`null_logit` is above"
 
     kind: Literal["joint_span"] = "joint_span"
     hidden_size: int = 512
@@ -205,8 +205,7 @@ class JointSpanExtraction(AnswerHead):
             beam=head.beam,
         )
 
-    @staticmethod
-    def readable(outputs: Arrays) -> Arrays:
+    def convert_outputs(self, outputs: Arrays) -> Arrays:
         """Return scores of candidate answers (`span_candidates`)."""
         names = ("start_logits", "starts", "end_logits", "null_logit")
         start_BL, starts_BK, end_BKL, null_B1 = (jnp.asarray(outputs[name]) for name in names)

@@ -112,7 +112,7 @@ class SequenceClassification(HeadConfig):
     def objective(self, module: Any, **options: Any) -> "LabelledObjective":
         return LabelledObjective(model=module, problem=PROBLEMS[self.task_kind], **options)
 
-    def readable(self, outputs: Arrays) -> Arrays:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def convert_outputs(self, outputs: Arrays) -> Arrays:
         """Return `logits`, computed from `probabilities` if a file has these."""
         if "probabilities" not in outputs:
             return outputs

@@ -44,15 +44,15 @@ class AnswerHead(HeadConfig):
     pipeline: ClassVar[str | None] = "question-answering"
     form: ClassVar[Literal["question", "text", "any"]] = "question"
     task_kind: ClassVar[str] = "span"
-    score: ClassVar[str]  # phrase on the answer's start and end, as `result` has it
-    none: ClassVar[str]  # phrase on when there is no answer
+    best_answer: ClassVar[str]  # phrase on the answer's start and end, for `result`
+    no_answer: ClassVar[str]  # phrase on when there is no answer
 
     @classmethod
     def result(cls, description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
         decoding = description["decoding"]
         text = f"inside the text, with the end at most {decoding['longest'] - 1} tokens behind the start"
-        nulls = f"; there is no answer if {cls.none} {decoding['threshold']:g}" if decoding["nulls"] else ""
-        return f"{cls.score}, {text}, are the first and last token of the answer{nulls}."
+        nulls = f"; there is no answer if {cls.no_answer} {decoding['threshold']:g}" if decoding["nulls"] else ""
+        return f"{cls.best_answer}, {text}, are the first and last token of the answer{nulls}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +61,8 @@ class SpanExtraction(AnswerHead):
 
     module: ClassVar[type] = SpanFinder
     parameters: ClassVar[tuple[str, ...]] = ("span_head",)
-    score: ClassVar[str] = "the start and end with the largest sum of `start_logits` and `end_logits` (1,length)"
-    none: ClassVar[str] = "the first token's sum is higher by more than"
+    best_answer: ClassVar[str] = "the start and end with the largest sum of `start_logits` and `end_logits` (1,length)"
+    no_answer: ClassVar[str] = "the first token's sum is higher by more than"
 
     kind: Literal["span"] = "span"
     dropout: float = 0.0

@@ -111,7 +111,7 @@ def test_a_file_of_several_labels_is_scored_as_its_model(
     }
     logits = np.float32([[-200, -3, 0, 0.5, 12]])
     head = SequenceClassification(problem_type="multi_label_classification")
-    computed = head.readable({"probabilities": (0.5 + 0.5 * np.tanh(logits / 2)).astype(np.float32)})["logits"]
+    computed = head.convert_outputs({"probabilities": (0.5 + 0.5 * np.tanh(logits / 2)).astype(np.float32)})["logits"]
     assert np.isfinite(computed).all()
     np.testing.assert_allclose(computed[0, 1:], logits[0, 1:], rtol=0.02, atol=1e-6)
 

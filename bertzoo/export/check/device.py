@@ -296,14 +296,14 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
 
     If `expected` holds only an output's largest values and their indices, takes the phone's values at these indices.
     """
-    if given_starts := "starts" in expected:
+    if has_starts := "starts" in expected:
         outputs, expected = _same_starts(outputs, expected)
     for name, values in expected.items():
         actual = outputs[name].reshape(-1).astype(np.float64)
         if isinstance(values, dict):
             actual, values = actual[values["likeliest"]], values["values"]
         want = np.asarray(values, np.float64).reshape(-1)
-        if given_starts and name.endswith("_logits"):
+        if has_starts and name.endswith("_logits"):
             from bertzoo.heads import drop_excluded  # imports jax, which takes a second
 
             actual, want = drop_excluded(actual, want)

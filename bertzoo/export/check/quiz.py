@@ -74,7 +74,7 @@ def _draw(
         dev = task.dev[0]
     whole = model.read_examples(task, dev, model.recipe.data_dir, tell)[0][dev]  # pyright: ignore[reportArgumentType]
     split = model.encode_split(task, draw_evenly(whole, most), dev)
-    return Quiz(split, dev, len(whole), pretrained.head.readable)
+    return Quiz(split, dev, len(whole), pretrained.head.convert_outputs)
 
 
 def draw_evenly(examples: Sequence[Any], most: int) -> list[Any]:

@@ -16,14 +16,14 @@ from bertzoo.tasks.rows import Slot
 class Quiz(NamedTuple):
     """Examples to score a file on.
 
-    split: the examples. name: the split's name. whole: number of examples in the whole split. readable: the method of
-    the model's head.
+    split: the examples. name: the split's name. whole: number of examples in the whole split.
+    convert_outputs: the method of the model's head.
     """
 
     split: LabelSplit | AnswerSplit
     name: str
     whole: int
-    readable: Callable[[Outputs], Outputs]
+    convert_outputs: Callable[[Outputs], Outputs]
 
 
 def score_file(
@@ -40,8 +40,8 @@ def score_file(
         return jax.device_get(compiled(reference, {name: array[0] for name, array in row.items()}))
 
     split = quiz.split
-    slots, outputs = RowRunner(run, reference.inputs, lengths, quiz.readable).run_all(split)
-    others = RowRunner(model, reference.inputs, lengths, quiz.readable).run_all(split)[1]
+    slots, outputs = RowRunner(run, reference.inputs, lengths, quiz.convert_outputs).run_all(split)
+    others = RowRunner(model, reference.inputs, lengths, quiz.convert_outputs).run_all(split)[1]
     task = {"task": split.task.name, "split": quiz.name, "of": quiz.whole}
     scores = {
         "examples": len(split.examples),
