@@ -293,29 +293,27 @@ class JointSpanLogits(struct.PyTreeNode):
 
 def align_starts(
     theirs: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]
-) -> tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]:
-    """Return the outputs of file and model, with end logits for the same start positions in the same order.
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the outputs of file and model for a row, with end logits for the same start positions in the same order.
 
-    theirs: the file's outputs, with a first axis of 1. ours: the model's outputs. Outputs without `starts` are returned
-    unchanged.
+    theirs: the file's outputs. ours: the model's outputs. Outputs without `starts` are returned unchanged.
 
     File and model may choose different `starts` or order them differently. Only the end logits of common positions are
     returned, in the model's order, without `starts`. `drop_excluded` replaces the logits of excluded positions.
 
     Raises ValueError if file and model have no common start position.
     """
+    theirs, ours = dict(theirs), dict(ours)
     if "starts" not in ours:
         return theirs, ours
-    theirs, ours = dict(theirs), dict(ours)
-    starts = theirs.pop("starts")[0].tolist()
+    starts = theirs.pop("starts").tolist()
     shared = [start in starts for start in ours["starts"].tolist()]
     order = [starts.index(start) for start in ours.pop("starts").tolist() if start in starts]
     if not order:
         raise ValueError("the file and the model have no common start position of an answer")
-    theirs["end_logits"], ours["end_logits"] = theirs["end_logits"][:, order], ours["end_logits"][shared]
+    theirs["end_logits"], ours["end_logits"] = theirs["end_logits"][order], ours["end_logits"][shared]
     for name in ("start_logits", "end_logits"):
-        actual, ours[name] = drop_excluded(theirs[name][0], ours[name])
-        theirs[name] = actual[None]
+        theirs[name], ours[name] = drop_excluded(theirs[name], ours[name])
     return theirs, ours
 
 

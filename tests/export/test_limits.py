@@ -86,9 +86,9 @@ def test_a_joint_head_with_random_answers_is_rejected(precision: verify.Precisio
     ours |= {"end_logits": draw.normal(size=(3, 12)) + far, "null_logit": np.array([0.1])}
 
     def measured(theirs: dict) -> None:
-        theirs, kept = align_starts({name: array[None] for name, array in theirs.items()}, ours)
+        theirs, kept = align_starts(theirs, ours)
         for name in kept:
-            verify._check_errors(name, verify._errors([theirs[name][0]], [kept[name]]), verify.LIMITS[precision])
+            verify._check_errors(name, verify._errors([theirs[name]], [kept[name]]), verify.LIMITS[precision])
 
     measured(ours)
     measured(ours | {"starts": ours["starts"][::-1], "end_logits": ours["end_logits"][::-1]})

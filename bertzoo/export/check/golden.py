@@ -5,13 +5,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export.check.verify import TEXT
 from bertzoo.export.failure import ExportFailed
-from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.graph.reference import GraphRunner, TrainingGraph
 from bertzoo.export.litert.write import signature
 from bertzoo.heads import head_class
 from bertzoo.runs.runner import Runner
@@ -59,18 +58,18 @@ def golden_rows(
 
     run: the file. reference: the model. lengths: row lengths of the file, in tokens.
     """
-    model = jax.jit(lambda graph, row: graph(**row))
+    model = GraphRunner(reference)
     rows, questions = [], head_class(reference.model).form == "question"
     for texts, length in place_texts(tokenizer, lengths, questions):
         row = pad_row(reference.inputs, tokenizer, *encode_texts(tokenizer, texts), length)
-        outputs = run({name: array[None] for name, array in row.items()})
+        batch = {name: array[None] for name, array in row.items()}
         rows.append(
             {
                 "texts": list(texts),
                 "signature": signature(length),
                 "inputs": {name: array.tolist() for name, array in row.items()},
-                "outputs": {name: _as_json(array[0]) for name, array in outputs.items()},
-                "expected": {name: _as_json(np.asarray(array)) for name, array in model(reference, row).items()},
+                "outputs": {name: _as_json(array[0]) for name, array in run(batch).items()},
+                "expected": {name: _as_json(array[0]) for name, array in model(batch).items()},
             }
         )
     return rows

@@ -1,12 +1,9 @@
 """Score a written file and its model on the task that the model was fine-tuned for."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-
-from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.graph.reference import GraphRunner, TrainingGraph
 from bertzoo.export.litert.write import signature
 from bertzoo.finetuning.scoring import AnswerSplit, LabelSplit
 from bertzoo.runs.runner import Outputs, RowRunner, Runner
@@ -34,19 +31,16 @@ def score_file(
     The content is None if the model predicts word tags, answers to questions or several labels of a text.
     run: the file. reference: the model. Every row runs at the shortest of `lengths` (in tokens) that holds it.
     """
-    compiled = jax.jit(lambda graph, row: {name: y[None] for name, y in graph(**row).items()})
-
-    def model(row: Mapping[str, np.ndarray]) -> Outputs:
-        return jax.device_get(compiled(reference, {name: array[0] for name, array in row.items()}))
-
     split = quiz.split
-    slots, outputs = RowRunner(run, reference.inputs, lengths, quiz.convert_outputs).run_all(split)
-    others = RowRunner(model, reference.inputs, lengths, quiz.convert_outputs).run_all(split)[1]
+    file, model = (
+        RowRunner(one, reference.inputs, lengths, quiz.convert_outputs) for one in (run, GraphRunner(reference))
+    )
+    slots, outputs = file.run_all(split)
     task = {"task": split.task.name, "split": quiz.name, "of": quiz.whole}
     scores = {
         "examples": len(split.examples),
         "file": split.scores(split.predict(slots, outputs)),
-        "model": split.scores(split.predict(slots, others)),
+        "model": split.scores(split.predict(*model.run_all(split))),
     }
     if not isinstance(split, LabelSplit) or split.task.kind in ("tokens", "multi_label"):
         return task | scores, None

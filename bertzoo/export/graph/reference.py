@@ -12,6 +12,7 @@ from bertzoo.heads import NoHead, head_class
 from bertzoo.heads.base import TYPES
 from bertzoo.heads.none import FirstEmbedding
 from bertzoo.nn import Table
+from bertzoo.runs.runner import Inputs, Outputs, Runner
 
 
 class TrainingGraph(struct.PyTreeNode):
@@ -41,6 +42,19 @@ class TrainingGraph(struct.PyTreeNode):
             return {"embedding": output.pooled[0]}
         weight_L = inputs["attention_mask"].astype(jnp.float32)
         return {"embedding": weight_L @ output.hidden_states[-1][0] / jnp.sum(weight_L)}
+
+
+class GraphRunner(Runner):
+    """Runs a graph of one row, compiled by XLA."""
+
+    def __init__(self, graph: Any):
+        self._graph = graph
+        self._run = jax.jit(
+            lambda graph, row: {name: y[None] for name, y in graph(**{key: x[0] for key, x in row.items()}).items()}
+        )
+
+    def __call__(self, inputs: Inputs) -> Outputs:
+        return jax.device_get(self._run(self._graph, dict(inputs)))
 
 
 def training_graph(pretrained: Pretrained, pooling: Any = FirstEmbedding()) -> TrainingGraph:  # noqa: B008 (frozen)
