@@ -174,8 +174,7 @@ def executorch(request: LoadRequest) -> Loader:
 def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
     """Return a LoadedModel of a file that does not list its lengths.
 
-    run: computes the file's outputs for a row of inputs, as `export.runtimes` returns it. It raises an exception for a
-    row of a length that the file does not accept.
+    run: a Runner. It raises an exception for a row of a length that the file does not accept.
     """
 
     def prepare(length: int) -> Inference:
@@ -192,23 +191,15 @@ def jax(request: LoadRequest) -> Loader:
     Limits this process to `request.threads` cores.
     """
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request.threads])
-    import jax
     import jax.numpy as jnp
 
-    from bertzoo.export.graph.reference import training_graph
+    from bertzoo.export.graph.reference import GraphRunner, training_graph
     from bertzoo.runs import any_model
 
     jnp.zeros(1).block_until_ready()
     yield "jax"
     graph = training_graph(any_model.read_model(Path(request.path)))
-    compiled = jax.jit(lambda graph, row: graph(**row))
-
-    def prepare(length: int) -> Inference:
-        row = random_row({name: (length,) for name in graph.inputs}, request.vocabulary)
-        arrays = {name: jnp.asarray(array, jnp.int32) for name, array in row.items()}
-        return lambda: jax.block_until_ready(compiled(graph, arrays))
-
-    yield LoadedModel(prepare, (), len(os.sched_getaffinity(0)))
+    yield _any_length(GraphRunner(graph), request._replace(inputs=graph.inputs), len(os.sched_getaffinity(0)))
 
 
 LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {
