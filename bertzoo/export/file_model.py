@@ -20,7 +20,6 @@ from bertzoo.export.options import SUFFIXES
 from bertzoo.finetuning import evaluate, saved_model
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
-from bertzoo.heads import MaskedLanguageModel
 from bertzoo.runs import any_model, blanks
 from bertzoo.runs.blanks import BlankFiller
 from bertzoo.runs.run_dir import RunDirectory
@@ -100,10 +99,9 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
         source=description["source"],
     )
     lengths = _row_lengths(description)
-    masked = isinstance(tables.head, MaskedLanguageModel)
-    model = (
-        None if masked else evaluate.task_model(saved_model.with_options(path, pretrained))
-    )  # raises before the file loads
+    model = None
+    if "masked_positions" not in tables.head.inputs:  # raises before the file loads
+        model = evaluate.task_model(saved_model.with_options(path, pretrained))
     target.check_runtime()
     file = RowRunner(target.load(path, 1), tuple(description["inputs"]), lengths, tables.head.convert_outputs)
     if model is None:
