@@ -67,7 +67,7 @@ class SeedJob:
         return Experiment(stages=[stage], setups=[setup], mesh=self.mesh, fallbacks=recipe.mesh.fallbacks)
 
 
-class InPoints:
+class PercentagePoints:
     """Passes records to a reporter, with training accuracies converted to points, the unit of the task's scores."""
 
     def __init__(self, reporter: Reporter):
@@ -115,7 +115,8 @@ class Seed:
             return
         every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
         files = [JsonLines(self._folder / METRICS), TensorBoard(self._folder / "tensorboard")]
-        reporters = [InPoints(reporter) for reporter in (*files, *([Console([self._stage])] if job.console else []))]
+        console = [Console([self._stage])] if job.console else []
+        reporters = [PercentagePoints(reporter) for reporter in (*files, *console)]
         try:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
                 loop.run(

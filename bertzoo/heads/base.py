@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.models.compute import ACTIVATIONS, Compute
-from bertzoo.models.parts import Backbone, Leaves, OnBackbone, Pretraining
+from bertzoo.models.parts import Backbone, LayerFactory, OnBackbone, Pretraining
 from bertzoo.nn import ClassificationHead, Dense, Dropout
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.train.objective import Batch, Params
@@ -127,7 +127,7 @@ def keep_pooler(backbone: Backbone, pooler: bool) -> Backbone:
     return backbone if pooler else backbone._replace(pooler=None)
 
 
-def classification_head(make: Leaves, classes: int, dropout: float) -> ClassificationHead:
+def classification_head(make: LayerFactory, classes: int, dropout: float) -> ClassificationHead:
     """Build a head of one dense layer after dropout."""
     output: Dense = make.dense(classes, "pooled", "classes")
     return ClassificationHead(

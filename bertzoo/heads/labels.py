@@ -25,7 +25,7 @@ from bertzoo.heads.base import (
     keep_pooler,
 )
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import check_sizes, leaves
+from bertzoo.models.parts import check_sizes, layer_factory
 from bertzoo.nn import Dropout
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
@@ -100,7 +100,7 @@ class SequenceClassification(HeadConfig):
 
     def build(self, model: Any, compute: Compute) -> SequenceClassifier:
         embedding, encoder, pooler = keep_pooler(model.backbone(compute), self.pooler)
-        make = leaves(compute, model.initializer_range, model.norm_epsilon)
+        make = layer_factory(compute, model.initializer_range, model.norm_epsilon)
         head = classification_head(make, len(self.labels), self.dropout)
         if self.hidden != "none":
             dense = make.dense(model.hidden_size, "model", "pooled")
@@ -157,7 +157,7 @@ class TokenClassification(HeadConfig):
         check_sizes(self)
 
     def build(self, model: Any, compute: Compute) -> TokenClassifier:
-        make = leaves(compute, model.initializer_range, model.norm_epsilon)
+        make = layer_factory(compute, model.initializer_range, model.norm_epsilon)
         head = classification_head(make, len(self.labels), self.dropout)
         return TokenClassifier(*keep_pooler(model.backbone(compute), self.pooler), head)
 

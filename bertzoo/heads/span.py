@@ -23,7 +23,7 @@ from bertzoo.heads.base import (
     keep_pooler,
 )
 from bertzoo.models.compute import Compute
-from bertzoo.models.parts import check_sizes, leaves
+from bertzoo.models.parts import check_sizes, layer_factory
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 Reduction = Literal["mean", "sum"]
@@ -72,7 +72,7 @@ class SpanExtraction(AnswerHead):
         check_sizes(self)
 
     def build(self, model: Any, compute: Compute) -> SpanFinder:
-        make = leaves(compute, model.initializer_range, model.norm_epsilon)
+        make = layer_factory(compute, model.initializer_range, model.norm_epsilon)
         head = classification_head(make, 2, self.dropout)
         return SpanFinder(*keep_pooler(model.backbone(compute), self.pooler), head)
 

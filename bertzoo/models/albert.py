@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, layer_factory
 from bertzoo.nn import Encoder, MaskedHead
 
 
@@ -33,7 +33,7 @@ class Albert(ModelSizes):
 
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding, a projection (even to an equal width), one layer used `layers` times, and the pooler."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         layer = make.layer(
             make.attention(self.hidden_size, self.heads, self.attention_dropout),
             make.feed_forward(self.hidden_size, self.feed_forward_size, self.activation),
@@ -50,5 +50,5 @@ class Albert(ModelSizes):
 
     def masked_head(self, compute: Compute) -> MaskedHead:
         """Build the masked-LM head, with embedding_size features, tied to the word table."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.embedding_size, self.activation)

@@ -8,7 +8,7 @@ from typing import Literal
 import flax.linen as nn
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.models.parts import Leaves, check_divides, check_sizes
+from bertzoo.models.parts import LayerFactory, check_divides, check_sizes
 from bertzoo.nn import (
     Depthwise,
     Dropout,
@@ -42,7 +42,7 @@ class DenseHeads:
         """Raise ConfigError unless `heads` divides `width`. name: config key of `width`. inputs: not checked."""
         check_divides(name, width, heads=heads)
 
-    def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
+    def build(self, make: LayerFactory, width: int, heads: int, dropout: float) -> SelfAttention:
         """Build attention with outputs (B,L,width)."""
         return make.attention(width, heads, dropout)
 
@@ -83,7 +83,7 @@ class GroupedHeads:
         check_divides(name, width, heads=heads, **groups, output_groups=self.output_groups)
         check_divides("the attention's input width", inputs, **groups)
 
-    def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
+    def build(self, make: LayerFactory, width: int, heads: int, dropout: float) -> SelfAttention:
         """Build attention with outputs (B,L,width)."""
         split = (heads, width // heads)
         padding = self.dilation * (self.kernel_size // 2)
@@ -145,7 +145,7 @@ class MixedHeads:
         if self.head_ratio > max(2, heads):  # with the paper's ratio of 2, a single head remains
             raise ConfigError(f"head_ratio = {self.head_ratio} is more than heads = {heads}. Use a smaller ratio.")
 
-    def build(self, make: Leaves, width: int, heads: int, dropout: float) -> nn.Module:
+    def build(self, make: LayerFactory, width: int, heads: int, dropout: float) -> nn.Module:
         """Build attention with outputs (B,L,width)."""
         split = max(1, heads // self.head_ratio), width // heads
         if self.convolution == "none":
@@ -159,7 +159,7 @@ class MixedHeads:
             dropout=Dropout(dropout),
         )
 
-    def _convolution(self, make: Leaves, split: tuple[int, int]) -> nn.Module:
+    def _convolution(self, make: LayerFactory, split: tuple[int, int]) -> nn.Module:
         before_window = zero_padding if self.mask_padding else keep_padding
         value, second = (make.dense(split, "model", "heads", "head_size") for _ in range(2))
         generator = make.dense((split[0], self.kernel_size), "model", "heads", "window")

@@ -7,7 +7,7 @@ from typing import Literal
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import Convolution, MixedHeads
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, layer_factory
 from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
 from bertzoo.nn import Encoder, MaskedHead
 
@@ -71,7 +71,7 @@ class ConvBert(ModelSizes):
 
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding, a projection unless embedding_size = hidden_size, and layers of mixed attention."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=make.embedding(self, self.embedding_size),
             encoder=Encoder(
@@ -90,7 +90,7 @@ class ConvBert(ModelSizes):
 
     def masked_head(self, compute: Compute) -> MaskedHead:
         """Build the masked-LM head, tied to the word table."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.embedding_size, self.activation)
 
     @property

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, layer_factory
 from bertzoo.nn import Encoder, MaskedHead
 
 
@@ -36,7 +36,7 @@ class DistilBert(ModelSizes):
 
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding of words and positions, and post-norm layers."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=make.embedding(self, self.hidden_size),
             encoder=Encoder(
@@ -54,5 +54,5 @@ class DistilBert(ModelSizes):
 
     def masked_head(self, compute: Compute) -> MaskedHead:
         """Build the masked-LM head, tied to the word table."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, layer_factory
 from bertzoo.nn import Encoder, MaskedHead
 
 
@@ -37,7 +37,7 @@ class Electra(ModelSizes):
 
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding, a projection unless embedding_size = hidden_size, and post-norm layers."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=make.embedding(self, self.embedding_size),
             encoder=Encoder(
@@ -56,5 +56,5 @@ class Electra(ModelSizes):
 
     def masked_head(self, compute: Compute) -> MaskedHead:
         """Build the masked-LM head, tied to the word table."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.embedding_size, self.activation)

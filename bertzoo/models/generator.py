@@ -12,7 +12,7 @@ from bertzoo.core.schema import divisors
 from bertzoo.models.bert import Bert
 from bertzoo.models.compute import Compute
 from bertzoo.models.electra import Electra
-from bertzoo.models.parts import ModelConfig, leaves
+from bertzoo.models.parts import ModelConfig, layer_factory
 from bertzoo.models.squeezebert import SqueezeBert
 from bertzoo.nn import Encoder, EncoderOutput
 from bertzoo.nn.positions import masked_states, tokens_read
@@ -57,7 +57,7 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
         generator = custom(width)
         return Generator(encoder=generator.backbone(compute).encoder, masked_head=generator.masked_head(compute))
     size, heads = generator_sizes(config, width)
-    make = leaves(compute, config.initializer_range, config.norm_epsilon)
+    make = layer_factory(compute, config.initializer_range, config.norm_epsilon)
     embedding: Any = config.backbone(compute).embedding
     return Generator(
         encoder=Encoder(

@@ -8,7 +8,7 @@ import flax.linen as nn
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import AttentionKind, DenseHeads
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, Leaves, ModelSizes, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, LayerFactory, ModelSizes, check_divides, check_sizes, layer_factory
 from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
 from bertzoo.nn import (
     Bottleneck,
@@ -102,7 +102,7 @@ class MobileBert(ModelSizes):
 
     def backbone(self, compute: Compute) -> Backbone:
         """Build the trigram embedding, bottleneck layers and, if `pooler` is set, the tanh pooler."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=self._embedding(make),
             encoder=Encoder(
@@ -113,14 +113,14 @@ class MobileBert(ModelSizes):
 
     def masked_head(self, compute: Compute) -> MaskedHead:
         """Build the masked-LM head, with embedding_size features tied to the word table and the others untied."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         extra = make.untied(self.vocab_size) if self.embedding_size < self.hidden_size else None
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation, extra)
 
-    def _norm(self, make: Leaves) -> LayerNorm | NoNorm:
+    def _norm(self, make: LayerFactory) -> LayerNorm | NoNorm:
         return make.norm() if self.norm == "layer_norm" else NoNorm(axis="model", dtype=make.compute.jax_dtype)
 
-    def _embedding(self, make: Leaves) -> Embedding:
+    def _embedding(self, make: LayerFactory) -> Embedding:
         return Embedding(
             word=make.word_table(self.vocab_size, self.embedding_size),
             position=make.table(self.max_positions, self.hidden_size, "position", "model"),
@@ -135,7 +135,7 @@ class MobileBert(ModelSizes):
             ),
         )
 
-    def _layer(self, make: Leaves, inner: int) -> nn.Module:
+    def _layer(self, make: LayerFactory, inner: int) -> nn.Module:
         size = self.bottleneck_size or self.hidden_size
         attention = self.attention.build(make, size, self.heads, self.attention_dropout)
         repeat = range(self.feed_forwards)

@@ -29,7 +29,7 @@ class LayerOutput(NamedTuple):
     attention: jax.Array | None
 
 
-def reach(
+def layer_outputs(
     model: OnBackbone, params: Any, batch: Mapping[str, jax.Array], numbers: Collection[int], key: jax.Array | None
 ) -> dict[int, LayerOutput]:
     """Return {number: output} for the layers in `numbers`; 1 is the first layer, 0 the embedding.

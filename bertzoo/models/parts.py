@@ -95,7 +95,7 @@ class ModelConfig(Protocol):
     def masked_head(self, compute: Compute) -> nn.Module: ...
 
 
-class Leaves(NamedTuple):
+class LayerFactory(NamedTuple):
     """Builds the layers of one model from the settings that they share: computation, initialiser and norm epsilon."""
 
     compute: Compute
@@ -217,9 +217,9 @@ class Leaves(NamedTuple):
         )
 
 
-def leaves(compute: Compute, initializer_range: float, norm_epsilon: float) -> Leaves:
-    """Return a Leaves that draws kernels from N(0, initializer_range²), cut at ±2σ, not rescaled (BERT's TF code)."""
-    return Leaves(compute, nn.initializers.truncated_normal(initializer_range), norm_epsilon)
+def layer_factory(compute: Compute, initializer_range: float, norm_epsilon: float) -> LayerFactory:
+    """Return a factory that draws kernels from N(0, initializer_range²), cut at ±2σ, not rescaled (BERT's TF code)."""
+    return LayerFactory(compute, nn.initializers.truncated_normal(initializer_range), norm_epsilon)
 
 
 def logit() -> Dense:

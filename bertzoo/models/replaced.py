@@ -5,7 +5,7 @@ import jax
 
 from bertzoo.models.compute import ACTIVATIONS, Compute
 from bertzoo.models.generator import Generator, generator_of
-from bertzoo.models.parts import ModelConfig, leaves, logit
+from bertzoo.models.parts import ModelConfig, layer_factory, logit
 from bertzoo.nn import EncoderOutput, ReplacedHead
 
 
@@ -59,7 +59,7 @@ class ReplacedDetection(nn.Module):
 
 def replaced_head(config: ModelConfig, compute: Compute) -> ReplacedHead:
     """Build the head, as wide as the model, that predicts which tokens were replaced."""
-    make = leaves(compute, config.initializer_range, config.norm_epsilon)
+    make = layer_factory(compute, config.initializer_range, config.norm_epsilon)
     return ReplacedHead(
         dense=make.dense(config.hidden_size, "model", "pooled"),
         output=logit(),

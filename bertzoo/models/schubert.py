@@ -5,7 +5,7 @@ from typing import Literal
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_sizes, layer_factory
 from bertzoo.nn import Encoder, MaskedHead
 
 
@@ -47,7 +47,7 @@ class SchuBert(ModelSizes):
 
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding, post-norm layers of different sizes, and the tanh pooler."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         shapes = zip(self.heads, self.key_sizes, self.value_sizes, self.feed_forward_sizes, strict=True)
         return Backbone(
             embedding=make.embedding(self, self.hidden_size),
@@ -66,5 +66,5 @@ class SchuBert(ModelSizes):
 
     def masked_head(self, compute: Compute) -> MaskedHead:
         """Build the masked-LM head, tied to the word table."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

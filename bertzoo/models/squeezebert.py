@@ -5,7 +5,7 @@ from typing import Literal
 
 from bertzoo.models.attention import GroupedHeads
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, layer_factory
 from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
 from bertzoo.nn import Encoder, FeedForward, MaskedHead, SelfAttention
 
@@ -70,7 +70,7 @@ class SqueezeBert(ModelSizes):
 
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding, layers of grouped convolutions, and the tanh pooler."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
 
         def attend() -> SelfAttention:
             return self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout)
@@ -95,5 +95,5 @@ class SqueezeBert(ModelSizes):
 
     def masked_head(self, compute: Compute) -> MaskedHead:
         """Build a dense masked-LM head, tied to the word table."""
-        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

@@ -12,7 +12,7 @@ import optax
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, Model, Pretraining, pretraining
-from bertzoo.models.partial import LayerOutput, reach, stack
+from bertzoo.models.partial import LayerOutput, layer_outputs, stack
 from bertzoo.nn import Dense
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.objectives import discrepancy
@@ -108,7 +108,7 @@ class Teacher(NamedTuple):
         model, params, hidden_BLD = self.model, frozen["model"], last_BLD
         if self.generator is not None:
             model, params = self.generator, frozen["generator"]
-            hidden_BLD = reach(model, params, batch, {depth(model)}, None)[depth(model)].hidden
+            hidden_BLD = layer_outputs(model, params, batch, {depth(model)}, None)[depth(model)].hidden
         head, table_VE = params["masked_head"], params["embedding"]["word"]["embedding"]
         logits: Any = model.masked_head.apply({"params": head}, hidden_BLD, batch["masked_positions"], table_VE)
         return logits
@@ -196,7 +196,7 @@ class TransferObjective:
         """
         layers = {layer for layer, _ in self.pairs}
         if not self.masked:
-            return reach(self.student.model, params, batch, layers, key), {}, {}, None
+            return layer_outputs(self.student.model, params, batch, layers, key), {}, {}, None
         model_params = {k: value for k, value in params.items() if k != PROJECTIONS}
         output = self.student.apply(model_params, batch, key, masked_only=depth(self.student.model) not in layers)
         metrics = self.student.metrics(output, batch)
@@ -214,7 +214,7 @@ class TransferObjective:
         layers = {layer for _, layer in self.pairs} if self._discrepancies() else set()
         if self._distils and self.teacher.generator is None:
             layers.add(self.teacher.depth)
-        return reach(self.teacher.model, frozen["model"], batch, layers, None) if layers else {}
+        return layer_outputs(self.teacher.model, frozen["model"], batch, layers, None) if layers else {}
 
     def _distil(self, teacher_BPV: jax.Array, logits_BPV: Any, batch: Batch) -> tuple[jax.Array, Any]:
         """Return the summed distillation loss, and the teacher's own masked language model loss as (sum, weight)."""

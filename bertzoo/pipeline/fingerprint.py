@@ -13,7 +13,7 @@ from bertzoo.data.corpus import manifest
 from bertzoo.pipeline import verbs
 
 
-def of_output(kind: str, place: str) -> str:
+def output_hash(kind: str, place: str) -> str:
     """Return the SHA-256 of an output: of a model's parameters, a corpus's text or a file's bytes.
 
     kind: a kind of output in `verbs`, such as MODEL. place: the output's path or URL. Raises UserError if it is
@@ -26,7 +26,7 @@ def of_output(kind: str, place: str) -> str:
     return _of_path(Path(place))
 
 
-def of_input(text: str) -> str:
+def input_hash(text: str) -> str:
     """Return the SHA-256 of an input: of a model's parameters, or of all bytes of the files that `text` names.
 
     If `text` names no file on this machine (such as embedded:python or gs://bucket/text), the hash is that of `text`.

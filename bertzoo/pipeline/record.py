@@ -219,7 +219,7 @@ class PipelineRecord:
         known = self._stamps.get(place)
         if known is not None and stamp is not None and known[0] == stamp:
             return known[1]
-        digest = fingerprint.of_output(kind, place) if kind else fingerprint.of_input(place)
+        digest = fingerprint.output_hash(kind, place) if kind else fingerprint.input_hash(place)
         if stamp is not None:
             self._stamps[place] = [stamp, digest]
         elif is_url(place):

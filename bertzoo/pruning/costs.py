@@ -36,7 +36,7 @@ def flops(structure: Structure, length: int = 128) -> Cost:
     axes; those of attention scores and context, to the heads times the sum of key and value size.
     """
     full = declare(structure.model, NoHead())
-    kernels = [(f"/{touch.path.removesuffix('kernel')}", touch.dimension) for touch in full.touches]
+    kernels = [(f"/{use.path.removesuffix('kernel')}", use.dimension) for use in full.axis_uses]
     heads = [name for name, dimension in full.dimensions.items() if dimension.letter == "a"]
     total: Counter[tuple[tuple[str, ...], ...]] = Counter()  # by factors, each a sum of sizes
     for scope, operations in _flops_by_scope(structure.model, length).items():

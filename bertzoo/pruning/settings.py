@@ -16,7 +16,7 @@ from bertzoo.pruning.choose import choose, uniform
 from bertzoo.pruning.costs import Cost, Flops, Target
 from bertzoo.pruning.objective import Gates, HardConcrete, Magnitudes
 from bertzoo.pruning.structure import LETTERS, Structure, cuttable
-from bertzoo.runs.configs import Nothing, Pretrain, StrategyStages, Transfer, check_tables
+from bertzoo.runs.configs import NoLayerTransfer, Pretrain, StrategyStages, Transfer, check_tables
 from bertzoo.train.loop import RunSettings
 from bertzoo.train.optim import AdamW, Optimizer, Schedule
 from bertzoo.train.sharding import Mesh
@@ -250,7 +250,7 @@ class Prune:
             teacher_objective=self.objective,
             objective=self.objective,
             knowledge=Knowledge(ground_truth=share, copy=False, dropout=True, dtype=dtype),
-            transfer=Nothing(),
+            transfer=NoLayerTransfer(),
             optimizer=self.optimizer,
             distillation=self.tuning_stages,
         )

@@ -171,7 +171,7 @@ class Dimension(NamedTuple):
     tie: str = ""
 
 
-class Touch(NamedTuple):
+class AxisUse(NamedTuple):
     """An axis of the parameter at `path` that runs over the elements of a dimension.
 
     folded: whether the prune vector is multiplied into the parameter (schuBERT's Tables 4 and 5).
@@ -192,14 +192,14 @@ class Structure:
 
     shapes: {path of a parameter: shape}, including the head's parameters.
     dimensions: {name: dimension}.
-    touches: the parameter axes that run over the elements of these dimensions.
+    axis_uses: the parameter axes that run over the elements of these dimensions.
     """
 
     model: Model
     head: Any
     shapes: Mapping[str, tuple[int, ...]]
     dimensions: Mapping[str, Dimension]
-    touches: tuple[Touch, ...]
+    axis_uses: tuple[AxisUse, ...]
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -227,7 +227,7 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
             raise ConfigError(refusal(model, letter))
     shapes, axes = parameter_shapes(model, head), parameter_axes(model, head)
     dimensions: dict[str, Dimension] = {}
-    touches: list[Touch] = []
+    axis_uses: list[AxisUse] = []
     for path, names in axes.items():
         for axis, axis_name in enumerate(names):
             name = _dimension_name(path, axis_name, model)
@@ -242,8 +242,8 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
                     f"{letter} cannot be cut under a head of kind {head.kind}, because axis {axis} of {path} has size "
                     f"{size}, but {name} has size {dimension.size}. Remove {letter} from cut.dimensions."
                 )
-            touches.append(Touch(path, axis, name, _folded(path, letter), inner))
-    return Structure(model, head, shapes, dimensions, tuple(touches))
+            axis_uses.append(AxisUse(path, axis, name, _folded(path, letter), inner))
+    return Structure(model, head, shapes, dimensions, tuple(axis_uses))
 
 
 def _dimension(name: str, letter: str, model: Model, axes: Mapping[str, Any], shapes: Mapping[str, Any]) -> Dimension:
@@ -295,7 +295,7 @@ def count(structure: Structure, sizes: Mapping[str, int], parts: Sequence[str] =
     """Return the number of parameters of a model with the given `sizes`. parts: modules to count; empty: all."""
     prefixes = tuple(f"{part}/" for part in parts) or ("",)
     shapes = {path: list(shape) for path, shape in structure.shapes.items() if path.startswith(prefixes)}
-    for touch in structure.touches:
-        if touch.path in shapes:
-            shapes[touch.path][touch.axis] = sizes[touch.dimension] // touch.groups
+    for use in structure.axis_uses:
+        if use.path in shapes:
+            shapes[use.path][use.axis] = sizes[use.dimension] // use.groups
     return sum(math.prod(shape) for shape in shapes.values())

@@ -8,7 +8,7 @@ import numpy as np
 from bertzoo.core.errors import UserError
 from bertzoo.heads import parameter_shapes
 from bertzoo.models import Model
-from bertzoo.pruning.structure import Structure, Touch, resized
+from bertzoo.pruning.structure import AxisUse, Structure, resized
 
 Params = Mapping[str, Any]  # arrays of numpy or JAX by path
 
@@ -22,10 +22,10 @@ def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> di
     Raises UserError if a parameter is missing or has another shape.
     """
     folded = dict(params)
-    for touch in structure.touches:
-        if touch.folded and touch.dimension in vectors:
-            _check_shape(structure, params, touch.path)
-            folded[touch.path] = _multiply(folded[touch.path], touch, vectors[touch.dimension])
+    for use in structure.axis_uses:
+        if use.folded and use.dimension in vectors:
+            _check_shape(structure, params, use.path)
+            folded[use.path] = _multiply(folded[use.path], use, vectors[use.dimension])
     return folded
 
 
@@ -48,9 +48,9 @@ def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) ->
             f"{structure.head.kind} does not have. Remove {more[0]}."
         )
     arrays = {path: np.asarray(array) for path, array in params.items()}
-    for touch in structure.touches:
-        if touch.dimension in kept:
-            arrays[touch.path] = _take(arrays[touch.path], touch, np.asarray(kept[touch.dimension]))
+    for use in structure.axis_uses:
+        if use.dimension in kept:
+            arrays[use.path] = _take(arrays[use.path], use, np.asarray(kept[use.dimension]))
     sizes = structure.sizes | {name: len(indices) for name, indices in kept.items()}
     for name, dimension in structure.dimensions.items():
         if dimension.letter == "k" and sizes[name] != dimension.size:
@@ -65,24 +65,24 @@ def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) ->
     return model, arrays
 
 
-def _multiply(array: Any, touch: Touch, vector: Any) -> Any:
-    if touch.groups == 1:
-        return array * vector.reshape([-1 if axis == touch.axis else 1 for axis in range(array.ndim)])
+def _multiply(array: Any, use: AxisUse, vector: Any) -> Any:
+    if use.groups == 1:
+        return array * vector.reshape([-1 if axis == use.axis else 1 for axis in range(array.ndim)])
     window, inputs, outputs = array.shape
-    split = array.reshape(window, inputs, touch.groups, outputs // touch.groups)
-    return (split * vector.reshape(touch.groups, inputs).T[None, :, :, None]).reshape(array.shape)
+    split = array.reshape(window, inputs, use.groups, outputs // use.groups)
+    return (split * vector.reshape(use.groups, inputs).T[None, :, :, None]).reshape(array.shape)
 
 
-def _take(array: np.ndarray, touch: Touch, kept: np.ndarray) -> np.ndarray:
-    if touch.groups == 1:
-        return np.take(array, kept, axis=touch.axis)
+def _take(array: np.ndarray, use: AxisUse, kept: np.ndarray) -> np.ndarray:
+    if use.groups == 1:
+        return np.take(array, kept, axis=use.axis)
     window, inputs, outputs = array.shape
-    split = array.reshape(window, inputs, touch.groups, outputs // touch.groups)
+    split = array.reshape(window, inputs, use.groups, outputs // use.groups)
     # `kept` is sorted, with equally many elements in every group.
-    local = kept.reshape(touch.groups, -1) - inputs * np.arange(touch.groups)[:, None]
+    local = kept.reshape(use.groups, -1) - inputs * np.arange(use.groups)[:, None]
     if local.min() < 0 or local.max() >= inputs:
-        raise ValueError(f"{touch.dimension} does not keep equally many elements in each of {touch.groups} groups")
-    parts = [split[:, local[group], group] for group in range(touch.groups)]
+        raise ValueError(f"{use.dimension} does not keep equally many elements in each of {use.groups} groups")
+    parts = [split[:, local[group], group] for group in range(use.groups)]
     return np.stack(parts, axis=2).reshape(window, -1, outputs)
 
 

@@ -25,7 +25,7 @@ from bertzoo.heads import Head, MaskedLanguageModel, NoHead, ReplacedTokens, par
 from bertzoo.models import Model
 from bertzoo.models.generator import generator_config
 from bertzoo.objectives import Replaced
-from bertzoo.runs.configs import Checked
+from bertzoo.runs.configs import TrainingConfig
 from bertzoo.runs.kinds import CHECKPOINTS
 from bertzoo.runs.load_run import load_run as load_run
 from bertzoo.runs.remote_model import MODEL as MODEL
@@ -146,7 +146,7 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
     return replace(model, others={"masked": masked})
 
 
-def head_of(recipe: Checked) -> MaskedLanguageModel | ReplacedTokens:
+def head_of(recipe: TrainingConfig) -> MaskedLanguageModel | ReplacedTokens:
     """Return the head config of the model that `recipe` trains; for replaced token detection, the discriminator's."""
     if isinstance(recipe.objective, Replaced):
         return ReplacedTokens()

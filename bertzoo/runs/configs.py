@@ -46,7 +46,7 @@ class Pretrain:
         return f"stages.{index}"
 
 
-class Checked(Protocol):
+class TrainingConfig(Protocol):
     """The attributes that the configs of pretraining, transfer and pruning share."""
 
     @property
@@ -64,7 +64,7 @@ class Checked(Protocol):
     def where(self, index: int) -> str: ...
 
 
-def check_tables(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
+def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> None:
     """Raise ConfigError if tables of a run's config contradict one another; optimizers: one for each training stage."""
     if not 0 <= recipe.seed < 2**63:
         raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1. Use a number in that range.")
@@ -182,13 +182,13 @@ class Auxiliary(StrategyStages):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nothing:
+class NoLayerTransfer:
     """No transfer of layers: the student only copies parameters and learns by distillation."""
 
     kind: Literal["nothing"] = "nothing"
 
 
-Strategy = Progressive | Joint | Auxiliary | Nothing
+Strategy = Progressive | Joint | Auxiliary | NoLayerTransfer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,12 +295,14 @@ class Transfer:
     @property
     def layer_groups(self) -> list[tuple[int, ...]]:
         """The student's layers (from 1) that each training stage of the strategy compares with the teacher's."""
-        return [] if isinstance(self.transfer, Nothing) else self.transfer.layer_groups(self.model.layers)
+        return [] if isinstance(self.transfer, NoLayerTransfer) else self.transfer.layer_groups(self.model.layers)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         """All training stages: the strategy's, then the distillation's, which start with a fresh optimiser."""
-        strategy = [] if isinstance(self.transfer, Nothing) else [self.transfer.stage()] * len(self.layer_groups)
+        strategy: list[Stage] = []
+        if not isinstance(self.transfer, NoLayerTransfer):
+            strategy = [self.transfer.stage()] * len(self.layer_groups)
         first = [dataclasses.replace(stage, carry="params") for stage in self.distillation[:1]]
         return (*strategy, *first, *self.distillation[1:])
 
@@ -314,7 +316,7 @@ class Transfer:
 
     def optimizer_of(self, index: int) -> Optimizer:
         """Return the optimiser of training stage `index`, with the schedule of the strategy or of the distillation."""
-        if isinstance(self.transfer, Nothing) or index >= len(self.layer_groups):
+        if isinstance(self.transfer, NoLayerTransfer) or index >= len(self.layer_groups):
             return self.optimizer
         return dataclasses.replace(self.optimizer, schedule=self.transfer.schedule)
 

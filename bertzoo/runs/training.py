@@ -19,7 +19,7 @@ from bertzoo.models import Compute
 from bertzoo.runs import any_model
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.bucket import Sender
-from bertzoo.runs.configs import Checked, Nothing, Pretrain, Recipe, Transfer
+from bertzoo.runs.configs import NoLayerTransfer, Pretrain, Recipe, TrainingConfig, Transfer
 from bertzoo.runs.run_dir import ORIGINS, RunDirectory
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import compilation, hosts, loop, memory, restore, sharding
@@ -153,7 +153,7 @@ def with_microbatches(recipe: AnyRecipe, numbers: Sequence[int]) -> AnyRecipe:
     if isinstance(recipe, Pretrain):
         return replace(recipe, stages=_cut(recipe.stages, numbers))
     groups, strategy = len(recipe.layer_groups), recipe.transfer
-    if not isinstance(strategy, Nothing):
+    if not isinstance(strategy, NoLayerTransfer):
         strategy = replace(strategy, accumulate=numbers[0])
     return replace(recipe, transfer=strategy, distillation=_cut(recipe.distillation, numbers[groups:]))
 
@@ -181,7 +181,7 @@ def check_experiment(
     compilation.keep_programs()
 
 
-def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:
+def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:
     """Open the corpus of a run; process 0 first tokenises the text if necessary.
 
     A run with a checkpoint reads the corpus that it began with. vocabulary: the tokenizer that the corpus must have, or

@@ -18,7 +18,7 @@ from tiers import quick
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, MobileBert
 from bertzoo.models.attention import GroupedHeads, MixedHeads
-from bertzoo.models.parts import leaves
+from bertzoo.models.parts import layer_factory
 from bertzoo.nn import Bottleneck, BottleneckLayer, from_stream
 from bertzoo.objectives import Masked
 
@@ -229,7 +229,7 @@ class Everything(nn.Module):
 
 
 def test_dropout_acts_between_a_layer_and_its_stream():
-    make = leaves(Compute(), 0.3, 1e-12)
+    make = layer_factory(Compute(), 0.3, 1e-12)
     layer = bottleneck_layer(make, from_stream, Neighbours(dense=make.dense(16, "model", "heads")), Everything())
     x, mask = jax.random.normal(jax.random.key(0), (2, 5, 24)), jnp.ones((2, 5), jnp.int32)
     apply = jax.jit(layer.init_with_output, static_argnums=3)

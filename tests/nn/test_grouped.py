@@ -14,7 +14,7 @@ from messages import mentioning
 
 from bertzoo.models import Compute
 from bertzoo.models.attention import GroupedHeads
-from bertzoo.models.parts import leaves
+from bertzoo.models.parts import layer_factory
 from bertzoo.nn import Dense, Grouped, grouped_convolution, grouped_einsum
 
 TOLERANCE = 1e-6
@@ -105,7 +105,7 @@ def test_equals_torch(name: str, lowering: str) -> None:
 def test_keys_and_values_of_a_window_equal_the_equation(kernel_size: int, dilation: int, stride: int) -> None:
     """Softmax attention to every stride-th key, in numpy; tokens beyond a row's end are 0 and have no key."""
     heads = GroupedHeads(query_groups=2, kernel_size=kernel_size, dilation=dilation, stride=stride)
-    module: Any = heads.build(leaves(Compute(), 1.0, 1e-12), 8, 2, 0.0)
+    module: Any = heads.build(layer_factory(Compute(), 1.0, 1e-12), 8, 2, 0.0)
     x = np.random.default_rng(0).normal(size=(2, 7, 8)).astype(np.float32)
     mask = (np.arange(7) < [[7], [4]]).astype(np.int32)
     params: Any = nn.unbox(module.init(jax.random.key(0), x, mask, False))["params"]

@@ -149,6 +149,6 @@ def test_everything_but_the_announcement_is_printed(
         raise ValueError
 
     monkeypatch.setattr("ai_edge_litert.interpreter.Interpreter", announce)
-    write.announce_delegate.__wrapped__()
+    write.silence_delegate.__wrapped__()
     os.write(2, b"later\n")
     assert capfd.readouterr().err == "ERROR: no thread\nlater\n"

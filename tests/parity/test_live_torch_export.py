@@ -182,9 +182,8 @@ def test_layouts_equal_the_modules() -> None:
             assert sum(parameter.numel() for parameter in module.parameters()) == count
             kinds = {type(part).__name__ for part in module.modules()}
             assert not kinds & {"Dense", "Grouped", "Trigram"}
-            assert [kind for kind in ("Apart", "Batched") if kind in kinds] == [grouped.title()] * (
-                pointwise and grouped != "convolution"
-            )
+            expected = {"apart": ["SplitGroups"], "batched": ["Batched"]}.get(grouped, []) if pointwise else []
+            assert [kind for kind in ("SplitGroups", "Batched") if kind in kinds] == expected
             found.append(module(**row))
         for other in found[1:]:
             for output, array in found[0].items():

@@ -184,7 +184,7 @@ def test_an_output_in_a_bucket_is_hashed_anew_when_its_step_runs_again(
     record, step = PipelineRecord(str(tmp_path), pipeline, "gs://b/t"), pipeline.step("student")
     monkeypatch.setattr(fingerprint, "exists", lambda place: True)
     for digest in ("first", "second"):
-        monkeypatch.setattr(fingerprint, "of_output", lambda kind, place, digest=digest: digest)
+        monkeypatch.setattr(fingerprint, "output_hash", lambda kind, place, digest=digest: digest)
         record.finish(step, record.begin(step), 1.0)
         assert (record.entry(step) or {})["output"] == digest
 

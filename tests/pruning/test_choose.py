@@ -24,7 +24,7 @@ from bertzoo.pruning import costs
 from bertzoo.pruning.choose import choose, uniform
 from bertzoo.pruning.costs import betas, flops, parameters
 from bertzoo.pruning.latency import latency
-from bertzoo.pruning.structure import Dimension, Structure, Touch, declare, resized
+from bertzoo.pruning.structure import AxisUse, Dimension, Structure, declare, resized
 
 BERT = Bert(**SIZES, **LAYERS)
 SQUEEZED = SqueezeBert(**SIZES, **LAYERS)
@@ -40,15 +40,15 @@ def structures(draw):
             made.append(Dimension(f"{part}/{letter}", letter, groups * each, groups, letter if part else ""))
             if part:  # the tie is between both
                 made[-2] = made[-2]._replace(tie=letter)
-    shapes, touches = {}, []
+    shapes, axis_uses = {}, []
     for i, one in enumerate(made):
         other = made[(i + 1) % len(made)]
         path = f"encoder/{i}"
         shapes[path] = (one.size, other.size) if other is not one else (one.size,)
-        touches += [Touch(path, axis, d.name, True) for axis, d in enumerate((one, other)[: len(shapes[path])])]
+        axis_uses += [AxisUse(path, axis, d.name, True) for axis, d in enumerate((one, other)[: len(shapes[path])])]
     scores = {d.name: np.array(draw(st.lists(st.integers(0, 4), min_size=d.size, max_size=d.size))) for d in made}
     multiples = {letter: draw(st.sampled_from([1, 2, 3])) for letter in "hfa"}
-    return Structure(BERT, NoHead(), shapes, {d.name: d for d in made}, tuple(touches)), scores, multiples
+    return Structure(BERT, NoHead(), shapes, {d.name: d for d in made}, tuple(axis_uses)), scores, multiples
 
 
 def smallest(structure, scores, kept, multiples):

@@ -16,7 +16,7 @@ class Projection(struct.PyTreeNode):
     reads: its input, one of the four arrays "source", "values", "first" and "near" that Attention explains.
     """
 
-    map: Any  # Affine, GroupedAffine or SideBySide
+    map: Any  # Affine, GroupedAffine or Concat
     name: str = struct.field(pytree_node=False)
     reads: str = struct.field(pytree_node=False)
 

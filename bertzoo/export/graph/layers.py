@@ -76,7 +76,7 @@ class GroupedAffine(struct.PyTreeNode):
         return (y + self.bias).reshape(y.shape[2:])  # the converter fuses a sum right after a convolution
 
 
-class SideBySide(struct.PyTreeNode):
+class Concat(struct.PyTreeNode):
     """Map (L,I) to (L,O): split the columns equally among the parts and concatenate the parts' outputs."""
 
     parts: tuple[Map, ...]
@@ -169,7 +169,7 @@ class MeasuredUpdate(struct.PyTreeNode):
         return self.norm.join(x, update)
 
 
-class Narrow(struct.PyTreeNode):
+class Bottleneck(struct.PyTreeNode):
     """MobileBERT's bottleneck, (L,D) -> (L,I): norm(dense(x))."""
 
     dense: Map

@@ -114,7 +114,7 @@ def _fold_update(part: Any, norm: Any) -> tuple[Any, Any]:
 
 def _scaled_output(part: Any, factor: Any, shift: Any = 0.0) -> Any:
     """Multiply the output of a map, a feed-forward or an attention by `factor` (D), and add `shift` (D)."""
-    if isinstance(part, layers.SideBySide):
+    if isinstance(part, layers.Concat):
         factors, shifts = (np.split(x, len(part.parts)) for x in np.broadcast_arrays(factor, shift))
         scaled = [_scaled_output(*one) for one in zip(part.parts, factors, shifts, strict=True)]
         return part.replace(parts=tuple(scaled))
@@ -124,7 +124,7 @@ def _scaled_output(part: Any, factor: Any, shift: Any = 0.0) -> Any:
 
 
 def _fold_narrow(part: Any) -> Any:
-    if isinstance(part, layers.Narrow) and isinstance(part.norm, layers.GraphNoNorm):
+    if isinstance(part, layers.Bottleneck) and isinstance(part.norm, layers.GraphNoNorm):
         return layers.scaled(part.dense, part.norm.scale, part.norm.bias)
     return part
 
@@ -152,7 +152,7 @@ def keep_groups_apart(graph: Graph) -> Graph:
 
     def apart(part: Any) -> Any:
         if isinstance(part, layers.GroupedAffine):
-            return layers.SideBySide(parts=_dense(part))
+            return layers.Concat(parts=_dense(part))
         if isinstance(part, layers.GraphFeedForward):
             return _feed_forward_apart(part.replace(intermediate=apart(part.intermediate), output=apart(part.output)))
         if isinstance(part, Projection):
@@ -196,12 +196,12 @@ def _attention_apart(part: Attention) -> AttentionSideBySide:
 
 def _feed_forward_apart(part: layers.GraphFeedForward) -> Any:
     first, second = part.intermediate, part.output
-    if not (isinstance(first, layers.SideBySide) and isinstance(second, layers.SideBySide)):
+    if not (isinstance(first, layers.Concat) and isinstance(second, layers.Concat)):
         return part
     if len(first.parts) != len(second.parts):
         return part
     pairs = zip(first.parts, second.parts, strict=True)
-    return layers.SideBySide(parts=tuple(part.replace(intermediate=inner, output=outer) for inner, outer in pairs))
+    return layers.Concat(parts=tuple(part.replace(intermediate=inner, output=outer) for inner, outer in pairs))
 
 
 def scale_updates(graph: Graph, rows: Iterable[Mapping[str, np.ndarray]]) -> Graph:

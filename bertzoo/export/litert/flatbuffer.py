@@ -22,11 +22,11 @@ def share_scales(content: bytes) -> bytes:
     flattened = _flatten(model)
     if not _outside(model):
         return _packed(model) if flattened else content
-    shared: dict[Any, _Once] = {}
+    shared: dict[Any, _SharedTable] = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             if tensor.quantization is not None and tensor.quantization.details is None:
-                once = _Once(tensor.quantization)
+                once = _SharedTable(tensor.quantization)
                 tensor.quantization = shared.setdefault(once.key, once)
 
     def packed() -> bytes:
@@ -97,7 +97,7 @@ def _flatten(model: Any) -> int:
     return count
 
 
-class _Once:
+class _SharedTable:
     """A tensor's quantisation parameters, which the flatbuffer stores once and then references."""
 
     def __init__(self, table: Any):

@@ -108,7 +108,7 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
 
 
 @functools.cache
-def announce_delegate() -> None:
+def silence_delegate() -> None:
     """Suppress the line on XNNPACK's delegate that LiteRT prints to stderr once per process.
 
     Loads a file with one operator, which triggers the line, and drops this line from stderr. Other output of LiteRT
@@ -159,7 +159,7 @@ class Interpreter:
         from ai_edge_litert import interpreter
 
         try:
-            announce_delegate()
+            silence_delegate()
             self._interpreter = interpreter.Interpreter(model_content=content, num_threads=threads)
             self._interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:

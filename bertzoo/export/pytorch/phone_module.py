@@ -50,7 +50,7 @@ def is_pointwise(part: Any) -> bool:
     return part.kernel.shape[0] == part.stride == 1 and not part.padding
 
 
-class Apart(nn.Module):
+class SplitGroups(nn.Module):
     """A pointwise Grouped layer, computed as one dense map per group and a concatenation of the outputs."""
 
     def __init__(self, part: Any) -> None:
@@ -82,7 +82,7 @@ class Batched(nn.Module):
         return y if len(self.features) == 1 else y.unflatten(-1, self.features)
 
 
-class Neighbours(nn.Module):
+class ShiftedTrigram(nn.Module):
     """A Trigram layer of modeling_bertzoo.py with its kernel in the layout of `functional.linear`."""
 
     def __init__(self, part: Any) -> None:
@@ -98,8 +98,8 @@ class Neighbours(nn.Module):
 
 
 # Ways to compute a grouped map; torch_files.py and executorch.py choose the fastest for their formats.
-GROUPED: dict[str, Callable[[Any], nn.Module]] = {"convolution": Convolution, "apart": Apart, "batched": Batched}
-_LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Trigram": Neighbours}
+GROUPED: dict[str, Callable[[Any], nn.Module]] = {"convolution": Convolution, "apart": SplitGroups, "batched": Batched}
+_LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Trigram": ShiftedTrigram}
 
 
 def lay_out(module: nn.Module, grouped: str) -> None:
