@@ -25,7 +25,7 @@ from bertzoo.heads.base import (
 from bertzoo.heads.span import AnswerHead, Reduction, reduced_rows, span_metrics
 from bertzoo.models.compute import ACTIVATIONS, Compute
 from bertzoo.models.parts import OnBackbone, check_sizes, logit
-from bertzoo.nn import DensePair
+from bertzoo.nn import DensePair, glorot_uniform
 from bertzoo.nn.positions import take_tokens
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
@@ -167,7 +167,7 @@ class JointSpanExtraction(AnswerHead):
             dense = DensePair(
                 features=self.hidden_size,
                 axes=("model", "pooled"),
-                kernel_init=nn.initializers.glorot_uniform(),
+                kernel_init=glorot_uniform,
                 dtype=compute.jax_dtype,
             )
             # Always the exact gelu, whatever the model's activation is.

@@ -1,7 +1,5 @@
 """Configs of attention heads: dense (BERT), grouped (SqueezeBERT), mixed (ConvBERT); `AttentionKind` is their union."""
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +18,7 @@ from bertzoo.nn import (
     SpanKey,
     WindowedAttention,
     keep_padding,
+    truncated_normal,
     zero_padding,
 )
 
@@ -166,7 +165,7 @@ class MixedHeads:
         depthwise = Depthwise(
             window=self.kernel_size,
             axes=("model",),
-            kernel_init=_around(1 / self.kernel_size),
+            kernel_init=truncated_normal(1 / self.kernel_size),  # as in ConvBERT's code
             dtype=make.compute.jax_dtype,
         )
         match self.convolution:
@@ -182,12 +181,6 @@ class MixedHeads:
             value=value,
             before_window=before_window,
         )
-
-
-@functools.cache  # the same function for all layers, so that `partial.alike` finds the layers equal
-def _around(deviation: float) -> Callable:
-    """Return the initialiser of depthwise kernels, truncated normal with σ = `deviation` (ConvBERT: 1/kernel_size)."""
-    return nn.initializers.truncated_normal(deviation)
 
 
 AttentionKind = DenseHeads | GroupedHeads | MixedHeads

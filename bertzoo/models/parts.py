@@ -27,7 +27,9 @@ from bertzoo.nn import (
     SelfAttention,
     Table,
     Untied,
+    glorot_uniform,
     pool,
+    truncated_normal,
     zeros_beyond,
 )
 from bertzoo.nn.positions import masked_states, tokens_read
@@ -195,7 +197,7 @@ class LayerFactory(NamedTuple):
         """
         if inputs == width:
             return None
-        return self.dense(width, "embed", "model", init=nn.initializers.glorot_uniform())
+        return self.dense(width, "embed", "model", init=glorot_uniform)
 
     def pooler(self, width: int) -> Dense:
         return self.dense(width, "model", "pooled")
@@ -219,12 +221,12 @@ class LayerFactory(NamedTuple):
 
 def layer_factory(compute: Compute, initializer_range: float, norm_epsilon: float) -> LayerFactory:
     """Return a factory that draws kernels from N(0, initializer_range²), cut at ±2σ, not rescaled (BERT's TF code)."""
-    return LayerFactory(compute, nn.initializers.truncated_normal(initializer_range), norm_epsilon)
+    return LayerFactory(compute, truncated_normal(initializer_range), norm_epsilon)
 
 
 def logit() -> Dense:
     """Build a dense layer with one float32 output and a Glorot-uniform initial kernel, as in ELECTRA's code."""
-    init = nn.initializers.glorot_uniform()
+    init = glorot_uniform
     return Dense(features=(1,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
 
 
@@ -382,7 +384,7 @@ def pretraining(config: ModelConfig, compute: Compute, sentence: bool) -> Pretra
     """Build a model with its masked language model head; `sentence` adds the two-way sentence head."""
     head = None
     if sentence:
-        init = nn.initializers.truncated_normal(config.initializer_range)
+        init = truncated_normal(config.initializer_range)
         head = Dense(features=(2,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
     embedding, encoder, pooler = config.backbone(compute)
     return Pretraining(

@@ -32,5 +32,5 @@ from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
 from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
 from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm, NoNorm
-from bertzoo.nn.parameter import zeros_beyond
+from bertzoo.nn.parameter import glorot_uniform, truncated_normal, zeros_beyond
 from bertzoo.nn.random import content_seeds, row_seeds, sample

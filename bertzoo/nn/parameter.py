@@ -1,5 +1,6 @@
 """Declare a layer's parameter, and find the shapes of all parameters of a model."""
 
+import functools
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -9,6 +10,9 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+# The same function for the same deviation, so that equal modules compare equal and share cached traces.
+glorot_uniform = nn.initializers.glorot_uniform()
+truncated_normal = functools.cache(nn.initializers.truncated_normal)  # as above
 _shapes_only: ContextVar[bool] = ContextVar("shapes_only", default=False)
 
 
@@ -77,6 +81,7 @@ def init_shapes(init: Callable, *args: Any) -> Any:
         _shapes_only.reset(token)
 
 
+@functools.cache
 def zeros_beyond(size: int, axis: int, init: Callable) -> Callable:
     """Return an initialiser that draws the first `size` entries along `axis` with `init` and sets the rest to 0."""
 

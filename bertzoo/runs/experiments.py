@@ -3,13 +3,12 @@
 import dataclasses
 import functools
 
-import flax.linen as nn
 import jax
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import BELOW_LAYERS, names
-from bertzoo.nn import Dense
+from bertzoo.nn import Dense, truncated_normal
 from bertzoo.objectives import PROJECTIONS, Replaced, Teacher, TransferObjective, build_teacher
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.configs import Auxiliary, Pretrain, Progressive, Recipe, Transfer
@@ -118,7 +117,7 @@ class _TransferSetups:
             self._projection = Dense(
                 features=(recipe.teacher.hidden_size,),
                 axes=("model", "teacher"),
-                kernel_init=nn.initializers.truncated_normal(recipe.model.initializer_range),
+                kernel_init=truncated_normal(recipe.model.initializer_range),
                 dtype=recipe.compute.jax_dtype,
             )
 

@@ -1,8 +1,8 @@
 """A built run: what each stage trains, on which devices, and the shapes of all that a step reads and writes."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import flax.linen as nn
@@ -84,6 +84,27 @@ class _WithFrozen:
 Shapes = dict[str, jax.ShapeDtypeStruct]
 
 
+@functools.lru_cache(maxsize=16)
+def _jitted_step(
+    setup: StageSetup,
+    schedule: tuple[int, float | None],
+    microbatches: int,
+    mesh: jax.sharding.Mesh,
+    fallbacks: sharding.Fallbacks,
+    frozen_places: tuple[jax.sharding.Sharding, ...],
+    frozen_tree: Any,
+) -> Any:
+    """Build a stage's jitted step. Cached, so that equal runs in one process trace and compile it once."""
+    optimizer = setup.transformation(*schedule)
+    return make_train_step(
+        setup.trained,
+        optimizer,
+        accumulate=microbatches,
+        shardings=states.shardings_of(states.abstract(setup.objective, optimizer, mesh, fallbacks)),
+        frozen_shardings=jax.tree.unflatten(frozen_tree, frozen_places),
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Experiment:
     """A built run. A method builds it once from its options and a mesh. The loop, the memory estimate, the plan, the
@@ -119,7 +140,7 @@ class Experiment:
             sharding.check_rows(stage.batch_size, stage.microbatches, self.mesh)
         sharding.shardings(self.named_boxed, self.mesh, self.fallbacks)
 
-    @cached_property
+    @functools.cached_property
     def boxed(self) -> Any:
         """Shapes and dtypes of the trained parameters, boxed with their logical axes; all stages have the same."""
         return states.boxed_shapes(self.setups[0].objective)
@@ -129,7 +150,7 @@ class Experiment:
         """`boxed` with the frozen parameters under "teacher", the name that errors about them show."""
         return self.boxed if self.frozen is None else {**self.boxed, "teacher": self.frozen}
 
-    @cached_property
+    @functools.cached_property
     def frozen_shapes(self) -> Any:
         """Shapes, dtypes and shardings of the frozen parameters; None without any."""
         if self.frozen is None:
@@ -169,12 +190,11 @@ class Experiment:
 
         frozen: frozen parameters, or their shapes, with shardings; None for those of `frozen_shapes`.
         """
-        return make_train_step(
-            self.setups[index].trained,
-            self.transformation(index),
-            accumulate=self.stages[index].microbatches,
-            shardings=states.shardings_of(self.state(index)),
-            frozen_shardings=states.shardings_of(self.frozen_shapes if frozen is None else frozen),
+        group, stage = staging.schedule_group(self.stages, index), self.stages[index]
+        places = jax.tree.flatten(states.shardings_of(self.frozen_shapes if frozen is None else frozen))
+        schedule = group.steps, group.learning_rate
+        return _jitted_step(
+            self.setups[index], schedule, stage.microbatches, self.mesh, self.fallbacks, tuple(places[0]), places[1]
         )
 
     def lower(self, index: int) -> jax.stages.Lowered:

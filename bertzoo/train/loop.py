@@ -406,14 +406,12 @@ def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
 
 def _evaluation(job: Job) -> Callable[[int, int, Any], dict[str, float]]:
     """Return a function (stage's index, step, params) -> means over held-out batches, or metrics of `job.measure`."""
-    setups = job.experiment.setups  # stages with one objective share one program
-    first = [[setup.objective for setup in setups].index(setup.objective) for setup in setups]
-    programs = {index: make_eval_step(setups[index].objective) for index in first}
 
     def measure(index: int, step: int, params: Any) -> dict[str, float]:
         if job.measure is not None:
             return job.measure(step, params)
         batches = job.heldout(index) if job.heldout else ()
-        return evaluate(programs[first[index]], params, job.frozen, batches, job.experiment.mesh)
+        built = job.experiment
+        return evaluate(make_eval_step(built.setups[index].objective), params, job.frozen, batches, built.mesh)
 
     return measure

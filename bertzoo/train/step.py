@@ -1,6 +1,7 @@
 """Compile one training step and one evaluation step."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -150,6 +151,7 @@ def make_train_step(
     return jax.jit(train_step, donate_argnums=0, out_shardings=(shardings, None))
 
 
+@functools.lru_cache(maxsize=16)  # equal runs in one process trace and compile it once
 def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str, Any]]:
     """Return the jitted function (params, frozen, batch) -> {"terms": …, "metrics": …}, without dropout.
 

@@ -1,5 +1,6 @@
 """A toy that is no BERT: a two-layer perceptron with a norm and dropout, batches a pure function of (stage, row)."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,11 +36,15 @@ class Perceptron(nn.Module):
         return dense(WIDTH, ("feed_forward", "model"), "output")(x)
 
 
+@dataclasses.dataclass(frozen=True)
 class Toy:
     """Two loss terms with denominators of their own: the fit of the rows that count, and the size of the output."""
 
-    def __init__(self, dropout: float = 0.1):
-        self.model = Perceptron(dropout)
+    dropout: float = 0.1
+
+    @property
+    def model(self) -> Perceptron:
+        return Perceptron(self.dropout)
 
     def init(self, key: jax.Array) -> Any:
         return self.model.init(key, jnp.zeros((1, WIDTH)), False)["params"]
