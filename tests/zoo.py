@@ -1,9 +1,13 @@
 """Every kind of model under every kind of head, small and with random parameters, and rows for them to read."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.heads import (
@@ -17,6 +21,8 @@ from bertzoo.heads import (
     parameter_shapes,
 )
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert, attention
+from bertzoo.nn.parameter import init_shapes
+from bertzoo.train.state import name_of
 
 SIZES = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16}
 UNEVEN = {"feed_forward_sizes": (20, 34), "heads": (3, 2), "key_sizes": (7, 5), "value_sizes": (4, 9)}
@@ -78,6 +84,17 @@ def pretrained(model: Any, head: Any, deviation: float = 0.3) -> Pretrained:
         for path, shape in parameter_shapes(model, head).items()
     }
     return Pretrained(model=model, head=head, params=params, tokenizer=None, origin="here", source={})
+
+
+def drawn(init: Callable, *args: Any, deviation: float = 0.3, seed: int = 0) -> Any:
+    """Random parameters of a module or an objective, biases and norms too, without compiling `init`."""
+    random = np.random.default_rng(seed)
+
+    def leaf(path: Any, shape: Any) -> jax.Array:
+        values = random.normal(0, deviation, shape.shape) + name_of(path).endswith("scale")
+        return jnp.asarray(values, jnp.float32)
+
+    return jax.tree.map_with_path(leaf, nn.unbox(init_shapes(init, *args)))
 
 
 def inputs() -> list[np.ndarray]:

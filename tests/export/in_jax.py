@@ -1,9 +1,10 @@
 """Exported files whose runtime is JAX, where LiteRT is not installed."""
 
 import importlib.util
+import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -32,12 +33,22 @@ class InJax(runtimes.Runner):
 class Export:
     """Writes a model directory as a file; `loaded` are the runtimes that have opened a file since."""
 
+    _graphs: ClassVar[dict[bytes, TrainingGraph]] = {}
+    _kept: ClassVar[dict[tuple[Path, ...], Path]] = {}  # exports of models that outlive a test
+
     def __init__(self, folder: Path):
-        self._folder, self._graphs, self.loaded = folder, {}, list[InJax]()
+        self._folder, self.loaded = folder, list[InJax]()
 
     def __call__(self, source: Path, *options: str) -> Path:
-        file = self._folder / f"{source.name}.tflite"
+        file, key = self._folder / f"{source.name}.tflite", (source, *map(Path, options))
+        if key in self._kept:
+            shutil.copytree(self._kept[key], self._folder, dirs_exist_ok=True)
+            return file
         assert planted.cli.main(["convert", str(source), str(file), "--to=litert", *options]) == 0
+        if not source.is_relative_to(self._folder):
+            kept = self._kept[key] = source.parent / "exports" / str(len(self._kept))
+            others = {path.name for path in self._folder.iterdir() if not path.name.startswith(file.name)}
+            shutil.copytree(self._folder, kept, ignore=lambda *_: others)
         self.loaded.clear()
         return file
 

@@ -111,7 +111,7 @@ def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path: 
 
     assert mentions(licence(), "unknown", "--license")
     (source / "LICENSE").write_text("\n                  Apache License\n            Version 2.0\n")
-    assert mentions(licence(), "Apache License")
+    assert any_model.read_model(source).source["license"] == "Apache License"
     (source / "README.md").write_text("---\nlanguage: en\nlicense: cc-by-4.0 # of the weights\n---\nlicense: other\n")
     assert mentions(licence(), "cc-by-4.0") and huggingface.stated_in_card(source)["license"] == "cc-by-4.0"
     assert "cc-by-4.0" not in (stated := licence("--license=mit")) and mentions(stated, "mit")
@@ -126,16 +126,16 @@ def header(card: str) -> dict[str, Any]:
     return fields
 
 
-@pytest.mark.parametrize(
-    ("name", "pipeline", "datasets"),
-    [
-        ("rte", "text-classification", ["nyu-mll/glue"]),
-        ("tags", "token-classification", None),
-        ("joint", "question-answering", ["rajpurkar/squad_v2"]),
-        ("masked", "fill-mask", None),
-        ("none", "feature-extraction", None),
-    ],
-)
+HEADERS = [
+    ("rte", "text-classification", ["nyu-mll/glue"]),
+    ("tags", "token-classification", None),
+    ("joint", "question-answering", ["rajpurkar/squad_v2"]),
+    ("masked", "fill-mask", None),
+    ("none", "feature-extraction", None),
+]
+
+
+@pytest.mark.parametrize(("name", "pipeline", "datasets"), quick(HEADERS, HEADERS[0]))
 def test_the_header_of_a_file(name: str, pipeline: str, datasets: list[str] | None, models: Path, export: Any) -> None:
     fields = header(card_of(export(models / name, "--lengths=24", "--license=mit")))
     assert (fields["pipeline_tag"], fields.get("datasets"), fields["license"]) == (pipeline, datasets, "mit")

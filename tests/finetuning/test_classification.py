@@ -1,10 +1,13 @@
 """The losses of labels and of a teacher against numpy, and the effect of alpha."""
 
+import functools
+
 import chex
 import jax
 import numpy as np
 import optax
 import pytest
+import zoo
 
 from bertzoo.heads import SequenceClassification, TokenClassification
 from bertzoo.heads.labels import LabelledObjective
@@ -35,13 +38,13 @@ def batch(seed: int = 0, **more: np.ndarray) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def params():
-    return objective().init(jax.random.key(1))
+    return zoo.drawn(objective().init, jax.random.key(1))
 
 
-def unboxed(made):
-    from flax.linen import meta
-
-    return meta.unbox(made)
+@functools.partial(jax.jit, static_argnums=0)
+def computed(made, values, rows):
+    """The sums and metrics of an objective, and its logits."""
+    return *made(values, None, rows, None), made.logits(values, rows, None)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -50,34 +53,32 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def test_classes_are_learnt_by_cross_entropy_over_the_rows_that_count(params) -> None:
-    made, rows, values = objective(), batch(), unboxed(params)
-    sums, metrics = made(values, None, rows, None)
-    logits = np.asarray(made.logits(values, rows, None), np.float64)
+    made, rows = objective(), batch()
+    sums, metrics, logits = jax.tree.map(np.asarray, computed(made, params, rows))
     each = -np.log(softmax(logits)[np.arange(ROWS), rows["label"]])[:4]
     assert sums["task"] == pytest.approx(each.sum(), rel=1e-5) and made.weights(rows)["task"] == 4
     assert tuple(map(float, metrics["task_accuracy"])) == ((logits.argmax(-1) == rows["label"])[:4].sum(), 4)
     summed = objective(reduction="sum")
-    assert summed.weights(rows)["task"] == 1 and summed(values, None, rows, None)[0]["task"] == sums["task"]
+    assert summed.weights(rows)["task"] == 1 and computed(summed, params, rows)[0]["task"] == sums["task"]
 
 
 def test_alpha_weighs_the_truth_and_the_rest_the_teacher(params) -> None:
     teacher = np.random.default_rng(3).normal(size=(ROWS, CLASSES)).astype(np.float32)
-    made, rows, values = objective(alpha=0.8), batch(teacher=teacher), unboxed(params)
+    made, rows = objective(alpha=0.8), batch(teacher=teacher)
     target = 0.8 * np.eye(CLASSES)[rows["label"]] + 0.2 * softmax(teacher.astype(np.float64))
-    logits = np.asarray(made.logits(values, rows, None), np.float64)
-    expected = -(target * np.log(softmax(logits))).sum(-1)[:4].sum()
-    assert made(values, None, rows, None)[0]["task"] == pytest.approx(expected, rel=1e-5)
+    sums, _, logits = computed(made, params, rows)
+    expected = -(target * np.log(softmax(np.asarray(logits, np.float64)))).sum(-1)[:4].sum()
+    assert sums["task"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_regression_trains_on_squared_error() -> None:
     mixed = objective(classes=1, problem="regression", alpha=0.7)
     label, teacher = np.float32([0.1, 4.2, 3, 5, 1]), np.float32([[1.0], [4.0], [2.0], [5.5], [0]])
     rows = batch(label=label, teacher=teacher)
-    values = unboxed(mixed.init(jax.random.key(2)))
-    numbers = np.asarray(mixed.logits(values, rows, None), np.float64)[:, 0]
+    sums, metrics, logits = computed(mixed, zoo.drawn(mixed.init, jax.random.key(2)), rows)
+    numbers = np.asarray(logits, np.float64)[:, 0]
     expected = (np.square(numbers - 0.7 * label - 0.3 * teacher[:, 0]))[:4].sum()
-    assert mixed(values, None, rows, None)[0]["task"] == pytest.approx(expected, rel=1e-5)
-    assert "task_accuracy" not in mixed(values, None, rows, None)[1]
+    assert sums["task"] == pytest.approx(expected, rel=1e-5) and "task_accuracy" not in metrics
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.7])
@@ -86,12 +87,12 @@ def test_several_labels_train_on_the_mean_of_their_sigmoid_cross_entropies(param
     label = draw.integers(0, 2, (ROWS, CLASSES)).astype(np.int32)
     teacher = draw.normal(0, 2, (ROWS, CLASSES)).astype(np.float32)
     rows = batch(label=label, **({} if alpha == 1 else {"teacher": teacher}))
-    made, values = objective(alpha=alpha, problem="multi_label_classification"), unboxed(params)
-    logits = np.asarray(made.logits(values, rows, None), np.float64)
+    made = objective(alpha=alpha, problem="multi_label_classification")
+    sums, metrics, logits = jax.tree.map(np.asarray, computed(made, params, rows))
+    logits = logits.astype(np.float64)
     chances, target = 1 / (1 + np.exp(-logits)), alpha * label + (1 - alpha) / (1 + np.exp(-teacher.astype(np.float64)))
     each = -(target * np.log(chances) + (1 - target) * np.log(1 - chances)).mean(-1)
-    sums, metrics = made(values, None, rows, None)
-    gradients = jax.grad(lambda values: made(values, None, rows, None)[0]["task"])(values)
+    gradients = jax.jit(jax.grad(lambda values: made(values, None, rows, None)[0]["task"]))(params)
     assert sums["task"] == pytest.approx(each[:4].sum(), rel=1e-5) and made.weights(rows)["task"] == 4
     bias = ((chances - target) / CLASSES)[:4].sum(0)
     np.testing.assert_allclose(gradients["classifier"]["output"]["bias"], bias, rtol=1e-4)
@@ -105,16 +106,15 @@ def test_tokens_have_weights_of_their_own() -> None:
     draw = np.random.default_rng(4)
     weight = draw.integers(0, 2, (ROWS, LENGTH)).astype(np.float32)
     rows = batch(label=draw.integers(0, 3, (ROWS, LENGTH)).astype(np.int32), label_weight=weight)
-    values = unboxed(made.init(jax.random.key(2)))
-    logits = np.asarray(made.logits(values, rows, None), np.float64)
-    each = -np.log(np.take_along_axis(softmax(logits), rows["label"][..., None], -1))[..., 0]
-    assert made(values, None, rows, None)[0]["task"] == pytest.approx((each * weight).sum(), rel=1e-5)
+    sums, _, logits = computed(made, zoo.drawn(made.init, jax.random.key(2)), rows)
+    each = -np.log(np.take_along_axis(softmax(np.asarray(logits, np.float64)), rows["label"][..., None], -1))[..., 0]
+    assert sums["task"] == pytest.approx((each * weight).sum(), rel=1e-5)
     assert made.weights(rows)["task"] == weight.sum()
 
 
 def trained(alpha: float, rows: dict[str, np.ndarray], steps: int):
     made = objective(alpha=alpha)
-    values = unboxed(made.init(jax.random.key(5)))
+    values = zoo.drawn(made.init, jax.random.key(5))
     optimizer = optax.adam(0.02)
 
     @jax.jit
@@ -128,7 +128,7 @@ def trained(alpha: float, rows: dict[str, np.ndarray], steps: int):
     state = optimizer.init(values)
     for _ in range(steps):
         values, state = step(values, state)
-    return values, np.asarray(jax.nn.softmax(made.logits(values, rows, None)))
+    return values, softmax(np.asarray(computed(made, values, rows)[2]))
 
 
 def test_with_no_truth_the_students_distribution_becomes_the_teachers() -> None:

@@ -10,6 +10,9 @@ import pytest
 from messages import mentions
 from planted import BAD, GOOD, WORDS, records, results, said
 
+from bertzoo.heads import SequenceClassification
+from bertzoo.runs import any_model
+
 METRICS = ["f1_micro", "f1_macro", "exact_match"]
 OPTIONS = ["--own.kind=multi_label", '--own.labels=["good","bad"]', "--seeds=1", "--epochs=10"]
 
@@ -35,6 +38,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, data: Path) -> Path:
     assert planted.finetune(folder, data / "run", f"--data_dir={data}", *OPTIONS) == 0
     return data / "run"
+
+
+@pytest.fixture(scope="module")
+def untrained(folder: Path) -> Path:
+    """A model directory with the same head."""
+    base = any_model.read_model(folder / "model")
+    head = SequenceClassification(labels=("good", "bad"), problem_type="multi_label_classification")
+    own = {"kind": "multi_label", "labels": ["good", "bad"]}
+    planted.write(folder / "several", base.model, head, base.tokenizer, task="own", max_length=24, own=own)
+    return folder / "several"
 
 
 @pytest.mark.slow
@@ -87,21 +100,23 @@ def test_a_student_learns_from_a_teacher(run: Path, folder: Path, data: Path, tm
 
 
 def test_a_teacher_must_have_any_number_of_labels_too(
-    run: Path, finished: Path, folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    untrained: Path, finished: Path, folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     options = [f"--data_dir={data}", *OPTIONS, "--alpha=0.3"]
     assert planted.finetune(folder, tmp_path / "other", *options, f"--teacher={finished}") == 2
     assert mentions(capsys.readouterr().err, finished, "one label", "any number of labels")
-    assert planted.finetune(folder, tmp_path / "other", "--alpha=0.3", f"--teacher={run}") == 2
-    assert mentions(capsys.readouterr().err, run, "one label", "any number of labels")
+    assert planted.finetune(folder, tmp_path / "other", "--alpha=0.3", f"--teacher={untrained}") == 2
+    assert mentions(capsys.readouterr().err, untrained, "one label", "any number of labels")
     assert not (tmp_path / "other").exists()
 
 
-def test_a_hugging_face_directory_keeps_the_problem(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    said(capsys, "convert", run, tmp_path / "hf", "--to=huggingface")
+def test_a_hugging_face_directory_keeps_the_problem(
+    untrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    said(capsys, "convert", untrained, tmp_path / "hf", "--to=huggingface")
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["problem_type"] == "multi_label_classification"
     text = f"{GOOD[0]} {BAD[1]}"
-    (ours,), (theirs,) = records(capsys, run, text), records(capsys, tmp_path / "hf", text)
+    (ours,), (theirs,) = records(capsys, untrained, text), records(capsys, tmp_path / "hf", text)
     assert ours["probabilities"] == pytest.approx(theirs["probabilities"])
 
 

@@ -127,8 +127,7 @@ def test_every_option_changes_something(field):
         return
     objective, params = build(RELEASED)
     if field == "initializer_range":
-        table = build(other)[1]["embedding"]["word"]["embedding"]
-        np.testing.assert_allclose(table * 3, params["embedding"]["word"]["embedding"], rtol=1e-5)
+        assert len({str(jax.make_jaxpr(objective_of(one).init)(jax.random.key(0))) for one in (RELEASED, other)}) == 2
     else:
         batch, key = batch_of(), jax.random.key(3)
         assert float(loss(objective, params, batch, key)) != float(loss(objective_of(other), params, batch, key))

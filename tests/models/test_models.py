@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from messages import mentioning
 from tiers import quick
+from zoo import drawn
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.schema import divisors
@@ -75,7 +76,7 @@ def batch_of(rows=4, length=12, masked=3, seed=0):
 def build(config, sentence=None, **compute):
     sentence = sentence or ("sop" if config.token_types else "none")
     objective = Masked(sentence=sentence).build(config, Compute(**compute))
-    return objective, nn.meta.unbox(jax.jit(objective.init)(jax.random.key(1)))
+    return objective, drawn(objective.init, jax.random.key(1))
 
 
 def loss(objective, params, batch, key=None):

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
 from tiers import quick
+from zoo import drawn
 
 from bertzoo import models
 from bertzoo.models import Compute, partial, pretraining
@@ -39,8 +39,7 @@ def made(name, **fields):
     ids = jax.random.randint(jax.random.key(1), (3, 6), 0, 24)
     mask = (jnp.arange(6) < jnp.array([6, 4, 3])[:, None]).astype(jnp.int32)
     batch = {"input_ids": ids, "token_type_ids": ids % 2, "attention_mask": mask, "masked_positions": ids[:, :2] % 6}
-    params = nn.unbox(jax.jit(model.init)(jax.random.key(0), *batch.values())["params"])
-    return model, params, batch
+    return model, drawn(model.init, jax.random.key(0), *batch.values(), deviation=0.02)["params"], batch
 
 
 @pytest.mark.parametrize("platform", [LOOPS, ONE_BY_ONE], ids=["loops", "one by one"])

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import zoo
 from messages import mentioning
 from scipy import stats
 
@@ -79,7 +80,7 @@ def batch_of(rows=4, length=12, predictions=4, seed=0):
 @functools.cache
 def build(config, objective=Replaced(), **compute):  # noqa: B008, a frozen dataclass
     made = objective.build(config, Compute(**compute))
-    return made, nn.meta.unbox(jax.jit(made.init)(jax.random.key(1)))
+    return made, zoo.drawn(made.init, jax.random.key(1))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from messages import mentioning
 from scipy.special import erf, expit, log_expit, log_softmax, softmax
+from zoo import drawn
 
 from bertzoo.conversion import huggingface
 from bertzoo.conversion.heads import keep_head
@@ -49,14 +50,12 @@ def batch():
 
 @functools.cache
 def built(kind):
-    """(objective, parameters as drawn plus noise, so that no bias is zero)"""
+    """(objective, random parameters, so that no bias is zero)"""
     if kind == "plain":
         objective = SpanObjective(SpanExtraction().build(PLAIN, Compute()))
     else:
         objective = JointSpanObjective(JointSpanExtraction(hidden_size=7, beam=4).build(JOINT, Compute()))
-    drawn, draw = nn.unbox(jax.jit(objective.init)(jax.random.key(0))), np.random.default_rng(1)
-    noisy = jax.tree.map(lambda leaf: leaf + draw.normal(0, 0.3, leaf.shape).astype(np.float32), drawn)
-    return objective, noisy
+    return objective, drawn(objective.init, jax.random.key(0))
 
 
 @functools.cache

@@ -28,7 +28,9 @@ HEAD = MaskedLanguageModel(sentence=True)
 def run(model, head, params):
     """Return the model's outputs except attention maps; a cut model has fewer of them."""
     more = [np.array([[1, 3], [2, 2], [0, 1]])] if head.kind == "masked" else []
-    output = jax.jit(head.build(model, Compute()).apply)({"params": unflatten_dict(params, sep="/")}, *inputs(), *more)
+    apply = head.build(model, Compute()).apply
+    # A new function each time, because `statistics` changes what is traced.
+    output = jax.jit(lambda *given: apply(*given))({"params": unflatten_dict(params, sep="/")}, *inputs(), *more)
     return {name: value for name, value in output._asdict().items() if name != "attentions" and value is not None}
 
 
@@ -68,7 +70,8 @@ CUTS = [
     ("case", "letters"),
     quick(
         CUTS,
-        *CUTS[:5],
+        ("schubert", "f"),
+        ("bert", "fakv"),
         *((case, "f") for case in ("mobilebert", "convbert-span", "squeezebert", "electra-discriminator")),
     ),
 )
@@ -84,7 +87,9 @@ def test_cut_equals_masked(case, letters):
     assert difference(theirs, whole) > 1e-2
 
 
-@pytest.mark.parametrize("case", ["squeezebert", "squeezebert-uneven", "convbert-span", "mobilebert"])
+@pytest.mark.parametrize(
+    "case", quick(["squeezebert", "squeezebert-uneven", "convbert-span", "mobilebert"], "squeezebert-uneven")
+)
 def test_every_layer_has_a_feed_forward_size_of_its_own(case, tmp_path):
     model, head = CASES[case]
     params, structure = pretrained(model, head).params, declare(model, head, ("f",))
@@ -171,14 +176,12 @@ def test_a_gradient_reaches_the_vectors():
 
 @pytest.fixture
 def statistics(monkeypatch):
-    """Replace the mean in the norms, and drop programs traced with either."""
+    """Replace the mean in the norms."""
 
     def take(mean):
         monkeypatch.setattr(norm, "jnp", SimpleNamespace(**vars(jnp) | {"mean": mean}))
-        jax.clear_caches()
 
-    yield take
-    jax.clear_caches()
+    return take
 
 
 def test_a_cut_of_the_width_changes_the_statistics_of_the_norms(statistics):

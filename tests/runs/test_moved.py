@@ -23,6 +23,7 @@ from bertzoo.runs import provenance, training, transfer
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 
+pytestmark = pytest.mark.usefixtures("one_device")
 GUIDE = Path(__file__).parents[2] / "docs" / "tpu.md"
 BUCKET = "memory://moved"
 

@@ -29,7 +29,7 @@ from bertzoo.train.stages import Stage
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory) -> Pretrain:
     file = tiny.write_config(tmp_path_factory.mktemp("memory"), "text.txt")
-    return config.load(Pretrain, [file], [("stages.0.batch_size", "64"), ("model.layers", "2")])
+    return config.load(Pretrain, [file], [("stages.0.batch_size", "64")])
 
 
 def with_accumulate(recipe: Pretrain, parts: int) -> Pretrain:
@@ -93,7 +93,7 @@ def test_a_state_larger_than_the_device_has_no_batch_that_fits(recipe: Pretrain,
 
 def test_a_recipe_for_pods_stops_on_a_laptop_before_it_reads_text(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(compilation, "device_memory", lambda: DeviceMemory(16 * 10**9, None))
-    options = [f"--data.source={tmp_path}/missing.txt", "--model.layers=2", "--mesh.data=-1"]
+    options = [f"--data.source={tmp_path}/missing.txt", "--model.layers=1", "--mesh.data=-1"]
     options += ["--stages.*.accumulate=1"]  # microbatches, the default on CPUs, would fit
     assert main(["pretrain", "squeezebert", f"--run_dir={tmp_path / 'run'}", *options]) == 2
     assert re.search(r"--stages\.\*\.accumulate=\d+", capsys.readouterr().err)

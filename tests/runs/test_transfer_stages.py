@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import zoo
 from flax import linen as nn
 from messages import mentioning
 from tiers import quick
@@ -69,12 +70,12 @@ def batch(seed=0):
 def teaching(made):
     """(stage setups, the teacher's parameters as its modules have them, the same as the objectives want them)"""
     teacher, ids = experiments.teacher_of(made), jnp.ones((1, 4), jnp.int32)
-    params = nn.unbox(jax.jit(teacher.model.init)(jax.random.key(9), ids, ids, ids, ids)["params"])
+    params = zoo.drawn(teacher.model.init, jax.random.key(9), ids, ids, ids, ids, seed=9)["params"]
     return experiments.build_setups(made), params, {"model": stack(params, teacher.model.encoder.layers)}
 
 
 def student(setup, seed=0):
-    return nn.unbox(jax.jit(setup.objective.init)(jax.random.key(seed)))
+    return zoo.drawn(setup.objective.init, jax.random.key(0), seed=seed)
 
 
 def gradient(setup, params, frozen):
@@ -189,19 +190,10 @@ def together(kind, layers, **knowledge):
     )
 
 
-def drawn(made, seed=0):
-    """Parameters of the student, and of the teacher as the objectives read them, without compiling an initialiser."""
-    draw = np.random.default_rng(seed)
-
-    def leaf(path, shape):
-        value = states.name_of(path).endswith("scale") + 0.3 * draw.normal(size=shape.shape)
-        return jnp.asarray(value, jnp.float32)
-
-    shapes = (
-        jax.eval_shape(experiments.build_setups(made)[0].objective.init, jax.random.key(0)),
-        experiments.teacher_of(made).shapes(),
-    )
-    return jax.tree.map_with_path(leaf, nn.unbox(shapes))
+def drawn(made):
+    """Parameters of the student, and of the teacher as the objectives read them."""
+    found, _, frozen = teaching(made)
+    return student(found[0]), frozen
 
 
 def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
