@@ -1,5 +1,6 @@
 """Score a model on encoded examples: in training, of a saved model, and of an exported file."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as change
@@ -147,6 +148,7 @@ class AnswerSplit:
 Split = LabelSplit | AnswerSplit
 
 
+@functools.lru_cache(maxsize=16)  # equal models of one process, such as a run's seeds, share traced programs
 def outputs_and_losses(objective: Any) -> Callable[[Any, Batch], Outputs]:
     """Return a function (params, batch) -> outputs of a model, and its LOSSES if the batch has labels."""
     mean = change(objective, reduction="mean")

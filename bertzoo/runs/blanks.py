@@ -1,5 +1,6 @@
 """Fill the blanks in sentences with a masked language model, from a run or any other model."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,15 +98,19 @@ class BlankFiller:
         ]
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _masked_logits(objective: Any, params: Any, row: Any) -> jax.Array:
+    return objective.masked_logits(params, row)
+
+
 def run_filler(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> BlankFiller:
     """Return a blank filler that uses a run's checkpoint; in replaced token detection, it uses the generator."""
     loaded = load_run(path, which)
-    compute = jax.jit(loaded.objective.masked_logits)
     return BlankFiller(
         path=path,
         tokenizer=loaded.tokenizer,
         longest=loaded.recipe.model.max_positions,
-        masked_logits=lambda row: compute(loaded.params, row),
+        masked_logits=lambda row: _masked_logits(loaded.objective, loaded.params, row),
     )
 
 
@@ -115,10 +120,10 @@ def model_filler(pretrained: Pretrained) -> BlankFiller | None:
     if not isinstance(masked.head, MaskedLanguageModel) or masked.tokenizer is None:
         return None
     module, params = masked.module()
-    compute = jax.jit(MaskedObjective(module, "none").masked_logits)
+    objective = MaskedObjective(module, "none")
     return BlankFiller(
         path=pretrained.origin,
         tokenizer=masked.tokenizer,
         longest=masked.model.max_positions,
-        masked_logits=lambda row: compute(params, row),
+        masked_logits=lambda row: _masked_logits(objective, params, row),
     )

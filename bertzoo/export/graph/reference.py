@@ -44,17 +44,19 @@ class TrainingGraph(struct.PyTreeNode):
         return {"embedding": weight_L @ output.hidden_states[-1][0] / jnp.sum(weight_L)}
 
 
+@jax.jit
+def _run(graph: Any, row: Inputs) -> dict[str, jax.Array]:
+    return {name: y[None] for name, y in graph(**{key: x[0] for key, x in row.items()}).items()}
+
+
 class GraphRunner(Runner):
-    """Runs a graph of one row, compiled by XLA."""
+    """Runs a graph of one row, compiled by XLA; models of one architecture share the program of a length."""
 
     def __init__(self, graph: Any):
         self._graph = graph
-        self._run = jax.jit(
-            lambda graph, row: {name: y[None] for name, y in graph(**{key: x[0] for key, x in row.items()}).items()}
-        )
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        return jax.device_get(self._run(self._graph, dict(inputs)))
+        return jax.device_get(_run(self._graph, dict(inputs)))
 
 
 def training_graph(pretrained: Pretrained, pooling: Any = FirstEmbedding()) -> TrainingGraph:  # noqa: B008 (frozen)
