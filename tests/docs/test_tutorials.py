@@ -176,7 +176,7 @@ def resume_and_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_log_page(printed: str) -> None:
     """Compare the shapes of the lines that docs/start/log.md quotes with those of a run's log.
 
-    A text as short as this one shows no progress while it is tokenised; test_faq.py compares the words of that line.
+    A text as short as this one shows no progress while it is tokenised.
     """
     page = (ROOT / "docs" / "start" / "log.md").read_text(encoding="utf-8")
     quoted = {
