@@ -1,5 +1,6 @@
 """The shipped pairs of teacher and student in small, with random teachers, and their losses in numpy."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.state import named
+from bertzoo.train.state import boxed_shapes, named
 
 BASE = {"max_positions": 24, "vocab_size": 256, "initializer_range": 0.2, "layers": 2}
 PLAIN = {"hidden_size": 16, "heads": 2, "feed_forward_size": 16}
@@ -88,7 +89,7 @@ def load(name: str, given: list[str]) -> Transfer:
 
 def drawn(objective: Any, seed: int) -> dict[str, np.ndarray]:
     """Parameters by path, all unlike an initialiser's values, so that a copy is visible in biases too."""
-    draw, shapes = np.random.default_rng(seed), jax.eval_shape(objective.init, jax.random.key(0))
+    draw, shapes = np.random.default_rng(seed), boxed_shapes(objective)
     return {
         name: (name.endswith("scale") + 0.2 * draw.normal(size=leaf.shape)).astype(np.float32)
         for name, leaf in named(nn.unbox(shapes)).items()
@@ -134,10 +135,14 @@ def write_run(recipe: Transfer, path: Path, corpus: Path) -> Path:
     path.mkdir()
     run.write_config(made)
     run.write_provenance([], 1, Corpus.open(corpus))
+    shapes = state.abstract(objective, optim.build(made.optimizer, 2), mesh)
+    zeros = jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype), leaf.sharding), shapes)
+    values = drawn(objective, 7)
+    params = jax.tree.map_with_path(
+        lambda path, leaf: jax.device_put(values[state.name_of(path)], leaf.sharding), shapes.params
+    )
     with Checkpoints(run.checkpoints) as checkpoints:
-        checkpoints.save(
-            state.fresh(objective, optim.build(made.optimizer, 2), mesh, 0, drawn(objective, 7)), loss=None
-        )
+        checkpoints.save(dataclasses.replace(zeros, params=params), loss=None)
         checkpoints.wait()
     return path
 

@@ -63,6 +63,7 @@ def test_processes_left_and_tracebacks_are_faults(code: str, fault: str, shim: P
         process.kill()
 
 
+@pytest.mark.slow  # pytest in another process
 def test_a_reader_that_raises_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test = tmp_path / "test_reader.py"
     test.write_text(READER.format(tests=str(Path(__file__).parent)))

@@ -1,6 +1,7 @@
 """Imports point one way, files stay short, and no file names a machine or a private path."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -66,6 +67,11 @@ ALLOWED = {
 }
 
 
+@functools.cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def module(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
@@ -81,7 +87,7 @@ def without_jax(name: str) -> bool:
 
 def imports(file: Path) -> Iterator[str]:
     """The full names of all that a file imports, anywhere in it."""
-    for outer, name, _ in impact.imports(ast.parse(file.read_text(encoding="utf-8"))):
+    for outer, name, _ in impact.imports(parsed(file)):
         yield f"{outer}.{name}" if name else outer
 
 
@@ -99,7 +105,7 @@ def test_imports_point_one_way(file: Path) -> None:
 def definitions() -> Iterator[tuple[str, ast.AST]]:
     """Every module-level function and every class of the package, with its module."""
     for file in FILES:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = parsed(file)
         yield from ((module(file), node) for node in tree.body if isinstance(node, ast.FunctionDef))
         yield from ((module(file), node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
@@ -128,9 +134,7 @@ def test_one_module_reads_json_and_toml() -> None:
     """Others would each have to know every way in which hostile text fails. Two run without bertzoo."""
     readers = {module(file) for file in FILES for name in imports(file) if name.startswith("tomllib")}
     for file in FILES:
-        calls = (
-            node.func for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
-        )
+        calls = (node.func for node in ast.walk(parsed(file)) if isinstance(node, ast.Call))
         if any(ast.unparse(call) in ("json.loads", "json.load", "json.JSONDecoder") for call in calls):
             readers.add(module(file))
         assert not {"json.loads", "json.load"} & set(imports(file)), file
@@ -179,7 +183,7 @@ def test_fidelity_has_every_point_once() -> None:
 
 def strings(file: Path) -> set[str]:
     """The string constants of a file, without docstrings."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tree = parsed(file)
     docs = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -195,7 +199,7 @@ def test_no_room_spells_a_file_or_folder_of_a_room_above() -> None:
     """Rooms below reach these through `core.kinds`; a name written twice would be an import that no test sees."""
     names: dict[str, set[str]] = {}
     for file in FILES:  # module-level names of files
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in parsed(file).body:
             if isinstance(node, ast.Assign):
                 found = {value.value for value in ast.walk(node.value) if isinstance(value, ast.Constant)}
                 found = {

@@ -51,8 +51,12 @@ def given(graph: Any) -> list[dict[str, np.ndarray]]:
     return [{name: np.asarray(row[name], np.int32) for name in graph.inputs} for row in found]
 
 
+@jax.jit
+def run(graph: Any, row: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+    return graph(**row)
+
+
 def computed(graph: Any) -> list[dict[str, np.ndarray]]:
-    run = jax.jit(lambda graph, row: graph(**row))
     return [jax.tree.map(np.asarray, run(graph, row)) for row in given(graph)]
 
 

@@ -20,6 +20,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, ConvBert
 from bertzoo.objectives import Masked
 from bertzoo.train import optim
+from bertzoo.train.state import boxed_shapes
 
 FILE = Path(__file__).parents[1] / "golden" / "convbert.npz"
 CONVOLUTIONS = ["span", "dynamic", "fixed", "none"]
@@ -74,7 +75,7 @@ def test_forward_and_training_step_equal_hugging_faces() -> None:
     """Parameter tree, outputs, loss, gradients and steps of AdamW and LAMB: one test, so that all is compiled once."""
     g = golden()
     objective = Masked().build(released(g["settings"]["model"]), Compute())
-    ours = flatten(nn.unbox(jax.eval_shape(objective.init, jax.random.key(0))))
+    ours = flatten(nn.unbox(boxed_shapes(objective)))
     assert {path: leaf.shape for path, leaf in ours.items()} == {path: x.shape for path, x in g["params"].items()}
     params, batch, theirs = nested(g["params"]), g["batch"], g["outputs"]
 
@@ -130,7 +131,7 @@ def batch_of() -> dict[str, np.ndarray]:
 
 def shapes(model: ConvBert) -> dict[str, Any]:
     """The parameters of the model under its masked head, by path."""
-    return flatten(nn.unbox(jax.eval_shape(Masked().build(model, Compute()).init, jax.random.key(0))))
+    return flatten(nn.unbox(boxed_shapes(Masked().build(model, Compute()))))
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
+from tiers import quick
 
 from bertzoo.core import config as loader
 from bertzoo.heads import (
@@ -42,15 +43,16 @@ BERT_LARGE = {"hidden_size": 1024, "layers": 24, "heads": 16, "feed_forward_size
 
 
 # Closed-form counts of the published architectures: encoder with embeddings, with pooler, pretraining model.
+PUBLISHED = [
+    (Bert(), True, 108_891_648, 109_482_240, 110_106_428),
+    (Bert(**BERT_LARGE), True, 334_092_288, 335_141_888, 336_226_108),
+    (SqueezeBert(), False, 50_503_680, 51_094_272, 51_716_928),
+    (SqueezeBert(vocab_size=30522), False, 50_499_072, 51_089_664, 51_712_314),
+]
+
+
 @pytest.mark.parametrize(
-    ("config", "sentence", "encoder", "with_pooler", "pretraining"),
-    [
-        (Bert(), True, 108_891_648, 109_482_240, 110_106_428),
-        (Bert(**BERT_LARGE), True, 334_092_288, 335_141_888, 336_226_108),
-        (SqueezeBert(), False, 50_503_680, 51_094_272, 51_716_928),
-        (SqueezeBert(vocab_size=30522), False, 50_499_072, 51_089_664, 51_712_314),
-    ],
-    ids=["bert-base", "bert-large", "squeezebert-30528", "squeezebert-30522"],
+    ("config", "sentence", "encoder", "with_pooler", "pretraining"), quick(PUBLISHED, PUBLISHED[0], PUBLISHED[3])
 )
 def test_parameter_counts(config, sentence, encoder, with_pooler, pretraining):
     _, params = shapes(config, sentence)
@@ -83,23 +85,27 @@ PLAIN, SPAN, SPAN_UNPOOLED = SequenceClassification(), SpanExtraction(), SpanExt
 
 # As Hugging Face's classes have it: a two-way classification head, and two logits a token; and the backbone with its
 # pooler, where it has one, without the tables of words, positions and token types.
+HEADS = [
+    ("bert_base", PLAIN, SPAN_UNPOOLED, 109_483_778, 108_893_186, 85_646_592),
+    ("bert_large", PLAIN, SPAN_UNPOOLED, 335_143_938, 334_094_338, 303_361_024),
+    ("distilbert", RELU, SPAN, 66_955_010, 66_364_418, 42_528_768),
+    ("tinybert", PLAIN, SPAN_UNPOOLED, 14_350_874, 14_253_218, 4_667_016),
+    ("albert_base", PLAIN, SPAN_UNPOOLED, 11_685_122, 11_094_530, 7_777_792),
+    ("electra_small", GELU, SPAN, 13_549_314, 13_483_522, 9_510_400),
+    ("electra_base", GELU, SPAN, 109_483_778, 108_893_186, 85_056_000),
+    ("mobilebert", PLAIN, SPAN, 24_582_914, 24_582_914, 20_411_904),
+    ("mobilebert_tiny", PLAIN, SPAN, 15_486_722, 15_486_722, 11_315_712),
+    ("squeezebert", PLAIN, SPAN, 51_095_810, 51_095_810, 27_254_016),
+    ("convbert_small", GELU, SPAN, 13_210_074, 13_144_282, 9_171_160),
+    ("convbert_medium_small", GELU, SPAN, 17_624_498, 17_476_658, 13_503_280),
+    ("convbert_base", GELU, SPAN, 106_272_650, 105_682_058, 81_844_872),
+]
+ONE_EACH = ("bert_base", "distilbert", "albert_base", "electra_small", "mobilebert", "squeezebert", "convbert_small")
+
+
 @pytest.mark.parametrize(
     ("name", "classifier", "span", "classified", "spanned", "without_tables"),
-    [
-        ("bert_base", PLAIN, SPAN_UNPOOLED, 109_483_778, 108_893_186, 85_646_592),
-        ("bert_large", PLAIN, SPAN_UNPOOLED, 335_143_938, 334_094_338, 303_361_024),
-        ("distilbert", RELU, SPAN, 66_955_010, 66_364_418, 42_528_768),
-        ("tinybert", PLAIN, SPAN_UNPOOLED, 14_350_874, 14_253_218, 4_667_016),
-        ("albert_base", PLAIN, SPAN_UNPOOLED, 11_685_122, 11_094_530, 7_777_792),
-        ("electra_small", GELU, SPAN, 13_549_314, 13_483_522, 9_510_400),
-        ("electra_base", GELU, SPAN, 109_483_778, 108_893_186, 85_056_000),
-        ("mobilebert", PLAIN, SPAN, 24_582_914, 24_582_914, 20_411_904),
-        ("mobilebert_tiny", PLAIN, SPAN, 15_486_722, 15_486_722, 11_315_712),
-        ("squeezebert", PLAIN, SPAN, 51_095_810, 51_095_810, 27_254_016),
-        ("convbert_small", GELU, SPAN, 13_210_074, 13_144_282, 9_171_160),
-        ("convbert_medium_small", GELU, SPAN, 17_624_498, 17_476_658, 13_503_280),
-        ("convbert_base", GELU, SPAN, 106_272_650, 105_682_058, 81_844_872),
-    ],
+    quick(HEADS, *(case for case in HEADS if case[0] in ONE_EACH)),
 )
 def test_counts_under_other_heads(name, classifier, span, classified, spanned, without_tables):
     model = loader.load(Pretrain, [name]).model
@@ -158,9 +164,10 @@ def test_counts_of_mobilebert_with_a_pooler(name, pooled, pretraining):
     assert sizes(params) == pretraining
 
 
-@pytest.mark.parametrize(
-    ("config", "gigaflops"), [(Bert(), 22.348), (Bert(**BERT_LARGE), 78.922), (SqueezeBert(), 7.3999)]
-)
+FLOPS = [(Bert(), 22.348), (Bert(**BERT_LARGE), 78.922), (SqueezeBert(), 7.3999)]
+
+
+@pytest.mark.parametrize(("config", "gigaflops"), quick(FLOPS, FLOPS[0], FLOPS[2]))
 def test_operation_counts_at_length_128(config, gigaflops):
     model, params = shapes(config, False)
     ids, one = jax.ShapeDtypeStruct((1, 128), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)

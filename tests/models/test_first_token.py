@@ -44,7 +44,7 @@ def batch():
 RUNS = [*((name, False) for name in MODELS), ("mobilebert", True), ("convbert-span", True)]
 
 
-@pytest.mark.parametrize(("name", "remat"), quick(RUNS, ("squeezebert-window", False), ("convbert-span", True)))
+@pytest.mark.parametrize(("name", "remat"), quick(RUNS, ("squeezebert-window", False)))
 def test_computing_the_first_token_alone_changes_no_logits_or_gradients(name, remat):
     model = MODELS[name]
     module, params = HEAD.build(model, Compute(remat=remat)), params_of(model, HEAD)
@@ -68,7 +68,7 @@ MASKED = MaskedLanguageModel(sentence=True)
 POSITIONS = np.array([[1, 4, 9], [2, 6, 0], [3, 0, 0]])  # the first token fills rows with fewer masked ones
 
 
-@pytest.mark.parametrize(("name", "remat"), quick(RUNS, ("squeezebert", False), ("convbert-span", True)))
+@pytest.mark.parametrize(("name", "remat"), quick(RUNS, ("convbert-span", True)))
 def test_computing_the_masked_tokens_alone_changes_no_logits_or_gradients(name, remat):
     model = MODELS[name]
     module, params = pretraining(model, Compute(remat=remat), sentence=True), params_of(model, MASKED)

@@ -17,6 +17,7 @@ from bertzoo.core.config import load
 from bertzoo.models import Compute, MobileBert
 from bertzoo.objectives import Masked
 from bertzoo.runs.configs import Pretrain
+from bertzoo.train.state import boxed_shapes
 
 TOLERANCE = 1e-5
 EPSILON = 1e-3  # far from the default, so that each of the norms must have it
@@ -69,7 +70,7 @@ def random_params(random: np.random.Generator, objective: Any, norm: str) -> dic
     Kernels are smaller where no norm (NoNorm) keeps the sums from growing until every softmax has one answer.
     """
     kernel = 1.2 if norm == "layer_norm" else 0.7
-    boxed = jax.eval_shape(objective.init, jax.random.key(0))
+    boxed = boxed_shapes(objective)
     flat = flax.traverse_util.flatten_dict(nn.unbox(boxed), sep="/")
     params = {}
     for path, leaf in flat.items():

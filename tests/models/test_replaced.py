@@ -30,6 +30,7 @@ from bertzoo.models import (
 from bertzoo.models.generator import generator_of
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.objectives.replaced import corrupt, pairs_in_order
+from bertzoo.train.state import boxed_shapes
 
 SMALL = {
     "vocab_size": 50,
@@ -113,7 +114,7 @@ def test_every_backbone_is_covered():
 def test_every_backbone_trains_and_keeps_its_names(config):
     """The discriminator's parameters have the masked language model's names and shapes; both models learn."""
     objective, params = build(config)
-    masked = nn.meta.unbox(jax.eval_shape(Masked().build(config, Compute()).init, jax.random.key(0)))
+    masked = nn.meta.unbox(boxed_shapes(Masked().build(config, Compute())))
     same = {name: {k: v.shape for k, v in flatten(params[name]).items()} for name in ("embedding", "encoder")}
     assert same == {name: {k: v.shape for k, v in flatten(masked[name]).items()} for name in same}
     assert params.keys() == {"embedding", "encoder", "replaced_head", "generator"}

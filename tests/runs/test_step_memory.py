@@ -69,9 +69,8 @@ def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, monkeypa
     parts, rows = re.findall(r"--stages\S+=(\d+)", str(caught.value))
     smaller, lines = with_accumulate(recipe, int(parts)), []
     assert int(parts) * int(rows) == 64
-    for index in (0, 1):
-        program = build_experiment(smaller).lower(index).compile()
-        assert check_fits(program.memory_analysis()) <= there.usable
+    program = build_experiment(smaller).lower(0).compile()
+    assert check_fits(program.memory_analysis()) <= there.usable
     check_memory(build_experiment(smaller), lines.append)
     assert not lines
 

@@ -29,7 +29,7 @@ from bertzoo.runs.configs import Transfer
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import sharding, state
 from bertzoo.train.restore import restore_params
-from bertzoo.train.state import named
+from bertzoo.train.state import boxed_shapes, named
 
 # The default run has two pairs, of so few layers.
 QUICK = {"teacher.layers": 1, "model.layers": 2, "model.feed_forwards": 1, "knowledge.layers": [1, 1]}
@@ -99,7 +99,7 @@ def test_the_targets_of_a_layer_and_of_distillation(name, changes, corpus, teach
     recipe = pairs.load(name, pairs.options(name, corpus, **changes))
     path = teachers(name, recipe)
     taught, found = read(path, recipe), experiments.build_setups(recipe)
-    shapes = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
+    shapes = nn.unbox(boxed_shapes(found[0].objective))
     given = pairs.drawn(found[0].objective, 1) | taught.params
     params = jax.tree.map_with_path(lambda path, _: given[state.name_of(path)], shapes)
     batch = first_batch(recipe, corpus, tmp_path, 0)
@@ -126,7 +126,7 @@ def test_the_targets_of_a_layer_and_of_distillation(name, changes, corpus, teach
 def test_mapped_copied_and_frozen_parameters(name, corpus):
     """Learnt maps where the widths differ, and only there; of the teacher all that has its kind and shape."""
     recipe, pair = pairs.load(name, pairs.options(name, corpus)), pairs.PAIRS[name]
-    shapes = named(nn.unbox(jax.eval_shape(experiments.build_setups(recipe)[0].objective.init, jax.random.key(0))))
+    shapes = named(nn.unbox(boxed_shapes(experiments.build_setups(recipe)[0].objective)))
     widths = recipe.model.hidden_size, recipe.teacher.hidden_size
     maps = {place: leaf.shape for place, leaf in shapes.items() if place.startswith("projections/")}
     each = {"kernel": widths, "bias": widths[1:]} if widths[0] != widths[1] else {}
@@ -375,7 +375,7 @@ def test_any_model_can_teach_any_other(theirs, mine):
     recipe = of_kinds(theirs, mine, "joint" if mine == "albert" else "progressive")
     found, frozen = experiments.build_setups(recipe), nn.unbox(experiments.teacher_of(recipe).shapes())
     assert len(found) == len(recipe.stages) == (2 if mine == "albert" else 3)
-    params = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
+    params = nn.unbox(boxed_shapes(found[0].objective))
     mapped = recipe.model.hidden_size != recipe.teacher.hidden_size
     assert ("projections" in params) == mapped
     for index, setup in enumerate(found):

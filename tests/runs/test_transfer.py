@@ -9,6 +9,7 @@ from pathlib import Path
 
 import chex
 import numpy as np
+import pairs
 import pytest
 import tomli_w
 from messages import mentioning, mentions
@@ -57,6 +58,12 @@ def teacher(corpus, tmp_path_factory):
     file = written(folder / "teacher.toml", corpus, model=TEACHER, stages=[{"steps": 4, **SHAPE}])
     assert main(["pretrain", str(file), f"--run_dir={folder / 'run'}"]) == 0
     return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def untrained(student, corpus, tmp_path_factory):
+    """A teacher as a run that was not trained."""
+    return pairs.write_run(config.load(Transfer, [student]), tmp_path_factory.mktemp("untrained") / "teacher", corpus)
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +133,9 @@ def test_copied_parameters_stay_the_teachers_until_distillation(finished, teache
     assert all(np.any(end[name] != after[name]) for name in outside if "position" not in name)
 
 
-def test_the_log_lists_copied_and_fresh_parameters(student, teacher, tmp_path, capsys):
+def test_the_log_lists_copied_and_fresh_parameters(student, untrained, tmp_path, capsys):
     assert (
-        main(["transfer", str(student), f"--teacher={teacher}", f"--run_dir={tmp_path / 'run'}", "--stages=1-1"]) == 0
+        main(["transfer", str(student), f"--teacher={untrained}", f"--run_dir={tmp_path / 'run'}", "--stages=1-1"]) == 0
     )
     said = capsys.readouterr().err
     (copied,) = re.findall(r"^copied .*: (.*)$", said, re.MULTILINE)
@@ -317,10 +324,10 @@ def test_evaluate_convert_and_predict_take_the_student_alone(finished, tmp_path,
         (["--teacher_objective.kind=replaced", "--teacher_objective.sentence=none"], ("sentence",)),
     ],
 )
-def test_impossible_options_raise_one_error(options, message, student, teacher, tmp_path, capsys):
+def test_impossible_options_raise_one_error(options, message, student, untrained, tmp_path, capsys):
     run = tmp_path / "run"
-    said = error(capsys, "transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}", *options)
-    assert mentions(said.replace(str(teacher), ""), *message) and not run.exists()
+    said = error(capsys, "transfer", str(student), f"--teacher={untrained}", f"--run_dir={run}", *options)
+    assert mentions(said.replace(str(untrained), ""), *message) and not run.exists()
 
 
 def test_a_teacher_must_be_named(student, tmp_path, capsys):
