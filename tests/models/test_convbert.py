@@ -208,8 +208,10 @@ def test_every_size_changes_the_parameters(change: dict[str, Any]) -> None:
 def test_kernels_start_as_the_official_code_has_them() -> None:
     """A standard deviation of 1/W for the depthwise kernels, initializer_range for the rest, before a cut at 2σ."""
     model = config(hidden_size=240, kernel_size=9, initializer_range=0.02)
-    params = nn.meta.unbox(jax.jit(Masked().build(model, Compute()).init)(jax.random.key(1)))
-    convolution = params["encoder"]["layers_0"]["attention"]["convolution"]
+    init = Masked().build(model, Compute()).init
+    convolution = jax.jit(lambda key: nn.unbox(init(key))["encoder"]["layers_0"]["attention"]["convolution"])(
+        jax.random.key(1)
+    )
     depthwise, pointwise = (convolution["span_key"][name]["kernel"] for name in ("depthwise", "pointwise"))
     assert depthwise.shape == (9, 240)
     for kernel, deviation in ((depthwise, 1 / 9), (pointwise, 0.02), (convolution["value"]["kernel"], 0.02)):

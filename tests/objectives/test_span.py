@@ -224,7 +224,8 @@ def test_a_model_directory_has_the_joint_head(tmp_path):
 def test_the_joint_heads_kernels_start_glorot_uniform():
     """TF's default, as in the reference: within ±√(6 / (inputs + outputs)), and both layers differ."""
     module = JointSpanExtraction(hidden_size=60).build(JOINT, Compute())
-    head = nn.unbox(jax.jit(JointSpanObjective(module).init)(jax.random.key(0)))["joint_span_head"]
+    init = JointSpanObjective(module).init
+    head = jax.jit(lambda key: nn.unbox(init(key))["joint_span_head"])(jax.random.key(0))
     bound = np.sqrt(6 / (24 + 60))
     for name in ("end", "null"):
         largest = np.abs(head[name]["dense"]["kernel"]).max()
