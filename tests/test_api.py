@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import planted
 import pytest
+import tiny
 from messages import mentioning
 
 import bertzoo
@@ -22,14 +23,15 @@ pytestmark = pytest.mark.usefixtures("one_device")
 SHORT = {"stages.*.steps": 2, "run.log_every": 1}
 
 
-def test_a_run_from_a_file_an_object_and_overrides(tiny_config: str, tmp_path: Path, capsys) -> None:
-    one = bertzoo.pretrain(tiny_config, run_dir=tmp_path / "one", overrides=SHORT, tell=None)
+def test_a_run_from_a_file_an_object_and_overrides(tiny_corpus: Path, tmp_path: Path, capsys) -> None:
+    file = tiny.write_config(tmp_path, tiny_corpus, stages=1)
+    one = bertzoo.pretrain(file, run_dir=tmp_path / "one", overrides=SHORT, tell=None)
     silent = capsys.readouterr()
     assert not silent.out and not silent.err
-    assert one.step == 4 and {"mlm_loss", "sop_accuracy"} <= one.metrics.keys() and one.metrics["step"] == 4
-    recipe = config.load(Pretrain, [tiny_config], [("run.log_every", "1")])
+    assert one.step == 2 and {"mlm_loss", "sop_accuracy"} <= one.metrics.keys() and one.metrics["step"] == 2
+    recipe = config.load(Pretrain, [file], [("run.log_every", "1")])
     again = bertzoo.pretrain(recipe, run_dir=tmp_path / "one", overrides={"stages.*.steps": 2})  # resumes at the end
-    assert again.step == 4 and "corpus" in capsys.readouterr().out
+    assert again.step == 2 and "corpus" in capsys.readouterr().out
     model, params, tokenizer = one.load()
     ids = np.array([[tokenizer.specials.cls, *tokenizer.encode_batch(["a b"])[0], tokenizer.specials.sep]])
     logits = model.apply({"params": params}, ids, 0 * ids, ids >= 0, 0 * ids[:, :1]).masked_logits

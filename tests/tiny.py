@@ -79,10 +79,11 @@ def write_text(path: Path, documents: int = 60) -> Path:
     return path
 
 
-def write_config(directory: Path, source: Path | str) -> Path:
-    """The config above, reading `source`."""
-    path = directory / "tiny.toml"
-    path.write_text(TOML.replace("SOURCE", str(source)))
+def write_config(directory: Path, source: Path | str, stages: int = 2) -> Path:
+    """The config above, reading `source`; with one stage, nothing is compiled for the second."""
+    path, (before, first, second) = directory / "tiny.toml", TOML.replace("SOURCE", str(source)).split("[[stages]]")
+    second, run = second.split("[run]")
+    path.write_text("[[stages]]".join([before, first, second][: stages + 1]) + f"[run]{run}")
     return path
 
 

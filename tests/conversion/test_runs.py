@@ -24,18 +24,10 @@ from bertzoo.train.state import abstract_params, boxed_shapes, named
 pytestmark = pytest.mark.usefixtures("one_device")
 
 
-def write_config(folder: Path) -> Path:
-    """The tiny config without its second stage, which would only be compiled once more."""
-    path = tiny.write_config(folder, tiny.write_text(folder / "text.txt"))
-    first, _, rest = path.read_text().rpartition("[[stages]]")
-    path.write_text(first + rest[rest.index("[run]") :])
-    return path
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    config = write_config(folder)
+    config = tiny.write_config(folder, tiny.write_text(folder / "text.txt"), stages=1)
     changes = ["--stages.0.steps=4", "--run.evaluate_every=1000", "--model.heads=2", "--model.vocab_size=280"]
     changes += ["--compute.vocab_multiple=64"]
     assert main(["pretrain", str(config), f"--run_dir={folder / 'run'}", *changes]) == 0
@@ -121,7 +113,7 @@ def test_a_run_to_a_model_directory(run: Path, tmp_path: Path) -> None:
 def replaced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of replaced token detection, its generator of another width."""
     folder = tmp_path_factory.mktemp("replaced")
-    config = write_config(folder)
+    config = tiny.write_config(folder, tiny.write_text(folder / "text.txt"), stages=1)
     text = config.read_text().split("[objective]")
     model = """
 [model]
@@ -169,7 +161,9 @@ def test_discriminator_and_generator(replaced: Path, tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize("sentence", ["none", "sop"])
 def test_a_runs_head_has_the_parameters_of_its_objective(sentence: str, tmp_path: Path) -> None:
     """A pooler is among them where a sentence task trains it."""
-    recipe = config.load(Pretrain, [write_config(tmp_path)], [("objective.sentence", sentence)])
+    recipe = config.load(
+        Pretrain, [tiny.write_config(tmp_path, "text.txt", stages=1)], [("objective.sentence", sentence)]
+    )
     params = boxed_shapes(recipe.objective.build(recipe.model, recipe.compute))
     shapes = {name: leaf.shape for name, leaf in named(nn.meta.unbox(params)).items()}
     assert parameter_shapes(recipe.model, any_model.head_of(recipe)) == shapes

@@ -13,6 +13,7 @@ import pytest
 import zoo
 from messages import mentioning
 from scipy import stats
+from tiers import quick
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import (
@@ -108,7 +109,7 @@ def test_every_backbone_is_covered():
 
 @pytest.mark.parametrize(
     "config",
-    [c if c.kind in ("electra", "convbert") else pytest.param(c, marks=pytest.mark.slow) for c in MODELS],
+    quick(MODELS, MODELS[-1]),  # the other tests have ELECTRA
     ids=lambda config: config.kind,
 )
 def test_every_backbone_trains_and_keeps_its_names(config):
