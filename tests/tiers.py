@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 PACE = 0.31  # `pace` of the machine that BUDGET holds for: an AMD EPYC with AVX-512, two cores
-BUDGET = 600  # seconds of processor time of `make test` with a cold compile cache; with a warm one two thirds
+BUDGET = 500  # seconds of processor time of `make test` with a cold compile cache; with a warm one two thirds
 # Two workers take whole files in this order; a long one that came last would leave the other worker idle.
 LONG_FILES = tuple(
     f"tests/{name}.py"
