@@ -14,7 +14,7 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.heads import MaskedLanguageModel
 from bertzoo.models import Compute
 from bertzoo.objectives import Replaced
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import optim, sharding, state
@@ -107,7 +107,7 @@ def write_teacher(recipe: Transfer, path: Path, corpus: Path) -> Path:
     sentence = recipe.teacher_objective.sentence
     head = MaskedLanguageModel(sentence=sentence != "none")
     path.mkdir()
-    any_model.write_model(
+    load_model.write_model(
         Pretrained(
             model=recipe.teacher,
             head=head,

@@ -41,7 +41,7 @@ from benchmarks.lib.program import bertzoo, finetune, heldout
 from bertzoo.core import atomic
 from bertzoo.export.companions import companions
 from bertzoo.export.failure import ExportFailed
-from bertzoo.runs import any_model, provenance
+from bertzoo.runs import load_model, provenance
 from bertzoo.runs.report import page
 
 ARTICLE = re.compile(r"= = = .+? = = =")  # titles in a file of Wikipedia's articles
@@ -132,7 +132,7 @@ def finished(arm: Arm, tflops: float, runs: Path) -> FinishedRun:
     return FinishedRun(
         name=arm.name,
         title=arm.title,
-        parameters=any_model.read_model(run).parameter_count,
+        parameters=load_model.read_model(run).parameter_count,
         steps=steps,
         flops=flops_until(stages, steps),
         curve=[(flops_until(stages, line["step"]), line) for line in opened.history.heldout],

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.lib import results, tables
 from benchmarks.lib.program import finetune
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 ALPHAS = (1.0, 0.8, 0.5, 0.0)
 
@@ -36,7 +36,7 @@ def options_of_runs(args: argparse.Namespace, more: Sequence[str]) -> dict[str, 
 
 def shallower(path: str, layers: Sequence[int], directory: Path) -> Path:
     """A model directory with some layers of another, counted from 1, and all its other parameters."""
-    whole = any_model.read_model(path)
+    whole = load_model.read_model(path)
     if not layers or not set(layers) <= set(range(1, whole.model.layers + 1)):
         sys.exit(f"--student_layers={','.join(map(str, layers))}: {path} has the layers 1 to {whole.model.layers}")
     new = {f"layers_{old - 1}": f"layers_{index}" for index, old in enumerate(layers)}
@@ -50,7 +50,7 @@ def shallower(path: str, layers: Sequence[int], directory: Path) -> Path:
     model = dataclasses.replace(whole.model, layers=len(layers))
     if not directory.is_dir():
         directory.mkdir(parents=True)
-        any_model.write_model(dataclasses.replace(whole, model=model, params=params), directory)
+        load_model.write_model(dataclasses.replace(whole, model=model, params=params), directory)
     return directory
 
 

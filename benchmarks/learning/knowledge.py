@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from benchmarks.lib import results
 from benchmarks.lib.program import bertzoo, finetune, heldout
 from bertzoo.core import atomic, config
-from bertzoo.runs import load_run
+from bertzoo.runs import load_model
 from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.train.state import name_of
 
@@ -93,13 +93,13 @@ def bare(options: list[str], file: Path) -> list[str]:
 
 def silenced(run: Path) -> float:
     """The held-out MLM loss of a run with the output of its attention set to 0."""
-    trained = load_run.load_run(run)
+    trained = load_model.load_run(run)
     params = jax.tree.map_with_path(
         lambda path, leaf: jnp.zeros_like(leaf) if "/attention/output/" in name_of(path) else leaf, trained.params
     )
     stage = len(trained.recipe.stages) - 1
     trained = dataclasses.replace(trained, params=params)
-    return load_run.heldout_means(trained, trained.run.open_corpus(None), stage)[1]["mlm_loss"]
+    return load_model.heldout_means(trained, trained.run.open_corpus(None), stage)[1]["mlm_loss"]
 
 
 def figures(run: Path, glue: Path | None) -> dict[str, Any]:

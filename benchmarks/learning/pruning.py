@@ -26,7 +26,7 @@ from benchmarks.lib.program import bertzoo, heldout
 from bertzoo.pruning import report as pruning
 from bertzoo.pruning.costs import parameters
 from bertzoo.pruning.structure import declare
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 LAYERS, LOWER, RATE, BEFORE = 7, 4, 3e-3, 1600  # layers, those that BERT-ℓ keeps; rate; steps of pretraining
 ITERATIONS, WEIGH, TUNE = 4, 75, 150  # and steps in each
@@ -66,7 +66,7 @@ def write_config(path: Path, **tables: Any) -> Path:
 
 def count_parameters(path: Path) -> int:
     """The parameters of a model with its embedding and pooler."""
-    source = any_model.read_model(path)
+    source = load_model.read_model(path)
     structure = declare(source.model, source.head)
     return int(parameters(structure)(structure.sizes))
 
@@ -94,11 +94,11 @@ def unpruned(seed: int, args: argparse.Namespace) -> dict[str, float]:
 def shortened(run: Path, layers: int, directory: Path) -> Path:
     """The lowest layers of a run's model, as a model directory."""
     if not directory.exists():
-        source = any_model.read_model(run)
+        source = load_model.read_model(run)
         dropped = tuple(f"encoder/layers_{index}/" for index in range(layers, LAYERS))
         params = {name: array for name, array in source.params.items() if not name.startswith(dropped)}
         directory.mkdir()
-        any_model.write_model(replace(source, model=replace(source.model, layers=layers), params=params), directory)
+        load_model.write_model(replace(source, model=replace(source.model, layers=layers), params=params), directory)
     return directory
 
 

@@ -33,7 +33,7 @@ from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.litert import write
 from bertzoo.export.options import Precision
 from bertzoo.finetuning.results import published
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.tasks.glue import GLUE
 
 LENGTH, FIVE = 128, [32, 64, 128, 256, 384]  # tokens of the one signature, and of five
@@ -104,7 +104,7 @@ class Files:
 
     def graph(self, name: str) -> Any:
         """The graph that bertzoo writes of a Hugging Face model."""
-        return rewrites.phone_graph(training_graph(any_model.read_model(self.hub(name))))
+        return rewrites.phone_graph(training_graph(load_model.read_model(self.hub(name))))
 
     def make_file(
         self, key: str, lengths: list[int], precision: Precision, graph: Callable[[], Any], calibrated: str = ""
@@ -114,7 +114,7 @@ class Files:
         self.paths[key] = path
         if not path.exists():
             print(f"{path}: bertzoo converts", flush=True)
-            source = any_model.read_model(self.hub(calibrated)) if calibrated else None
+            source = load_model.read_model(self.hub(calibrated)) if calibrated else None
             rows = backends.calibration(source, lengths, precision) if source else None
             backends.litert_file(graph(), path.with_suffix(".tmp"), lengths, precision, rows).path.rename(path)
 

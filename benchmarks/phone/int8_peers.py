@@ -23,7 +23,7 @@ from benchmarks.phone.converters import LENGTH, MODELS, VOCABULARY, Files, Times
 from bertzoo.export import runtimes
 from bertzoo.export.check import quiz
 from bertzoo.export.litert import flatbuffer, write
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 SCORED = "scored"  # the name of RUN's model among the files
 FLOAT, LITERT, ONNX = "tflite", "int8.tflite", "int8.onnx"  # suffixes of the peers' files
@@ -92,7 +92,7 @@ def _logits(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def score_rows(run: Path, files: Files) -> list[dict[str, Any]]:
     """Points of a fine-tuned model's files on its development set, and what the int8 files lose to float32."""
-    pretrained = any_model.read_model(files.hub(SCORED))
+    pretrained = load_model.read_model(files.hub(SCORED))
     task = quiz.build_quiz(run, pretrained, LENGTH, 0, print)
     assert task is not None
     split = task.split
@@ -127,7 +127,7 @@ def main() -> None:
     write.check_packages()
     titles = {name: MODELS[name][0] for name in args.models.split(",")}
     if args.scored is not None:
-        model = any_model.read_model(args.scored)
+        model = load_model.read_model(args.scored)
         titles[SCORED] = f"{model.model.kind}, {model.model.layers} layers, {model.parameter_count / 1e6:.1f} M"
     files = make_files(args.runs, args.peer, list(titles), args.scored)
     times = Times(measure(files, [], args.rounds, args.each))

@@ -51,13 +51,13 @@ def our_step(model: str, threads: int) -> Step:
     from bertzoo.heads import SequenceClassification
     from bertzoo.heads.labels import LabelledObjective
     from bertzoo.models import Compute
-    from bertzoo.runs import any_model
+    from bertzoo.runs import load_model
     from bertzoo.runs.configs import Pretrain
 
     if model in MODELS:
         shape = dataclasses.replace(config.load(Pretrain, [model]).model, vocab_size=VOCABULARY)
     else:
-        shape = any_model.read_model(Path(model)).model
+        shape = load_model.read_model(Path(model)).model
     shape = dataclasses.replace(shape, dropout=0.1, attention_dropout=0.1)
     objective = LabelledObjective(model=SequenceClassification(labels=("0", "1")).build(shape, Compute()))
     return processes.our_step(objective, dataclasses.replace(Finetune().optimizer, learning_rate=RATE, clip_norm=CLIP))
@@ -106,13 +106,13 @@ def epoch(make: Any, model: str, threads: int) -> Step:
 
 def compare_sentences(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Sentences a second of SST-2, by how each side pads them."""
-    from bertzoo.runs import any_model
+    from bertzoo.runs import load_model
     from bertzoo.tasks.encode import encode
     from bertzoo.tasks.glue import GLUE
     from bertzoo.tasks.rows import Slot, bucket_lengths
 
     task, size = GLUE["sst2"], args.batch
-    tokenizer = any_model.read_model(Path(args.model)).tokenizer
+    tokenizer = load_model.read_model(Path(args.model)).tokenizer
     if tokenizer is None:
         sys.exit(f"--model={args.model} has no tokenizer; give a directory with one")
     rows = encode(task.read("train", args.sst2).examples, tokenizer, args.length, task.kind)

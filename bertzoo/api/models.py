@@ -50,7 +50,7 @@ def load(path: Path | str) -> Loaded:
     >>> output.pooled.shape
     (1, 24)
     """
-    from bertzoo.runs.any_model import read_model
+    from bertzoo.runs.load_model import read_model
 
     pretrained = read_model(path)
     return Loaded(*pretrained.module(), pretrained.tokenizer)
@@ -93,7 +93,7 @@ def evaluate(
     """
     from bertzoo.export.file_model import is_pretraining, open_task_model
     from bertzoo.finetuning import evaluate
-    from bertzoo.runs.load_run import evaluate_run, load_run
+    from bertzoo.runs.load_model import evaluate_run, load_run
 
     if not is_pretraining(path):
         reject(path, "not a pretraining run", checkpoint=checkpoint, stage=stage, corpus=corpus)

@@ -20,7 +20,7 @@ from bertzoo.export.litert import quantise, write
 from bertzoo.export.litert.quantise import Calibration
 from bertzoo.export.options import FORMAT_PRECISIONS, PRECISIONS, Precision
 from bertzoo.export.pytorch import executorch
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ BACKENDS: dict[str, Backend] = {
         write=partial(_format, "onnx"),
         suffixes=(".onnx",),
     ),
-    "jax": Backend(runs=("jax",), write=partial(_directory, any_model.write_model, any_model.PARAMETERS)),
+    "jax": Backend(runs=("jax",), write=partial(_directory, load_model.write_model, load_model.PARAMETERS)),
     # Its packages may be in another Python.
     "executorch": Backend(
         runs=(),

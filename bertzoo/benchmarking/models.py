@@ -18,7 +18,7 @@ from bertzoo.core.paths import hub_download
 from bertzoo.export.companions import check_takes_ids, read_metadata
 from bertzoo.heads import SequenceClassification, parameter_shapes
 from bertzoo.models import Model
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 DEVIATION = 0.02  # standard deviation of random weights; times do not depend on it
 BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
@@ -80,7 +80,7 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
         check_takes_ids(path, description.get("format"))
         return BenchmarkModel(name=name, file=path, description=description)
     if path.is_dir():
-        pretrained = any_model.read_model(path)
+        pretrained = load_model.read_model(path)
         if not pretrained.head.task_kind:  # a classifier takes its place, which the papers time
             pretrained = classifier(pretrained)
         return BenchmarkModel(name=name, pretrained=pretrained)

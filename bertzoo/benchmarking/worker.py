@@ -194,11 +194,11 @@ def jax(request: LoadRequest) -> Loader:
     import jax.numpy as jnp
 
     from bertzoo.export.graph.reference import GraphRunner, training_graph
-    from bertzoo.runs import any_model
+    from bertzoo.runs import load_model
 
     jnp.zeros(1).block_until_ready()
     yield "jax"
-    graph = training_graph(any_model.read_model(Path(request.path)))
+    graph = training_graph(load_model.read_model(Path(request.path)))
     yield _any_length(GraphRunner(graph), request._replace(inputs=graph.inputs), len(os.sched_getaffinity(0)))
 
 

@@ -74,7 +74,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _pretrained(args: argparse.Namespace) -> int:
-    from bertzoo.runs.load_run import evaluate_run, load_run
+    from bertzoo.runs.load_model import evaluate_run, load_run
 
     figures = evaluate_run(
         load_run(args.run, "latest" if args.checkpoint is None else args.checkpoint), args.corpus, args.stage
@@ -99,7 +99,7 @@ def _pretrained(args: argparse.Namespace) -> int:
 
 
 def show_figures(figures: dict) -> None:
-    """Print a run's figures, from `runs.load_run.evaluate_run`, as a table."""
+    """Print a run's figures, from `runs.load_model.evaluate_run`, as a table."""
     from bertzoo.runs.report.page import ABSENT, QUALITY, title, why_absent
 
     print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")

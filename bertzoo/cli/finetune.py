@@ -71,12 +71,12 @@ def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -
     """
     from bertzoo.finetuning.run_dir import model_of
     from bertzoo.finetuning.warm_start import load_starting_model
-    from bertzoo.runs import any_model
+    from bertzoo.runs import load_model
     from bertzoo.runs.run_dir import RunDirectory
 
     origin = model_of(RunDirectory(args.run_dir), "from", args.origin)
     for path in {origin, args.teacher} - {None, *seen}:
-        any_model.check_model(path)
+        load_model.check_model(path)
         seen.add(path)
     key = (origin, recipe.task, recipe.max_length)
     if key not in seen:

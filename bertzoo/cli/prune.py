@@ -57,7 +57,7 @@ def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> N
     """
     from bertzoo.data import pipeline
     from bertzoo.data.sources import pieces
-    from bertzoo.runs import any_model
+    from bertzoo.runs import load_model
 
     if args.origin is None:
         raise UserError("--from is missing. Name the model to prune.")
@@ -65,7 +65,7 @@ def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> N
         raise UserError("run.evaluate_every = 0, but a sweep ranks prunings by held-out loss. Use 1 or more.")
     data = recipe.data
     if args.origin not in seen:
-        any_model.check_model(args.origin)
+        load_model.check_model(args.origin)
     if data.source not in seen and not pipeline.is_corpus(data.source):
         pieces.check_sources(data.parts, data.heldout, data.limits)
     seen |= {args.origin, data.source}

@@ -32,7 +32,7 @@ from bertzoo.export.text_input import check_text_model, text_model
 from bertzoo.finetuning.labels import name_classes
 from bertzoo.finetuning.question_answering import noted_options
 from bertzoo.heads.none import POOLINGS
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 FEW = 16  # fewer calibration texts rarely give good scales for int8-static
 
@@ -69,13 +69,13 @@ def convert(
     if options.to in FILES:
         return _convert_to_file(source, destination, options, tell, memory)
     # A repeated command finds the directory that it wrote.
-    repeat = os.path.isfile(destination / (any_model.MODEL if options.to == "bertzoo" else "config.json"))
+    repeat = os.path.isfile(destination / (load_model.MODEL if options.to == "bertzoo" else "config.json"))
     if not repeat:
         atomic.check_new_directory(destination)
     pretrained = _read_model(source, options, tell)
     write = {
         "huggingface": huggingface.write_huggingface,
-        "bertzoo": any_model.write_model,
+        "bertzoo": load_model.write_model,
         "pytorch": pytorch.write_pytorch,
     }[options.to]
     form = options.to
@@ -96,7 +96,7 @@ def convert(
 
 def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrained:
     """Read a model and apply the options for head, licence and padding; `tell` receives the names of dropped parts."""
-    pretrained = any_model.read_model(source, tell)
+    pretrained = load_model.read_model(source, tell)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)
         for name in dropped:
@@ -154,7 +154,7 @@ def _convert_to_file(
         optimise=not options.no_optimize,
         calibration=texts,
     )
-    with any_model.local_model(source) as (local, rename):
+    with load_model.local_model(source) as (local, rename):
         quiz = build_quiz(local, pretrained, max(settings.lengths), options.examples, lambda line: tell(rename(line)))
     with atomic.new_files(destination, *names, replace=bool(existing)) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)

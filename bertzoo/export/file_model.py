@@ -20,7 +20,7 @@ from bertzoo.export.options import SUFFIXES
 from bertzoo.finetuning import evaluate, saved_model
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
-from bertzoo.runs import any_model, blanks
+from bertzoo.runs import blanks, load_model
 from bertzoo.runs.blanks import BlankFiller
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.runner import Inputs, RowRunner
@@ -147,14 +147,14 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
     return description, tokenizer
 
 
-def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple[Target, any_model.ModelTables]:
+def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple[Target, load_model.ModelTables]:
     """Return the format of an exported file, and the configs of its model and head.
 
     description: the file's metadata JSON. Raises UserError if the JSON is damaged or of another version of bertzoo.
     """
     try:
         target = targets(python)[description["format"]]
-        return target, config.from_dict(any_model.ModelTables, {name: description[name] for name in ("model", "head")})
+        return target, config.from_dict(load_model.ModelTables, {name: description[name] for name in ("model", "head")})
     except (KeyError, UserError) as error:
         document = path.with_name(companions(path)[0])
         raise UserError(

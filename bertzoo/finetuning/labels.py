@@ -15,7 +15,7 @@ from bertzoo.finetuning.task_kind import Say
 from bertzoo.heads import SequenceClassification
 from bertzoo.heads.labels import LabelledObjective
 from bertzoo.models.parts import padding_seen
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
@@ -86,7 +86,7 @@ def teacher_logits(
     tokenizer. Raises ConfigError if the teacher lacks a tokenizer or the task's labels, or if only one of teacher and
     task allows several labels of a text.
     """
-    model = any_model.read_model(path, tell)
+    model = load_model.read_model(path, tell)
     tokenizer = model.tokenizer
     if not isinstance(model.head, SequenceClassification) or tokenizer is None:
         lacks = "tokenizer" if isinstance(model.head, SequenceClassification) else "head for classes"

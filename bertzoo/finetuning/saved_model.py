@@ -20,7 +20,7 @@ from bertzoo.finetuning.seeds import SCORES
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models import Compute
 from bertzoo.models.parts import padding_seen
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner, RowRunner, Runner
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.rows import Rows, bucket_lengths
@@ -101,7 +101,7 @@ def is_finetuned(name: str | Path) -> bool:
     if is_url(str(name)):
         return False
     path = Path(name)
-    marks = (any_model.MODEL, SCORES, huggingface.CONFIG)
+    marks = (load_model.MODEL, SCORES, huggingface.CONFIG)
     return any((path / mark).is_file() for mark in marks) or kind_of_run(path) is FINETUNE
 
 
@@ -111,7 +111,7 @@ def load_saved(path: Path, seed: int | None = None) -> SavedModel:
     Raises UserError if there is no model.
     """
     folder, recipe = _folder(path, seed)
-    return with_options(path, any_model.read_model(folder), recipe)
+    return with_options(path, load_model.read_model(folder), recipe)
 
 
 def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) -> SavedModel:

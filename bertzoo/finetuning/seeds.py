@@ -27,7 +27,7 @@ from bertzoo.finetuning.warm_start import StartingModel
 from bertzoo.heads import parameter_shapes
 from bertzoo.models.partial import BELOW_LAYERS
 from bertzoo.nn.int8 import GRADIENT, RANGES
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.experiment import Experiment, RateFactor, StageSetup
@@ -208,7 +208,7 @@ class Seed:
             source=source,
         )
         with atomic.replacing_directory(folder) as temporary:
-            any_model.write_model(pretrained, temporary)
+            load_model.write_model(pretrained, temporary)
 
 
 def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:

@@ -14,7 +14,7 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Say, TaskKind
 from bertzoo.heads import KINDS, NoHead, parameter_shapes
 from bertzoo.nn.int8 import Int8Model
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.warm_start import match_parameters, origin_record, pad_vocabulary
 from bertzoo.train import state
 from bertzoo.train.objective import Objective
@@ -56,7 +56,7 @@ def load_starting_model(
 
     Raises UserError if the model is missing or does not fit `recipe`, or if its head is to be kept and does not fit.
     """
-    source = any_model.read_model(path, tell)
+    source = load_model.read_model(path, tell)
     if source.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
     model = source.model

@@ -22,7 +22,7 @@ from bertzoo.pipeline import fingerprint, verbs
 from bertzoo.pipeline.recipe import Step
 from bertzoo.pipeline.record import PipelineRecord, is_training
 from bertzoo.pruning.settings import Prune
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.experiments import build_experiment
 
 Parse = Callable[[Sequence[str]], list[Any]]  # returns a command line's configs, one for each run
@@ -115,7 +115,7 @@ def _text_model(
 
 
 def _input_model(place: str) -> TextModel:
-    return TextModel() if is_url(place) else text_model(any_model.read_model(Path(place)))
+    return TextModel() if is_url(place) else text_model(load_model.read_model(Path(place)))
 
 
 def _output_model(
@@ -123,7 +123,7 @@ def _output_model(
 ) -> TextModel:
     recipe = next(iter(recipes[step.name]), None)
     if is_training(step) and recipe is not None:
-        return TextModel(any_model.head_of(recipe), recipe.data.tokenizer)
+        return TextModel(load_model.head_of(recipe), recipe.data.tokenizer)
     source = _text_model(record, step.links["from"], recipes, known)
     if recipe is not None:
         task = resolve_task(recipe)
@@ -141,7 +141,7 @@ def _linked(record: PipelineRecord, step: Step, key: str, shapes: Mapping[str, A
         return shapes.get(name or "")
     path = Path(record.pipeline.inputs[name])
     if not is_url(str(path)) and verbs.MODEL in step.form.reads[key]:
-        any_model.check_model(path)
+        load_model.check_model(path)
     return None
 
 

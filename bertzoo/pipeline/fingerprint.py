@@ -56,9 +56,9 @@ def exists(place: str) -> bool:
 
 def _of_model(place: str) -> str:
     from bertzoo.conversion import tensors
-    from bertzoo.runs import any_model
+    from bertzoo.runs import load_model
 
-    return tensors.digest(any_model.read_model(place).params)
+    return tensors.digest(load_model.read_model(place).params)
 
 
 def _of_path(path: Path) -> str:

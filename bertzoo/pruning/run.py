@@ -26,7 +26,7 @@ from bertzoo.pruning.run_dir import PartRun, PruneDirectory
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import Structure, declare, resized
 from bertzoo.pruning.surgery import cut, fold
-from bertzoo.runs import any_model, training, warm_start
+from bertzoo.runs import load_model, training, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import build_experiment, build_setups
@@ -296,9 +296,9 @@ class Pruning:
             recipe = config.dump(self.recipe.tuning_recipe(model))
             atomic.write_bytes(self.run.path / layout.RECIPE, recipe.encode())
             atomic.remove_leftovers(self.run.model)
-            if (self.run.model / any_model.MODEL).is_file():
+            if (self.run.model / load_model.MODEL).is_file():
                 return
-            tuned = any_model.read_model(last.path)
+            tuned = load_model.read_model(last.path)
             trained = {name: value for name, value in tuned.source.items() if name in ("step", "sentence", "language")}
             source = {
                 "format": "prune",
@@ -307,7 +307,7 @@ class Pruning:
                 **trained,
             }
             with atomic.new_directory(self.run.model) as temporary:
-                any_model.write_model(replace(tuned, source=source), temporary)
+                load_model.write_model(replace(tuned, source=source), temporary)
 
         hosts.share("the pruned model", write)
         return model
@@ -357,7 +357,7 @@ def structure_of(recipe: Prune, model: Model) -> Structure:
 
     Raises ConfigError if the model lacks one of these dimensions.
     """
-    return declare(model, any_model.head_of(recipe), recipe.letters)
+    return declare(model, load_model.head_of(recipe), recipe.letters)
 
 
 def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.heads import MaskedLanguageModel
 from bertzoo.objectives import MaskedObjective
-from bertzoo.runs.load_run import load_run
+from bertzoo.runs.load_model import load_run
 
 BLANK = "[MASK]"
 TOP = 5

@@ -35,7 +35,7 @@ class Pretrain:
     compute: Compute = field(default_factory=Compute)  # number format and memory
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
     run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
-    # Tables of a model directory's model.toml (runs/any_model.py). As a config file, it provides only its [model].
+    # Tables of a model directory's model.toml (runs/load_model.py). As a config file, it provides only its [model].
     EXTRACTS: ClassVar[frozenset[str]] = frozenset({"model", "head", "source"})
 
     def __post_init__(self):

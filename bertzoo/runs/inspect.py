@@ -12,7 +12,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.tokenizer import difference
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.report.attention import (
     Matching,
@@ -70,7 +70,7 @@ def open_models(path: str, teacher: str | None) -> dict[str, Pretrained]:
 
 
 def _read_model(path: str) -> Pretrained:
-    pretrained = replace(any_model.read_model(path), origin=path)
+    pretrained = replace(load_model.read_model(path), origin=path)
     if pretrained.tokenizer is None:
         raise UserError(
             f"{path} has no tokenizer and cannot read text. Convert the model again, from a folder with the vocabulary."

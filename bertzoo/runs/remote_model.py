@@ -1,4 +1,4 @@
-"""Copy a model at a URL to the user's cache: only the files that `any_model.read_model` reads."""
+"""Copy a model at a URL to the user's cache: only the files that `load_model.read_model` reads."""
 
 import hashlib
 import shutil

@@ -16,7 +16,7 @@ from bertzoo.data import pipeline
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.models import Compute
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.bucket import Sender
 from bertzoo.runs.configs import NoLayerTransfer, Pretrain, Recipe, TrainingConfig, Transfer
@@ -78,9 +78,9 @@ def check_model(path: Location, options: Options) -> None:
 
     If `path` is a URL, every machine copies the model to its cache.
     """
-    hosts.share("the model", lambda: any_model.check_model(path, options.tell), timeout=DAY)
+    hosts.share("the model", lambda: load_model.check_model(path, options.tell), timeout=DAY)
     if not hosts.is_first():
-        any_model.check_model(path, options.tell)
+        load_model.check_model(path, options.tell)
     hosts.barrier("the model", timeout=DAY)
 
 

@@ -16,7 +16,7 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import stack
-from bertzoo.runs import any_model, experiments, training
+from bertzoo.runs import experiments, load_model, training
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import build_experiment
@@ -128,7 +128,7 @@ def read_teacher(path: Location, recipe: Transfer, built: Experiment) -> WarmSta
 
     Raises UserError if `path` is not a model, is not the config's teacher, or lacks parameters that the transfer reads.
     """
-    source = replace(any_model.read_model(path), origin=str(path))
+    source = replace(load_model.read_model(path), origin=str(path))
     changed = check_same_model(source, recipe.teacher, "teacher")
     _check_same_objective(source, recipe)
     tokenizer, unverified = match_tokenizer(source, recipe.data)

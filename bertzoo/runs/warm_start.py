@@ -21,7 +21,7 @@ from bertzoo.data.settings import Data
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer, check_size
 from bertzoo.models import Compute, Model
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.remote_model import Tell
 from bertzoo.runs.run_dir import RunDirectory
@@ -97,7 +97,7 @@ def load_recipe(
             )
         run = RunDirectory(run_dir)
         if run.latest() is None:
-            return any_model.read_model(origin, tell).model
+            return load_model.read_model(origin, tell).model
         run.fetch()
         return run.load().model
 
@@ -143,7 +143,7 @@ def read_warm_start(path: Location, recipe: Pretrain) -> WarmStart:
 
     Raises UserError if the model does not fit `recipe`.
     """
-    source = replace(any_model.read_model(path), origin=str(path))
+    source = replace(load_model.read_model(path), origin=str(path))
     changed = check_same_model(source, recipe.model, "model")
     tokenizer, unverified = match_tokenizer(source, recipe.data)
     arrays = source.params | source.generator

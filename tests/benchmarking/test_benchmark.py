@@ -22,7 +22,7 @@ from bertzoo.core import memory
 from bertzoo.core.errors import UserError
 from bertzoo.heads import MaskedLanguageModel, SequenceClassification, TokenClassification
 from bertzoo.models import Bert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 SMALL = Bert(vocab_size=61, hidden_size=24, max_positions=16, layers=2, heads=4, feed_forward_size=20)
 
@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a masked language model."""
     folder = tmp_path_factory.mktemp("models") / "small"
     folder.mkdir()
-    any_model.write_model(pretrained(SMALL, MaskedLanguageModel(sentence=True)), folder)
+    load_model.write_model(pretrained(SMALL, MaskedLanguageModel(sentence=True)), folder)
     return folder
 
 
@@ -65,14 +65,14 @@ def test_the_document_of_a_model_and_a_config(model: Path, tmp_path: Path, capsy
 
 def test_pretrained_models_become_classifiers_and_tasks_stay(model: Path, tmp_path: Path) -> None:
     found = models.read_model(str(model), [], ()).pretrained
-    kept = any_model.read_model(model).params
+    kept = load_model.read_model(model).params
     assert found is not None and found.head == SequenceClassification()
     shared = found.params.keys() & kept.keys()
     assert "encoder/layers_1/attention/query/kernel" in shared and "pooler/kernel" in shared
     assert all(np.array_equal(found.params[name], kept[name]) for name in shared)
     assert {name.split("/")[0] for name in found.params.keys() - shared} == {"classifier"}
     tagger = pretrained(SMALL, TokenClassification(labels=("x", "y", "z")))
-    any_model.write_model(tagger, tmp_path)
+    load_model.write_model(tagger, tmp_path)
     assert models.read_model(str(tmp_path), [], ()).pretrained.head == tagger.head
 
 

@@ -375,9 +375,10 @@ def test_tokenize_refuses_what_changes_nothing(
 
 def test_evaluate_compares_the_loss_with_a_gain_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertzoo.export.file_model.is_pretraining", lambda path: True)
-    monkeypatch.setattr("bertzoo.runs.load_run.load_run", lambda *_: None)
+    monkeypatch.setattr("bertzoo.runs.load_model.load_run", lambda *_: None)
     monkeypatch.setattr(
-        "bertzoo.runs.load_run.evaluate_run", lambda *_: {"unigram_entropy": 2.0, "mlm_loss": 2.5, "mlm_hidden_loss": 1}
+        "bertzoo.runs.load_model.evaluate_run",
+        lambda *_: {"unigram_entropy": 2.0, "mlm_loss": 2.5, "mlm_hidden_loss": 1},
     )
     gates = ["--below_unigram=-1", "--below_unigram=0", "--hidden_below_unigram=0", "--hidden_below_unigram=2"]
     assert [cli.main(["evaluate", "run", "--json", gate]) for gate in gates] == [0, 1, 0, 1]

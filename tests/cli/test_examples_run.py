@@ -30,7 +30,7 @@ from bertzoo.core import config
 from bertzoo.export.companions import companions
 from bertzoo.heads import MaskedLanguageModel
 from bertzoo.models import Bert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 __all__ = ["snippets"]  # a fixture
 pytestmark = pytest.mark.usefixtures("one_device", "snippets")
@@ -122,7 +122,7 @@ def finished(workplace: Workplace, path: Path) -> None:
 
 def model(workplace: Workplace, path: Path) -> None:
     """A BERT with the vocabulary of the finished run, and more positions."""
-    tokenizer = any_model.read_model(workplace.run).tokenizer
+    tokenizer = load_model.read_model(workplace.run).tokenizer
     assert tokenizer is not None
     sizes = {"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "max_positions": 128}
     planted.write(path, Bert(vocab_size=tokenizer.vocab_size, **sizes), MaskedLanguageModel(sentence=True), tokenizer)
@@ -293,7 +293,7 @@ def shortened(words: list[str], place: Callable[[str], Path]) -> list[str]:
     if words[0] != "pretrain":
         return [word.replace("--rows=100", "--rows=9") for word in words]
     (origin,) = [word.partition("=")[2] for word in words if word.startswith("--from=")] or ["runs/first"]
-    model = any_model.read_model(place(origin))
+    model = load_model.read_model(place(origin))
     assert model.tokenizer is not None
     words = [re.sub(r"(\.accumulate)=\d+", r"\1=8", word) for word in words]  # as many parts as rows
     stages = [STAGE] * (1 + any(word.startswith("--stages.1.") for word in words))

@@ -15,7 +15,7 @@ from bertzoo.core import atomic
 from bertzoo.export import convert as conversion
 from bertzoo.export.companions import file_hash
 from bertzoo.export.litert import write
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 
 def convert(source: Path, destination: Path | str, to: str = "bertzoo") -> int:
@@ -61,7 +61,7 @@ def test_no_place(place: str, tmp_path: Path, capsys: pytest.CaptureFixture, mon
         (work / "circle").symlink_to("circle")
     before = sorted(tmp_path.rglob("*"))
     with monkeypatch.context() as patch:
-        patch.setattr(any_model, "read_model", lambda path: pytest.fail("it was read before the place was looked at"))
+        patch.setattr(load_model, "read_model", lambda path: pytest.fail("it was read before the place was looked at"))
         assert convert(source, place) == 2
     refused(capsys, *PLACELESS[place])
     assert sorted(tmp_path.rglob("*")) == before
@@ -99,7 +99,7 @@ def test_parents_in_use_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (tmp_path / "a" / "other").write_text("mine")
         raise OSError("full")
 
-    monkeypatch.setattr(any_model, "write_model", fail)
+    monkeypatch.setattr(load_model, "write_model", fail)
     assert convert(source, tmp_path / "a" / "b" / "out") == 1
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["other"]
 

@@ -19,7 +19,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 from bertzoo.heads import MaskedLanguageModel, NoHead, ReplacedTokens, SequenceClassification, parameter_shapes
 from bertzoo.models import Albert, Bert, ConvBert, MobileBert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 SMALL = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
 
@@ -168,7 +168,7 @@ def test_integers_in_a_model_directory(tmp_path: Path, capsys: pytest.CaptureFix
     name = "embedding/norm/bias"
     made.params[name] = made.params[name].astype(np.int64)
     (tmp_path / "ours").mkdir()
-    any_model.write_model(made, tmp_path / "ours")
+    load_model.write_model(made, tmp_path / "ours")
     assert convert(tmp_path / "ours", tmp_path / "out", to="huggingface") == 2
     refused(capsys, name, "I64", "F32")
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
@@ -213,7 +213,7 @@ def test_an_empty_tensor(tmp_path: Path) -> None:
 def test_the_hint_for_a_head_without_a_class(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "ours").mkdir()
     made = random_model(ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3), ReplacedTokens())
-    any_model.write_model(made, tmp_path / "ours")
+    load_model.write_model(made, tmp_path / "ours")
     assert convert(tmp_path / "ours", tmp_path / "out", to="huggingface") == 2
     refused(capsys, "convbert", "replaced", "--head=none", "--to=pytorch")
     assert convert(tmp_path / "ours", tmp_path / "bare", "--head=none", to="huggingface") == 0

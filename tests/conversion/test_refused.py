@@ -25,7 +25,7 @@ from bertzoo.heads import (
 )
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert
 from bertzoo.models.attention import GroupedHeads
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 SMALL = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
 CONV = ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3)
@@ -44,7 +44,7 @@ def random_model(model: Any, head: Any) -> Pretrained:
 
 def export(model: Any, head: Any, folder: Path, *options: str) -> int:
     (folder / "ours").mkdir()
-    any_model.write_model(random_model(model, head), folder / "ours")
+    load_model.write_model(random_model(model, head), folder / "ours")
     return main(["convert", str(folder / "ours"), str(folder / "hf"), "--to=huggingface", *options])
 
 

@@ -15,7 +15,7 @@ import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.heads import parameter_shapes
-from bertzoo.runs import any_model, load_run, warm_start
+from bertzoo.runs import load_model, warm_start
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train import sharding
 from bertzoo.train.restore import restore_params
@@ -41,7 +41,7 @@ def flat(params) -> dict[str, np.ndarray]:
 
 def test_a_run_and_its_checkpoints_can_be_loaded(run: Path) -> None:
     model, params, tokenizer = bertzoo.load(run)
-    trained = load_run.load_run(run)
+    trained = load_model.load_run(run)
     expected, found = flat(trained.params), flat(params)
     assert expected.keys() == found.keys()
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
@@ -63,11 +63,11 @@ def test_a_runs_attention_on_its_own_held_out_text(run: Path, tmp_path: Path, ca
 
 
 def test_the_spare_rows_of_the_vocabulary_stay_in_the_run(run: Path) -> None:
-    recipe = load_run.load_run(run).recipe
+    recipe = load_model.load_run(run).recipe
     objective, mesh = recipe.objective.build(recipe.model, recipe.compute), sharding.make_mesh(sharding.Mesh())
     inside, _ = restore_params(run / "checkpoints", abstract_params(objective, mesh))
     assert flat(inside)["embedding/word/embedding"].shape == (320, 16)
-    for found in (load_run.load_run(run).params, bertzoo.load(run).params):
+    for found in (load_model.load_run(run).params, bertzoo.load(run).params):
         np.testing.assert_array_equal(
             flat(found)["embedding/word/embedding"], flat(inside)["embedding/word/embedding"][:280]
         )
@@ -91,7 +91,7 @@ def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytes
     assert len(words) == len(set(words)) == 280 and words[-1].startswith("[unused")
     assert load_file(tmp_path / "hf" / "model.safetensors")["transformer.pooler.dense.weight"].shape == (16, 16)
 
-    trained, (_, params, tokenizer) = load_run.load_run(run), bertzoo.load(tmp_path / "hf")
+    trained, (_, params, tokenizer) = load_model.load_run(run), bertzoo.load(tmp_path / "hf")
     expected, found = flat(trained.params), flat(params)
     assert expected.keys() - found.keys() == {"sentence_head/bias", "sentence_head/kernel"}
     assert all(np.array_equal(expected[name], found[name]) for name in found)
@@ -102,7 +102,7 @@ def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytes
 def test_a_run_to_a_model_directory(run: Path, tmp_path: Path) -> None:
     assert main(["convert", str(run), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
     found = load_file(tmp_path / "ours" / "parameters.safetensors")
-    expected = flat(load_run.load_run(run).params)
+    expected = flat(load_model.load_run(run).params)
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[name], expected[name]) for name in found)
     written = (tmp_path / "ours" / "model.toml").read_text()
@@ -140,7 +140,7 @@ def test_discriminator_and_generator(replaced: Path, tmp_path: Path, capsys: pyt
         said = capsys.readouterr().err
         assert ("left out: the generator (--head=masked" in said) == (not options)
         assert ("left out: replaced_head/dense/kernel\n" in said) == bool(options)
-    trained = load_run.load_run(replaced)
+    trained = load_model.load_run(replaced)
     ids = trained.tokenizer.encode_batch(["a text of words"])[0][None]
     places = np.array([[1, 2]])
     batch = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": 0 * ids + 1, "masked_positions": places}
@@ -166,5 +166,5 @@ def test_a_runs_head_has_the_parameters_of_its_objective(sentence: str, tmp_path
     )
     params = boxed_shapes(recipe.objective.build(recipe.model, recipe.compute))
     shapes = {name: leaf.shape for name, leaf in named(nn.meta.unbox(params)).items()}
-    assert parameter_shapes(recipe.model, any_model.head_of(recipe)) == shapes
+    assert parameter_shapes(recipe.model, load_model.head_of(recipe)) == shapes
     assert ("pooler/kernel" in shapes) == (sentence == "sop")

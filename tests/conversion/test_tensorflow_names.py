@@ -18,7 +18,7 @@ from bertzoo.conversion import attributes, tensorflow1, variables
 from bertzoo.conversion.rules import to_theirs
 from bertzoo.core.config import load, shipped
 from bertzoo.core.errors import UserError
-from bertzoo.runs import any_model, warm_start
+from bertzoo.runs import load_model, warm_start
 from bertzoo.runs.configs import Pretrain
 
 SMALL = {"vocab": 20, "hidden": 12, "layers": 2, "heads": 3, "inner": 10, "positions": 9}
@@ -111,7 +111,7 @@ def test_bert_and_mobilebert(case: str, tmp_path: Path, monkeypatch: pytest.Monk
     listed, config, wanted = CASES[case]
     found = layouts.values(listed)
     beside = {f"{scope}/LayerNorm/beta": np.ones(3) for scope in ("teacher/bert/embeddings", "hidden_distill_0")}
-    made = any_model.read_model(place(tmp_path, found | beside, monkeypatch, config))
+    made = load_model.read_model(place(tmp_path, found | beside, monkeypatch, config))
     assert_same(made.params, layouts.expected(listed, found))
     for name, value in wanted.items():
         holder = made.head if name == "sentence" or (name == "pooler" and made.model.kind == "bert") else made.model
@@ -146,7 +146,7 @@ def test_discriminator_and_generator(kind: str, tmp_path: Path, monkeypatch: pyt
     found = layouts.values([*{v.name: v for v in (*first, *second)}.values()]) | temperature
     made = bertzoo.load(place(tmp_path, found, monkeypatch))
     assert made.model.embedding.word.features == TOWERS[kind][0]["embedding"]
-    both = any_model.read_model(tmp_path)
+    both = load_model.read_model(tmp_path)
     assert (both.model.kind, both.head.kind, both.model.activation) == (kind, "replaced", "gelu")
     for read, listed, scope, c in zip(
         (both, both.others["masked"]), (first, second), ("electra", "generator"), TOWERS[kind], strict=True
@@ -158,7 +158,7 @@ def test_discriminator_and_generator(kind: str, tmp_path: Path, monkeypatch: pyt
     for head, read in ((), both), (("--head=masked",), both.others["masked"]):
         out = tmp_path / f"out{len(head)}"
         assert main(["convert", str(tmp_path / "model.ckpt"), str(out), "--to=bertzoo", *head]) == 0
-        back = any_model.read_model(out)
+        back = load_model.read_model(out)
         assert (back.model, back.head) == (read.model, read.head)
         assert_same(back.params, read.params)
 
@@ -167,13 +167,13 @@ def test_one_tower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without replaced token detection ELECTRA's code gives the head to the only encoder.
     listed = [v._replace(name=v.name.replace("generator/", "electra/")) for v in layouts.generator(ELECTRA)]
     found = layouts.values(listed)
-    made = any_model.read_model(place(tmp_path, found, monkeypatch))
+    made = load_model.read_model(place(tmp_path, found, monkeypatch))
     assert (made.head.kind, made.others) == ("masked", {})
     assert_same(made.params, layouts.expected(listed, found))
-    told = any_model.read_model(place(tmp_path, found, monkeypatch, {"num_attention_heads": 4})).model
+    told = load_model.read_model(place(tmp_path, found, monkeypatch, {"num_attention_heads": 4})).model
     assert (made.model.heads, told) == (2, replace(made.model, heads=4))
     bare = {name: array for name, array in found.items() if name.startswith("electra/")}
-    assert any_model.read_model(place(tmp_path, bare, monkeypatch)).head.kind == "none"
+    assert load_model.read_model(place(tmp_path, bare, monkeypatch)).head.kind == "none"
 
 
 OFFICIAL: dict[str, dict[str, Any]] = {
@@ -301,7 +301,7 @@ def test_case_of_the_vocabulary(word: str, tmp_path: Path, monkeypatch: pytest.M
     assert list(tokenizer.encode_batch(["Word"])[0]) == [words.index(word)]
     (tmp_path / "vocab.txt").write_text("\n".join(words[:-3]) + "\n")
     with pytest.raises(UserError, match=mentioning("vocabulary", 17)):
-        any_model.read_model(tmp_path)
+        load_model.read_model(tmp_path)
 
 
 def changed(**changes: Any) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.models import Bert, ConvBert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 SPECIALS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
 SPECIALS |= {"mask_token": "[MASK]"}
@@ -386,7 +386,7 @@ def test_our_own_vocabulary_is_checked(tmp_path: Path) -> None:
     vocabulary = tmp_path / "out" / "tokenizer" / "vocab.txt"
     vocabulary.write_text("\n".join(tiny_bert.WORDS[:-9]) + "\n")
     with pytest.raises(UserError, match=mentioning(11, 24)):
-        any_model.read_model(tmp_path / "out")
+        load_model.read_model(tmp_path / "out")
 
 
 @pytest.mark.parametrize("model", [ConvBert, Bert])

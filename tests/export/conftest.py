@@ -18,7 +18,7 @@ from bertzoo.heads import (
     SpanExtraction,
     TokenClassification,
 )
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.tasks.squad_tasks import SquadOptions
 
 JOINT = SquadOptions(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
@@ -49,7 +49,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model directories of every head, the files of RTE and SQuAD."""
     folder = tmp_path_factory.mktemp("files")
     planted.fill(folder)
-    base = any_model.read_model(folder / "model")
+    base = load_model.read_model(folder / "model")
     for name, (head, source) in HEADS.items():
         planted.write(folder / name, base.model, head, base.tokenizer, **source)
     planted.fill_pairs(folder / "RTE", "RTE", np.random.default_rng(2))

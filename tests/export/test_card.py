@@ -20,7 +20,7 @@ from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.card import metadata, use_steps
 from bertzoo.export.check import verify
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.warm_start import origin_record
 
 
@@ -36,7 +36,7 @@ def test_the_rules_that_apps_tokenise_by(models: Path, export: Any) -> None:
     """The rules in the JSON are the tokenizer's; the apps in examples/ read no others."""
     rules, tokenizer = (
         described(export(models / "rte", "--lengths=16"))["tokenizer"],
-        any_model.read_model(models / "rte").tokenizer,
+        load_model.read_model(models / "rte").tokenizer,
     )
     assert tokenizer is not None and rules["kind"] == "wordpiece" and rules["entries"] == tokenizer.vocab_size
     assert rules["normalization"] == {"lowercase": True, "strip_accents": True, "split_cjk": True}
@@ -66,7 +66,7 @@ def test_the_steps_of_every_head(
 ) -> None:
     file = export(models / name, "--lengths=16,24")
     description = described(file)
-    steps, tokenizer = use_steps(description), any_model.read_model(models / name).tokenizer
+    steps, tokenizer = use_steps(description), load_model.read_model(models / name).tokenizer
     assert tokenizer is not None and len(steps) == 5 and all(step in card_of(file) for step in steps)
     assert mentions(steps[0], "Lower-case", "WordPiece", "vocab.txt", tokenizer.vocab_size)
     assert mentions(steps[1], *row) and ("token_type_ids" in steps[1]) == ("token_type_ids" in description["inputs"])
@@ -78,7 +78,7 @@ def test_the_steps_of_every_head(
 
 @pytest.mark.slow
 def test_the_steps_follow_the_tokenizer(models: Path, export: Any, tmp_path: Path) -> None:
-    base = any_model.read_model(models / "tags")
+    base = load_model.read_model(models / "tags")
     for config, parts in (
         (WordPiece(vocab_size=90, lowercase=False), ("Keep", "keep accents", "WordPiece", "vocab.txt")),
         (WordPiece(vocab_size=90, strip_accents=False), ("Lower-case", "keep accents")),
@@ -100,7 +100,7 @@ def test_the_steps_follow_the_tokenizer(models: Path, export: Any, tmp_path: Pat
 
 def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path: Path) -> None:
     (source := tmp_path / "source").mkdir()
-    huggingface.write_huggingface(any_model.read_model(models / "rte"), source)
+    huggingface.write_huggingface(load_model.read_model(models / "rte"), source)
 
     def licence(*options: str) -> str:
         file = export(source, "--lengths=24", *options)
@@ -111,12 +111,12 @@ def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path: 
 
     assert mentions(licence(), "unknown", "--license")
     (source / "LICENSE").write_text("\n                  Apache License\n            Version 2.0\n")
-    assert any_model.read_model(source).source["license"] == "Apache License"
+    assert load_model.read_model(source).source["license"] == "Apache License"
     (source / "README.md").write_text("---\nlanguage: en\nlicense: cc-by-4.0 # of the weights\n---\nlicense: other\n")
     assert mentions(licence(), "cc-by-4.0") and huggingface.stated_in_card(source)["license"] == "cc-by-4.0"
     assert "cc-by-4.0" not in (stated := licence("--license=mit")) and mentions(stated, "mit")
-    any_model.write_model(any_model.read_model(source), tmp_path)  # a model directory keeps it
-    assert any_model.read_model(tmp_path).source["license"] == "cc-by-4.0"
+    load_model.write_model(load_model.read_model(source), tmp_path)  # a model directory keeps it
+    assert load_model.read_model(tmp_path).source["license"] == "cc-by-4.0"
 
 
 def header(card: str) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def test_the_card_of_a_directory(form: str, library: str, part: str, models: Pat
     assert (metric["type"], metric["value"]) == ("accuracy", 61.23)
     assert mentions(text, part, 61.23, "Apache License")
     if form != "pytorch":  # which nothing of ours reads
-        assert any_model.read_model(out).source["base_model"] == "nobody/tiny"
+        assert load_model.read_model(out).source["base_model"] == "nobody/tiny"
 
 
 @pytest.mark.parametrize(
@@ -212,13 +212,13 @@ def test_a_licence_becomes_the_hubs_and_is_read_back(
 def test_a_run_keeps_the_licence_of_its_source(key: str, finished_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished_run, run)
-    model = any_model.read_model(run)
+    model = load_model.read_model(run)
     assert model.source["language"] == "en" and "license" not in model.source
     source = replace(model, source={"license": "cc-by-4.0", "language": "de", "step": 3})
     record = json.loads((run / "run.json").read_text()) | {key: origin_record(source, run)}
     (run / "run.json").write_text(json.dumps(record))
-    assert record[key]["license"] == any_model.read_model(run).source["license"] == "cc-by-4.0"
-    assert any_model.read_model(run).source["language"] == "en"  # of its own text
+    assert record[key]["license"] == load_model.read_model(run).source["license"] == "cc-by-4.0"
+    assert load_model.read_model(run).source["language"] == "en"  # of its own text
 
 
 def test_a_fine_tuned_model_keeps_the_licence_of_its_source(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_fine_tuned_model_keeps_the_licence_of_its_source(tmp_path: Path) -> N
     path = tmp_path / "model" / "model.toml"
     path.write_text(path.read_text().replace("[source]\n", '[source]\nlicense = "cc0-1.0"\n'))
     assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0
-    assert any_model.read_model(tmp_path / "run").source["license"] == "cc0-1.0"
+    assert load_model.read_model(tmp_path / "run").source["license"] == "cc0-1.0"
 
 
 def test_the_limits_in_words_are_those_of_the_check(models: Path, export: Any) -> None:

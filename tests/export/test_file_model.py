@@ -17,7 +17,7 @@ from tiers import quick
 
 import bertzoo
 from bertzoo.heads import SequenceClassification
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 
 def predicted(capsys: pytest.CaptureFixture, *words: object) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ def test_a_file_names_the_classes_of_glue(
     models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """Tables and JSON keep GLUE's labels, as those of the model; an app and the printed lines have names."""
-    base, source = any_model.read_model(models / "rte"), tmp_path / "sst2"
+    base, source = load_model.read_model(models / "rte"), tmp_path / "sst2"
     head = SequenceClassification(labels=("0", "1"))
     planted.write(source, base.model, head, base.tokenizer, task="sst2", max_length=24)
     rows = [f"{text.strip()}\t{i % 2}" for i, text in enumerate(TEXTS)]

@@ -14,7 +14,7 @@ from bertzoo.cli.main import main
 from bertzoo.export import convert as exporting
 from bertzoo.export import failure, options, runtimes
 from bertzoo.export.pytorch import executorch, torch_files
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx", "executorch": ".pte"}
 PACKAGES = {"torch-export": ["torch"], "torchscript": ["torch"], "onnx": ["torch", "onnx", "onnxscript", "onnxruntime"]}
@@ -26,7 +26,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The directories of a classifier and of a model with a joint head."""
     folders = {name: tmp_path_factory.mktemp("formats") for name in ("mobilebert", "convbert-joint-span")}
     for name, folder in folders.items():
-        any_model.write_model(pretrained(*CASES[name]), folder)
+        load_model.write_model(pretrained(*CASES[name]), folder)
     return folders
 
 

@@ -28,14 +28,14 @@ from bertzoo.export.text_input import check_text_model, text_model
 from bertzoo.heads import JointSpanExtraction, NoHead, SequenceClassification
 from bertzoo.heads.none import POOLINGS
 from bertzoo.models import Bert, ConvBert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier's directory."""
     folder = tmp_path_factory.mktemp("refused")
-    any_model.write_model(pretrained(*CASES["mobilebert"]), folder)
+    load_model.write_model(pretrained(*CASES["mobilebert"]), folder)
     return folder
 
 
@@ -242,7 +242,7 @@ def test_options_and_implementations_agree() -> None:
 @pytest.mark.usefixtures("installed")
 def test_examples_require_a_fine_tuned_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "masked").mkdir()
-    any_model.write_model(pretrained(*CASES["schubert"]), tmp_path / "masked")
+    load_model.write_model(pretrained(*CASES["schubert"]), tmp_path / "masked")
     refused(
         capsys,
         ("--examples=5", "fine-tuned"),

@@ -10,7 +10,7 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.models import Bert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 
 def write_model(folder: Path, words: Sequence[str], draw: np.random.Generator, max_positions: int = 32) -> Path:
@@ -26,7 +26,7 @@ def write_model(folder: Path, words: Sequence[str], draw: np.random.Generator, m
         for name, shape in parameter_shapes(model, head).items()
     }
     folder.mkdir()
-    any_model.write_model(
+    load_model.write_model(
         Pretrained(
             model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test"}
         ),

@@ -14,7 +14,7 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.models import Bert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
 GOOD, BAD = WORDS[:4], WORDS[4:8]
@@ -76,7 +76,7 @@ def write(
         model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test", **source}
     )
     folder.mkdir(parents=True)
-    any_model.write_model(made, folder)
+    load_model.write_model(made, folder)
     return made
 
 

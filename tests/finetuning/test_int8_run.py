@@ -12,7 +12,7 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import load_starting_model
 from bertzoo.heads import parameter_shapes
 from bertzoo.nn.int8 import RANGES, Int8Model
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.train import state
 
@@ -22,7 +22,7 @@ def test_the_saved_model_has_no_ranges(folder: Path, tmp_path: Path) -> None:
     options = ("--quantise=int8", "--seeds=1", "--epochs=1", "--accumulate=2", "--optimizer.learning_rate=1e-3")
     assert planted.finetune(folder, tmp_path / "run", *options) == 0
     assert json.loads((tmp_path / "run" / "run.json").read_text())["quantise"] == "int8"
-    saved = any_model.read_model(tmp_path / "run")
+    saved = load_model.read_model(tmp_path / "run")
     assert saved.source["quantise"] == "int8"
     assert {name: array.shape for name, array in saved.params.items()} == parameter_shapes(saved.model, saved.head)
 

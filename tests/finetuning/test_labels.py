@@ -13,7 +13,7 @@ from planted import said
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning.labels import relabel
 from bertzoo.heads import SequenceClassification
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.glue import GLUE
 
@@ -35,7 +35,7 @@ def test_labels_match_the_hubs_in_any_case_and_order(
     """order: where in the head each label of the task is."""
     told, draw = [], np.random.default_rng(0)
     params = {"classifier/output/kernel": draw.normal(size=(4, len(head))), "embedding": draw.normal(size=(3, 4))}
-    model = any_model.read_model(folder / "model")
+    model = load_model.read_model(folder / "model")
     found = replace(model, head=SequenceClassification(labels=head), params=params)
     made = relabel(found, GLUE[task], "here", told.append)
     assert made.head.labels == GLUE[task].labels and not told
@@ -47,7 +47,7 @@ def test_labels_match_the_hubs_in_any_case_and_order(
 def test_labels_without_names_match_by_number_with_one_note(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    base = any_model.read_model(folder / "model")
+    base = load_model.read_model(folder / "model")
     head = SequenceClassification(labels=("LABEL_0", "LABEL_1", "LABEL_2"))
     planted.write(tmp_path / "model", base.model, head, base.tokenizer)
     (tmp_path / "dev_matched.tsv").write_text("sentence1\tsentence2\tgold_label\nbara\tdoti\tneutral\n")

@@ -13,7 +13,7 @@ from messages import mentions
 from bertzoo.cli import main as cli
 from bertzoo.finetuning import leaderboard
 from bertzoo.heads import SequenceClassification
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.tasks import submission
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.layouts import LAYOUTS
@@ -40,7 +40,7 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made, base = tmp_path_factory.mktemp("models"), any_model.read_model(folder / "model")
+    made, base = tmp_path_factory.mktemp("models"), load_model.read_model(folder / "model")
     for name in TASKS:
         labels = GLUE[name].labels or ("number",)
         problem = "single_label_classification" if GLUE[name].labels else "regression"

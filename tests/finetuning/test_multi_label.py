@@ -11,7 +11,7 @@ from messages import mentions
 from planted import BAD, GOOD, WORDS, records, results, said
 
 from bertzoo.heads import SequenceClassification
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 METRICS = ["f1_micro", "f1_macro", "exact_match"]
 OPTIONS = ["--own.kind=multi_label", '--own.labels=["good","bad"]', "--seeds=1", "--epochs=10"]
@@ -43,7 +43,7 @@ def run(folder: Path, data: Path) -> Path:
 @pytest.fixture(scope="module")
 def untrained(folder: Path) -> Path:
     """A model directory with the same head."""
-    base = any_model.read_model(folder / "model")
+    base = load_model.read_model(folder / "model")
     head = SequenceClassification(labels=("good", "bad"), problem_type="multi_label_classification")
     own = {"kind": "multi_label", "labels": ["good", "bad"]}
     planted.write(folder / "several", base.model, head, base.tokenizer, task="own", max_length=24, own=own)

@@ -18,7 +18,7 @@ from bertzoo.finetuning import predict_answers
 from bertzoo.finetuning import saved_model as keeping
 from bertzoo.finetuning.question_answering import noted_options, squad_notes
 from bertzoo.heads import JointSpanExtraction, SpanExtraction
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.tasks import squad
 from bertzoo.tasks.squad_metric import score_2
 from bertzoo.tasks.squad_tasks import SquadOptions
@@ -27,7 +27,7 @@ from bertzoo.tasks.squad_tasks import SquadOptions
 @pytest.fixture(scope="module")
 def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model directory with an untrained joint head and the options that training records."""
-    made, base = tmp_path_factory.mktemp("joint") / "model", any_model.read_model(quiz_folder / "model")
+    made, base = tmp_path_factory.mktemp("joint") / "model", load_model.read_model(quiz_folder / "model")
     head, options = (
         JointSpanExtraction(beam=4),
         SquadOptions(joint=True, candidates=4, stride=8, max_question=4, threshold=0),
@@ -177,7 +177,7 @@ def test_a_hugging_face_directory_answers(
     quiz_run: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     best = results(quiz_run)["best"]
-    model = any_model.read_model(quiz_run)
+    model = load_model.read_model(quiz_run)
     huggingface.write_huggingface(model, tmp_path)
     found = load(tmp_path)
     assert not found.nulls and found.task_name == "" and found.max_length == 32 and found.recipe.squad == SquadOptions()

@@ -25,7 +25,7 @@ from bertzoo.heads import SequenceClassification, TokenClassification
 from bertzoo.models import ConvBert, MobileBert
 from bertzoo.models.attention import MixedHeads
 from bertzoo.models.parts import padding_seen
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.readers import FEW
 from bertzoo.tasks.task import Example
@@ -34,7 +34,7 @@ from bertzoo.tasks.task import Example
 @pytest.fixture(scope="module")
 def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models with untrained heads: `rte`, `stsb` (its numbers are far above 5) and `tags`."""
-    made, base = tmp_path_factory.mktemp("models"), any_model.read_model(folder / "model")
+    made, base = tmp_path_factory.mktemp("models"), load_model.read_model(folder / "model")
     rte = SequenceClassification(labels=("entailment", "not_entailment"))
     planted.write(made / "rte", base.model, rte, base.tokenizer, task="rte")
     number = SequenceClassification(labels=("number",), problem_type="regression")
@@ -142,11 +142,11 @@ SEEING = [
 def test_a_model_that_sees_padding_predicts_the_same_in_any_batch(
     model: Any, seen: int, folder: Path, tmp_path: Path
 ) -> None:
-    tokenizer = any_model.read_model(folder / "model").tokenizer
+    tokenizer = load_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None and padding_seen(model) == seen
     model = replace(model, vocab_size=tokenizer.vocab_size)
     head = SequenceClassification(labels=("0", "1"))
-    any_model.write_model(replace(pretrained(model, head), tokenizer=tokenizer), tmp_path)
+    load_model.write_model(replace(pretrained(model, head), tokenizer=tokenizer), tmp_path)
     kept = load_label_model(tmp_path)
     texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
@@ -249,7 +249,7 @@ def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(
         return json.loads(said(capsys, "evaluate", path, "--task=rte", f"--data_dir={rte}", "--json")[0])
 
     wanted = score(models / "rte")
-    model = any_model.read_model(models / "rte")
+    model = load_model.read_model(models / "rte")
     head = replace(model.head, labels=model.head.labels[::-1])
     params = {
         name: array[..., ::-1] if name.startswith("classifier/output") else array
@@ -372,7 +372,7 @@ def test_skipped_rows_are_logged_and_splits_selectable(
     out, err = said(capsys, "evaluate", models / "rte", f"--data_dir={tmp_path}", "--json")
     assert json.loads(out)["skipped"] == {"dev": {FEW: 1}} and mentions(err, "dev", " 1 rows")
     words = ["predict", tmp_path / "mnli", "--task=mnli", "--split=dev", f"--data_dir={tmp_path}"]
-    base = any_model.read_model(models / "rte")
+    base = load_model.read_model(models / "rte")
     mnli = SequenceClassification(labels=("entailment", "neutral", "contradiction"))
     planted.write(tmp_path / "mnli", base.model, mnli, base.tokenizer, task="mnli")
     assert mentions(said(capsys, *words, code=2)[1], "dev_matched", "dev_mismatched")

@@ -21,7 +21,7 @@ from bertzoo.finetuning.scoring import LabelSplit, outputs_and_losses, score_spl
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.heads.labels import LabelledObjective
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.encode import encode
@@ -40,7 +40,7 @@ def test_a_run_learns_and_writes_its_results(finished: Path, folder: Path) -> No
         assert not (finished / f"seed-{row['seed']}" / "checkpoints").exists()
     assert found["min"]["dev"]["accuracy"] == min(row["score"] for row in found["seeds"])
     assert found["from"] == str(folder / "model") and found["model"]["kind"] == "bert"
-    shapes = parameter_shapes(any_model.read_model(folder / "model").model, MaskedLanguageModel(sentence=True))
+    shapes = parameter_shapes(load_model.read_model(folder / "model").model, MaskedLanguageModel(sentence=True))
     backbone = {
         name: shape for name, shape in shapes.items() if name.split("/")[0] in ("embedding", "encoder", "pooler")
     }
@@ -54,7 +54,7 @@ def test_the_formats_page_names_every_file_and_key(finished: Path) -> None:
 
 def test_speed_counts_the_real_lengths_of_rows(finished: Path, folder: Path) -> None:
     tokenizer, task = (
-        any_model.read_model(finished).tokenizer,
+        load_model.read_model(finished).tokenizer,
         CustomFiles(train="train.csv", dev="dev.csv").task(folder),
     )
     assert tokenizer is not None
@@ -66,7 +66,7 @@ def test_speed_counts_the_real_lengths_of_rows(finished: Path, folder: Path) -> 
     mean = np.mean(steps[earlier["step"] : record["step"]])
     assert len(lengths) == 2 and min(lengths) < mean < max(lengths) <= 24
     assert record["tokens_per_second"] == pytest.approx(mean * record["examples_per_second"])
-    model = any_model.read_model(finished).model
+    model = load_model.read_model(finished).model
     # Two products for each weight, once forward and twice backward: keys and values of all tokens, queries, outputs,
     # feed-forward and pooler, in the one layer, of the first of a row; attention and the classes are small.
     weights = 2 * 16 * 16 + (3 * 16 * 16 + 2 * 16 * 32) / mean
@@ -75,7 +75,7 @@ def test_speed_counts_the_real_lengths_of_rows(finished: Path, folder: Path) -> 
 
 
 def test_the_saved_model_has_the_recorded_score(finished: Path, folder: Path) -> None:
-    kept = any_model.read_model(finished)
+    kept = load_model.read_model(finished)
     best = next(row for row in results(finished)["seeds"] if row["seed"] == results(finished)["best"])
     task = CustomFiles(train="train.csv", dev="dev.csv").task(folder)
     assert kept.head.labels == task.labels == ("0", "1")
@@ -114,7 +114,7 @@ def test_a_stopped_run_resumes_to_the_same_models(
     assert mine["seeds"] == theirs["seeds"]
     for seed in (0, 1):
         one, other = (
-            any_model.read_model(run / f"seed-{seed}" / "model").params for run in (tmp_path / "run", finished)
+            load_model.read_model(run / f"seed-{seed}" / "model").params for run in (tmp_path / "run", finished)
         )
         assert all(np.array_equal(one[name], other[name]) for name in other) and one.keys() == other.keys()
 
@@ -144,7 +144,7 @@ def test_a_seed_without_its_model_trains_anew(
     assert finetune(folder, run) == 0
     said = capsys.readouterr().err
     assert mentions(said, f"seed {best}", run / f"seed-{best}" / "model") and f"seed {1 - best}\n" not in said
-    one, other = (any_model.read_model(path / f"seed-{best}" / "model").params for path in (run, finished))
+    one, other = (load_model.read_model(path / f"seed-{best}" / "model").params for path in (run, finished))
     assert all(np.array_equal(one[name], other[name]) for name in other) and results(run) == results(finished)
 
 
@@ -194,15 +194,15 @@ def test_model_and_teacher_behind_urls(
     options = [f"--from={url}", f"--teacher=file://{finished}", "--alpha=0.5", "--seeds=1", "--epochs=1"]
     assert finetune(folder, run, *options) == 0
     record = json.loads((run / "run.json").read_text())
-    expected = {name: any_model.read_model(path) for name, path in (("from", folder / "model"), ("teacher", finished))}
+    expected = {name: load_model.read_model(path) for name, path in (("from", folder / "model"), ("teacher", finished))}
     assert {name: record[name]["parameters_sha256"] for name in expected} == {
         name: digest(model.params) for name, model in expected.items()
     }
     assert [record[name]["path"] for name in expected] == [url, f"file://{finished}"] and results(run)["from"] == url
-    (tmp_path / "bucket" / "model" / any_model.PARAMETERS).unlink()
+    (tmp_path / "bucket" / "model" / load_model.PARAMETERS).unlink()
     capsys.readouterr()
     assert finetune(folder, run, *options) == 2
-    assert mentions(capsys.readouterr().err, f"{url}/{any_model.PARAMETERS}")
+    assert mentions(capsys.readouterr().err, f"{url}/{load_model.PARAMETERS}")
 
 
 @pytest.mark.slow
@@ -217,7 +217,7 @@ def test_numbers_are_learnt_in_their_scale(folder: Path, tmp_path: Path) -> None
     assert finetune(folder, tmp_path / "run", *options, "--seeds=1", "--epochs=6") == 0
     found = results(tmp_path / "run")["median"]["dev"]
     assert found["pearson"] > 80 and found["mse"] < 0.2
-    assert any_model.read_model(tmp_path / "run").head.labels == ("number",)
+    assert load_model.read_model(tmp_path / "run").head.labels == ("number",)
 
 
 @pytest.mark.parametrize(

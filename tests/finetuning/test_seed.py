@@ -12,7 +12,7 @@ from bertzoo.core import config
 from bertzoo.finetuning import saved_model, seeds
 from bertzoo.finetuning.seeds import MODEL, SCORES, Seed
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 EPOCH = "model.toml"  # the stand-in for a model holds the number of its epoch
 
@@ -22,7 +22,7 @@ def _epochs_for_models(monkeypatch: pytest.MonkeyPatch) -> None:
     def write_model(pretrained: Any, directory: Path) -> None:
         (directory / EPOCH).write_text(str(pretrained.source["epoch"]))
 
-    monkeypatch.setattr(any_model, "write_model", write_model)
+    monkeypatch.setattr(load_model, "write_model", write_model)
     monkeypatch.setattr(seeds, "parameter_shapes", lambda model, head: {})
 
 
@@ -68,7 +68,7 @@ def test_a_failure_inside_a_save_leaves_the_epoch_to_be_repeated(
         raise OSError(28, "No space left on device")
 
     if fails == "model":
-        monkeypatch.setattr(any_model, "write_model", fail)
+        monkeypatch.setattr(load_model, "write_model", fail)
     else:
         monkeypatch.setattr(job._job.data, "score", lambda params: ({"score": 2.0, "scores": {}, "loss": 1.0}, fail))
     with pytest.raises(OSError):
@@ -83,7 +83,7 @@ def test_a_kill_while_a_model_is_replaced_loses_no_epoch(tmp_path: Path) -> None
     (tmp_path / "config.toml").write_bytes(config.dump(Finetune(task="sst2")).encode())
     seed(folder, [1], [])._evaluate(1, {})
     (folder / MODEL).rename(complete)  # the old model is renamed, the new one not yet
-    assert any_model._reader(folder / MODEL).args == (complete,)  # pyright: ignore[reportFunctionMemberAccess]
+    assert load_model._reader(folder / MODEL).args == (complete,)  # pyright: ignore[reportFunctionMemberAccess]
     assert saved_model._folder(tmp_path, 1)[0] == complete
     assert [entry["step"] for entry in seed(folder, [], []).history] == [1]
     assert (folder / MODEL / EPOCH).read_text() == "1" and not complete.exists()

@@ -17,7 +17,7 @@ from bertzoo.core import config
 from bertzoo.finetuning.scoring import AnswerSplit, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads.span import SpanObjective
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks import squad, windows
 from bertzoo.tasks.rows import bucket_lengths
@@ -62,7 +62,7 @@ def test_results_place_a_run_beside_published_numbers(finished: Path, capsys: py
 
 
 def test_the_saved_model_answers_alike_in_any_batch_and_row_size(finished: Path, folder: Path, tmp_path: Path) -> None:
-    model = any_model.read_model(finished / "seed-1" / "model")
+    model = load_model.read_model(finished / "seed-1" / "model")
     module, params = model.module()
     assert model.tokenizer is not None and model.head.kind == "span"
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
@@ -102,12 +102,12 @@ def test_a_run_stopped_inside_an_epoch_resumes_to_the_same_model(
     assert mentions(capsys.readouterr().err, "command again") and len(made) < 10
     assert finetune(folder, tmp_path / "run", "--task=squad1", "--seeds=1") == 0
     assert results(tmp_path / "run")["seeds"] == results(finished)["seeds"][:1]
-    one, other = (any_model.read_model(run / "seed-0" / "model").params for run in (tmp_path / "run", finished))
+    one, other = (load_model.read_model(run / "seed-0" / "model").params for run in (tmp_path / "run", finished))
     assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in other)
 
 
 def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path) -> None:
-    model, family = any_model.read_model(folder / "model"), span(folder)
+    model, family = load_model.read_model(folder / "model"), span(folder)
     assert model.tokenizer is not None
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
     objective = family.objective(family.head.build(model.model, family.recipe.compute))
@@ -135,7 +135,7 @@ def test_the_joint_head_finds_questions_without_an_answer(folder: Path, tmp_path
     assert all((odds[key] > -2.75) == (text == "") for key, text in predictions.items())
     best = {key: found[0]["text"] for key, found in kept(tmp_path / "run", 0, "nbest_predictions").items()}
     assert scores["best_f1"] == score_2(questions, best, odds)["best_f1"]
-    assert any_model.read_model(tmp_path / "run").head.beam == 5
+    assert load_model.read_model(tmp_path / "run").head.beam == 5
 
 
 OWN = [
@@ -151,7 +151,7 @@ def encoded(task: Any, tokenizer: Any, tell: Any = print) -> tuple[windows.Windo
 
 
 def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> None:
-    model, said = any_model.read_model(folder / "model"), []
+    model, said = load_model.read_model(folder / "model"), []
     assert model.tokenizer is not None
     learnt, held = encoded(span(folder, *OWN, task="own"), model.tokenizer, said.append)
     assert len(learnt.questions) + len(held.questions) == 49
@@ -174,7 +174,7 @@ def test_custom_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pytes
 
 
 def test_every_option_of_windows_changes_rows(folder: Path) -> None:
-    model = any_model.read_model(folder / "model")
+    model = load_model.read_model(folder / "model")
     assert model.tokenizer is not None
     base = len(encoded(span(folder), model.tokenizer)[0].windows)
     for option, more in (("--squad.stride=4", True), ("--max_length=20", True), ("--squad.max_question=1", False)):

@@ -8,7 +8,7 @@ import pytest
 from messages import mentions
 from planted import finetune, results
 
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 
 @pytest.fixture
@@ -35,13 +35,13 @@ def test_a_resumed_run_rejects_another_teacher(
     options = ["--seeds=1", "--epochs=1", "--train_rows=32", "--alpha=0.5"]
     assert finetune(folder, run, *options, f"--teacher={finished}") == 0
     before = results(run)
-    chosen = any_model.read_model(finished).params
+    chosen = load_model.read_model(finished).params
     # A teacher of the same parameters in another place is the same one; the other seed's is another.
     best = results(finished)["best"]
     moved = shutil.copytree(finished / f"seed-{best}" / "model", tmp_path / "moved")
     assert finetune(folder, run, *options, f"--teacher={moved}") == 0 and results(run) == before
     other = finished / f"seed-{1 - best}" / "model"
-    assert any((chosen[name] != array).any() for name, array in any_model.read_model(other).params.items())
+    assert any((chosen[name] != array).any() for name, array in load_model.read_model(other).params.items())
     capsys.readouterr()
     assert finetune(folder, run, *options, f"--teacher={other}") == 2
     assert mentions(said(capsys), "parameters", " teacher ", other, run)

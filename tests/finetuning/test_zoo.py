@@ -23,7 +23,7 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import StartingModel, load_starting_model
 from bertzoo.heads import MaskedLanguageModel, SequenceClassification
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example, double_unordered
@@ -62,7 +62,7 @@ def test_every_model_is_fine_tuned(
     kind: Any, sizes: dict, folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert {each for each, _ in KINDS} == set(get_args(Model))
-    tokenizer = any_model.read_model(folder / "model").tokenizer
+    tokenizer = load_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None
     model = kind(vocab_size=tokenizer.vocab_size, **sizes)
     planted.write(tmp_path / "model", model, MaskedLanguageModel(), tokenizer)
@@ -71,7 +71,7 @@ def test_every_model_is_fine_tuned(
     (row,) = results(tmp_path / "run")["seeds"]
     assert row["history"][-1]["loss"] < row["history"][0]["loss"]
     document = json.loads(said(capsys, "evaluate", tmp_path / "run", "--json")[0])
-    assert document["scores"] == row["scores"] and isinstance(any_model.read_model(tmp_path / "run").model, kind)
+    assert document["scores"] == row["scores"] and isinstance(load_model.read_model(tmp_path / "run").model, kind)
 
 
 NOT_OWN = ["--own.train=", "--own.dev="]
@@ -159,10 +159,10 @@ def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path)
 def test_lower_layers_are_learnt_more_slowly(folder: Path, finished: Path, tmp_path: Path) -> None:
     options = ["--seeds=1", "--epochs=1", "--layer_decay=0.01"]
     assert planted.finetune(folder, tmp_path / "run", *options) == 0
-    before = any_model.read_model(folder / "model").params
+    before = load_model.read_model(folder / "model").params
 
     def moved(run: Path, part: str) -> float:
-        after = any_model.read_model(run).params
+        after = load_model.read_model(run).params
         return max(float(np.abs(after[name] - before[name]).max()) for name in before if name.startswith(part))
 
     # The layer has a hundredth of the head's rate, the embedding a ten-thousandth.
@@ -179,7 +179,7 @@ def test_dropout_applies_to_the_encoder_or_the_head(folder: Path, data: Path) ->
         made = recipe(data, *options)
         begun = load_starting_model(folder / "model", made, resolve_task(made))
         assert (begun.model.dropout, begun.model.attention_dropout) == encoder and begun.head.dropout == head
-    assert any_model.read_model(folder / "model").model.dropout == 0.1
+    assert load_model.read_model(folder / "model").model.dropout == 0.1
 
 
 def test_pairs_without_an_order_are_learnt_in_both(folder: Path, data: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_run_compiles_one_program_per_length_and_reports_a_collapse(
 
 
 def test_a_task_starts_from_another_tasks_model_without_its_head(finished: Path, data: Path) -> None:
-    made, first = recipe(data), any_model.read_model(finished)
+    made, first = recipe(data), load_model.read_model(finished)
     begun = load_starting_model(finished, made, resolve_task(made))
     assert begun.head.labels == ("0", "1") and begun.report[1:] == ["starting fresh: classifier (trained for the task)"]
     assert {name.split("/")[0] for name in begun.initial} == {"embedding", "encoder", "pooler"}
@@ -230,7 +230,7 @@ def test_a_head_is_not_kept_where_nothing_is_trained() -> None:
 
 
 def test_a_head_is_kept_on_demand(finished: Path, folder: Path) -> None:
-    first, begun = any_model.read_model(finished), start(finished, folder, ("dropout", "0.3"))
+    first, begun = load_model.read_model(finished), start(finished, folder, ("dropout", "0.3"))
     assert begun.initial.keys() == first.params.keys() and begun.head.dropout == 0.3
     for name, array in begun.initial.items():
         np.testing.assert_array_equal(array, first.params[name])
@@ -254,7 +254,7 @@ def test_a_head_of_other_outputs_is_not_kept(
     if key == "kind":
         finished = folder / "model"
     if key == "scale":
-        head, first = SequenceClassification(labels=("number",)), any_model.read_model(finished)
+        head, first = SequenceClassification(labels=("number",)), load_model.read_model(finished)
         finished = tmp_path / "numbers"
         planted.write(finished, first.model, head, first.tokenizer)  # without a record of a scale, which is then 1
     with pytest.raises(ConfigError) as error:

@@ -9,7 +9,7 @@ import pytest
 from test_runs_of_many import started
 
 from bertzoo.pruning import layout
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +26,6 @@ def test_two_processes_prune_as_one(tmp_path: Path) -> None:
         [json.loads(path.read_text()) for path in layout.cut_files(tmp_path / run)] for run in ("two", "alone")
     )
     assert ours == theirs and len(ours) == 2
-    found, expected = (any_model.read_model(tmp_path / run).params for run in ("two", "alone"))
+    found, expected = (load_model.read_model(tmp_path / run).params for run in ("two", "alone"))
     assert found.keys() == expected.keys()
     chex.assert_trees_all_close(found, expected, rtol=0, atol=1e-4)

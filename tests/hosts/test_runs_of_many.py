@@ -16,7 +16,7 @@ import pytest
 from around import environment, free_port, tiny
 from messages import mentions
 
-from bertzoo.runs import load_run
+from bertzoo.runs import load_model
 from bertzoo.train import contents, restore
 from bertzoo.train.state import named
 
@@ -118,7 +118,7 @@ def assert_equal_runs(folder: Path, run: str, other: str) -> None:
     # After a signal there is no time for an evaluation that was due at the same step.
     assert all(split == "heldout" for split, _ in theirs.keys() - ours.keys()) and len(theirs.keys() - ours.keys()) < 3
     np.testing.assert_allclose(list(ours.values()), [theirs[key] for key in ours], rtol=1e-6)
-    found, expected = (named(load_run.load_run(folder / name).params) for name in (run, other))
+    found, expected = (named(load_model.load_run(folder / name).params) for name in (run, other))
     for path, value in expected.items():
         # A softmax does not see a key's bias: the query's gives the scale.
         scale = np.abs(np.asarray(expected[path.replace("key/bias", "query/bias")])).max()

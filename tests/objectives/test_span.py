@@ -20,7 +20,7 @@ from bertzoo.heads import JointSpanExtraction, NoHead, SpanExtraction, parameter
 from bertzoo.heads.joint_span import JointSpanObjective
 from bertzoo.heads.span import SpanObjective
 from bertzoo.models import Bert, Compute, Electra
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.train import sharding
 from bertzoo.train.state import boxed_shapes, named
 
@@ -211,8 +211,8 @@ def test_a_model_directory_has_the_joint_head(tmp_path):
     head = JointSpanExtraction(hidden_size=7, beam=4)
     params = {name: np.asarray(leaf) for name, leaf in named(built("joint")[1]).items()}
     given = Pretrained(model=JOINT, head=head, params=params, tokenizer=None, origin="here", source={})
-    any_model.write_model(given, tmp_path)
-    found = any_model.read_model(tmp_path)
+    load_model.write_model(given, tmp_path)
+    found = load_model.read_model(tmp_path)
     assert found.head == head and found.model == JOINT
     assert found.params.keys() == params.keys()
     bare, left_out = keep_head(found, "none")

@@ -17,7 +17,7 @@ from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.heads import SequenceClassification
 from bertzoo.heads import none as heads
 from bertzoo.models import Bert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.runner import Runner
 
 
@@ -54,7 +54,7 @@ def classifier(folder: Path) -> Path:
     model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
     made = pretrained(model, SequenceClassification(labels=("no", "yes")))
     folder.mkdir(exist_ok=True)
-    any_model.write_model(dataclasses.replace(made, tokenizer=tokenizer), folder)
+    load_model.write_model(dataclasses.replace(made, tokenizer=tokenizer), folder)
     return folder
 
 

@@ -22,7 +22,7 @@ from bertzoo.cli.main import main
 from bertzoo.export.litert import write
 from bertzoo.heads import SequenceClassification
 from bertzoo.models import Bert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier's directory."""
     folder = tmp_path_factory.mktemp("models") / "small"
     folder.mkdir()
-    any_model.write_model(pretrained(*CASES["mobilebert"], deviation=0.1), folder)
+    load_model.write_model(pretrained(*CASES["mobilebert"], deviation=0.1), folder)
     return folder
 
 
@@ -117,7 +117,7 @@ def test_a_file_s_memory_is_the_same_to_both_verbs(tmp_path: Path, capsys: pytes
     wide = Bert(vocab_size=80_000, hidden_size=128, max_positions=128, layers=1, heads=2, feed_forward_size=16)
     folder, made = tmp_path / "wide", tmp_path / "wide.tflite"
     folder.mkdir()
-    any_model.write_model(pretrained(wide, SequenceClassification()), folder)
+    load_model.write_model(pretrained(wide, SequenceClassification()), folder)
     assert main(["convert", str(folder), str(made), "--to=litert"]) == 0
     said = json.loads(made.with_name(f"{made.name}.json").read_text())["memory"]
     (row,) = measured(capsys, made)["rows"]

@@ -25,7 +25,7 @@ import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.conversion import huggingface, rules, tokenizers
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##d", "##e", "##f", "the", "model", ".", ","]
 TEXT = "The  mödel, abcd. zzz ADE Ω"
@@ -212,7 +212,7 @@ def test_round_trip(name: str, key: str, tmp_path: Path) -> None:
 def check_gradients(name: str, key: str, theirs: Any, gradients: Any, ours: Path) -> None:
     """Their gradients under our names are ours."""
     family = next(f for f in huggingface.FAMILIES if f.heads.get(key) and f.heads[key].architecture == name)
-    found = any_model.read_model(ours)
+    found = load_model.read_model(ours)
     grads = {n: np.zeros(p.shape) if p.grad is None else p.grad.numpy() for n, p in theirs.named_parameters()}
     plain = {n.removeprefix(family.prefix): g.astype(np.float32) for n, g in grads.items()}
     model_rules = huggingface.model_rules(family, found.model, found.head, prefix="")
@@ -270,11 +270,11 @@ def check_back(name: str, theirs: Any, batch: dict[str, Any], ours: Any, back: P
 def test_an_old_pickle(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """pytorch_model.bin gives the same as safetensors; a pickle with other objects raises an error."""
     make_theirs("BertForMaskedLM", tmp_path / "theirs", 0)
-    expected = any_model.read_model(tmp_path / "theirs").params
+    expected = load_model.read_model(tmp_path / "theirs").params
     state = {name: torch.tensor(array) for name, array in load_file(tmp_path / "theirs" / "model.safetensors").items()}
     (tmp_path / "theirs" / "model.safetensors").unlink()
     torch.save(state, tmp_path / "theirs" / "pytorch_model.bin")
-    found = any_model.read_model(tmp_path / "theirs").params
+    found = load_model.read_model(tmp_path / "theirs").params
     assert found.keys() == expected.keys() and all(np.array_equal(found[n], expected[n]) for n in found)
     torch.save({"x": SimpleNamespace()}, tmp_path / "theirs" / "pytorch_model.bin")
     assert main(["convert", str(tmp_path / "theirs"), str(tmp_path / "out"), "--to=bertzoo"]) == 2

@@ -23,7 +23,7 @@ from bertzoo.export.check import verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.pytorch import executorch
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 PYTHON = Path(sys.executable)
 
@@ -65,7 +65,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     said = json.loads((file.parent / "model.pte.json").read_text())
     assert said["lengths"] == {"shortest": 16, "longest": 16} and said["delegated"] < said["nodes"]
     assert mentions(out, "length_16: logits", 4, "XNNPACK", said["delegated"], said["nodes"], said["delegates"])
-    read = any_model.read_model(source)
+    read = load_model.read_model(source)
     module, params = read.module()
     rows = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 16)
     with runtimes.ExecuTorch(PYTHON, file) as run:

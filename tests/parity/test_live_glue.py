@@ -19,7 +19,7 @@ from benchmarks.learning import glue
 from benchmarks.lib import program
 from bertzoo.cli import main as cli
 from bertzoo.conversion import huggingface
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 
 def test_both_sides_learn_and_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_both_sides_learn_and_are_compared(tmp_path: Path, monkeypatch: pytest.M
     for task in planted.HEADS:
         planted.fill_pairs(tmp_path / "glue" / task, task, np.random.default_rng(5))
     (tmp_path / "theirs").mkdir()
-    huggingface.write_huggingface(any_model.read_model(tmp_path / "model"), tmp_path / "theirs")
+    huggingface.write_huggingface(load_model.read_model(tmp_path / "model"), tmp_path / "theirs")
 
     def run(*words: str) -> None:
         with devices(1):
@@ -73,7 +73,7 @@ def test_without_dropout_both_sides_are_one_run(tmp_path: Path) -> None:
             lines.append("\t".join(["0"] * 7 + [" ".join(words), text, f"{good}.0"]))
         (tmp_path / "glue" / "STS-B" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     (tmp_path / "theirs").mkdir()
-    huggingface.write_huggingface(any_model.read_model(tmp_path / "model"), tmp_path / "theirs")
+    huggingface.write_huggingface(load_model.read_model(tmp_path / "model"), tmp_path / "theirs")
     words = glue.words_of("stsb", str(tmp_path / "glue"), 2, ["--max_length=24", "--train_rows=80"])
     words += ["--dropout=0", "--encoder_dropout=0", "--optimizer.learning_rate=3e-3"]
     with devices(1):

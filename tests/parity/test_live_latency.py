@@ -15,7 +15,7 @@ from bertzoo.pruning import layout
 from bertzoo.pruning.costs import Latency
 from bertzoo.pruning.latency import latency, points, read_table
 from bertzoo.pruning.structure import declare
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -36,7 +36,7 @@ def test_a_model_is_measured_and_pruned_by_its_table(tmp_path: Path, capsys: pyt
     assert mentions(said.err, f"{2 + 2 * 14} of {2 + 2 * 14}")
     assert all(time > 0 for time in table.one.values()) and table.model["kind"] == "schubert"
 
-    found = any_model.read_model(unpruned)
+    found = load_model.read_model(unpruned)
     assert found.model.layers == MODEL["layers"]
     structure = declare(found.model, found.head)
     cost = latency(structure, table, "table")
@@ -44,7 +44,7 @@ def test_a_model_is_measured_and_pruned_by_its_table(tmp_path: Path, capsys: pyt
     assert document["whole"]["table_ms"] == pytest.approx(whole)
     target = [f"--target.table={file}", "--target.length=16", f"--target.count={(whole + least) / 2}"]
     assert prune(tmp_path, run, f"--from={unpruned}", "--target.kind=latency", *target, "--cut.iterations=1") == 0
-    left = any_model.read_model(run)
+    left = load_model.read_model(run)
     structure = declare(left.model, left.head)
     of = Latency(count=1, table=str(run / layout.TABLE), length=16).cost(structure)
     assert of(structure.sizes) <= (whole + least) / 2 < whole

@@ -28,7 +28,7 @@ from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import write
 from bertzoo.heads import MaskedLanguageModel, NoHead, SequenceClassification
 from bertzoo.models import Bert, Compute
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
     model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
     made = pretrained(model, SequenceClassification(labels=("no", "yes")))
-    any_model.write_model(dataclasses.replace(made, tokenizer=tokenizer), folder)
+    load_model.write_model(dataclasses.replace(made, tokenizer=tokenizer), folder)
     return folder
 
 
@@ -61,7 +61,7 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     said = json.loads((file.parent / "model.tflite.json").read_text())
     assert said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
     assert list(said["signatures"]) == ["length_16", "length_32"] and said["optimised"]
-    read = any_model.read_model(source)
+    read = load_model.read_model(source)
     module, params = read.module()
     row = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 16)[1]
     assert row["attention_mask"].sum() == 12 and row["token_type_ids"].sum() > 0
@@ -111,12 +111,12 @@ def test_a_phone_that_computes_what_the_file_does(
 ) -> None:
     """What `bertzoo phone pack` writes, read as bytes and computed by LiteRT, is right to `judge`."""
     if head == "masked":
-        read = any_model.read_model(source)
+        read = load_model.read_model(source)
         made = pretrained(read.model, MaskedLanguageModel())
         monkeypatch.setattr(golden, "_LARGEST", 100)  # of 120 numbers the likeliest are kept
         source = tmp_path / "masked"
         source.mkdir()
-        any_model.write_model(dataclasses.replace(made, tokenizer=read.tokenizer), source)
+        load_model.write_model(dataclasses.replace(made, tokenizer=read.tokenizer), source)
     file, packed, given = tmp_path / "model.tflite", tmp_path / "packed", tmp_path / "given"
     assert export(source, file, "--lengths=8,32") == 0
     on_a_phone(file, packed, given)
@@ -128,10 +128,10 @@ def test_a_phone_that_computes_what_the_file_does(
 
 def test_predictions_equal_the_models(source: Path, tmp_path: Path) -> None:
     """A classifier, and a masked language model, which fills one blank at a time."""
-    read = any_model.read_model(source)
+    read = load_model.read_model(source)
     (tmp_path / "masked").mkdir()
     masked = dataclasses.replace(pretrained(read.model, MaskedLanguageModel()), tokenizer=read.tokenizer)
-    any_model.write_model(masked, tmp_path / "masked")
+    load_model.write_model(masked, tmp_path / "masked")
     for path, texts in ((source, list(verify.TEXT)), (tmp_path / "masked", ["What a [MASK], warm and [MASK] book."])):
         file = tmp_path / f"{path.name}.tflite"
         assert export(path, file, "--lengths=16,32") == 0
@@ -193,7 +193,7 @@ def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.Capt
     assert said["precision"] == "int8-static" and said["calibration"] == len(verify.TEXT)
     assert said["operators"]["QUANTIZE"] >= 1 <= said["operators"]["DEQUANTIZE"]
     assert export(source, tmp_path / "plain.tflite", "--lengths=8,16", "--head=none") == 0
-    plain, layers = json.loads((tmp_path / "plain.tflite.json").read_text()), any_model.read_model(source).model.layers
+    plain, layers = json.loads((tmp_path / "plain.tflite.json").read_text()), load_model.read_model(source).model.layers
     assert said["operators"]["MUL"] == plain["operators"]["MUL"] + 2 * layers  # the updates' scales
     assert mentions(capsys.readouterr().err, f"--calibration={tmp_path / 'all'} ", 8, 16)
     wrong = {"empty": b"\n \n", "bytes": b"\xff\xfe", "three": b"a\tb\na\tb\tc"}
@@ -206,7 +206,7 @@ def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
-    read = any_model.read_model(source)
+    read = load_model.read_model(source)
     _, params = read.module()
     bare = NoHead().build(read.model, Compute())
     for pooling in ("mean", "first"):
@@ -240,7 +240,7 @@ def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, caps
     said = json.loads(file.with_name(f"{file.name}.json").read_text())["source"]
     began = json.loads((tmp_path / "run" / "run.json").read_text())["from"]["parameters_sha256"]
     assert (said["format"], said["task"], said["from"], said["from_sha256"]) == ("finetune", "own", "model", began)
-    digest = tensors.digest(any_model.read_model(tmp_path / "run").params)
+    digest = tensors.digest(load_model.read_model(tmp_path / "run").params)
     assert said["parameters_sha256"] == digest != began and str(tmp_path) not in json.dumps(said)
     on_a_phone(file, tmp_path / "packed", tmp_path / "given")
     capsys.readouterr()
@@ -348,10 +348,10 @@ def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> Non
 def test_layers_of_their_own_sizes_with_a_tokenizer(source: Path, tmp_path: Path) -> None:
     """As `bertzoo prune` leaves them: the card counts them."""
     model, head = CASES["schubert"]
-    read = any_model.read_model(source)
+    read = load_model.read_model(source)
     assert read.tokenizer is not None
     model = dataclasses.replace(model, vocab_size=max(model.vocab_size, read.tokenizer.vocab_size))
     (tmp_path / "model").mkdir()
-    any_model.write_model(dataclasses.replace(pretrained(model, head), tokenizer=read.tokenizer), tmp_path / "model")
+    load_model.write_model(dataclasses.replace(pretrained(model, head), tokenizer=read.tokenizer), tmp_path / "model")
     assert export(tmp_path / "model", tmp_path / "new.tflite", "--lengths=8,16") == 0
     assert mentions((tmp_path / "new.tflite.files" / "README.md").read_text(), "schubert", f"{model.layers} layers")

@@ -24,7 +24,7 @@ from bertzoo.export.litert import mediapipe
 from bertzoo.export.runtimes import LiteRT
 from bertzoo.heads import NoHead, SequenceClassification
 from bertzoo.models import Bert, DistilBert, SqueezeBert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 LENGTH = 48
 SIZES = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 64}
@@ -37,7 +37,7 @@ def source(folder: Path, kind: Any = Bert, head: Any = None, **options: Any) -> 
     tokenizer = tokenizers.build(WordPiece(vocab_size=500, **options), lambda: iter(verify.TEXT * 20))
     head = head or SequenceClassification(labels=("no", "yes", "maybe"))
     model = pretrained(kind(vocab_size=tokenizer.vocab_size, **SIZES), head, 1.0)
-    any_model.write_model(dataclasses.replace(model, tokenizer=tokenizer), folder)
+    load_model.write_model(dataclasses.replace(model, tokenizer=tokenizer), folder)
     return folder
 
 
@@ -96,7 +96,7 @@ def test_an_embedder_without_token_types_and_independent_labels(
     assert main(["convert", str(model), str(file), *options]) == 0
     task = "embedder" if isinstance(head, NoHead) else "classifier"
     results = run_task(file, task, SENTENCES)
-    tokenizer, run = any_model.read_model(model).tokenizer, LiteRT(file)
+    tokenizer, run = load_model.read_model(model).tokenizer, LiteRT(file)
     for text, result in zip(SENTENCES, results, strict=True):
         ids, types = golden.encode_texts(tokenizer, (text,))
         row = {"input_ids": ids, "token_type_ids": types, "attention_mask": ids**0}
@@ -110,7 +110,7 @@ def test_an_embedder_without_token_types_and_independent_labels(
 
 def test_a_file_of_another_model_or_vocabulary_fails_the_proof(classifier: tuple[Path, Path], tmp_path: Path) -> None:
     model, file = classifier
-    right = any_model.read_model(model)
+    right = load_model.read_model(model)
     mediapipe.check_task(file, LiteRT(file), right, LENGTH)
     labels = dataclasses.replace(right, head=SequenceClassification(labels=("yes", "no", "maybe")))
     with pytest.raises(ExportFailed, match=mentioning("'yes', 'no'", "'no', 'yes'")):

@@ -22,7 +22,7 @@ from bertzoo.export import runtimes
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.pytorch import onnx_text, torch_files
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -48,7 +48,7 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["schubert", "distilbert", "bert-one-segment", "distilbert-joint-span"])
 def test_the_verb_runs_a_file_by_the_inputs_that_it_has(name: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    any_model.write_model(pretrained(*CASES[name], deviation=0.1), tmp_path / "model")
+    load_model.write_model(pretrained(*CASES[name], deviation=0.1), tmp_path / "model")
     words = [str(tmp_path / "model"), str(tmp_path / "model.onnx"), "--to=onnx", "--lengths=8"]
     assert main(["convert", *words]) == 0
     said = json.loads((tmp_path / "model.onnx.json").read_text())
@@ -91,7 +91,7 @@ def test_a_text_gives_the_outputs_of_its_ids(text_file: Path) -> None:
 
 def test_the_json_lists_the_texts_with_other_tokens(text_file: Path) -> None:
     said = json.loads((text_file.parent / "text.onnx.json").read_text())["text"]
-    tokenizer = any_model.read_model(text_file.parent / "model").tokenizer
+    tokenizer = load_model.read_model(text_file.parent / "model").tokenizer
     assert tokenizer is not None and said["largest_difference"] <= 1e-5
     differences = {one["text"]: one for one in said["differences"]}
     assert "Žluťoučký kůň, ŁÓDŹ" in differences and differences.keys() < {*golden.TRICKY}
@@ -102,7 +102,7 @@ def test_the_json_lists_the_texts_with_other_tokens(text_file: Path) -> None:
 
 
 def test_a_text_file_with_another_tokenizer_or_other_outputs_fails(text_file: Path) -> None:
-    source, run = any_model.read_model(text_file.parent / "model"), onnx_text.load_ids(text_file)
+    source, run = load_model.read_model(text_file.parent / "model"), onnx_text.load_ids(text_file)
     assert isinstance(source.tokenizer, WordPieceTokenizer)
     entries = [source.tokenizer.token(index) for index in range(source.tokenizer.vocab_size)]
     cased = WordPieceTokenizer(dataclasses.replace(source.tokenizer.config, lowercase=False), entries, "test")

@@ -27,7 +27,7 @@ import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.conversion import variables
 from bertzoo.core.errors import UserError
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 v1 = tensorflow.compat.v1
 
@@ -97,7 +97,7 @@ def test_bert_and_mobilebert(case: str, tmp_path: Path) -> None:
     save(tmp_path / "tf", found, config)
     for source, out in (("tf", "one"), ("tf/model.ckpt-7", "two")):
         assert main(["convert", str(tmp_path / source), str(tmp_path / out), "--to=bertzoo"]) == 0
-        made = any_model.read_model(tmp_path / out)
+        made = load_model.read_model(tmp_path / out)
         assert_same(made.params, layouts.expected(listed, found))
         assert made.source["format"] == "tensorflow"
 
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture)
     found = layouts.values(listed)
     path = save(tmp_path / "tf", found, config, v1.train.SaverDef.V1) / "model.ckpt-7"
     assert path.is_file() and not list(path.parent.glob("*.index"))
-    assert_same(any_model.read_model(path).params, layouts.expected(listed, found))
+    assert_same(load_model.read_model(path).params, layouts.expected(listed, found))
     for size in (path.stat().st_size // 2, 0):
         os.truncate(path, size)
         assert main(["convert", str(path), str(tmp_path / "out"), "--to=bertzoo"]) == 2
@@ -122,7 +122,7 @@ def test_discriminator_and_generator(kind: str, tmp_path: Path) -> None:
     for listed, options in ((first, ()), (second, ("--head=masked",))):
         out = tmp_path / f"out{len(options)}"
         assert main(["convert", str(tmp_path / "tf"), str(out), "--to=bertzoo", *options]) == 0
-        assert_same(any_model.read_model(out).params, layouts.expected(listed, found))
+        assert_same(load_model.read_model(out).params, layouts.expected(listed, found))
 
 
 def compare(path: Path, theirs: Any, logits: dict[str, str], seed: int) -> None:
@@ -231,7 +231,7 @@ def test_other_types(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     listed, config, _ = CASES["bert"]
     found = layouts.values(listed)
     half = {name: array.astype(tensorflow.bfloat16.as_numpy_dtype) for name, array in found.items() if array.ndim}
-    made = any_model.read_model(save(tmp_path / "half", half, config))
+    made = load_model.read_model(save(tmp_path / "half", half, config))
     rounded = {name: array.astype(np.float32) for name, array in half.items()}
     assert_same(made.params, layouts.expected(listed, rounded))
     # TensorFlow 2's own: objects, described in a string.

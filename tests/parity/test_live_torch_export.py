@@ -23,7 +23,7 @@ from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.pytorch import torch_files
 from bertzoo.heads import JointSpanExtraction
 from bertzoo.models import Bert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 RUNTIMES = {"torch-export": runtimes.TorchExport, "torchscript": runtimes.TorchScript, "onnx": runtimes.Onnx}
 SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx"}
@@ -81,7 +81,7 @@ def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert said["source"].get("path") in (None, source.name)  # and not where on this machine
     card = (file.parent / f"{file.name}.files" / "README.md").read_text()
     assert f"| {norm[to]} | {said['operators'][norm[to]]} |" in card and "FLOPs" in card
-    read, run = any_model.read_model(source), RUNTIMES[to](file)
+    read, run = load_model.read_model(source), RUNTIMES[to](file)
     module, params = read.module()
     (row, *_) = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 23)
     expected = module.apply({"params": params}, **row).logits
@@ -110,7 +110,7 @@ def test_rows_of_one_length(to: str, source: Path, tmp_path: Path) -> None:
 def test_sentence_embeddings_of_the_first_token(to: str, source: Path, tmp_path: Path) -> None:
     file = tmp_path / f"model{SUFFIXES[to]}"
     assert exported.convert(source, file, to, "--head=none", "--pooling=first", "--lengths=16") == 0
-    read = any_model.read_model(source)
+    read = load_model.read_model(source)
     module, params = read.module()
     row = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 16)[2]
     pooled = module.apply({"params": params}, **row).pooled

@@ -10,7 +10,7 @@ from bertzoo.cli.main import main
 from bertzoo.pruning import report as pruning
 from bertzoo.pruning.costs import parameters
 from bertzoo.pruning.structure import declare
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]  # trains a model first
 
@@ -27,13 +27,13 @@ def planted(tmp_path_factory):
     model = MODEL | {"heads": 4, "initializer_range": 0.15}
     file = written(folder, "long.toml", folder, model=model, run=RUN, stages=[{"steps": 1500, **SHAPE}])
     assert main(["pretrain", str(file), f"--run_dir={folder / 'long'}"]) == 0
-    found = any_model.read_model(folder / "long")
+    found = load_model.read_model(folder / "long")
     params = {name: np.array(array) for name, array in found.params.items()}
     params[f"{LAYER}/feed_forward/output/kernel"][DEAD["feed_forward/f"]] = 0
     params[f"{LAYER}/attention/output/kernel"][DEAD["attention/a"]] = 0
     params[f"{LAYER}/attention/output/kernel"][:, DEAD["attention/v"]] = 0
     (folder / "planted").mkdir()
-    any_model.write_model(replace(found, params=params), folder / "planted")
+    load_model.write_model(replace(found, params=params), folder / "planted")
     return folder
 
 
@@ -44,7 +44,7 @@ def planted(tmp_path_factory):
 )
 def test_exactly_the_dead_elements_are_cut(weigh, planted, tmp_path):
     """The budget leaves room for exactly the other elements."""
-    found = any_model.read_model(planted / "planted")
+    found = load_model.read_model(planted / "planted")
     structure = declare(found.model, found.head, ("f", "a", "v"))
     left = {f"{LAYER}/{name}": structure.sizes[f"{LAYER}/{name}"] - len(dead) for name, dead in DEAD.items()}
     file = written(
@@ -62,7 +62,7 @@ def test_exactly_the_dead_elements_are_cut(weigh, planted, tmp_path):
     assert main(["prune", str(file), f"--run_dir={run}", f"--from={planted / 'planted'}"]) == 0
     (cut,) = pruning.read_cuts(run)
     assert cut["sizes"]["after"] == structure.sizes | left
-    params = any_model.read_model(run).params  # a step of 0.01 after the cut
+    params = load_model.read_model(run).params  # a step of 0.01 after the cut
     for name, axes in (("feed_forward", (1,)), ("attention", (1, 2)), ("attention", (0, 2))):
         reading = np.abs(params[f"{LAYER}/{name}/output/kernel"]).mean(axes)
         assert reading.min() > 0.03, name

@@ -19,7 +19,7 @@ from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.pruning import layout
 from bertzoo.pruning.structure import declare
-from bertzoo.runs import any_model, warm_start
+from bertzoo.runs import load_model, warm_start
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train import loop
 
@@ -37,13 +37,13 @@ def finished(folder):
 
 @pytest.mark.slow
 def test_every_iteration_cuts_its_part(finished, folder):
-    whole = size(any_model.read_model(folder / "unpruned"))
+    whole = size(load_model.read_model(folder / "unpruned"))
     one, two = cuts(finished)
     assert (one["cost"]["before"], two["cost"]["before"]) == (whole, one["cost"]["after"])
     assert (one["target"], two["target"]) == (pytest.approx(0.8 * whole), pytest.approx(0.6 * whole))
     assert one["cost"]["after"] <= one["target"] and two["cost"]["after"] <= two["target"] == two["budget"]
     for iteration, found in enumerate((one, two), start=1):
-        left = any_model.read_model(layout.part(finished, iteration, "tune"))
+        left = load_model.read_model(layout.part(finished, iteration, "tune"))
         assert size(left) == found["cost"]["after"]
         assert declare(left.model, left.head).sizes == found["sizes"]["after"]
 
@@ -73,7 +73,7 @@ def test_the_log_shows_what_a_cut_would_keep(finished):
 
 @pytest.mark.slow
 def test_the_result_is_an_ordinary_model(finished, folder, tmp_path):
-    found, last = any_model.read_model(finished), any_model.read_model(layout.part(finished, 2, "tune"))
+    found, last = load_model.read_model(finished), load_model.read_model(layout.part(finished, 2, "tune"))
     assert (found.source["license"], found.source["language"]) == ("cc0-1.0", "en")
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
     chex.assert_trees_all_equal(found.params, last.params)
@@ -104,7 +104,7 @@ def test_it_is_fine_tuned(finished, tmp_path):
         f"--run_dir={tmp_path / 'run'}",
     ]
     assert main(["finetune", "finetune", *words, f"--from={finished}"]) == 0
-    assert any_model.read_model(tmp_path / "run").model == any_model.read_model(finished).model
+    assert load_model.read_model(tmp_path / "run").model == load_model.read_model(finished).model
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, 
     assert len(done) == stop_after
     assert prune(folder, run) == 0  # it knows where the model was
     assert len(done) == 8
-    one, other = any_model.read_model(run), any_model.read_model(finished)
+    one, other = load_model.read_model(run), load_model.read_model(finished)
     assert one.model == other.model
     chex.assert_trees_all_equal(one.params, other.params)
     assert cuts(run) == cuts(finished)
@@ -175,7 +175,7 @@ def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, mon
     assert prune(folder, tmp_path / "run", *begin) == 3
     assert prune(folder, tmp_path / "run", *begin) == 0
     assert len(done) == 4 and json.loads((tmp_path / "run" / "run.json").read_text())["from"]["path"] == url
-    one, other = (any_model.read_model(tmp_path / name).params for name in ("run", "whole"))
+    one, other = (load_model.read_model(tmp_path / name).params for name in ("run", "whole"))
     chex.assert_trees_all_equal(one, other)
 
 
@@ -195,7 +195,7 @@ def test_changes_that_a_resumed_run_rejects(finished, folder, tmp_path, capsys):
     command = ["prune", str(folder / "prune.toml"), f"--run_dir={finished}"]
     said = error(capsys, *command, "--target.share=0.5", "--weigh.gamma=0.02")
     assert mentions(said, "target.share", "0.6", "->", "0.5", "weigh.gamma", "0.001", "0.02")
-    other = shutil.copytree(any_model.read_model(finished).origin, tmp_path / "model")
+    other = shutil.copytree(load_model.read_model(finished).origin, tmp_path / "model")
     text = (folder / "unpruned" / "config.toml").read_text()
     said = error(capsys, "pretrain", str(folder / "unpruned.toml"), f"--run_dir={finished}")
     assert mentions(said, finished, "prune")

@@ -14,7 +14,7 @@ from bertzoo.cli.main import main
 from bertzoo.pruning import layout
 from bertzoo.pruning.costs import betas, flops, parameters
 from bertzoo.pruning.structure import declare
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -49,12 +49,12 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
     if "--teaching.ground_truth=0.5" in options:
         lines = (layout.part(run, 1, "tune") / "metrics.jsonl").read_text()
         assert "teacher_mlm_loss" in lines and "distillation_loss" in lines
-    assert re.search(r"( [hfakv] \d+%)+  [a-z ]+( [hfakv] \d+%)+  lr", said) and any_model.read_model(run).params
+    assert re.search(r"( [hfakv] \d+%)+  [a-z ]+( [hfakv] \d+%)+  lr", said) and load_model.read_model(run).params
 
 
 def check_weighed_by_operations(folder, run, options, capsys):
     """The first penalty, of vectors of ones, is the sum of β; a run that began with another β does not resume."""
-    model = any_model.read_model(folder / "unpruned")
+    model = load_model.read_model(folder / "unpruned")
     structure = declare(model.model, model.head)
     by_operations, by_parameters = (betas(structure, cost) for cost in (flops(structure, 16), parameters(structure)))
     sums = [sum(beta[name] * n for name, n in structure.sizes.items()) for beta in (by_operations, by_parameters)]
@@ -87,7 +87,7 @@ def test_an_iteration_without_a_cut_is_logged(folder, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
-    model, run, path = any_model.read_model(folder / "unpruned").model, tmp_path / "run", tmp_path / "table.json"
+    model, run, path = load_model.read_model(folder / "unpruned").model, tmp_path / "run", tmp_path / "table.json"
     document = planted(model).document()
     path.write_text(json.dumps(document))
     options = ["--target.kind=latency", f"--target.table={path}", "--target.share=0.9", '--cut.dimensions=["f"]']
@@ -122,11 +122,11 @@ def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     file = written(tmp_path, "prune.toml", folder, model=model, **tables, **more)
     run = tmp_path / "run"
     assert main(["prune", str(file), f"--from={tmp_path / 'electra'}", f"--run_dir={run}"]) == 0
-    assert any_model.read_model(run).model.feed_forward_size < 32
+    assert load_model.read_model(run).model.feed_forward_size < 32
     (found,) = cuts(run)
     assert set(found["saved"]) == {"f"}
-    begun = any_model.read_model(layout.part(run, 1, "tune"))
-    assert begun.generator.keys() == any_model.read_model(tmp_path / "electra").generator.keys()
+    begun = load_model.read_model(layout.part(run, 1, "tune"))
+    assert begun.generator.keys() == load_model.read_model(tmp_path / "electra").generator.keys()
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_the_layers_of_a_squeezebert_become_uneven(folder, tmp_path, capsys):
     more = {"target": {"kind": "parameters", "share": 0.9}, "weigh": WEIGH, "tuning": [{"steps": 2, **SHAPE}]}
     file, run = written(tmp_path, "prune.toml", folder, model=model, **more), tmp_path / "run"
     assert main(["prune", str(file), f"--from={tmp_path / 'squeezed'}", f"--run_dir={run}"]) == 0
-    found, (done,) = any_model.read_model(run).model, cuts(run)
+    found, (done,) = load_model.read_model(run).model, cuts(run)
     one, two = found.feed_forward_size
     assert one != two and one % 2 == two % 2 == 0
     assert 0.99 * done["budget"] < done["cost"]["after"] <= done["budget"]
@@ -147,14 +147,14 @@ def test_the_layers_of_a_squeezebert_become_uneven(folder, tmp_path, capsys):
     )
     assert main(["pretrain", str(run / layout.RECIPE), f"--run_dir={tmp_path / 'on'}", f"--from={run}"]) == 0
     assert main(["convert", str(run), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
-    assert any_model.read_model(tmp_path / "ours").model == found
+    assert load_model.read_model(tmp_path / "ours").model == found
     capsys.readouterr()
     assert main(["convert", str(run), str(tmp_path / "theirs"), "--to=huggingface", "--head=masked"]) == 0
     assert mentions(capsys.readouterr().err, "intermediate_size", f"{one}, {two}")
     evenly = tmp_path / "evenly"
     options = [f"--from={tmp_path / 'squeezed'}", f"--run_dir={evenly}", "--cut.choice=uniform"]
     assert main(["prune", str(file), *options]) == 0
-    assert isinstance(any_model.read_model(evenly).model.feed_forward_size, int)
+    assert isinstance(load_model.read_model(evenly).model.feed_forward_size, int)
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_a_factorised_embedding_prunes_too(folder, tmp_path):
     more |= {"weigh": WEIGH | {"gamma": 0.1}, "tuning": [{"steps": 2, **SHAPE}]}
     file = written(tmp_path, "prune.toml", folder, model=model, **tables, **more)
     assert main(["prune", str(file), f"--from={tmp_path / 'electra'}", f"--run_dir={tmp_path / 'run'}"]) == 0
-    found = any_model.read_model(tmp_path / "run")
+    found = load_model.read_model(tmp_path / "run")
     assert 1 <= found.model.embedding_size < 8 and found.model.hidden_size == 16
 
 
@@ -175,8 +175,8 @@ def test_the_demo_of_the_demo(tmp_path, capsys):
     """configs/demo_prune.toml on the demo's model, with fewer steps of pretraining and tuning."""
     run, options = tmp_path / "run", ["--stages.0.steps=20", "--stages.1.steps=1"]
     assert main(["pretrain", "demo", f"--run_dir={tmp_path / 'demo'}", *options]) == 0
-    whole = size(any_model.read_model(tmp_path / "demo"))
+    whole = size(load_model.read_model(tmp_path / "demo"))
     assert main(["prune", "demo_prune", f"--from={tmp_path / 'demo'}", f"--run_dir={run}", "--tuning.0.steps=2"]) == 0
-    assert 0.99 * 0.9 < size(any_model.read_model(run)) / whole <= 0.9
+    assert 0.99 * 0.9 < size(load_model.read_model(run)) / whole <= 0.9
     assert {name.split("/")[-1] for name in cuts(run)[-1]["sizes"]["after"]} == {"f"}
     assert main(["report", str(run)]) == 0 and (run / "layers.png").is_file()

@@ -28,7 +28,7 @@ from bertzoo.data.batch import assemble
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.models import Bert, ConvBert, MobileBert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.inspect import choose_layers
@@ -102,7 +102,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, model in models.items():
         (home / name).mkdir()
-        any_model.write_model(model, home / name)
+        load_model.write_model(model, home / name)
     return home
 
 
@@ -173,7 +173,7 @@ def test_how_much_is_near() -> None:
 def test_maps_do_not_depend_on_other_rows(home: Path) -> None:
     model, params, _ = bertzoo.load(home / "teacher")
     rows = [UnpaddedRow(RNG.integers(5, 200, n), (np.arange(n) > 2).astype(np.int32)) for n in (11, 6)]
-    long, (second, first) = attention.attentions(any_model.read_model(home / "teacher"), rows, [2, 1])
+    long, (second, first) = attention.attentions(load_model.read_model(home / "teacher"), rows, [2, 1])
     ids, types = (array[None] for array in rows[1])
     expected = jax.jit(model.apply)({"params": params}, ids, types, np.ones_like(ids)).attentions
     np.testing.assert_allclose(second, expected[1][0], atol=1e-6)
@@ -183,7 +183,7 @@ def test_maps_do_not_depend_on_other_rows(home: Path) -> None:
 
 
 def test_a_model_without_heads_or_segments_raises(home: Path) -> None:
-    found = any_model.read_model(home / "teacher")
+    found = load_model.read_model(home / "teacher")
     blind = SimpleNamespace(
         apply=lambda *_, **__: SimpleNamespace(attentions=[np.zeros((1, 0, 4, 4), np.float32)] * 2),
     )
@@ -303,7 +303,7 @@ def test_the_average_of_a_model(home: Path, capsys: pytest.CaptureFixture) -> No
     assert inspect(home, "teacher", f"--text={text}", "--average", "--layers=2", "--json") == 0
     printed = json.loads(capsys.readouterr().out)["model"]
     rows = [UnpaddedRow(np.array(ids), np.zeros(len(ids), np.int32)) for ids in [tokens(home, text)]]
-    (both,) = attention.attentions(any_model.read_model(home / "teacher"), rows, [1, 2])
+    (both,) = attention.attentions(load_model.read_model(home / "teacher"), rows, [1, 2])
     near = [attention.nearby(array.mean(axis=0), 4) for array in both]
     assert printed["layers"] == [2] and printed["near"] == pytest.approx(near[1]) != pytest.approx(near[0])
     options = "--teacher=HOME/teacher", "--heldout=HOME/run", "--rows=2", "--average", "--json"

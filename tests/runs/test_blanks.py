@@ -16,7 +16,7 @@ from bertzoo.conversion import huggingface
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.heads import MaskedLanguageModel, NoHead, ReplacedTokens
 from bertzoo.models import Bert
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 
 TEXT = "bara [MASK] doti [MASK]"
 SIZES = {"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "max_positions": 16}
@@ -27,15 +27,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pretrained]:
     """A model directory `masked` and the same model as a Hugging Face directory; heads that fill no blanks."""
     folder = tmp_path_factory.mktemp("blanks")
     planted.fill(folder)
-    tokenizer = any_model.read_model(folder / "model").tokenizer
+    tokenizer = load_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None
     model = Bert(vocab_size=-(-tokenizer.vocab_size // 128) * 128, **SIZES)  # more rows than entries
     heads = {"masked": MaskedLanguageModel(), "none": NoHead(), "replaced": ReplacedTokens()}
     for name, head in heads.items():
         planted.write(folder / name, model, head, tokenizer)
     (folder / "huggingface").mkdir()
-    huggingface.write_huggingface(any_model.read_model(folder / "masked"), folder / "huggingface")
-    return {path.name: any_model.read_model(path) for path in sorted(folder.iterdir()) if path.is_dir()}
+    huggingface.write_huggingface(load_model.read_model(folder / "masked"), folder / "huggingface")
+    return {path.name: load_model.read_model(path) for path in sorted(folder.iterdir()) if path.is_dir()}
 
 
 @pytest.mark.parametrize("name", quick(["masked", "huggingface"], "masked"))
@@ -63,7 +63,7 @@ def test_a_checkpoint_of_a_run_and_its_model_directory(
     finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     newest = max(int(path.name) for path in (finished_run / "checkpoints").iterdir() if path.name.isdecimal())
-    any_model.write_model(any_model.read_model(finished_run), tmp_path)
+    load_model.write_model(load_model.read_model(finished_run), tmp_path)
     records = [
         json.loads(said(capsys, "predict", path, "one [MASK] two", "--json")[0])[0]["blanks"][0]
         for path in (finished_run, finished_run / "checkpoints" / str(newest), tmp_path)

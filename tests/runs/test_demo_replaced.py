@@ -12,7 +12,7 @@ from scipy import stats
 
 from bertzoo.objectives.replaced import corrupt
 from bertzoo.runs.batches import RunBatches
-from bertzoo.runs.load_run import LoadedRun, load_run
+from bertzoo.runs.load_model import LoadedRun, load_run
 
 MARGIN = 0.05
 ROWS = 1024  # held-out, or all where there are fewer

@@ -24,8 +24,8 @@ from bertzoo.cli.main import main
 from bertzoo.core.processor import processor
 from bertzoo.data.pipeline import parallel_batches
 from bertzoo.nn.products import RESULTS_VARIABLE
-from bertzoo.runs import any_model, batches
-from bertzoo.runs.load_run import load_run
+from bertzoo.runs import batches, load_model
+from bertzoo.runs.load_model import load_run
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 
@@ -73,7 +73,7 @@ def test_run_of_an_earlier_version_resumes_bit_for_bit(tmp_path, monkeypatch):
         "xla_flags": os.environ["XLA_FLAGS"].strip(),
     }
     same = made == json.loads((tmp_path / "made.json").read_text())  # another processor or XLA may round differently
-    expected, found = np.load(tmp_path / "expected.npz"), any_model.read_model(tmp_path / "run").params
+    expected, found = np.load(tmp_path / "expected.npz"), load_model.read_model(tmp_path / "run").params
     assert set(expected) == set(found)
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=0 if same else 1e-5, err_msg=name)

@@ -9,7 +9,7 @@ import tiny
 from messages import mentions
 
 from bertzoo.cli.main import main
-from bertzoo.runs.load_run import load_run
+from bertzoo.runs.load_model import load_run
 
 pytestmark = pytest.mark.usefixtures("one_device")
 

@@ -17,7 +17,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import remote
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import cache_folder
-from bertzoo.runs import any_model, remote_model
+from bertzoo.runs import load_model, remote_model
 
 URL = "memory://bucket/models"
 
@@ -83,7 +83,7 @@ def same(model: Pretrained, expected: Pretrained) -> bool:
 def test_a_model_behind_a_url_equals_the_one_on_disk(name, folder, bucket, opened):
     upload(bucket, folder, name.split("/")[0])
     opened.clear()
-    model, expected = any_model.read_model(f"{URL}/{name}/"), any_model.read_model(folder / name)
+    model, expected = load_model.read_model(f"{URL}/{name}/"), load_model.read_model(folder / name)
     assert same(model, expected)
     assert model.origin == expected.origin.replace(str(folder), URL)
     root, url = str(folder / name.split("/")[0]), f"{URL}/{name.split('/')[0]}"
@@ -101,7 +101,7 @@ def test_a_checkpoint_without_its_end_is_passed_over(folder, bucket):
     upload(bucket, folder, "run")
     bucket.rm("/bucket/models/run/checkpoints/10.sha256.json")
     bucket.rm("/bucket/models/run/checkpoints/10/commit_success.txt")
-    assert any_model.read_model(f"{URL}/run").source["step"] == 8
+    assert load_model.read_model(f"{URL}/run").source["step"] == 8
 
 
 @pytest.mark.parametrize("name", ["tf", "tf/model.ckpt-5"])
@@ -121,13 +121,13 @@ def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(folder, buc
         if "/10" in path:
             bucket.rm(path)
     lines = []
-    assert any_model.read_model(f"{URL}/run", lines.append).source["step"] == 8
+    assert load_model.read_model(f"{URL}/run", lines.append).source["step"] == 8
     opened.clear()
-    assert any_model.read_model(f"{URL}/run", lines.append).source["step"] == 8
+    assert load_model.read_model(f"{URL}/run", lines.append).source["step"] == 8
     assert not opened and mentions(lines[0], f"{URL}/run", "copying") and mentions(lines[1], f"{URL}/run", "unchanged")
     upload(bucket, folder, "run")
     opened.clear()
-    assert same(any_model.read_model(f"{URL}/run", lines.append), any_model.read_model(folder / "run"))
+    assert same(load_model.read_model(f"{URL}/run", lines.append), load_model.read_model(folder / "run"))
     assert mentions(lines[2], f"{URL}/run", "copying") and opened
     (home,) = copies()
     kept = {"10", "10.sha256.json", "run-id"}
@@ -135,29 +135,29 @@ def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(folder, buc
     for path in bucket.find("/bucket/models/run/checkpoints"):  # the run is begun anew, and is behind
         if "/10" in path:
             bucket.rm(path)
-    assert any_model.read_model(f"{URL}/run").source["step"] == 8
+    assert load_model.read_model(f"{URL}/run").source["step"] == 8
 
 
 def test_a_file_of_the_same_size_that_changed_is_noticed_and_the_others_are_reused(folder, bucket, opened):
     upload(bucket, folder, "own")
-    any_model.read_model(f"{URL}/own")
+    load_model.read_model(f"{URL}/own")
     path = "/bucket/models/own/parameters.safetensors"
     data = bytearray(bucket.cat(path))
     data[-1] ^= 1
     bucket.pipe(path, bytes(data))
     opened.clear()
     with pytest.raises(UserError, match=mentioning(f"{URL}/own/parameters.safetensors", "hash")):
-        any_model.read_model(f"{URL}/own")
+        load_model.read_model(f"{URL}/own")
     assert opened == ["own/parameters.safetensors"]
 
 
 def test_files_of_a_copy_that_are_gone_are_copied_again(folder, bucket, opened):
     upload(bucket, folder, "own")
-    any_model.read_model(f"{URL}/own")
+    load_model.read_model(f"{URL}/own")
     (home,) = copies()
     (home / "files" / "tokenizer" / "vocab.txt").unlink()
     opened.clear()
-    assert same(any_model.read_model(f"{URL}/own"), any_model.read_model(folder / "own"))
+    assert same(load_model.read_model(f"{URL}/own"), load_model.read_model(folder / "own"))
     assert opened == ["own/tokenizer/vocab.txt"]
 
 
@@ -179,7 +179,7 @@ def test_a_copy_that_breaks_off_leaves_nothing(error, folder, bucket, monkeypatc
         break_off(bucket, patch, error)
         expected = UserError if isinstance(error, Exception) else KeyboardInterrupt
         with pytest.raises(expected, match=mentioning("OSError: connection reset") if expected is UserError else None):
-            any_model.read_model(f"{URL}/own")
+            load_model.read_model(f"{URL}/own")
     assert not copies()
 
 
@@ -189,12 +189,12 @@ def test_what_a_killed_copy_leaves_is_not_read(folder, bucket, monkeypatch):
         break_off(bucket, patch, OSError("reset"))
         patch.setattr(remote_model.shutil, "rmtree", lambda path, **options: None)  # a killed process does nothing more
         with pytest.raises(UserError):
-            any_model.read_model(f"{URL}/own")
+            load_model.read_model(f"{URL}/own")
     (home,) = copies()
     (home / "files" / "model.toml").write_text("half")
     with pytest.raises(UserError):
-        any_model.read_model(home / "files")
-    assert same(any_model.read_model(f"{URL}/own"), any_model.read_model(folder / "own"))
+        load_model.read_model(home / "files")
+    assert same(load_model.read_model(f"{URL}/own"), load_model.read_model(folder / "own"))
 
 
 def test_a_model_that_changes_while_it_is_copied_raises(folder, bucket, monkeypatch):
@@ -208,7 +208,7 @@ def test_a_model_that_changes_while_it_is_copied_raises(folder, bucket, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(remote.RemoteFolder, "download", overwrite)
         with pytest.raises(UserError, match=mentioning(f"{URL}/own/", "changed")):
-            any_model.read_model(f"{URL}/own")
+            load_model.read_model(f"{URL}/own")
     assert not copies()
 
 
@@ -218,7 +218,7 @@ def test_a_full_disk_raises_before_anything_is_copied(folder, bucket, opened, mo
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(remote.shutil, "disk_usage", lambda path: usage._replace(free=10))
     with pytest.raises(UserError, match=mentioning(f"{URL}/own", "GB", "XDG_CACHE_HOME")):
-        any_model.read_model(f"{URL}/own")
+        load_model.read_model(f"{URL}/own")
     assert not opened and not copies()
 
 
@@ -231,7 +231,7 @@ def test_a_key_above_the_folder_is_not_written(folder, bucket, tmp_path, monkeyp
         return entries | {f"{path}/tokenizer/../../outside": next(iter(entries.values()))}
 
     monkeypatch.setattr(type(bucket), "find", find)
-    any_model.read_model(f"{URL}/own")
+    load_model.read_model(f"{URL}/own")
     assert not list(tmp_path.rglob("outside"))
 
 
@@ -294,5 +294,5 @@ def test_a_conversion_from_a_url_equals_the_one_from_disk(folder, bucket, tmp_pa
 
 def test_files_behind_a_file_url(folder, bucket):
     url = f"file://{folder / 'own'}"
-    assert same(any_model.read_model(url), any_model.read_model(folder / "own"))
+    assert same(load_model.read_model(url), load_model.read_model(folder / "own"))
     assert main(["convert", f"{url}-missing", str(folder / "out"), "--to=bertzoo"]) == 2

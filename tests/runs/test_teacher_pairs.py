@@ -23,7 +23,7 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.heads import NoHead
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Replaced
-from bertzoo.runs import any_model, experiments, load_run, transfer
+from bertzoo.runs import experiments, load_model, transfer
 from bertzoo.runs.batches import RunBatches, batch_shapes
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.warm_start import WarmStart
@@ -76,13 +76,13 @@ def first_batch(recipe, corpus, plans, index):
 
 def whole_teacher(path, recipe, batch):
     """The teacher's hidden states, attention and logits of the masked tokens for a batch."""
-    found = any_model.read_model(path)
+    found = load_model.read_model(path)
     module, params = found.module()
     ids = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")]
     if not isinstance(recipe.teacher_objective, Replaced):
         output = jax.jit(module.apply)({"params": params}, *ids, batch["masked_positions"])
         return output, output.masked_logits
-    trained = load_run.load_run(path)  # only the run has the generator
+    trained = load_model.load_run(path)  # only the run has the generator
     return jax.jit(module.apply)({"params": params}, *ids), jax.jit(trained.objective.masked_logits)(
         trained.params, batch
     )
@@ -192,7 +192,7 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
 
     # The copied embedding and heads stay the teacher's until the distillation trains them.
     source, before, after = (
-        any_model.read_model(path).params,
+        load_model.read_model(path).params,
         *(parameters(run, recipe, 2 * n) for n in (layers, layers + 1)),
     )
     before, after = named(before), named(after)
@@ -311,9 +311,9 @@ def test_a_teacher_without_a_masked_head_has_no_distribution(corpus, teachers, t
     """Its layers can be learnt from all the same."""
     layers = {"teacher.layers": 1, "model.layers": 1}
     given = pairs.options(name := "squeezebert_transfer", corpus, **layers)
-    found = any_model.read_model(teachers(name, pairs.load(name, given)))
+    found = load_model.read_model(teachers(name, pairs.load(name, given)))
     params = {path: array for path, array in found.params.items() if path.split("/")[0] in ("embedding", "encoder")}
-    any_model.write_model(dataclasses.replace(found, head=NoHead(pooler=False), params=params), tmp_path)
+    load_model.write_model(dataclasses.replace(found, head=NoHead(pooler=False), params=params), tmp_path)
     with pytest.raises(ConfigError, match=mentioning(tmp_path, "masked_head", "knowledge.ground_truth", 1.0)):
         read(tmp_path, pairs.load(name, given))
     silent = read(tmp_path, pairs.load(name, [*given, "--knowledge.ground_truth=1.0"]))

@@ -19,9 +19,9 @@ from bertzoo.cli.main import main
 from bertzoo.conversion.tensors import digest
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.runs import any_model
+from bertzoo.runs import load_model
 from bertzoo.runs.configs import Transfer
-from bertzoo.runs.load_run import load_run
+from bertzoo.runs.load_model import load_run
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import loop, optim, state
 from bertzoo.train.state import named
@@ -221,7 +221,7 @@ def test_a_teacher_behind_a_url_is_recorded_and_compared(student, teacher, tmp_p
     assert main([*command, f"--teacher={url}", "--stages=1-1"]) == 0
     record = json.loads((run / "run.json").read_text())["teacher"]
     assert record["path"] == url
-    assert record["parameters_sha256"] == digest(any_model.read_model(teacher).params)
+    assert record["parameters_sha256"] == digest(load_model.read_model(teacher).params)
     shutil.rmtree(tmp_path / "bucket" / "teacher" / "checkpoints" / "4")
     assert mentions(error(capsys, *command, f"--teacher={url}"), url, "differ")
 

@@ -22,10 +22,10 @@ import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.runs import any_model, warm_start
+from bertzoo.runs import load_model, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Pretrain
-from bertzoo.runs.load_run import load_run
+from bertzoo.runs.load_model import load_run
 from bertzoo.train import optim, sharding, state
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -198,7 +198,7 @@ def test_run_json_records_the_source(folder, adapted, tmp_path):
 
 
 def test_a_config_without_a_model_takes_the_sources(folder, adapted, tmp_path, capsys):
-    lean, source, new = tmp_path / "lean.toml", any_model.read_model(folder / "hf"), tmp_path / "new"
+    lean, source, new = tmp_path / "lean.toml", load_model.read_model(folder / "hf"), tmp_path / "new"
     lean.write_text("[data]" + (folder / "bert.toml").read_text().partition("[data]")[2])
     load = functools.partial(warm_start.load_recipe, [lean])
     assert load([], folder / "hf", new).model == source.model
@@ -388,12 +388,12 @@ def test_a_corpus_of_another_vocabulary_raises(folder, adapted, tmp_path, capsys
 
 
 def test_a_backbone_of_other_shapes_raises(folder, monkeypatch):
-    found = any_model.read_model(folder / "hf")
+    found = load_model.read_model(folder / "hf")
     name = "encoder/layers_0/feed_forward/output/bias"
     for params, said in (
         ({n: a for n, a in found.params.items() if n != name}, ("(24,)",)),
         ({**found.params, name: np.zeros(7, np.float32)}, ("(7,)", "(24,)")),
     ):
-        monkeypatch.setattr(any_model, "read_model", lambda path, p=params: replace(found, params=p))
+        monkeypatch.setattr(load_model, "read_model", lambda path, p=params: replace(found, params=p))
         with pytest.raises(ConfigError, match=mentioning("feed_forward/output/bias", *said)):
             warm_start.read_warm_start(folder / "hf", recipe(folder))
