@@ -81,7 +81,7 @@ def init_shapes(init: Callable, *args: Any) -> Any:
         _shapes_only.reset(token)
 
 
-@functools.cache
+@functools.cache  # so that equal modules share cached traces, as above
 def zeros_beyond(size: int, axis: int, init: Callable) -> Callable:
     """Return an initialiser that draws the first `size` entries along `axis` with `init` and sets the rest to 0."""
 

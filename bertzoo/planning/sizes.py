@@ -71,7 +71,7 @@ PUBLISHED = {
 }
 
 
-@functools.cache
+@functools.cache  # many configs share a model, whose trace takes a second
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
     """Return the sizes of a model; `params_pretraining` counts parameters that pretraining on `objective` trains."""
     whole = objective.build(config, Compute())

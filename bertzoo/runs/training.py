@@ -194,7 +194,7 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
             "Leave --corpus out; --data.source names the text of a new run."
         )
 
-    @functools.cache
+    @functools.cache  # process 0 would open the corpus, or even tokenise it, twice
     def opened() -> Corpus:
         if begun and (options.corpus or run.corpus_is_elsewhere()):
             source = recipe.data.source.rstrip("/")

@@ -84,7 +84,7 @@ class _WithFrozen:
 Shapes = dict[str, jax.ShapeDtypeStruct]
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=16)  # a seed or a sweep's run would trace again what an equal one traced, for seconds
 def _jitted_step(
     setup: StageSetup,
     schedule: tuple[int, float | None],
@@ -94,7 +94,7 @@ def _jitted_step(
     frozen_places: tuple[jax.sharding.Sharding, ...],
     frozen_tree: Any,
 ) -> Any:
-    """Build a stage's jitted step. Cached, so that equal runs in one process trace and compile it once."""
+    """Build a stage's jitted step."""
     optimizer = setup.transformation(*schedule)
     return make_train_step(
         setup.trained,

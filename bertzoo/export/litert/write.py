@@ -107,7 +107,7 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
     return signature(length), text, list(inputs), outputs
 
 
-@functools.cache
+@functools.cache  # LiteRT prints the line once per process, and each file would load a model to catch it
 def silence_delegate() -> None:
     """Suppress the line on XNNPACK's delegate that LiteRT prints to stderr once per process.
 
