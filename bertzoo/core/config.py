@@ -15,8 +15,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tomli_w
-
 from bertzoo.core import documents, schema
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.schema import NONE
@@ -106,6 +104,8 @@ def from_dict(cls: type[T], mapping: Mapping[str, Any]) -> T:
 
 def dump(config: Any) -> str:
     """Return the TOML from which `load` makes an equal config."""
+    import tomli_w  # here, as `import bertzoo` needs no package: launchers run with any Python
+
     return tomli_w.dumps(plain(config))
 
 

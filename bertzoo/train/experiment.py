@@ -193,9 +193,10 @@ class Experiment:
         group, stage = staging.schedule_group(self.stages, index), self.stages[index]
         places = jax.tree.flatten(states.shardings_of(self.frozen_shapes if frozen is None else frozen))
         schedule = group.steps, group.learning_rate
-        return _jitted_step(
-            self.setups[index], schedule, stage.microbatches, self.mesh, self.fallbacks, tuple(places[0]), places[1]
-        )
+        setup = self.setups[index]
+        # Two setups with functions of their own are never equal: keeping their steps would only keep memory.
+        build = _jitted_step.__wrapped__ if setup.rates or setup.rule or setup.watch else _jitted_step
+        return build(setup, schedule, stage.microbatches, self.mesh, self.fallbacks, tuple(places[0]), places[1])
 
     def lower(self, index: int) -> jax.stages.Lowered:
         """Lower the step of stage `index` for the mesh's devices, which this machine may lack."""

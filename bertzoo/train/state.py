@@ -30,16 +30,16 @@ class State:
     position: dict[str, jax.Array]  # {"stage", "row"}, each () int32: the stage, and its rows consumed so far
 
 
-def _draw(objective: Any, key: jax.Array, wanted: Collection[str]) -> dict[str, Any]:
-    """Return {path: array} for the parameters in `wanted`, drawn on JAX's default device.
+def _draw(objective: Any, key: jax.Array, names: Collection[str]) -> dict[str, Any]:
+    """Return {path: array} for the parameters in `names`, drawn on JAX's default device.
 
-    The draws run one by one, and all of a shape share a compiled function. One program for all of them would take
-    MobileBERT minutes of compiling and a GB of memory on a CPU, for the same bits.
+    The draws run one by one, and all of a shape share a compiled function. On a CPU, one program for all of them would
+    draw the same bits, but take minutes of compiling and a GB of memory for MobileBERT.
     """
     traced, shapes = jax.make_jaxpr(lambda key: nn.unbox(objective.init(key)), return_shape=True)(key)
-    jaxpr, _ = dce_jaxpr(traced.jaxpr, [name in wanted for name in named(shapes)], instantiate=True)
+    jaxpr, _ = dce_jaxpr(traced.jaxpr, [name in names for name in named(shapes)], instantiate=True)
     drawn = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, traced.consts))(key)
-    return dict(zip(filter(wanted.__contains__, named(shapes)), drawn, strict=True))
+    return dict(zip(filter(names.__contains__, named(shapes)), drawn, strict=True))
 
 
 def name_of(path: tuple) -> str:
@@ -124,6 +124,17 @@ def shardings_of(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.sharding, tree)
 
 
+def _host(mesh: jax.sharding.Mesh) -> Any:
+    """Return a CPU device, whose memory holds a model that is too large for one device; else the mesh's first device.
+
+    JAX_PLATFORMS may leave the CPU out.
+    """
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return mesh.local_mesh.devices.flat[0]
+
+
 def fresh(
     objective: Any,
     optimizer: optax.GradientTransformation,
@@ -132,7 +143,7 @@ def fresh(
     initial: Mapping[str, np.ndarray] | None = None,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> State:
-    """Return the initial state of a run: parameters drawn from the seed on one device of each process.
+    """Return the initial state of a run: parameters drawn from the seed on each process's CPU.
 
     initial: arrays by path that replace drawn parameters, without any effect on the others. Raises ValueError if an
     array has a path or a shape that the model does not have.
@@ -146,7 +157,7 @@ def fresh(
                 f"initial parameter {name} has shape {array.shape}, but the model has {expected}. Pass "
                 "parameters of this model."
             )
-    with jax.default_device(mesh.local_mesh.devices.flat[0]):
+    with jax.default_device(_host(mesh)):
         init_key, step_key = jax.random.split(jax.random.key(seed))
         arrays = {**initial, **_draw(objective, init_key, params.keys() - initial.keys())}
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from messages import mentioning
 
-from bertzoo.benchmarking import models
 from bertzoo.core.errors import UserError
 from bertzoo.export.check import device
 from bertzoo.export.companions import companions, read_metadata
@@ -51,7 +50,7 @@ def test_metadata_belongs_to_its_file(file: Path) -> None:
 def test_companions_of_an_earlier_version_are_named_with_their_new_names(file: Path) -> None:
     describe(file.with_name("sst2.json"))
     names = ("sst2.json", "sst2.tflite.json", "sst2.files", "sst2.tflite.files")
-    for reader in (read_metadata, device.read_companions, models.read_description):
+    for reader in (read_metadata, device.read_companions):
         with pytest.raises(UserError, match=mentioning(*names)):
             reader(file)
     file.with_name("sst2.json").rename(file.with_name("sst2.tflite.json"))  # the advice helps

@@ -50,7 +50,7 @@ def test_partial_outputs_equal_the_whole_models(name, platform):
     numbers = {0, 1, 4, 5}
     for form in (params, partial.stack(params, model.encoder.layers)):
         with traced_for(platform):
-            outputs = jax.jit(lambda form: partial.reach(model, form, batch, numbers, None))(form)
+            outputs = jax.jit(lambda form: partial.layer_outputs(model, form, batch, numbers, None))(form)
         assert outputs.keys() == numbers
         for layer, reached in outputs.items():
             np.testing.assert_allclose(reached.hidden, whole.hidden_states[layer], atol=2e-6)
@@ -74,14 +74,14 @@ def test_a_loop_is_compiled_once_and_counted_for_every_layer():
     def run(depth):
         def hidden(params):
             with traced_for(LOOPS):
-                return partial.reach(model, params, batch, {depth}, None)[depth].hidden
+                return partial.layer_outputs(model, params, batch, {depth}, None)[depth].hidden
 
         return hidden
 
     programs = {depth: str(jax.make_jaxpr(run(depth))(params)).count("dot_general") for depth in (4, 5)}
     assert programs[4] == programs[5]  # layers 1 to 3 or 4 are the body of one loop
     with traced_for(ONE_BY_ONE):
-        plain = jax.make_jaxpr(lambda: partial.reach(model, params, batch, {5}, None)[5].hidden)()
+        plain = jax.make_jaxpr(lambda: partial.layer_outputs(model, params, batch, {5}, None)[5].hidden)()
     assert str(plain).count("dot_general") == 5 * programs[4] / 2  # and here each has its own
     counts = {depth: matmul_flops(run(depth), params) for depth in range(1, 6)}
     steps = {counts[depth + 1] - counts[depth] for depth in range(1, 5)}
@@ -94,7 +94,7 @@ def test_the_gradient_through_the_loop_is_that_through_the_layers():
 
     def looped(params):
         with traced_for(LOOPS):
-            return jnp.sum(jnp.sin(partial.reach(model, params, batch, {5}, None)[5].hidden))
+            return jnp.sum(jnp.sin(partial.layer_outputs(model, params, batch, {5}, None)[5].hidden))
 
     def whole(params):
         return jnp.sum(jnp.sin(model.apply({"params": params}, *batch.values()).hidden_states[5]))
@@ -110,7 +110,7 @@ def test_dropout_is_drawn_for_each_layer_alone():
     def run(wanted, seed):
         given = jax.random.key(seed)
         with traced_for(LOOPS):
-            run = jax.jit(lambda params, key: partial.reach(model, params, batch, wanted, key)[4].hidden)
+            run = jax.jit(lambda params, key: partial.layer_outputs(model, params, batch, wanted, key)[4].hidden)
             return run(params, given)
 
     together = run({4}, 2)

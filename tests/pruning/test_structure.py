@@ -13,7 +13,7 @@ BERT = Bert(**SIZES, **LAYERS)
 
 
 def touched(structure, name):
-    return sorted((t.path, t.axis, t.folded) for t in structure.touches if t.dimension == name)
+    return sorted((t.path, t.axis, t.folded) for t in structure.axis_uses if t.dimension == name)
 
 
 def test_the_dimensions_of_a_bert():
@@ -46,12 +46,12 @@ PLACES = {"attention/a": 4, "attention/k": 6, "attention/v": 6, "feed_forward/f"
 
 def test_width_is_multiplied_into_the_kernels_of_the_layers_alone():
     structure = declare(BERT, MaskedLanguageModel(sentence=True), ("h",))
-    folded = {t.path.replace("layers_1", "layers_0") for t in structure.touches if t.folded}
+    folded = {t.path.replace("layers_1", "layers_0") for t in structure.axis_uses if t.folded}
     parts = ("attention/query", "attention/key", "attention/value", "attention/output")
     parts += ("feed_forward/intermediate", "feed_forward/output")
     assert folded == {f"encoder/layers_0/{part}/kernel" for part in parts}
     # And every axis as long as the model is wide is in the table: 24 is no other size of this model.
-    found = {(t.path, t.axis) for t in structure.touches}
+    found = {(t.path, t.axis) for t in structure.axis_uses}
     assert found == {(path, i) for path, shape in structure.shapes.items() for i, n in enumerate(shape) if n == 24}
 
 

@@ -118,7 +118,7 @@ def test_a_tensorflow_checkpoint_is_copied_with_its_config_and_vocabulary(name, 
 def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(folder, bucket, opened):
     upload(bucket, folder, "run")
     for path in bucket.find("/bucket/models/run/checkpoints"):
-        if "/10" in path:
+        if "/checkpoints/10" in path:
             bucket.rm(path)
     lines = []
     assert load_model.read_model(f"{URL}/run", lines.append).source["step"] == 8
@@ -133,7 +133,7 @@ def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(folder, buc
     kept = {"10", "10.sha256.json", "run-id"}
     assert {path.name for path in (home / "files" / "checkpoints").iterdir()} == kept
     for path in bucket.find("/bucket/models/run/checkpoints"):  # the run is begun anew, and is behind
-        if "/10" in path:
+        if "/checkpoints/10" in path:
             bucket.rm(path)
     assert load_model.read_model(f"{URL}/run").source["step"] == 8
 

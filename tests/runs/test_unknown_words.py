@@ -9,7 +9,7 @@ import tiny
 from messages import mentions
 
 from bertzoo.cli.main import main
-from bertzoo.runs import job
+from bertzoo.runs import training
 
 pytestmark = pytest.mark.usefixtures("one_device")
 FOREIGN = "Мороз и солнце день чудесный еще ты дремлешь друг прелестный."
@@ -18,7 +18,7 @@ FOREIGN = "Мороз и солнце день чудесный еще ты др
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch) -> None:
     """End every run before its first step, after all that these tests read."""
-    monkeypatch.setattr(job, "train", lambda *args, **options: 0)
+    monkeypatch.setattr(training, "train", lambda *args, **options: 0)
 
 
 def run(capsys, config: str, run_dir: Path, *options: str, code: int = 0) -> list[str]:

@@ -116,8 +116,8 @@ def _layer(module: Any, params: Params) -> GraphLayer | GraphBottleneckLayer:
     )
 
 
-def _narrow(module: Any, params: Params) -> parts.Bottleneck:
-    return parts.Bottleneck(dense=_affine(module.dense, params["dense"]), norm=_norm(module.norm, params["norm"]))
+def _narrow(module: Any, params: Params) -> parts.GraphBottleneck:
+    return parts.GraphBottleneck(dense=_affine(module.dense, params["dense"]), norm=_norm(module.norm, params["norm"]))
 
 
 def _feed_forward(module: Any, params: Params) -> parts.GraphFeedForward:

@@ -169,7 +169,7 @@ class MeasuredUpdate(struct.PyTreeNode):
         return self.norm.join(x, update)
 
 
-class Bottleneck(struct.PyTreeNode):
+class GraphBottleneck(struct.PyTreeNode):
     """MobileBERT's bottleneck, (L,D) -> (L,I): norm(dense(x))."""
 
     dense: Map

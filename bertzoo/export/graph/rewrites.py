@@ -124,7 +124,7 @@ def _scaled_output(part: Any, factor: Any, shift: Any = 0.0) -> Any:
 
 
 def _fold_narrow(part: Any) -> Any:
-    if isinstance(part, layers.Bottleneck) and isinstance(part.norm, layers.GraphNoNorm):
+    if isinstance(part, layers.GraphBottleneck) and isinstance(part.norm, layers.GraphNoNorm):
         return layers.scaled(part.dense, part.norm.scale, part.norm.bias)
     return part
 
