@@ -70,23 +70,28 @@ def train(
     task, run = resolve_task(recipe), RunDirectory(run_dir)
     recipe = task.recipe
     check_teacher(recipe, task, teacher, recorded=run.origin("teacher") is not None)
+    # 1. The model to fine-tune, with a head for the task.
     start = load_starting_model(model_of(run, "from", origin), recipe, task, tell)
     with run.locked():
         check_config(run, recipe)
         for line in start.report:
             tell(line)
+        # 2. The devices as a mesh, and the task's examples as rows, with the teacher's predictions if there is one.
         mesh = sharding.make_mesh(recipe.mesh)
         teacher = model_of(run, "teacher", teacher) if recipe.alpha < 1 else None
         data = task.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, teacher, tell)
         models = {"from": start.record} | ({"teacher": data.teacher} if data.teacher else {})
         recipe.compute.tell_format(tell)
-        claim(run, recipe, models, data.digests)  # last, so that wrong input leaves no files behind
+        # 3. The run's config and provenance; last, so that wrong input leaves no files behind.
+        claim(run, recipe, models, data.digests)
         keep_programs()
+        # 4. One experiment (`SeedJob.experiment`), trained from each seed; each keeps the model of its best epoch.
         job = SeedJob(recipe=recipe, start=start, task=task.name, mesh=mesh, data=data, tell=tell, console=console)
         numbers = range(recipe.seed, recipe.seed + recipe.seeds)
         seeds = [Seed(job, seed, run.path / f"seed-{seed}") for seed in numbers]
         for seed in seeds:
             seed.run()
+        # 5. The scores of all seeds, and which seed is best.
         results = _summarise(job, seeds)
         atomic.write_json(run.path / RESULTS, results)
         return results
