@@ -25,16 +25,17 @@ def build_experiment(recipe: Recipe, mesh: jax.sharding.Mesh | None = None) -> E
     Raises ConfigError if a model cannot be built, or if the mesh does not divide a batch or a parameter.
     """
     mesh = mesh or sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
-    transfer = isinstance(recipe, Transfer)
+    setups = build_setups(recipe)
+    last = setups[-1].objective
     plain = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
     return Experiment(
         stages=recipe.stages,
-        setups=build_setups(recipe),
+        setups=setups,
         mesh=mesh,
         batch=functools.partial(batch_shapes, recipe),
         fallbacks=recipe.mesh.fallbacks,
-        frozen=teacher_of(recipe).shapes(stacks_teacher(mesh)) if transfer else None,
-        frozen_dtype=recipe.knowledge.dtype if transfer else None,
+        frozen=last.teacher.shapes(stacks_teacher(mesh)) if isinstance(last, TransferObjective) else None,
+        frozen_dtype=recipe.knowledge.dtype if isinstance(recipe, Transfer) else None,
         plain=functools.partial(build_experiment, plain, mesh) if recipe.compute.remat else None,
         where=recipe.where,
     )

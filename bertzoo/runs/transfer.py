@@ -160,7 +160,8 @@ def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
 
 def _frozen(source: Pretrained, recipe: Transfer, built: Experiment) -> Any:
     """Return the teacher's parameters with the dtypes, padded shapes and shardings of `built.frozen_shapes`."""
-    teacher, placed = experiments.teacher_of(recipe), built.frozen_shapes
+    objective: Any = built.setups[-1].objective
+    teacher, placed = objective.teacher, built.frozen_shapes
     unpadded = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
     stacked = experiments.stacks_teacher(built.mesh)
     shapes = nn.unbox(experiments.teacher_of(unpadded).shapes(stacked))
