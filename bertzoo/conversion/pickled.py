@@ -11,6 +11,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.memory import limited_growth
 
 _SPARE = 256 << 20  # bytes of memory that torch may need for any file
+_SPARE_NUMBERS = 16 << 20  # 64 MiB as float32
 
 
 def read_pickled(path: Path) -> dict[str, np.ndarray]:
@@ -39,10 +40,11 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
     tensors = {name: _checked(name, tensor, path, torch) for name, tensor in state.items()}
     tied = {name: (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     distinct = {tied[name]: tensor for name, tensor in tensors.items()}
-    numbers = sum(tensor.numel() for tensor in distinct.values())
-    if numbers > size:  # other views may share their bytes: two of each float16 have one number for each byte
+    numbers = sum(tensor.numel() for tensor in tensors.values())  # a model may copy a tensor for each of its names
+    if numbers > size + _SPARE_NUMBERS:  # with two names for every float16, numbers equal bytes
         raise UserError(
-            f"{path} has {size:,} bytes, but its tensors have {numbers:,} numbers. Save the model as safetensors."
+            f"{path} has {size:,} bytes, but its tensors have {numbers:,} numbers in total, counted once per name. At "
+            f"most {size + _SPARE_NUMBERS:,} are read. Save the model as safetensors."
         )
     arrays = {key: (t.float() if t.is_floating_point() else t).numpy() for key, t in distinct.items()}
     return {name: arrays[key] for name, key in tied.items()}
