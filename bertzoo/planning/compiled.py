@@ -43,7 +43,7 @@ ENVIRONMENT = {
     "TPU_MIN_LOG_LEVEL": "3",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
-_REVISION = "2"  # part of the keys of stored results; raise it when the same program gets other figures
+_REVISION = "3"  # part of the keys of stored results; raise it when the same program gets other figures or fields
 _COLLECTIVE = {"kind": str, "group": int, "count": int, "size": int, "sent": int}
 _SIZES = dict.fromkeys(("needed?", "arguments?", "temporaries?", "code?", "accessed?"), int | None)
 _RESULT = {"seconds": float, **_SIZES, "collectives?": list | None}
@@ -59,7 +59,8 @@ class CompiledStep:
     arguments: size of the state and the batch.
     temporaries: peak size of all other values.
     code: size of the program.
-    accessed: bytes of the operations' operands and results, without the padding of arrays.
+    accessed: bytes of the operations' operands and results, without the padding of arrays; None if the compiler
+    did not count them.
     collectives: the program's collective operations, or None if the compiler could not print the program.
     """
 
@@ -199,16 +200,18 @@ def compile_step(lowered: Any, device_count: int) -> tuple[Any, dict[str, Any]]:
         if "RESOURCE_EXHAUSTED" not in str(error) or needed is None:
             raise
         return None, {"seconds": time.monotonic() - start, "needed": needed}
-    memory, collectives = program.memory_analysis(), None
+    memory, collectives, accessed = program.memory_analysis(), None, None
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # libtpu 0.0.51 could not print some programs for a v6e
         collectives = [dataclasses.asdict(one) for one in find_collectives(program.as_text(), device_count)]
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        accessed = int(program.cost_analysis()["bytes accessed"])
     return program, {
         "seconds": time.monotonic() - start,
         # Outputs that replace donated inputs take no memory of their own.
         "arguments": memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,
-        "accessed": int(program.cost_analysis()["bytes accessed"]),
+        "accessed": accessed,
         "collectives": collectives,
     }
 

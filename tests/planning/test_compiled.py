@@ -6,7 +6,9 @@ import stat
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
 import pytest
 import tiny
 from messages import mentioning
@@ -114,6 +116,28 @@ def test_a_result_is_cached_by_text_slice_and_versions(tmp_path):
     assert compiled.read_result(tmp_path / "new", name) == {"seconds": 1.0}
     (tmp_path / "new" / f"{name}.json").write_text('{"seconds"', encoding="utf-8")
     assert compiled.read_result(tmp_path / "new", name) is None
+
+
+def test_a_revision_stores_these_fields():
+    """Raise the revision with the fields, because older results lack them."""
+    fields = {"seconds", "needed", "arguments", "temporaries", "code", "accessed", "collectives"}
+    stored = {name.removesuffix("?") for name in compiled._RESULT}
+    assert compiled._REVISION == "3" and stored == fields
+
+
+@pytest.mark.parametrize("missing", ["as_text", "cost_analysis"])
+def test_a_program_without_text_or_costs_has_the_other_figures(missing):
+    def fail() -> None:
+        raise jax.errors.JaxRuntimeError("UNIMPLEMENTED")
+
+    lowered = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((4, 4), "float32"))
+    program = lowered.compile()
+    parts = {name: getattr(program, name) for name in ("memory_analysis", "as_text", "cost_analysis")}
+    stand_in = SimpleNamespace(**parts | {missing: fail})
+    _, result = compiled.compile_step(SimpleNamespace(compile=lambda: stand_in), 1)
+    assert result["arguments"] == 128
+    assert (result["collectives"] is None) == (missing == "as_text")
+    assert (result["accessed"] is None) == (missing == "cost_analysis")
 
 
 def test_the_plans_compiler_equals_the_runs():
