@@ -290,11 +290,11 @@ def broken(name: str) -> tuple[object, ...]:
         "cut": ("be read",),
         "list": ("not an object",),
         "version": ("version 2",),
-        "points": ("accuracy", "170.0"),
-        "nan": ("accuracy", " nan"),
+        "points": ("seeds[0].scores.dev.accuracy", "170.0"),
+        "nan": ("seeds[0].scores.dev.accuracy", " nan"),
         "text": ("'high'",),
-        "more": ("2 seeds", "same scores"),
-        "seedless": ("0 seeds",),
+        "more": ("seeds[1].scores.dev.accuracy", "missing", "seeds[0]", "70"),
+        "seedless": ("seeds is empty",),
     }
     texts = {
         "cut": json.dumps(whole)[:-9],

@@ -145,13 +145,17 @@ def _load(file: Path, pattern: Any = dict) -> dict[str, Any]:
 
 def _scores(seeds: Sequence[Scores]) -> Sequence[Scores]:
     """Return the scores of all seeds; raises ValueError if they are not all the same possible scores."""
-    named = [{(split, name) for split, scores in seed.items() for name in scores} for seed in seeds]
-    if not seeds or any(names != named[0] for names in named):
-        raise ValueError(f"its {len(seeds)} seeds have not all the same scores")
-    for split, name in named[0]:
-        for value in (seed[split][name] for seed in seeds):
+    if not seeds:
+        raise ValueError("seeds is empty, but a finished run has at least one")
+    for split, name in sorted({(split, name) for seed in seeds for split, scores in seed.items() for name in scores}):
+        values = [seed.get(split, {}).get(name) for seed in seeds]
+        for index, value in enumerate(values):
+            where = f"seeds[{index}].scores.{split}.{name}"
+            if value is None:
+                held = next(i for i, other in enumerate(values) if other is not None)
+                raise ValueError(f"{where} is missing, but seeds[{held}] has {values[held]}")
             if not math.isfinite(value) or (name in POINTS and abs(value) > 100):
-                raise ValueError(f"{name} = {value} is not a possible score")
+                raise ValueError(f"{where} = {value} is not a possible score")
     return seeds
 
 
