@@ -55,6 +55,17 @@ def test_a_run_on_the_curve(write):
     assert found.matches and found.compared == 2 * len(RECORD["points"]) and mentions(found.text, "demo", step)
 
 
+def test_an_unfinished_run_is_compared_up_to_its_step(write):
+    found = golden_curve.compare(write(points=3))
+    assert found.matches and found.compared == 6
+
+
+def test_a_corpus_that_was_tokenised_before_is_compared(write):
+    """It has the hash of the source from which it was made."""
+    found = golden_curve.compare(write(data={"source": "corpus"}))
+    assert found.matches and found.compared == 2 * len(RECORD["points"])
+
+
 @pytest.mark.parametrize("off", [1.1 * RECORD["tolerance"], -1.0, float("nan")])
 def test_a_run_off_the_curve(write, off):
     point, found = RECORD["points"][1], golden_curve.compare(write(off))
@@ -67,6 +78,10 @@ def test_a_run_off_the_curve(write, off):
     [
         ({"corpus": "ab" * 32, "data": {"source": "my/*.txt"}}, ("ab" * 32, RECORD["corpus_sha256"])),
         ({"optimizer": {"beta2": 0.99}}, ("demo", "optimizer.beta2: 0.98 -> 0.99")),
+        (
+            {"model": {"layers": 3, "heads": 2, "dropout": 0.1, "token_types": 1}},
+            ("demo", "model.layers: 2 -> 3", "model.heads: 4 -> 2", "model.token_types: 2 -> 1"),
+        ),
     ],
 )
 def test_a_run_that_cannot_be_compared_exits(write, options, parts):
@@ -88,6 +103,25 @@ def test_a_curve_is_the_median_of_runs(write, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], "--tolerance=0.007"])
     with pytest.raises(SystemExit, match=mentioning("--tolerance=0.007")):
         make_curve.main()
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"corpus": "0"}, ("trained",)),
+        ({"data": {"source": "corpus"}}, (" corpus", "demo")),
+        ({"optimizer": {"beta2": 0.9}}, ("demo", "optimizer.beta2: 0.98 -> 0.9")),
+    ],
+)
+def test_a_curve_of_other_runs_is_rejected(write, monkeypatch, tmp_path, options, parts):
+    monkeypatch.setattr(make_curve, "FOLDER", tmp_path / "curves")
+    runs = [tmp_path / name for name in ("a", "b")]
+    for run, changed in zip(runs, ({}, options), strict=True):
+        shutil.copytree(write(**changed), run, ignore=lambda *_: ("a", "b"))
+    monkeypatch.setattr(sys, "argv", ["", NAME, *map(str, runs)])
+    with pytest.raises(SystemExit, match=mentioning(runs[1], *parts)):
+        make_curve.main()
+    assert not (tmp_path / "curves").exists()
 
 
 @pytest.mark.slow
