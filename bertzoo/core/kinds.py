@@ -25,7 +25,7 @@ class Kind:
     bytes of a file in the run. None if the newest checkpoint is the model.
     parts: function from a run's directory to the directories of its training runs, in order.
     folders: regular expressions for the names of a run's folders that hold models.
-    report: function that imports and returns the function (directory) -> (paths of the files written, text plot).
+    report: function that imports and returns the function (directory) -> (paths of the files written, metrics as text).
     """
 
     name: str

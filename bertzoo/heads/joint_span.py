@@ -243,7 +243,7 @@ class JointSpanObjective:
         return {"span": metrics["span_loss"][0], "null": self.null_weight * metrics["null_loss"][0]}, metrics
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
-        """Return the candidate spans for decoding (`nn.span_candidates`)."""
+        """Return the candidate spans for decoding (`span_candidates`)."""
         output = apply_model(self.model, params, batch, None)
         return span_candidates(output.start_logits, output.starts, output.end_logits, output.null_logits)
 

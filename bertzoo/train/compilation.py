@@ -93,8 +93,8 @@ def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
     """Raise OutOfMemory, with advice, in place of memory errors in the with block.
 
     stage: returns the current stage's index.
-    advice: `job.Job.memory_advice`, called with (stage, share). The share is the memory available divided by the memory
-    needed, or 0.5 if the memory needed is unknown.
+    advice: `loop.Job.memory_advice`, called with (stage, share). The share is the memory available divided by the
+    memory needed, or 0.5 if the memory needed is unknown.
     """
     try:
         yield
