@@ -22,8 +22,6 @@ from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.tasks.task import Example, Task
 
-_OUTPUTS = tuple(f"{head}/output/{leaf}" for head in ("classifier", "token_classifier") for leaf in ("kernel", "bias"))
-
 
 def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained:
     """Return the model with its outputs in the order of the task's labels; raises ConfigError if the labels differ.
@@ -33,7 +31,13 @@ def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained
     """
     if (order := label_order(model.head.labels, task, origin, tell)) is None:
         return model
-    moved = {name: array[..., order] for name, array in model.params.items() if name in _OUTPUTS}
+    names = {f"{part}/output/{leaf}" for part in model.head.parameters for leaf in ("kernel", "bias")}
+    moved = {name: array[..., order] for name, array in model.params.items() if name in names}
+    if model.params and not moved:  # the model of an exported file has no parameters
+        raise TypeError(
+            f"the labels of {origin} cannot be reordered: its head {model.head.kind} has none of the parameters "
+            f"{', '.join(sorted(names))}. Name the head's output layer `output`, and its path in `parameters`."
+        )
     return replace(model, params=model.params | moved, head=replace(model.head, labels=task.labels))
 
 

@@ -44,6 +44,18 @@ def test_labels_match_the_hubs_in_any_case_and_order(
     assert made.params["embedding"] is params["embedding"]
 
 
+class RenamedClassification(SequenceClassification):
+    parameters = ("renamed",)
+
+
+def test_a_head_with_other_parameter_names_is_reordered_or_rejected(folder: Path) -> None:
+    model = replace(load_model.read_model(folder / "model"), head=RenamedClassification(labels=("1", "0")))
+    model = replace(model, params={"renamed/output/bias": np.array([1.0, 2.0])})
+    assert relabel(model, GLUE["sst2"], "here", print).params["renamed/output/bias"].tolist() == [2, 1]
+    with pytest.raises(TypeError, match=mentioning("here", "renamed/output/bias")):
+        relabel(replace(model, params={"classifier/output/bias": np.ones(2)}), GLUE["sst2"], "here", print)
+
+
 def test_labels_without_names_match_by_number_with_one_note(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
