@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from messages import mentions
+from messages import mentioning, mentions
 
 from bertzoo.cli.main import main
-from bertzoo.export.check.device import LIMITS, judge
+from bertzoo.core.errors import UserError
+from bertzoo.export.check.device import LIMITS, judge, read_companions
 
 ROWS, EXAMPLES = 6, 50
 RANDOM = np.random.default_rng(0)
@@ -94,6 +95,21 @@ def test_judge_rejects_a_lower_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["phone", "judge", str(file), str(tmp_path / "packed"), str(given)]) == code
     out = capsys.readouterr().out
     assert not code or mentions(out, "accuracy", f"{2 * fallen:.2f}", " 9 ", " 50 ")
+
+
+@pytest.mark.parametrize("kind", ["sequence_classification", "token_classification", "new"])
+def test_exam_json_counts_whatever_the_head_and_may_be_missing_of_some(tmp_path: Path, kind: str) -> None:
+    file = classifier(tmp_path, "fp32")
+    document = file.with_name("model.tflite.json")
+    document.write_text(json.dumps(json.loads(document.read_text()) | {"head": {"kind": kind}}))
+    exam = read_companions(file).exam
+    assert exam is not None and len(exam["rows"]) == EXAMPLES
+    (tmp_path / "model.tflite.files" / "exam.json").unlink()
+    if kind != "sequence_classification":
+        assert read_companions(file).exam is None
+        return
+    with pytest.raises(UserError, match=mentioning("exam.json", "missing")):
+        read_companions(file)
 
 
 BEAM, LENGTH = 3, 5

@@ -101,9 +101,8 @@ def read_companions(file: Path) -> FileCompanions:
             "with longer --lengths."
         )
     _check_rows(path, golden, ports)
-    exam = None
-    if description.get("scores") and _has_exam(description):
-        path = folder / "exam.json"
+    exam, path = None, folder / "exam.json"
+    if description.get("scores") and (path.exists() or _requires_exam(description)):
         exam = _read_json(path, _EXAM)
         _check_rows(path, exam["rows"], ports)
         if not exam["rows"] or not {*exam["metrics"]} <= metrics.METRICS[exam["kind"]].keys():
@@ -111,10 +110,10 @@ def read_companions(file: Path) -> FileCompanions:
     return FileCompanions(description, golden, exam)
 
 
-def _has_exam(description: dict[str, Any]) -> bool:
-    """Return whether a scored file has exam.json.
+def _requires_exam(description: dict[str, Any]) -> bool:
+    """Return whether a scored file must have exam.json; files with other heads may have it.
 
-    Only files of the format "litert" that predict one label or number per text have it.
+    Files of the format "litert" that classify sequences, with one label or number per text, must have it.
     """
     head = description.get("head", {})
     several = head.get("problem_type") == "multi_label_classification"
@@ -302,12 +301,12 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
         actual = outputs[name].reshape(-1).astype(np.float64)
         if isinstance(values, dict):
             actual, values = actual[values["likeliest"]], values["values"]
-        want = np.asarray(values, np.float64).reshape(-1)
+        expected_values = np.asarray(values, np.float64).reshape(-1)
         if has_starts and name.endswith("_logits"):
             from bertzoo.heads import drop_excluded  # imports jax, which takes a second
 
-            actual, want = drop_excluded(actual, want)
-        yield name, actual, want
+            actual, expected_values = drop_excluded(actual, expected_values)
+        yield name, actual, expected_values
 
 
 def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
