@@ -6,14 +6,25 @@ from typing import Any
 import numpy as np
 import pytest
 from messages import mentioning
+from zoo import CASES, pretrained
 
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export import lengths
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
+from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.options import PRECISIONS
 from bertzoo.heads import JointSpanExtraction, NoHead, align_starts
+
+
+def test_an_error_of_the_runtime_is_not_reported_as_a_difference() -> None:
+    def run(row: Any) -> Any:
+        raise ValueError("the runtime stopped")
+
+    reference = training_graph(pretrained(*CASES["distilbert-joint-span"]))
+    with pytest.raises(ValueError, match=r"^the runtime stopped$"):
+        verify.verify_outputs(run, reference, None, (8,), "fp32")  # pyright: ignore[reportArgumentType]
 
 
 def scores(file: float, examples: int = 1000) -> dict:

@@ -82,8 +82,9 @@ def verify_outputs(
     measured: dict[str, Any] = {}
     for length in lengths:
         rows = sample_rows(reference, tokenizer, length)
+        computed = [(first_row(run(row)), first_row(model(row))) for row in rows]
         try:
-            pairs = [align_starts(first_row(run(row)), first_row(model(row))) for row in rows]
+            pairs = [align_starts(theirs, ours) for theirs, ours in computed]
         except ValueError as error:
             raise ExportFailed(f"{error}, so their outputs cannot be compared. {_ADVICE}") from error
         outputs = {}
