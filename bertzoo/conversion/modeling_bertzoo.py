@@ -333,20 +333,25 @@ class Encoding(Part):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {}
 
-
-class Classifier(Encoding):
-    """A model with `logits`. Every head has `exported`: the outputs of an exported file, from states (B,L,D)."""
-
     def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
-        return self.head(x, pooled)
+        """Return the outputs of an exported file, from states (B,L,D); {} without a head. A subclass may override it.
+
+        inputs: `token_type_ids`, `attention_mask` and the head's further inputs, by name.
+        """
+        outputs = self.head(x, pooled)
+        if not outputs and type(self) is not Encoding:
+            raise NotImplementedError(
+                f"{type(self).__name__} has no outputs for a file. Give it the method `exported`."
+            )
+        return outputs
 
 
-class SequenceClassifier(Classifier):
+class SequenceClassifier(Encoding):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {"logits": self.classifier(pooled)}
 
 
-class TokenClassifier(Classifier):
+class TokenClassifier(Encoding):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {"logits": self.token_classifier(x)}
 
@@ -374,7 +379,7 @@ class JointSpanFinder(Encoding):
         return {name: logits[name] for name in ("start_logits", "end_logits")} | null
 
 
-class Discriminator(Classifier):
+class Discriminator(Encoding):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {"logits": self.replaced_head(x)}
 

@@ -163,6 +163,19 @@ def test_a_file_with_wrong_outputs_is_not_written(source: Path, tmp_path: Path, 
     assert not list(tmp_path.iterdir())
 
 
+def test_a_head_without_outputs_raises() -> None:
+    """It is not exported as an embedding."""
+    from bertzoo.conversion import modeling_bertzoo
+
+    class Unfinished(modeling_bertzoo.Encoding):
+        pass
+
+    model, x = modeling_bertzoo.Encoding.__new__(modeling_bertzoo.Encoding), torch.zeros(1, 2, 3)
+    assert model.exported(x, x[:, 0], {}) == {}
+    with pytest.raises(NotImplementedError, match="Unfinished"):
+        Unfinished.__new__(Unfinished).exported(x, x[:, 0], {})
+
+
 def test_layouts_equal_the_modules() -> None:
     """Kernels are turned once, no parameter is there twice, and groups give the same in whatever way."""
     from bertzoo.conversion import modeling_bertzoo, pytorch

@@ -170,9 +170,8 @@ class Phone(nn.Module):
         pooled = x[:, 0]
         if getattr(self.model, "pooler", None) is not None:
             pooled = torch.tanh(self.model.pooler(pooled))
-        if not hasattr(self.model, "exported"):
-            return {"embedding": self.pooling(x, pooled, mask)}
-        return self.model.exported(x, pooled, {"token_type_ids": types, **inputs})
+        outputs = self.model.exported(x, pooled, {"token_type_ids": types, **inputs})
+        return outputs or {"embedding": self.pooling(x, pooled, mask)}
 
 
 class PhoneIds(Phone):
