@@ -72,7 +72,12 @@ def _draw(
         if not task.dev:
             raise UserError(f"{task.name} has no development set. Fine-tune the model again with --own.dev=FILE.")
         dev = task.dev[0]
-    whole = model.read_examples(task, dev, model.recipe.data_dir, tell)[0][dev]  # pyright: ignore[reportArgumentType]
+    # Questions are read without a note on squad.heldout, which concerns only training and evaluation.
+    report = tell if isinstance(model, LabelModel) else lambda line: None
+    try:
+        whole = model.read_examples(task, dev, model.recipe.data_dir, report)[0][dev]  # pyright: ignore[reportArgumentType]
+    except saved_model.Unlabelled as error:
+        raise UserError(f"{error} Add labels to the file of this set.") from error
     split = model.encode_split(task, draw_evenly(whole, most), dev)
     return Quiz(split, dev, len(whole), pretrained.head.convert_outputs)
 
