@@ -171,16 +171,18 @@ def executorch(request: LoadRequest) -> Loader:
     yield LoadedModel(prepare, (max(shape[-1] for shape in shapes.values()),), request.threads)
 
 
-def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
+def _any_length(run: Any, request: LoadRequest, threads: int, place: Callable = dict) -> LoadedModel:
     """Return a LoadedModel of a file that does not list its lengths.
 
     run: a Runner. It raises an exception for a row of a length that the file does not accept.
+    place: moves a row to the device before it is timed.
     """
 
     def prepare(length: int) -> Inference:
         shapes = {name: (1, 1 if name == "masked_positions" else length) for name in request.inputs}
         row = {name: array.astype(np.int32) for name, array in random_row(shapes, request.vocabulary).items()}
-        return lambda: run(row)
+        placed = place(row)
+        return lambda: run(placed)
 
     return LoadedModel(prepare, (), threads)
 
@@ -191,15 +193,17 @@ def jax(request: LoadRequest) -> Loader:
     Limits this process to `request.threads` cores.
     """
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request.threads])
+    import jax
     import jax.numpy as jnp
 
-    from bertzoo.export.graph.reference import GraphRunner, training_graph
+    from bertzoo.export.graph.reference import run_graph, training_graph
     from bertzoo.runs import load_model
 
     jnp.zeros(1).block_until_ready()
     yield "jax"
     graph = training_graph(load_model.read_model(Path(request.path)))
-    yield _any_length(GraphRunner(graph), request._replace(inputs=graph.inputs), len(os.sched_getaffinity(0)))
+    request, threads = request._replace(inputs=graph.inputs), len(os.sched_getaffinity(0))
+    yield _any_length(lambda row: jax.block_until_ready(run_graph(graph, row)), request, threads, jax.device_put)
 
 
 LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {

@@ -45,7 +45,8 @@ class TrainingGraph(struct.PyTreeNode):
 
 
 @jax.jit
-def _run(graph: Any, row: Inputs) -> dict[str, jax.Array]:
+def run_graph(graph: Any, row: Inputs) -> dict[str, jax.Array]:
+    """Return a graph's outputs, with a first dimension of 1 as in `row`."""
     return {name: y[None] for name, y in graph(**{key: x[0] for key, x in row.items()}).items()}
 
 
@@ -56,7 +57,7 @@ class GraphRunner(Runner):
         self._graph = graph
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        return jax.device_get(_run(self._graph, dict(inputs)))
+        return jax.device_get(run_graph(self._graph, dict(inputs)))
 
 
 def training_graph(pretrained: Pretrained, pooling: Any = FirstEmbedding()) -> TrainingGraph:  # noqa: B008 (frozen)
