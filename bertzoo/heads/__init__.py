@@ -26,5 +26,11 @@ KINDS: dict[str, type[HeadConfig]] = {head.kind: head for head in get_args(Head)
 
 
 def head_class(module: Any) -> type[HeadConfig]:
-    """Return the config class of the head that a Linen module has."""
-    return next(head for head in KINDS.values() if head.module is type(module))
+    """Return the config class of the head that a Linen module has; raises TypeError if no config names its class."""
+    for head in KINDS.values():
+        if head.module is type(module):
+            return head
+    raise TypeError(
+        f"{type(module).__name__} is the module of no head in the union Head (bertzoo/heads/__init__.py), which has "
+        f"{', '.join(KINDS)}. Add its config to the union, and set `module` there."
+    )

@@ -8,7 +8,7 @@ import pytest
 from messages import mentioning
 
 from bertzoo.conversion import pytorch
-from bertzoo.heads import Head, MaskedLanguageModel
+from bertzoo.heads import Head, MaskedLanguageModel, head_class
 from bertzoo.models import Compute, ConvBert, MobileBert, Model
 from bertzoo.models.attention import AttentionKind
 
@@ -42,6 +42,14 @@ def test_every_part_has_a_class(head: type) -> None:
         assert len(found) > 20 and {part["part"] for part in found} <= CLASSES
         named = [part.get(key) for part in found for key in ("activation", "attention_input", "before_window")]
         assert {name for name in named if isinstance(name, str)} <= FUNCTIONS
+
+
+def test_the_module_tells_the_head() -> None:
+    built = [head().build(MODELS[0], Compute()) for head in get_args(Head)]
+    assert [head_class(module) for module in built] == list(get_args(Head))
+    assert len({type(module) for module in built}) == len(built)
+    with pytest.raises(TypeError, match=mentioning("ConvBert", "union Head")):
+        head_class(ConvBert())
 
 
 def test_an_unknown_activation_raises() -> None:
