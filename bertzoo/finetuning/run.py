@@ -104,7 +104,7 @@ def check_teacher(recipe: Finetune, task: TaskKind, teacher: Location | None, re
 
     recorded: whether run.json names a teacher, which a resumed run uses.
     """
-    if not task.distillable and (teacher is not None or recipe.alpha < 1):
+    if not task.head.distillable and (teacher is not None or recipe.alpha < 1):
         option = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
         raise ConfigError(f"{option} does not apply to {task.name}, which cannot have a teacher. Remove it.")
     if recipe.alpha < 1 and teacher is None and not recorded:

@@ -74,18 +74,13 @@ class TaskKind(ABC):
         return self.task.name
 
     @property
-    def distillable(self) -> bool:
-        """Whether a teacher can supply a part of the targets."""
-        return bool(self.head.probabilities)
-
-    @property
     @abstractmethod
     def head(self) -> Any:
         """The config of the head that the task needs."""
 
     def objective(self, module: Any) -> Objective:
         """Return the training objective of a model with the task's head."""
-        options = {"alpha": self.recipe.alpha} if self.distillable else {}
+        options = {"alpha": self.recipe.alpha} if self.head.distillable else {}
         return self.head.objective(module, reduction=self.recipe.reduction, **options)
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What every head offers to the other rooms, by its config's class, and how its model is called."""
+"""Base class of head configs, and functions that initialise and apply a model."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -45,7 +45,8 @@ class HeadConfig:
     form: what a row holds: "question" and text, "text", or "any", a text or a pair.
     inputs: inputs besides ids, mask and a model's token types.
     task_kind: kind of the tasks for which the head is fine-tuned (`tasks.task.Kind`), or None.
-    probabilities: function that makes an app's results of the outputs, "softmax", "sigmoid" or "none"; "" if the
+    distillable: whether a teacher can supply a part of the targets.
+    probabilities: function from outputs to the results that an app shows, "softmax", "sigmoid" or "none"; "" if the
     outputs refer to tokens, so that no file can take a text.
     shortest: fewest tokens of a row in a file of variable length.
     answer_options: fields of `tasks.squad_tasks.SquadOptions` that the head decides.
@@ -60,6 +61,7 @@ class HeadConfig:
     form: ClassVar[Literal["question", "text", "any"]] = "any"
     inputs: ClassVar[tuple[str, ...]] = ()
     task_kind: str | None = None
+    distillable: ClassVar[bool] = False
     probabilities: str = ""
     shortest: int = 0
 

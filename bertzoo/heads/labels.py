@@ -71,6 +71,7 @@ class SequenceClassification(HeadConfig):
     module: ClassVar[type] = SequenceClassifier
     parameters: ClassVar[tuple[str, ...]] = ("classifier",)
     pipeline: ClassVar[str | None] = "text-classification"
+    distillable: ClassVar[bool] = True
 
     kind: Literal["sequence_classification"] = "sequence_classification"
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
@@ -96,7 +97,7 @@ class SequenceClassification(HeadConfig):
 
     @property
     def probabilities(self) -> str:
-        return "sigmoid" if self.task_kind == "multi_label" else "softmax"
+        return {"classification": "softmax", "multi_label": "sigmoid", "regression": "none"}[self.task_kind]
 
     def build(self, model: Any, compute: Compute) -> SequenceClassifier:
         embedding, encoder, pooler = keep_pooler(model.backbone(compute), self.pooler)
@@ -130,9 +131,9 @@ class SequenceClassification(HeadConfig):
     def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
         head, problem = description["head"], description["head"].get("problem_type")
         if problem == "regression" or len(head["labels"]) == 1:
-            held = f", limited to {limits[0]:g} to {limits[1]:g}" if limits else ""
+            limits_text = f", limited to {limits[0]:g} to {limits[1]:g}" if limits else ""
             scale = float(description["source"].get("scale", 1))
-            return f"`logits` (1,1) times {scale:g} is the number{held}; no softmax."
+            return f"`logits` (1,1) times {scale:g} is the number{limits_text}; no softmax."
         several = problem == "multi_label_classification"
         function = "the sigmoid of each gives the probability" if several else "their softmax gives the probabilities"
         return f"`logits` (1,{len(head['labels'])}); {function} of the labels in this order: {_ordered(head)}."

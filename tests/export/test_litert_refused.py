@@ -21,10 +21,13 @@ from bertzoo.export import convert as exporting
 from bertzoo.export import formats as targets
 from bertzoo.export import lengths
 from bertzoo.export.check import verify
-from bertzoo.export.check.quiz import draw_evenly
+from bertzoo.export.check.quiz import build_quiz, draw_evenly
 from bertzoo.export.litert import mediapipe, write
 from bertzoo.export.options import FILES, ExportOptions
 from bertzoo.export.text_input import check_text_model, text_model
+from bertzoo.finetuning.predict_answers import QuestionModel
+from bertzoo.finetuning.predict_labels import LabelModel
+from bertzoo.finetuning.saved_model import Unlabelled
 from bertzoo.heads import JointSpanExtraction, NoHead, SequenceClassification
 from bertzoo.heads.none import POOLINGS
 from bertzoo.models import Bert, ConvBert
@@ -176,6 +179,7 @@ def test_mediapipe_rejects_what_its_tasks_cannot_run() -> None:
     check_mediapipe(tokenized("bert"))
     assert mediapipe.task_name(model) == "classifier" and mediapipe.task_name(tokenized("bert")) == "embedder"
     number = dataclasses.replace(model, head=SequenceClassification(labels=("x",)))
+    assert mediapipe.task_name(number) == "classifier" and number.head.probabilities == "none"
     cases: list[tuple[Pretrained, object]] = [
         (tokenized("bert-one-segment"), "masked"),
         (tokenized("convbert-dynamic"), "span"),
@@ -256,3 +260,18 @@ def test_examples_require_a_fine_tuned_model(tmp_path: Path, capsys: pytest.Capt
 def test_examples_are_drawn_evenly() -> None:
     assert draw_evenly(range(10), 3) == [0, 3, 6]
     assert draw_evenly(range(3), 0) == draw_evenly(range(3), 4) == [0, 1, 2]
+
+
+def test_examples_without_labels_get_advice(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what the reader of questions prints is left out."""
+
+    def unlabelled(self: Any, task: Any, split: str, directory: str, tell: Any) -> Any:
+        tell("a note")
+        raise Unlabelled(split, "the dev set has no label, so it cannot be scored.")
+
+    for model, notes in ((LabelModel, 1), (QuestionModel, 0)):
+        monkeypatch.setattr(model, "read_examples", unlabelled)
+        source, lines = models / {LabelModel: "stsb", QuestionModel: "span"}[model], []
+        with pytest.raises(UserError, match=mentioning("cannot be scored. Add labels to the file of this set.")):
+            build_quiz(source, load_model.read_model(source), 24, 5, lines.append)
+        assert lines == ["a note"] * notes

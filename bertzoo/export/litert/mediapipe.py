@@ -49,7 +49,7 @@ def check_packages() -> dict[str, str]:
 
 def task_name(pretrained: Pretrained) -> str:
     """Return the name of the task that runs a model: "classifier", or "embedder" if the model has no head."""
-    return "embedder" if pretrained.head.probabilities == "none" else "classifier"
+    return "embedder" if pretrained.head.kind == "none" else "classifier"
 
 
 class TaskGraph(struct.PyTreeNode):
