@@ -38,8 +38,8 @@ def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[in
     resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
     if resolved[0] < shortest:
         raise UserError(
-            f"--lengths={resolved[0]} is less than the {shortest} start positions that the answer head "
-            f"compares. Use {shortest} or more."
+            f"--lengths={resolved[0]} is less than the {shortest} tokens that the head {pretrained.head.kind} needs. "
+            f"Use {shortest} or more."
         )
     return resolved
 
