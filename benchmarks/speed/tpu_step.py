@@ -137,9 +137,9 @@ def main() -> None:
     steps, parts = [], []
     for slice_ in args.slices.split(","):
         for case in (CASES[int(number)] for number in numbers):
-            if (found := account(case, slice_, compiled.result_folder(args.cache), args.cached)) is None:
+            if (figures := account(case, slice_, compiled.result_folder(args.cache), args.cached)) is None:
                 continue
-            row, traffic = found
+            row, traffic = figures
             key = {"step": case.name, "tokens": case.length, "chip": slice_.partition(":")[0]}
             steps.append(key | row)
             hbm = {f"{part}, GB": round(size / 1e9, 2) for part, size in traffic.hbm.items()}

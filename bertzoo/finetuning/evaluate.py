@@ -65,21 +65,21 @@ def evaluate_split(
         )
     model, split = (_on_file(model, input), "test") if input else (model, split or "dev")
     directory = data_dir or model.recipe.data_dir
-    known: Any = model.task(task, data_dir)
-    check_files(model, directory, split, known.name)
-    model = model.for_task(known, tell)
+    scored_task: Any = model.task(task, data_dir)
+    check_files(model, directory, split, scored_task.name)
+    model = model.for_task(scored_task, tell)
     try:
-        examples, skipped = model.read_examples(known, split, directory, tell)  # pyright: ignore[reportArgumentType]
+        examples, skipped = model.read_examples(scored_task, split, directory, tell)  # pyright: ignore[reportArgumentType]
     except Unlabelled as error:
         raise UserError(f"{error} {_advise_predict(model, input, error.part, task, data_dir)}") from error
     for part, rows in examples.items():
         warn_unknown(model.tokenizer, rows, part, tell)
-    splits: Any = {part: model.encode_split(known, rows, part) for part, rows in examples.items()}  # pyright: ignore[reportArgumentType]
+    splits: Any = {part: model.encode_split(scored_task, rows, part) for part, rows in examples.items()}  # pyright: ignore[reportArgumentType]
     figures, save = score_splits(model.runner([part.rows for part in splits.values()], batch_size), splits)
     if output is not None:
         save(output)
     counts = {part: len(rows) for part, rows in examples.items()}
-    return {"task": known.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **figures}
+    return {"task": scored_task.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **figures}
 
 
 def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_dir: str) -> str:
