@@ -173,7 +173,8 @@ def test_another_papers_attention_in_the_bottleneck(attention, attention_input):
             MobileBert(**settings)
         return
     config = MobileBert(**settings)
-    objective, params = build(config)
+    objective = objective_of(config)
+    params = nn.unbox(jax.jit(objective.init)(jax.random.key(0)))
     shapes = {path: leaf.shape for path, leaf in test_golden.flatten(params).items()}
     read = {"stream": 24, "bottleneck": 16, "shared": 16}[attention_input]
     query = shapes["encoder/layers_0/attention/query/kernel"]
