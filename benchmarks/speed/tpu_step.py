@@ -73,7 +73,10 @@ CASES = (
 
 
 def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[dict[str, Any], Traffic] | None:
-    """Return the figures of a device in one step, and its traffic; None without a stored result if `cached_only`."""
+    """Return what a device holds and computes in one step, and its traffic.
+
+    None stands for a missing stored result if `cached_only`.
+    """
     recipe = loader.load(config_class(case.config), [case.config], case.options)
     topology = chips.parse_topology(slice_)
     built = build_experiment(recipe, sharding.make_mesh(recipe.mesh, compiled.slice_devices(topology)))
@@ -137,9 +140,9 @@ def main() -> None:
     steps, parts = [], []
     for slice_ in args.slices.split(","):
         for case in (CASES[int(number)] for number in numbers):
-            if (figures := account(case, slice_, compiled.result_folder(args.cache), args.cached)) is None:
+            if (counted := account(case, slice_, compiled.result_folder(args.cache), args.cached)) is None:
                 continue
-            row, traffic = figures
+            row, traffic = counted
             key = {"step": case.name, "tokens": case.length, "chip": slice_.partition(":")[0]}
             steps.append(key | row)
             hbm = {f"{part}, GB": round(size / 1e9, 2) for part, size in traffic.hbm.items()}

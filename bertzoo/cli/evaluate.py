@@ -60,7 +60,7 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Evaluate the model and print its figures."""
+    """Evaluate the model and print its metrics."""
     from bertzoo.export.file_model import is_pretraining
     from bertzoo.train.compilation import keep_programs
 
@@ -76,14 +76,14 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 def _pretrained(args: argparse.Namespace) -> int:
     from bertzoo.runs.load_model import evaluate_run, load_run
 
-    figures = evaluate_run(
+    metrics = evaluate_run(
         load_run(args.run, "latest" if args.checkpoint is None else args.checkpoint), args.corpus, args.stage
     )
     if args.json:
-        print(json.dumps(figures))
+        print(json.dumps(metrics))
     else:
-        show_figures(figures)
-    gains = [figures["unigram_entropy"] - figures.get(name, math.nan) for name in MLM]
+        show_metrics(metrics)
+    gains = [metrics["unigram_entropy"] - metrics.get(name, math.nan) for name in MLM]
     code = 0
     for flag, loss, gain in zip(GATES, ("MLM loss", "MLM loss of hidden tokens"), gains, strict=True):
         gate = getattr(args, flag)
@@ -91,28 +91,28 @@ def _pretrained(args: argparse.Namespace) -> int:
             code = 1
             print(
                 f"bertzoo: the {loss} is {gain:.3f} nats below the held-out unigram entropy of "
-                f"{figures['unigram_entropy']:.3f} nats, less than --{flag}={gate}. The model has learnt little but "
+                f"{metrics['unigram_entropy']:.3f} nats, less than --{flag}={gate}. The model has learnt little but "
                 "word frequencies. Train it longer.",
                 file=sys.stderr,
             )
     return code
 
 
-def show_figures(figures: dict) -> None:
-    """Print a run's figures, from `runs.load_model.evaluate_run`, as a table."""
+def show_metrics(metrics: dict) -> None:
+    """Print a run's metrics, from `runs.load_model.evaluate_run`, as a table."""
     from bertzoo.runs.report.page import ABSENT, QUALITY, title, why_absent
 
-    print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
-    kinds = {name: kind for name in [*figures, *ABSENT] for kind in QUALITY if name.endswith(kind)}
+    print(f"step {metrics['step']}, {metrics['rows']:,} held-out rows of {metrics['max_length']} tokens")
+    kinds = {name: kind for name in [*metrics, *ABSENT] for kind in QUALITY if name.endswith(kind)}
     names = [name for kind in QUALITY for name in kinds if kinds[name] == kind]
-    rows = [(title(name, figures), with_unit(name, figures[name])) for name in names if name in figures]
-    rows += [(title(name, figures), f"       –  {why}") for name in names if (why := why_absent(name, figures))]
-    unigram, cross = figures["unigram_entropy"], figures["unigram_cross_entropy"]
+    rows = [(title(name, metrics), with_unit(name, metrics[name])) for name in names if name in metrics]
+    rows += [(title(name, metrics), f"       –  {why}") for name in names if (why := why_absent(name, metrics))]
+    unigram, cross = metrics["unigram_entropy"], metrics["unigram_cross_entropy"]
     rows.append(("unigram entropy", f"{unigram:8.3f}  nats; what word frequencies alone can reach"))
     rows.append(("unigram cross entropy", f"{cross:8.3f}  nats; training word frequencies on the held-out text"))
     for name, note in zip(MLM, ("", "; the other tokens are visible in the input"), strict=True):
-        if name in figures:
-            rows.append((f"{title(name, figures)} below the entropy", f"{unigram - figures[name]:8.3f}  nats{note}"))
+        if name in metrics:
+            rows.append((f"{title(name, metrics)} below the entropy", f"{unigram - metrics[name]:8.3f}  nats{note}"))
     width = 1 + max(len(name) for name, _ in rows)
     for name, text in rows:
         print(f"  {name:{width}}{text}")

@@ -81,7 +81,7 @@ class HeadConfig:
     @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> Any:
         """Return the head of the export graph, which maps states (R,D) of computed tokens to outputs by name."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(module).__name__} has no export graph. Define `graph` in its head's config.")
 
     def convert_outputs(self, outputs: Arrays) -> Arrays:
         """Convert an exported file's outputs to those of the objective's `predict`."""

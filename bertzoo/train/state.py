@@ -33,8 +33,8 @@ class State:
 def _draw(objective: Any, key: jax.Array, names: Collection[str]) -> dict[str, Any]:
     """Return {path: array} for the parameters in `names`, drawn on JAX's default device.
 
-    The draws run one by one, and all of a shape share a compiled function. On a CPU, one program for all of them would
-    draw the same bits, but take minutes of compiling and a GB of memory for MobileBERT.
+    The draws run one by one, and all of a shape share a compiled function. One program for all of them would take
+    minutes of compiling and a GB of memory for MobileBERT on a CPU, and XLA could round it otherwise.
     """
     traced, shapes = jax.make_jaxpr(lambda key: nn.unbox(objective.init(key)), return_shape=True)(key)
     jaxpr, _ = dce_jaxpr(traced.jaxpr, [name in names for name in named(shapes)], instantiate=True)

@@ -208,12 +208,12 @@ def test_the_generators_figures_are_named_as_its_own(tmp_path: Path) -> None:
 
 def test_evaluate_says_what_there_was_nothing_of(capsys: pytest.CaptureFixture) -> None:
     figures = {"step": 1, "rows": 2, "max_length": 8, "loss": 20.0, **RTD, "rtd_accuracy": 0.9}
-    evaluate.show_figures(figures | {"unigram_entropy": 6.0, "unigram_cross_entropy": 6.1})
+    evaluate.show_metrics(figures | {"unigram_entropy": 6.0, "unigram_cross_entropy": 6.1})
     shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert any(line.startswith("RTD precision – ") for line in shown) and "RTD recall 0.0 %" in shown
     assert any(line.startswith("generator MLM loss of hidden tokens – ") for line in shown)
     assert "generator MLM loss below the entropy 1.000 nats" in shown and "RTD AUC 0.500" in shown
-    evaluate.show_figures(
+    evaluate.show_metrics(
         {"step": 1, "rows": 2, "max_length": 8, "mlm_loss": 5.0, "unigram_entropy": 6, "unigram_cross_entropy": 6}
     )
     assert "RTD" not in capsys.readouterr().out
