@@ -27,7 +27,7 @@ from bertzoo.core import config
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.sources import pieces
 from bertzoo.data.sources.text import Limits
-from bertzoo.runs.report import page
+from bertzoo.runs import report
 from bertzoo.tasks import readers, squad
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ def test_questions(place: Path) -> None:
 
 @pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "config.toml"])
 def test_reports(place: Path, name: str) -> None:
-    attack(f"report ({name})", Path("run", name), lambda _: survive(lambda: page.page(page.read_run("run"))))
+    attack(f"report ({name})", Path("run", name), lambda _: survive(lambda: report.page(report.read_run("run"))))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ BELOW = {
 }
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # Rooms and modules that must not import jax, not even inside a function.
-NO_JAX = ("core", "data", "tasks", "runs.report.page", "runs.report.heatmaps", "cli.main")
+NO_JAX = ("core", "data", "tasks", "runs.report", "cli.main")
 NO_JAX += ("finetuning.results", "finetuning.sweep")
 LITERT = {"litert_converter", "ai_edge_litert", "litert_quantizer"}
 NEVER = LITERT | {"torch", "transformers", "tensorflow", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "executorch"}

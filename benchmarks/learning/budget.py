@@ -41,8 +41,7 @@ from benchmarks.lib.program import bertzoo, finetune, heldout
 from bertzoo.core import atomic
 from bertzoo.export.companions import companions
 from bertzoo.export.failure import ExportFailed
-from bertzoo.runs import load_model, provenance
-from bertzoo.runs.report import page
+from bertzoo.runs import load_model, provenance, report
 
 ARTICLE = re.compile(r"= = = .+? = = =")  # titles in a file of Wikipedia's articles
 LENGTH = 64  # tokens of the row that files are timed on
@@ -121,7 +120,7 @@ def flops_until(stages: Sequence[tuple[int, int]], step: int) -> int:
 def finished(arm: Arm, tflops: float, runs: Path) -> FinishedRun:
     """What is shown of an arm, all of whose runs are finished."""
     run = runs / arm.name
-    opened, stages = page.read_run(run), flops_by_stage(arm.recipe(arm.steps(tflops)))
+    opened, stages = report.read_run(run), flops_by_stage(arm.recipe(arm.steps(tflops)))
     steps = sum(count for count, _ in stages)
     scores, files = {}, {}
     for task in arm.tasks:
@@ -183,7 +182,7 @@ def describe(args: argparse.Namespace, runs: Sequence[FinishedRun]) -> list[str]
     tuned = [args.runs / f"{run.name}-{task}" for run in runs for task in run.scores]
     facts = [run.facts for run in runs], [provenance.read_run_json(path, path.name) for path in tuned]
     commits = [", ".join(sorted({results.revision(one) for one in group})) for group in facts]
-    logs = [page.read_history(file) for path in tuned for file in path.glob("seed-*/metrics.jsonl")]
+    logs = [report.read_history(file) for path in tuned for file in path.glob("seed-*/metrics.jsonl")]
     minutes = sum(run.minutes for run in runs), sum(elapsed_minutes(log.train) for log in logs)
     texts = ", ".join(path.name for path in args.text) or "the embedded corpus"
     return [

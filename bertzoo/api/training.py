@@ -21,7 +21,7 @@ class Run(NamedTuple):
     @property
     def metrics(self) -> dict[str, float]:
         """The newest held-out losses and metrics; empty before the first evaluation."""
-        from bertzoo.runs.report.page import read_history
+        from bertzoo.runs.report import read_history
         from bertzoo.runs.run_dir import RunDirectory
 
         run = RunDirectory(self.run_dir)

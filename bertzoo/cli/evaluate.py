@@ -100,7 +100,7 @@ def _pretrained(args: argparse.Namespace) -> int:
 
 def show_metrics(metrics: dict) -> None:
     """Print a run's metrics, from `runs.load_model.evaluate_run`, as a table."""
-    from bertzoo.runs.report.page import ABSENT, QUALITY, title, why_absent
+    from bertzoo.runs.report import ABSENT, QUALITY, title, why_absent
 
     print(f"step {metrics['step']}, {metrics['rows']:,} held-out rows of {metrics['max_length']} tokens")
     kinds = {name: kind for name in [*metrics, *ABSENT] for kind in QUALITY if name.endswith(kind)}
@@ -120,7 +120,7 @@ def show_metrics(metrics: dict) -> None:
 
 def with_unit(name: str, number: float) -> str:
     """Format the value of the metric `name` with its unit."""
-    from bertzoo.runs.report.page import SHARES
+    from bertzoo.runs.report import SHARES
 
     if name.endswith(SHARES):
         return f"{100 * number:8.1f}  %"

@@ -68,21 +68,20 @@ def _layers(text: str) -> tuple[tuple[int, int], ...]:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Draw the attention maps and, with a teacher, print how the student's maps differ from the teacher's."""
     _check_options(args)
-    from bertzoo.runs import inspect
-    from bertzoo.runs.report import heatmaps
+    from bertzoo.runs import attention
 
-    models = inspect.open_models(args.model, args.teacher)
+    models = attention.open_models(args.model, args.teacher)
     student = models.get("student") or models["model"]
     if args.text:
-        text = inspect.encode_texts(args.text, student)
+        text = attention.encode_texts(args.text, student)
     else:
         rows = args.rows or (ROWS if args.teacher or args.average else 1)
-        text = inspect.heldout_rows(student, args.heldout, args.corpus, rows)
-    layers = inspect.choose_layers(models, args.layers, averaged=args.average)
-    report = (inspect.average_maps if args.average else inspect.compare_heads)(models, layers, text)
+        text = attention.heldout_rows(student, args.heldout, args.corpus, rows)
+    layers = attention.choose_layers(models, args.layers, averaged=args.average)
+    report = (attention.average_maps if args.average else attention.compare_heads)(models, layers, text)
     drawn = "" if args.average or len(text.rows) == 1 else " (the first is drawn)"
     title = "\n".join([*(f"{role}: {model.origin}" for role, model in models.items()), text.description + drawn])
-    heatmaps.draw(report.strips, title, report.tokens, args.out)
+    attention.draw(report.strips, title, report.tokens, args.out)
     if args.json:
         print(json.dumps({"out": str(args.out), "rows": len(text.rows), **report.document}))
     else:

@@ -11,9 +11,8 @@ from bertzoo.core.kinds import CONFIG, METRICS
 from bertzoo.finetuning.scoring import Figures
 from bertzoo.finetuning.seeds import SCORES, chosen_epoch, read_scores
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.runs import provenance
-from bertzoo.runs.report import page
-from bertzoo.runs.report.page import History
+from bertzoo.runs import provenance, report
+from bertzoo.runs.report import History
 
 Scores = Mapping[int, list[Figures]]  # by seed, the loss and scores of each epoch
 
@@ -31,10 +30,10 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
         raise UserError(f"{directory} has no scores yet. Run the training for longer.")
     # A seed that predicts a constant logs no metrics.
     files = {seed: file for seed in scores if (file := folders[seed] / METRICS).is_file()}
-    histories = {seed: page.read_history(file) for seed, file in files.items()}
+    histories = {seed: report.read_history(file) for seed, file in files.items()}
     written = []
     if histories:
-        names = [key for key in page.metric_names(next(iter(histories.values()))) if key.startswith(("dev", "loss"))]
+        names = [key for key in report.metric_names(next(iter(histories.values()))) if key.startswith(("dev", "loss"))]
         written = [
             _draw(histories, ["loss"], directory / "loss.png"),
             _draw(histories, [key for key in names if key != "loss"], directory / "scores.png"),
@@ -43,7 +42,7 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
     text = _page(directory, recipe, str(source), scores, written)
     (directory / "report.md").write_text(text, encoding="utf-8")
     newest = max(histories, default=0)
-    summary = f"The loss of seed {newest}:\n{page.summary(_losses(histories[newest]))}" if histories else ""
+    summary = f"The loss of seed {newest}:\n{report.summary(_losses(histories[newest]))}" if histories else ""
     return [*written, directory / "report.md"], summary
 
 
@@ -67,7 +66,7 @@ def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictur
 
 
 def _losses(history: History) -> History:
-    """Return a history without the scores: they are in points, and `page.summary` would read them as shares."""
+    """Return a history without the scores: they are in points, and `report.summary` would read them as shares."""
     train, heldout = (
         [{"step": line["step"], "loss": line["loss"]} for line in lines] for lines in (history.train, history.heldout)
     )
@@ -82,8 +81,8 @@ def _draw(histories: Mapping[int, History], names: list[str], path: Path) -> Pat
     panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     for axes, name in zip(panels, names, strict=True):
         for index, (seed, history) in enumerate(histories.items()):
-            axes.plot(*page.series(history.train, name), color=f"C{index}", linewidth=0.8, alpha=0.6)
-            axes.plot(*page.series(history.heldout, name), color=f"C{index}", marker="o", label=f"seed {seed}")
+            axes.plot(*report.series(history.train, name), color=f"C{index}", linewidth=0.8, alpha=0.6)
+            axes.plot(*report.series(history.heldout, name), color=f"C{index}", marker="o", label=f"seed {seed}")
         axes.set_ylabel(f"{name} (nats)" if name == "loss" else f"{name.replace('_', ' ')} (points)")
         axes.grid(alpha=0.25)
     panels[0].legend(frameon=False)

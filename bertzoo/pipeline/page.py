@@ -15,7 +15,7 @@ from bertzoo.pipeline import verbs
 from bertzoo.pipeline.recipe import Step
 from bertzoo.pipeline.record import PAGE, PipelineRecord
 from bertzoo.runs import provenance
-from bertzoo.runs.report import page as reports
+from bertzoo.runs import report as reports
 
 _SHORT = 12  # digits of a hash
 

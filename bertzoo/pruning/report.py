@@ -9,7 +9,7 @@ from bertzoo.core import markdown
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.pruning import layout
-from bertzoo.runs.report import page
+from bertzoo.runs import report
 
 Cut = Mapping[str, Any]
 NAMES = {
@@ -33,12 +33,12 @@ LAST, FIRST = "#c4452d", "0.55"
 
 def write_report(directory: Path) -> tuple[list[Path], str]:
     """Write loss.png, accuracy.png, layers.png and report.md; return their paths and the metrics as text."""
-    run, cuts = page.read_run(directory), read_cuts(directory)
-    pictures = page.draw_curves(run)
+    run, cuts = report.read_run(directory), read_cuts(directory)
+    pictures = report.draw_curves(run)
     if not cuts:
-        return page.write_page(run, pictures)
+        return report.write_page(run, pictures)
     pictures.append(draw_layers(cuts, directory / "layers.png"))
-    return page.write_page(run, pictures, [table(cuts), "![layers](layers.png)"])
+    return report.write_page(run, pictures, [table(cuts), "![layers](layers.png)"])
 
 
 def read_cuts(run: Path) -> list[Cut]:

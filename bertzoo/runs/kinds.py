@@ -20,7 +20,7 @@ def _transfer() -> type:
 
 
 def _report() -> Callable:
-    from bertzoo.runs.report.page import write_report
+    from bertzoo.runs.report import write_report
 
     return write_report
 

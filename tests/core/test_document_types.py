@@ -19,7 +19,7 @@ from bertzoo.data.tokenizers import tokenizer
 from bertzoo.planning import compiled
 from bertzoo.pruning import latency
 from bertzoo.pruning import report as pruning
-from bertzoo.runs.report import page
+from bertzoo.runs import report
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import contents
 
@@ -90,9 +90,9 @@ RUN: dict[str, tuple[str, str, Any, Callable[[Path], Any]]] = {
         lambda run: RunDirectory(run).origin("from"),
     ),
     "corpus": ("run.json", "corpus", [1], lambda run: RunDirectory(run).open_corpus()),
-    "stages": ("config.toml", "stages", [1], page.read_run),
-    "steps": ("config.toml", "stages.0.steps", "x", page.read_run),
-    "model": ("config.toml", "model", 5, page.read_run),
+    "stages": ("config.toml", "stages", [1], report.read_run),
+    "steps": ("config.toml", "stages.0.steps", "x", report.read_run),
+    "model": ("config.toml", "model", 5, report.read_run),
     "files": ("checkpoints/10.sha256.json", "files", [1], lambda run: contents.read_contents(run / "checkpoints/10")),
     "step": ("checkpoints/10.sha256.json", "step", "x", lambda run: contents.read_contents(run / "checkpoints/10")),
     "loss": ("checkpoints/10/metrics/metrics", "loss", True, lambda run: contents.read_loss(run / "checkpoints/10")),
@@ -120,7 +120,7 @@ def test_wrong_types_in_a_line_of_metrics(key: str, value: Any, finished_run: Pa
     lines[number] = json.dumps(json.loads(lines[number]) | {key: value})
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(UserError, match=mentioning(f"line {number + 1}", key)):
-        page.read_history(tmp_path / "metrics.jsonl")
+        report.read_history(tmp_path / "metrics.jsonl")
 
 
 def test_a_report_of_wrong_types_prints_one_error(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bertzoo.core import config
 from bertzoo.core.kinds import config_class
-from bertzoo.runs.report import page
+from bertzoo.runs import report
 
 FOLDER = Path(__file__).parent / "curves"
 RECORDS = {path.stem: config.read_toml(path) for path in FOLDER.glob("*.toml")}
@@ -48,7 +48,7 @@ def differences(shipped: Any, resolved: Any) -> list[str]:
 
 def compare(directory: Path, name: str = "demo") -> Comparison:
     """Compare a run of the shipped config `name` with its record; exits if it has another config or corpus."""
-    run, record = page.read_run(directory), RECORDS[name]
+    run, record = report.read_run(directory), RECORDS[name]
     if apart := differences(shipped(name), run.config):
         sys.exit(f"{directory} is not a run of {name}: {'; '.join(apart)}")
     corpus = run.provenance.get("corpus_sha256")
@@ -66,7 +66,7 @@ def compare(directory: Path, name: str = "demo") -> Comparison:
     text = f"{len(points)} losses of {name} compared, tolerance {record['tolerance']:g} nats"
     if furthest is not None:
         _, key, step, loss, expected = furthest
-        text += f"; {page.title(key)} {loss:.4f} at step {step}, on record {expected:.4f}"
+        text += f"; {report.title(key)} {loss:.4f} at step {step}, on record {expected:.4f}"
     return Comparison(not off, text, len(points))
 
 

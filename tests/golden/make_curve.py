@@ -15,7 +15,7 @@ from pathlib import Path
 import golden_curve
 import tomli_w
 
-from bertzoo.runs.report import page
+from bertzoo.runs import report
 
 FOLDER = golden_curve.FOLDER
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="finished runs of it")
     parser.add_argument("--tolerance", type=float, default=0.02, help="nats (default: 0.02)")
     args = parser.parse_args()
-    runs = [page.read_run(path) for path in args.runs]
+    runs = [report.read_run(path) for path in args.runs]
     shipped = golden_curve.shipped(args.name)
     for run in runs:
         if different := golden_curve.differences(shipped, run.config):
@@ -36,7 +36,7 @@ def main() -> None:
             sys.exit(f"{run.directory} has the text of {run.config['data']['source']}, not {args.name}'s own")
         if run.provenance["corpus_sha256"] != runs[0].provenance["corpus_sha256"]:
             sys.exit(f"{run.directory} was trained on another corpus than {runs[0].directory}")
-    names = [key for key in page.keys(runs[0].history, "loss") if key != "loss" and not key.endswith(page.HIDDEN)]
+    names = [key for key in report.keys(runs[0].history, "loss") if key != "loss" and not key.endswith(report.HIDDEN)]
     tables = [{line["step"]: line for line in run.history.heldout} for run in runs]
     points, furthest = [], 0.0
     for step in tables[0]:

@@ -12,7 +12,7 @@ from PIL import Image
 from bertzoo.cli import evaluate
 from bertzoo.cli import main as cli
 from bertzoo.core.errors import UserError
-from bertzoo.runs.report import page as report
+from bertzoo.runs import report
 
 CONFIG = """\
 [model]

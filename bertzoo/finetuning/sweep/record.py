@@ -16,7 +16,7 @@ from bertzoo.core.paths import check_vacant, on_disk
 from bertzoo.finetuning.results import runs
 from bertzoo.finetuning.results.runs import FinishedRun
 from bertzoo.finetuning.sweep.grid import PRUNE, VERSION, SweepPoint
-from bertzoo.runs.report import page
+from bertzoo.runs import report
 
 LOSS = "loss"  # of a held-out line, in nats
 POINTS, BEST, IDENTITY = "points", "best", "sweep.json"  # folders of runs and of links to the best; file of settings
@@ -37,7 +37,7 @@ class PrunedRun:
 def read_pruned(path: Path) -> PrunedRun:
     """Read a finished pruning's last held-out evaluation; raises UserError if there is none."""
     part = KINDS[PRUNE].parts(path)[-1:]
-    lines = [line for folder in part for line in page.read_history(folder / METRICS).heldout if LOSS in line]
+    lines = [line for folder in part for line in report.read_history(folder / METRICS).heldout if LOSS in line]
     if not lines:
         raise UserError(f"{path} has no held-out loss after its last cut. Use a positive run.evaluate_every.")
     return PrunedRun(heldout={name: value for name, value in lines[-1].items() if isinstance(value, float)})

@@ -1,0 +1,414 @@
+"""Attention maps of one model, or of a teacher and its student, on rows of text: compare, average and draw them.
+
+A map covers one row without its padding, so each query's probabilities sum to 1. Axes: G teacher heads, H student
+heads, L queries, M keys.
+"""
+
+import textwrap
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.tokenizer import difference
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.runs import load_model
+from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.run_dir import RunDirectory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LAYERS = (1, 12)  # default layers, as in MobileBERT's Appendix C
+NEAR = 4  # tokens to either side: ConvBERT's windows of 9
+LABELLED = 40  # tokens; positions of longer rows are numbered
+DPI = 120
+LARGEST = 32_000  # pixels a side
+COLOURS = "YlGnBu"
+PEAKS = 0.005  # share of the values beyond the scale: rare peaks would make everything else one colour
+# Inches: side of a map, side of a single map, side per labelled token, character of a token, title with its gap.
+SIDE, ALONE, TOKEN, LETTER, TITLE = 1.7, 4.5, 0.105, 0.053, 0.35
+_SMALLEST = float(np.finfo(np.float32).tiny)
+LayerPairs = Sequence[tuple[int, int]]  # (student's layer, teacher's layer), counted from 1
+Models = Mapping[str, Pretrained]  # by role: "model", or "teacher" and "student"
+
+
+class UnpaddedRow(NamedTuple):
+    """A row without padding: ids (L,) and token types (L,)."""
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+
+
+class InspectedText(NamedTuple):
+    """The rows that the models read, their description for a title, and the tokens of the first row."""
+
+    rows: list[UnpaddedRow]
+    description: str
+    tokens: list[str]
+
+
+class Strip(NamedTuple):
+    """A row of the figure: a label, and attention maps (queries, keys) side by side, each with a title."""
+
+    label: str
+    maps: Sequence[tuple[str, np.ndarray]]
+
+
+@dataclass
+class AttentionReport:
+    """The figure's strips, the tokens that label its axes, and measured numbers as JSON (`document`) and as text."""
+
+    strips: list[Strip]
+    tokens: list[str] | None
+    document: dict[str, Any]
+    lines: list[str] = field(default_factory=list)
+
+
+def open_models(path: str, teacher: str | None) -> dict[str, Pretrained]:
+    """Read the models; return {"model": …} or, with a teacher, {"teacher": …, "student": …}.
+
+    path: the model or the student. Raises UserError if a model has no tokenizer or the two tokenizers differ.
+    """
+    student = _read_model(path)
+    if teacher is None:
+        return {"model": student}
+    models = {"teacher": _read_model(teacher), "student": student}
+    _check_vocabulary(student, models["teacher"].tokenizer, teacher)
+    return models
+
+
+def _read_model(path: str) -> Pretrained:
+    pretrained = replace(load_model.read_model(path), origin=path)
+    if pretrained.tokenizer is None:
+        raise UserError(
+            f"{path} has no tokenizer and cannot read text. Convert the model again, from a folder with the vocabulary."
+        )
+    return pretrained
+
+
+def _check_vocabulary(model: Pretrained, tokenizer: Tokenizer | None, origin: str) -> None:
+    assert model.tokenizer and tokenizer
+    if (different := difference(model.tokenizer, tokenizer)) is not None:
+        raise UserError(
+            f"{model.origin} and {origin} have different vocabularies: {different}. Use models with one vocabulary."
+        )
+
+
+def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
+    """Encode every text as a row [CLS] text [SEP]; raises UserError if a text has no tokens."""
+    assert model.tokenizer
+    specials, rows = model.tokenizer.specials, []
+    for text, ids in zip(texts, model.tokenizer.encode_batch(texts), strict=True):
+        if not len(ids):
+            raise UserError(f"--text={text!r} has no tokens. Give some words.")
+        whole = np.array([specials.cls, *ids, specials.sep], np.int32)
+        rows.append(UnpaddedRow(whole, np.zeros_like(whole)))
+    first = textwrap.shorten(texts[0], 90, placeholder=" …")
+    description = f"{len(rows)} texts, first: {first}" if len(rows) > 1 else f"text: {first}"
+    return InspectedText(rows, description, _tokens(model.tokenizer, rows[0]))
+
+
+def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, count: int) -> InspectedText:
+    """Return `count` rows of a run's held-out text, without masks and as long as in the run's first training stage.
+
+    path: the run, by default the one that `model` was read from. corpus_path: path or URL of the run's corpus, if it
+    has moved. Raises UserError if there is no run, or if the run has too few rows.
+    """
+    if path is None and model.source.get("format") != "run":
+        raise UserError(f"{model.origin} is not a run, so it has no held-out text. Use --text=TEXT or --heldout=RUN.")
+    run = RunDirectory(path or str(model.source["path"]))
+    run.fetch()
+    recipe, corpus = run.load(), run.open_corpus(corpus_path)
+    _check_vocabulary(model, corpus.tokenizer, f"the corpus of {run.name}")
+    batches = RunBatches(recipe, corpus, run.plans, lambda warning: None).stage(0, "heldout")
+    if count > batches.rows:
+        raise UserError(
+            f"--rows={count} is more than the {batches.rows} held-out rows of {run.name} at the first stage's "
+            f"length. Use at most {batches.rows}."
+        )
+    rows = unmasked(batches.sequential(0, count))
+    description = f"{count} held-out row{'s' * (count > 1)} of {run.name}"
+    return InspectedText(rows, description, _tokens(corpus.tokenizer, rows[0]))
+
+
+def unmasked(batch: Mapping[str, np.ndarray]) -> list[UnpaddedRow]:
+    """Return the rows of a masked batch, without padding and with the original ids restored."""
+    rows = []
+    for index, length in enumerate(batch["attention_mask"].sum(axis=1)):
+        ids = batch["input_ids"][index].copy()
+        used = batch["masked_weights"][index] > 0
+        ids[batch["masked_positions"][index][used]] = batch["masked_ids"][index][used]
+        rows.append(UnpaddedRow(ids[:length], batch["token_type_ids"][index][:length]))
+    return rows
+
+
+def _tokens(tokenizer: Tokenizer, row: UnpaddedRow) -> list[str]:
+    return [tokenizer.token(int(index)) for index in row.input_ids]
+
+
+def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -> dict[str, list[int]]:
+    """Return {role: numbers of the layers to show, counted from 1}; the roles are the keys of `models`.
+
+    pairs: (layer of the model or student, layer of the teacher) to show. None stands for all layers if `averaged`, else
+    for LAYERS; a model that lacks one of LAYERS shows its last layer instead.
+    averaged: whether a model's maps are averaged over its layers. If not, the i-th layers of all roles belong together.
+    """
+    counts = {role: pretrained.model.layers for role, pretrained in models.items()}
+    if pairs is None and averaged:
+        return {role: list(range(1, count + 1)) for role, count in counts.items()}
+    rows = [tuple(pair[role == "teacher"] for role in models) for pair in pairs or [(n, n) for n in LAYERS]]
+    if pairs is None:
+        rows = [tuple(min(layer, count) for layer, count in zip(row, counts.values(), strict=True)) for row in rows]
+    columns = zip(*dict.fromkeys(rows), strict=True)
+    return {role: list(dict.fromkeys(c) if averaged else c) for role, c in zip(models, columns, strict=True)}
+
+
+def attentions(
+    pretrained: Pretrained, rows: Sequence[UnpaddedRow], layers: Sequence[int]
+) -> Iterator[list[np.ndarray]]:
+    """Yield each row's attention maps, without dropout: one array (heads, queries, keys) for each of `layers`.
+
+    layers: numbers of layers, counted from 1.
+
+    Memory holds the maps of one row at a time. Raises UserError if a layer does not exist or has no heads, or if the
+    rows have more positions or token types than the model.
+    """
+    model, origin = pretrained.model, pretrained.origin
+    for layer in layers:
+        if not 1 <= layer <= model.layers:
+            raise UserError(f"layer {layer} does not exist in {origin}. Use 1 to {model.layers}.")
+    longest = max(len(row.input_ids) for row in rows)
+    if longest > model.max_positions:
+        raise UserError(
+            f"the text has {longest} tokens, but {origin} reads at most {model.max_positions}. Give a shorter text."
+        )
+    types = 1 + max(int(row.token_type_ids.max()) for row in rows)
+    if 0 < model.token_types < types:
+        raise UserError(
+            f"the rows have {types} segments, but {origin} has {model.token_types} token types. Use --text, whose rows "
+            "have one segment."
+        )
+    module, params = pretrained.module()
+
+    @jax.jit
+    def maps(params, ids, types, mask):  # XLA drops the other layers' maps and everything after the last layer
+        encoded = module.apply({"params": params}, ids, types, mask, False, method="encode")
+        return [encoded.attentions[layer - 1] for layer in layers]
+
+    def of_row(row: UnpaddedRow) -> list[np.ndarray]:
+        length = len(row.input_ids)
+        padded = partial(np.pad, pad_width=(0, longest - length))
+        ids, types, mask = (padded(array)[None] for array in (*row, np.ones(length, np.int32)))
+        arrays = [np.asarray(array)[0] for array in maps(params, ids, types, mask)]
+        for layer, array in zip(layers, arrays, strict=True):
+            if not len(array):
+                raise UserError(f"layer {layer} of {origin} has no attention heads. Leave it out of --layers.")
+            if array.shape[-1] != longest:
+                raise UserError(
+                    f"layer {layer} of {origin} has {array.shape[-1]} keys for {longest} tokens, but a map needs a key "
+                    "for every token. Use a model with stride = 1."
+                )
+        return [array[:, :length, :length] for array in arrays]
+
+    return map(of_row, rows)
+
+
+def compare_heads(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
+    """Report the attention map of every head of `layers` on the first row.
+
+    With a teacher, also match the two models' heads by their divergences, averaged over all rows.
+    """
+    maps = zip(*(attentions(model, text.rows, layers[role]) for role, model in models.items()), strict=True)
+    first = next(maps)
+    report = AttentionReport([], text.tokens, {"layers": []})
+    if len(models) == 1:
+        report.document["layers"] = layers["model"]
+        for number, heads_HLM in zip(layers["model"], first[0], strict=True):
+            report.strips.append(Strip(f"layer {number}", [(f"head {h}", m) for h, m in enumerate(heads_HLM, 1)]))
+        return report
+    queries = sum(len(row.input_ids) for row in text.rows)
+    report.lines.append(f"KL(teacher's head || student's) in nats, the mean of {queries:,} queries.")
+    for index, divergence_GH in enumerate(compare(chain([first], maps))):
+        pairs, numbers = match(divergence_GH), {role: layers[role][index] for role in models}
+        left = {}
+        for side, (role, number) in enumerate(numbers.items()):
+            matched = [pair[side] for pair in pairs]
+            left[role] = [head for head in range(divergence_GH.shape[side]) if head not in matched]
+            notes = [f", KL {divergence_GH[pair]:.3f}" if role == "student" else "" for pair in pairs]
+            titled = [*zip(matched, notes, strict=True), *((head, ", left over") for head in left[role])]
+            drawn = [(f"head {head + 1}{note}", first[side][index][head]) for head, note in titled]
+            report.strips.append(Strip(f"{role}, layer {number}", drawn))
+        layer = {
+            **numbers,
+            "kl": divergence_GH.tolist(),
+            "matching": [{"teacher": g + 1, "student": h + 1, "kl": float(divergence_GH[g, h])} for g, h in pairs],
+            "left": {role: [head + 1 for head in heads] for role, heads in left.items()},
+            "matched_kl": float(np.mean([divergence_GH[pair] for pair in pairs])),
+            "any_kl": float(divergence_GH.mean()),
+        }
+        report.document["layers"].append(layer)
+        report.lines += ["", *_table(layer, pairs)]
+    return report
+
+
+def divergences(teacher_GLM: np.ndarray, student_HLM: np.ndarray) -> np.ndarray:
+    """Return KL(teacher's head || student's head) for every pair of heads (G,H), in nats, summed over a row's queries.
+
+    Probabilities that float32 rounded to 0 count as the smallest positive float32.
+    """
+    teacher_GLM, student_HLM = (_normalised(array) for array in (teacher_GLM, student_HLM))
+    entropies_G = np.einsum("glm,glm->g", teacher_GLM, np.log(np.maximum(teacher_GLM, _SMALLEST)))
+    crosses_GH = np.einsum("glm,hlm->gh", teacher_GLM, np.log(np.maximum(student_HLM, _SMALLEST)))
+    return np.maximum(entropies_G[:, None] - crosses_GH, 0)  # rounding can take equal heads below 0
+
+
+def _normalised(array: np.ndarray) -> np.ndarray:
+    array = array.astype(np.float64)
+    return array / array.sum(axis=-1, keepdims=True)
+
+
+def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) -> list[np.ndarray]:
+    """Return the heads' mean divergence per query (G,H), in nats, for each pair of layers (MobileBERT, Appendix C).
+
+    pairs: for every row, the attention maps of the teacher's layers and of the student's layers.
+    """
+    sums: list[Any] = []
+    queries = 0
+    for teachers, students in pairs:
+        row = [divergences(teacher, student) for teacher, student in zip(teachers, students, strict=True)]
+        sums = [total + update for total, update in zip(sums or [0] * len(row), row, strict=True)]
+        queries += teachers[0].shape[1]
+    return [total_GH / queries for total_GH in sums]
+
+
+def match(divergence_GH: np.ndarray) -> list[tuple[int, int]]:
+    """Return the one-to-one matching (teacher's head, student's head) with the smallest sum of divergences.
+
+    Heads are numbered from 0, and the pairs are in the teacher's order.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    return list(zip(*(array.tolist() for array in linear_sum_assignment(divergence_GH)), strict=True))
+
+
+def _table(layer: Mapping[str, Any], pairs: Sequence[tuple[int, int]]) -> Iterator[str]:
+    yield (
+        f"Teacher's layer {layer['teacher']} (down) and student's layer {layer['student']} (across), * the best "
+        "matching of heads:"
+    )
+    yield " " * 10 + "".join(f"{f'head {h + 1}':>9} " for h in range(len(layer["kl"][0]))).rstrip()
+    for g, row in enumerate(layer["kl"]):
+        cells = (f"{kl:9.4f}{'*' if (g, h) in pairs else ' '}" for h, kl in enumerate(row))
+        yield f"  head {g + 1:<3}" + "".join(cells).rstrip()
+    yield f"Matched heads {layer['matched_kl']:.4f} on average, any two {layer['any_kl']:.4f}."
+    for role, heads in layer["left"].items():
+        if heads:
+            yield f"Unmatched heads of the {role}: {', '.join(map(str, heads))}."
+
+
+def average_maps(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
+    """Report each model's attention map, averaged over heads, layers and rows.
+
+    Also reports the share of attention within NEAR tokens of the query.
+    """
+    means: list[tuple[str, np.ndarray]] = []
+    report = AttentionReport([Strip("", means)], text.tokens if len(text.rows) == 1 else None, {})
+    for role, model in models.items():
+        numbers = layers[role]
+        mean_LM = average(attentions(model, text.rows, numbers))
+        near, even = nearby(mean_LM, NEAR), nearby(np.ones_like(mean_LM), NEAR)
+        heads = f"layer {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} layers"
+        means.append((f"{role}, mean of the heads of {heads}", mean_LM))
+        report.document[role] = {"layers": numbers, "near": near, "even": even}
+        report.lines.append(
+            f"{role}: {near:.1%} of the attention goes to the token itself and the {NEAR} on either side; "
+            f"spread evenly it would be {even:.1%}."
+        )
+    return report
+
+
+def average(maps: Iterable[Sequence[np.ndarray]]) -> np.ndarray:
+    """Return the mean map (queries, keys) over all heads, layers and rows (ConvBERT, Fig. 2).
+
+    A position is averaged over the rows that are long enough to have it. maps: for every row, the maps of its layers.
+    """
+    total, count = np.zeros((0, 0)), np.zeros((0, 0))
+    for layers in maps:
+        row_LM = np.concatenate([layer_HLM.astype(np.float64) for layer_HLM in layers]).mean(axis=0)
+        length = len(row_LM)
+        total, count = (np.pad(array, (0, max(0, length - len(array)))) for array in (total, count))
+        total[:length, :length] += row_LM
+        count[:length, :length] += 1
+    return total / count
+
+
+def nearby(map_LM: np.ndarray, distance: int) -> float:
+    """Return the share of attention within `distance` tokens of the query, averaged over queries."""
+    places = np.arange(len(map_LM))
+    near_LM = abs(places[:, None] - places) <= distance
+    return float((map_LM * near_LM).sum() / map_LM.sum())
+
+
+def draw(strips: Sequence[Strip], title: str, tokens: Sequence[str] | None, path: Path) -> None:
+    """Draw attention maps with `figure` and write a PNG file; raises UserError if the picture would be too large."""
+    page = figure(strips, title, tokens)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the font draws a box for scripts it lacks
+        page.savefig(path, format="png")
+
+
+def figure(strips: Sequence[Strip], title: str, tokens: Sequence[str] | None) -> "Figure":
+    """Return a figure of all strips from top to bottom, on one colour scale.
+
+    tokens: labels of the positions; without labels, or with more than LABELLED, the positions are numbered. Raises
+    UserError if a side of the picture would be larger than LARGEST pixels.
+    """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure  # without pyplot: no backend, no global state
+
+    columns = max(len(strip.maps) for strip in strips)
+    labels = tokens if tokens is not None and len(tokens) <= LABELLED else None
+    side = max(ALONE if len(strips) == 1 and columns < 3 else SIDE, TOKEN * len(labels or ()))
+    margin = 0.6 + LETTER * max(map(len, labels or [""]))
+    size = columns * (side + 0.15) + margin + 1, len(strips) * (side + TITLE) + margin + 0.2 * len(title.splitlines())
+    if max(size) * DPI > LARGEST:
+        width, height = (round(inches * DPI) for inches in size)
+        raise UserError(
+            f"the picture would have {width:,} x {height:,} pixels, more than {LARGEST:,} a side. Give fewer --layers "
+            "or a shorter text."
+        )
+    page = Figure(figsize=size, dpi=DPI, layout="compressed")
+    grid = page.subplots(len(strips), columns, squeeze=False)
+    values = np.concatenate([array.ravel() for strip in strips for _, array in strip.maps])
+    scale = Normalize(0, np.quantile(values, 1 - PEAKS))
+    for row, strip in enumerate(strips):
+        grid[row, 0].set_ylabel(strip.label, fontsize=8, parse_math=False)
+        for axes in grid[row, len(strip.maps) :]:
+            axes.axis("off")
+        for column, (axes, (name, array)) in enumerate(zip(grid[row], strip.maps, strict=False)):
+            axes.imshow(array, cmap=COLOURS, norm=scale, interpolation="nearest")
+            axes.set_title(name, fontsize=8, pad=3, parse_math=False)
+            lowest = all(len(below.maps) <= column for below in strips[row + 1 :])
+            axes.tick_params(
+                labelsize=6.5, length=2 if labels is None else 0, labelleft=column == 0, labelbottom=lowest
+            )
+            if labels is not None:
+                axes.set_yticks(range(len(labels)), labels, parse_math=False)
+                axes.set_xticks(range(len(labels)), labels, rotation=90, parse_math=False)
+    page.suptitle(title, fontsize=10, parse_math=False)
+    bar = page.colorbar(
+        ScalarMappable(scale, COLOURS), ax=grid, extend="max", shrink=1 / len(strips), aspect=15, anchor=(0, 1)
+    )
+    bar.set_label("attention of row to column", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    return page

@@ -1,1 +1,0 @@
-"""Report a run as tables and pictures: metrics, curves, differences from recorded losses, cuts, attention."""
