@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.learning import paper_tables
 from benchmarks.lib import results
 from benchmarks.phone import conversion_costs, task_scores
 from bertzoo.benchmarking import backends, interleave, models
@@ -32,7 +33,6 @@ from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.litert import write
 from bertzoo.export.options import Precision
-from bertzoo.finetuning.results import published
 from bertzoo.runs import load_model
 from bertzoo.tasks.glue import GLUE
 
@@ -245,7 +245,7 @@ def paper_rows(times: Times) -> Iterator[dict[str, Any]]:
         return {"model": title} | figures | {"the paper's": round(share, 2), "device": device}
 
     printed = {
-        line.variant: float(line.values["latency_ms"].value) for line in published.paper_rows("MobileBERT", ["7"])
+        line.variant: float(line.values["latency_ms"].value) for line in paper_tables.paper_rows("MobileBERT", ["7"])
     }
     bert = _latency("MobileBERT", "4", "BERT-base")
     for options, title in CORNERS.items():
@@ -259,7 +259,7 @@ def paper_rows(times: Times) -> Iterator[dict[str, Any]]:
 
 def _latency(paper: str, table: str, model: str) -> float:
     """The first that the table prints of a model."""
-    rows = [row for row in published.paper_rows(paper, [table]) if row.model == model and "latency_ms" in row.values]
+    rows = [row for row in paper_tables.paper_rows(paper, [table]) if row.model == model and "latency_ms" in row.values]
     return float(rows[0].values["latency_ms"].value)
 
 

@@ -10,7 +10,7 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url
 from bertzoo.export.companions import companions
-from bertzoo.finetuning.results import runs
+from bertzoo.finetuning import results
 from bertzoo.pipeline import verbs
 from bertzoo.pipeline.recipe import Step
 from bertzoo.pipeline.record import PAGE, PipelineRecord
@@ -52,7 +52,7 @@ def _result(step: Step, output: Path) -> str:
         shown = [f"{reports.title(key)} {value:.3f}" for key, value in line.items() if key in _FIGURES]
         return f"step {line['step']:,}: {', '.join(shown)}" if shown else f"step {line['step']:,}"
     if step.makes == verbs.TUNED:
-        run = runs.read_run(output, output.parent)
+        run = results.read_run(output, output.parent)
         spread = f", {min(run.chosen_scores):.2f} to {max(run.chosen_scores):.2f}" if len(run.seeds) > 1 else ""
         return f"{run.score:.2f}{spread}"
     if step.makes == verbs.FILE:

@@ -87,7 +87,6 @@ QUICK = [
     "bertzoo report runs/first",
     "bertzoo checkpoints runs/first --checkpoint=best --verify",
     "bertzoo inspect attention runs/demo --out=attention.png",
-    "bertzoo results --table=schubert --csv",
     "bertzoo models squeezebert --model.layers=6",
 ]
 

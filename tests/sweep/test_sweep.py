@@ -79,7 +79,7 @@ def test_results_reads_a_sweep(place, capsys) -> None:
     place.sweep("--from=m")
     assert cli.main(["results", "runs/s"]) == 0
     out = capsys.readouterr().out
-    assert "| bert | measured here: runs/s, from runs/first | 4.0 |" in out
+    assert "| bert | runs/s, from runs/first | 4.0 |" in out
     assert mentions(out, "3 runs") and "| 60.0 (60.0–60.0) |" in out
 
 

@@ -13,8 +13,8 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import KINDS, METRICS
 from bertzoo.core.paths import check_vacant, on_disk
-from bertzoo.finetuning.results import runs
-from bertzoo.finetuning.results.runs import FinishedRun
+from bertzoo.finetuning import results
+from bertzoo.finetuning.results import FinishedRun
 from bertzoo.finetuning.sweep.grid import PRUNE, VERSION, SweepPoint
 from bertzoo.runs import report
 
@@ -71,8 +71,8 @@ class Record:
         path = self.run_dir(point)
         if point.is_pruning and KINDS[PRUNE].is_finished(path):
             self.finished[point.name] = read_pruned(path)
-        elif (path / runs.RESULTS).is_file():
-            self.finished[point.name] = runs.read_run(path, self.path)
+        elif (path / results.RESULTS).is_file():
+            self.finished[point.name] = results.read_run(path, self.path)
         return point.name in self.finished
 
     def best(self, task: str) -> SweepPoint | None:

@@ -1,20 +1,26 @@
-"""Read the scores of finished fine-tuning runs from their `results.json`."""
+"""Read the scores of finished fine-tuning runs from their `results.json`, and print them as one table."""
 
+import csv
+import io
+import json
 import math
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from bertzoo.core import markdown
 from bertzoo.core.documents import fitting, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import kind_of_run
 from bertzoo.core.paths import on_disk
 from bertzoo.finetuning.kind import FINETUNE, RESULTS
+from bertzoo.tasks.metrics import is_threshold
 
 VERSION = 1
+OWN = "own"  # the task of the user's own files
 POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "exact_match")
 POINTS += ("best_exact", "best_f1")  # metrics of at most 100, as papers print them
 Scores = Mapping[str, Mapping[str, float]]  # by split and metric, in points
@@ -51,6 +57,16 @@ class FinishedRun:
     chosen_scores: Sequence[float]
     epochs: Sequence[int]
     collapsed: int
+
+    @property
+    def group(self) -> tuple[Path, str, str]:
+        """What the runs of one row share: directory, kind and first model. Each run on own files is a row."""
+        return (self.path if self.task == OWN else self.place).resolve(), self.kind, self.origin
+
+    @property
+    def source(self) -> str:
+        """The row's directory and first model, as text."""
+        return f"{self.path if self.task == OWN else self.place}, from {self.origin}"
 
     @property
     def score(self) -> float:
@@ -170,3 +186,96 @@ def _origin(path: Path, source: str, depth: int = 8) -> str:
         if depth and (folder / RESULTS).is_file() and folder.resolve() != path.resolve():
             return _origin(folder, _load(folder / RESULTS, {"from": str})["from"], depth - 1)
     return str(Path(source).relative_to(Path.cwd())) if Path(source).is_relative_to(Path.cwd()) else source
+
+
+class Cell(NamedTuple):
+    """A score in points: the median over `seeds` seeds, with the lowest and the highest value."""
+
+    value: float
+    low: float
+    high: float
+    seeds: int
+
+    @property
+    def text(self) -> str:
+        spread = f" ({self.low:.1f}–{self.high:.1f})" if self.seeds > 1 else ""
+        return f"{self.value:.1f}{spread}"
+
+
+class ResultRow(NamedTuple):
+    """Scores of one model, by task, split and metric. source: its runs' directory and the model they start from."""
+
+    model: str
+    source: str
+    parameters_m: str
+    cells: Mapping[str, Cell]
+
+
+def best_runs(runs: Iterable[FinishedRun]) -> tuple[list[dict[str, FinishedRun]], list[str]]:
+    """Return the best run of each task, {task: run}, for every group of runs, and notes on their scores."""
+    groups: dict[tuple[Path, str, str], dict[str, list[FinishedRun]]] = {}
+    for run in runs:
+        groups.setdefault(run.group, {}).setdefault(run.task, []).append(run)
+    best = [{task: max(several, key=lambda run: run.score) for task, several in g.items()} for g in groups.values()]
+    notes = []
+    for chosen, group in zip(best, groups.values(), strict=True):
+        for task, run in chosen.items():
+            if (count := len(group[task])) > 1:
+                notes.append(f"{task}: {run.path} has the best score of {count} runs")
+            if run.collapsed:
+                same = f"{run.collapsed} of {len(run.seeds)} seeds"
+                notes.append(f"{task}: {same} predict the same for every example ({run.path})")
+            if rows := run.config.get("train_rows"):
+                notes.append(f"{task}: trained on only {rows:,} examples ({run.path})")
+    return best, notes
+
+
+def build_rows(groups: Iterable[Mapping[str, FinishedRun]]) -> list[ResultRow]:
+    """Return a row for each group of runs, by task."""
+    rows = []
+    for group in groups:
+        cells = {}
+        for task, run in group.items():
+            for split, named in run.median.items():
+                for metric in filter(lambda name: not is_threshold(name), named):
+                    values = [seed[split][metric] for seed in run.seeds]
+                    median = statistics.median(values)
+                    cells[f"{task} {split} {metric}"] = Cell(median, min(values), max(values), len(values))
+        first = next(iter(group.values()))
+        rows.append(ResultRow(first.kind, first.source, f"{first.parameters / 1e6:.1f}", cells))
+    return rows
+
+
+def as_markdown(rows: Sequence[ResultRow], notes: Sequence[str]) -> str:
+    """Format rows as a Markdown table with a legend and notes."""
+    names = columns(rows)
+    table = markdown.table(
+        ["model", "runs", "parameters (M)", *names],
+        ([*row[:3], *(row.cells[name].text if name in row.cells else "" for name in names)] for row in rows),
+    )
+    legend = "Scores in points: the median over seeds, with the lowest and the highest value."
+    return "\n\n".join([table, "\n".join(f"- {line}" for line in [legend, *notes])])
+
+
+def as_csv(rows: Sequence[ResultRow]) -> str:
+    """Format rows as CSV, a line per score."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["model", "runs", "parameters_m", "column", *Cell._fields])
+    for row in rows:
+        for name, cell in row.cells.items():
+            writer.writerow([*row[:3], name, *(f"{number:.10g}" for number in cell)])
+    return text.getvalue().rstrip("\n")
+
+
+def as_json(rows: Sequence[ResultRow], notes: Sequence[str]) -> str:
+    """Format rows and notes as JSON."""
+    cells = [{name: {**cell._asdict(), "text": cell.text} for name, cell in row.cells.items()} for row in rows]
+    documents = [{**row._asdict(), "cells": one} for row, one in zip(rows, cells, strict=True)]
+    whole = {"columns": columns(rows), "rows": documents, "notes": list(notes)}
+    return json.dumps(whole, indent=2, ensure_ascii=False)
+
+
+def columns(rows: Iterable[ResultRow]) -> list[str]:
+    """Return the names of all rows' cells, each once."""
+    return list(dict.fromkeys(name for row in rows for name in row.cells))

@@ -1,0 +1,293 @@
+"""The papers' tables: figures transcribed from the papers, rows of runs beside them, averages, notes and errors."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from made import TABLE_2, dev, finish, glue
+from messages import mentions
+from searched import settings
+
+from benchmarks.learning import paper_tables as published
+from bertzoo.finetuning import results
+from bertzoo.tasks import averages
+
+# By hand, from the paper's page.
+QUOTED_2 = (
+    "| SqueezeBERT, trained by the authors (dagger); none "
+    "| quoted: SqueezeBERT, Table 2, dev, without bells and whistles "
+    "| 51.1 | 82.3 | 82.9 | 89.4 | 90.5 | 92.0 | 53.7 | 89.4 | 89.8 | 71.8 | 82.4 |"
+)
+SQUAD_2 = dev(exact=70, f1=75, best_exact=77, best_exact_thresh=-1.5, best_f1=80, best_f1_thresh=-2.5)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def shown(capsys: pytest.CaptureFixture, *argv: str, error: str = "") -> tuple[str, str]:
+    """Run the script; `error` starts the message of an expected exit."""
+    if not error:
+        published.main(argv)
+        captured = capsys.readouterr()
+        return captured.out, captured.err
+    with pytest.raises(SystemExit, match=error) as raised:
+        published.main(argv)
+    return "", f"{capsys.readouterr().err}{raised.value}"
+
+
+def measured(*names: str, table: str = "squeezebert_dev") -> tuple[list[dict[str, str]], list[str]]:
+    """The rows of runs, by column, and the notes."""
+    found, wrong = results.collect_runs(names)
+    assert not wrong
+    (head, *rows), notes = published.build_table(published.PAPER_TABLES[table], found)
+    return [dict(zip(head, row, strict=True)) for row in rows if row[1].startswith("measured here: ")], notes
+
+
+UNITS = {"% acc", "% F1", "% EM", "%", "MCC x100", "corr x100", "score"}
+
+
+def test_every_column_is_well_formed() -> None:
+    for value in published.paper_values():
+        assert value.paper in ("SqueezeBERT", "MobileBERT", "ConvBERT", "schuBERT"), value
+        assert re.fullmatch(r"\d{1,2}", value.table) and value.section and value.model, value
+        assert re.fullmatch(r"[a-z0-9_]+", value.metric), value
+        assert re.fullmatch(r"\d+(\.\d+)?(e[-+]?\d+)?", value.value), value
+        assert all(text == text.strip() and "\n" not in text for text in value), value
+        if value.unit in UNITS:
+            assert 0 < float(value.value) < 100, value
+
+
+def test_no_value_is_repeated() -> None:
+    assert [key for key, count in Counter(value[:6] for value in published.paper_values()).items() if count > 1] == []
+    assert len(set(published.paper_values())) == len(published.paper_values())
+
+
+def test_a_metric_has_one_unit() -> None:
+    units: dict[str, set[str]] = {}
+    for value in published.paper_values():
+        units.setdefault(value.metric, set()).add(value.unit)
+    assert all(len(found) == 1 for found in units.values())
+
+
+def test_rows_are_the_papers() -> None:
+    (teacher, *_), (*_, student) = (
+        published.paper_rows("SqueezeBERT", ["2"]),
+        published.paper_rows("SqueezeBERT", ["2"]),
+    )
+    assert (teacher.model, teacher.values["glue_avg"].value) == ("BERT-base", "85.1")
+    assert (student.model, student.section) == ("SqueezeBERT", "dev, with bells and whistles")
+    assert {name: student.values[name].value for name in ("mnli_m", "cola_mcc", "rte", "glue_avg")} == {
+        "mnli_m": "82.5",
+        "cola_mcc": "53.7",
+        "rte": "80.9",
+        "glue_avg": "84.0",
+    }
+    assert [row.model for row in published.paper_rows("MobileBERT", ["4"], "GLUE")][-1] == "MobileBERT"
+    assert len(published.paper_rows("MobileBERT", ["4"])) == 12  # the other section of Table 4 has no scores
+    assert published.paper_rows("MobileBERT", ["99"]) == []
+
+
+@pytest.mark.parametrize(
+    ("paper", "tables", "columns", "count"),
+    [
+        ("SqueezeBERT", ["2", "3"], "mnli qqp qnli sst2 cola_mcc stsb mrpc rte wnli", 9),
+        ("ConvBERT", ["2", "3"], "mnli qnli qqp_acc rte sst2 mrpc cola_mcc stsb", 18),
+        ("schuBERT", ["6", "8", "10", "11", "12", "13"], "squad1_f1 squad2_f1 mnli mrpc sst2 rte", 32),
+    ],
+)
+def test_the_columns_give_the_printed_averages(paper: str, tables: list[str], columns: str, count: int) -> None:
+    """But where a note says that they do not. A digit that was misread shows here."""
+    checked = 0
+    for row in published.paper_rows(paper, tables):
+        printed = row.values.get("glue_avg") or row.values.get("avg")
+        if printed is None:
+            continue
+        scores = {name: float(value.value) for name, value in row.values.items()}
+        if "mnli_mm" in scores:
+            scores["mnli"] = (scores["mnli_m"] + scores["mnli_mm"]) / 2
+        found = [scores[name] for name in columns.split() if name in scores]
+        checked += 1
+        near = abs(sum(found) / len(found) - float(printed.value)) < 0.0751  # the columns are rounded, too
+        assert near != printed.note.startswith("mismatch"), (row[:5], found, printed)
+    assert checked == count
+
+
+def test_settings_are_the_grid_and_the_choices() -> None:
+    grid, chosen = (settings("SqueezeBERT", table) for table in ("4", "5"))
+    assert set(grid) == {"MNLI", "QQP", "QNLI", "SST-2", "STS-B", "MRPC", "RTE", "CoLA"}
+    assert grid["CoLA"]["batch_size"] == ["16", "32", "48"] and grid["RTE"]["batch_size"] == ["16"]
+    assert {task: found["alpha"] for task, found in chosen.items()}["MRPC"] == ["0.9"]
+    for task, found in chosen.items():  # all that was chosen had been searched, but the epoch, which is the best one
+        searched = grid[task.removesuffix("-m").removesuffix("-mm").replace("MNLI-m", "MNLI")]
+        for name in set(found) - {"epochs"}:
+            assert set(map(float, found[name])) <= set(map(float, searched[name])), (task, name)
+        assert float(found["epochs"][0]) <= float(searched["epochs"][0])
+
+
+def test_a_papers_rows_are_as_printed_with_ours_beside_them(capsys: pytest.CaptureFixture) -> None:
+    glue(Path("runs/glue"))
+    out, err = shown(capsys, "runs/glue")
+    lines = [line for line in out.splitlines() if line.startswith("| ")]
+    assert lines[0] == (
+        "| model |  | parameters (M) | MNLI-m | MNLI-mm | QQP | QNLI | SST-2 | CoLA | STS-B | MRPC | RTE | average |"
+    )
+    assert QUOTED_2 in lines and len(lines) == 2 + 9 + 1 and not err
+    # The same scores measured give the same row, with the same average.
+    assert lines[-1] == (
+        "| squeezebert | measured here: runs/glue, from runs/first "
+        "| 51.1 | 82.3 | 82.9 | 89.4 | 90.5 | 92.0 | 53.7 | 89.4 | 89.8 | 71.8 | 82.4 |"
+    )
+
+
+@pytest.mark.parametrize("name", published.PAPER_TABLES)
+def test_every_printed_number_is_in_its_place(name: str) -> None:
+    layout = published.PAPER_TABLES[name]
+    (_, *rows), _ = published.build_table(layout, [])
+    sources = published.paper_rows(layout.paper, layout.tables, layout.sections)
+    assert len(rows) == len(sources) > 3
+    metrics = [column.metric for column in layout.columns]
+    for row, source in zip(rows, sources, strict=True):
+        shown = ["params_m", *metrics, *[layout.average] * bool(layout.average)]
+        assert row[2:] == [source.values[name].value if name in source.values else "" for name in shown]
+        # Nothing that a paper prints of a task is left out.
+        sizes = {"params_m", "flops_g", "latency_ms", "speedup", "train_flops", "train_flops_rel", layout.average}
+        sizes |= {"h_inter", "h_intra", "heads", "ffn_count", "mha_params_m", "ffn_params_m"}
+        sizes |= {"layers", "hidden_dim", "head_dim", "groups"}
+        assert source.values.keys() <= {*metrics, *sizes}
+    assert not layout.convention or layout.convention in averages.AVERAGES
+
+
+def test_every_table_of_scores_can_be_printed() -> None:
+    tasks = {column.metric for layout in published.PAPER_TABLES.values() for column in layout.columns} | {
+        "glue_avg",
+        "avg",
+    }
+    scores = {(value.paper, value.table) for value in published.paper_values() if value.metric in tasks}
+    assert scores == {(layout.paper, table) for layout in published.PAPER_TABLES.values() for table in layout.tables}
+
+
+def test_a_mean_of_two_scores_is_of_each_seed() -> None:
+    finish(Path("runs/mrpc"), "mrpc", dev(accuracy=80, f1=90), dev(accuracy=84, f1=88), dev(accuracy=82, f1=92))
+    ((row,), _) = measured("runs")
+    assert row["MRPC"] == "86.0 (85.0–87.0)"  # the mean of the medians 82 and 90; the seeds' means are 85, 86 and 87
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        # By hand: (82.6 + 89.4 + 90.5 + 92.0 + 53.7 + 89.4 + 89.8 + 71.8) / 8
+        ("squeezebert_dev", 659.2 / 8),
+        # matched, accuracy, Spearman: (82.3 + 90.5 + 90.9 + 71.8 + 92.0 + 88.2 + 53.7 + 89.2) / 8
+        ("convbert_dev", 658.6 / 8),
+        ("schubert", (90 + 80 + 82.3 + 88.2 + 92.0 + 71.8) / 6),
+    ],
+)
+def test_each_paper_averages_in_its_own_way(table: str, expected: float) -> None:
+    glue(Path("runs/glue"))
+    finish(Path("runs/glue/squad1"), "squad1", dev(exact_match=83, f1=90))
+    finish(Path("runs/glue/squad2"), "squad2", SQUAD_2)
+    ((row,), _) = measured("runs/glue", table=table)
+    assert row["average"] == f"{expected:.1f}"
+
+
+def test_squad_scores_stand_beside_published_ones(capsys: pytest.CaptureFixture) -> None:
+    finish(Path("runs/squad1"), "squad1", dev(exact_match=80, f1=90), dev(exact_match=82, f1=91))
+    finish(Path("runs/squad2"), "squad2", SQUAD_2)
+    out, err = shown(capsys, "runs")
+    lines = [line for line in out.splitlines() if line.startswith("| ")]
+    columns = "| model |  | parameters (M) | SQuAD 1.1 EM | SQuAD 1.1 F1 | SQuAD 2.0 EM | SQuAD 2.0 F1 |"
+    assert out.startswith("## SQuAD, development sets (ConvBERT, Table 4)") and lines[0] == columns and not err
+    # By hand, from the paper's page.
+    assert any(
+        line.startswith("| ConvBERT-base, 1M updates |") and line.endswith("| 84.7 | 90.9 | 80.6 | 83.1 |")
+        for line in lines
+    )
+    assert lines[-1].startswith("| squeezebert | measured here: runs, from runs/first | 51.1 ")
+    assert lines[-1].endswith("| 51.1 | 81.0 (80.0–82.0) | 90.5 (90.0–91.0) | 77.0 | 80.0 |")
+    assert mentions(out, "squad2: ", "threshold", "F1", "75.0")
+    # Beside runs of GLUE, a note names its table.
+    finish(Path("runs/rte"), "rte", dev(accuracy=70))
+    out, err = shown(capsys, "runs")
+    assert out.startswith("## GLUE, development sets (SqueezeBERT, Table 2)") and "| 70.0 |" in out
+    for line, task in zip(err.splitlines(), ("squad1", "squad2"), strict=True):
+        assert line.startswith("left out: ") and mentions(
+            line, f"runs/{task}", "squeezebert_dev", "--table=convbert_squad"
+        )
+    _, err = shown(capsys, "runs/squad1", "--table=squeezebert_dev", error="paper_tables: no run")
+    assert mentions(err, "squad1", "squeezebert_dev", "--table=convbert_squad")
+    out, _ = shown(capsys, "runs/squad1", "--table=mobilebert_search")
+    assert "| MobileBERT, h_intra=128 | quoted: MobileBERT, Table 3," in out and "| 83.4 |" in out and "| 90.5 (" in out
+
+
+def test_the_average_of_the_test_sets_counts_the_majority_on_wnli(capsys: pytest.CaptureFixture) -> None:
+    for task, scores in TABLE_2.items():
+        finish(Path("runs") / task, task, {split.replace("dev", "test"): each for split, each in scores.items()})
+    (row,), notes = measured("runs", table="squeezebert_test")
+    assert row["average"] == f"{(659.2 + 65.1) / 9:.1f}" and not row["WNLI"]
+    assert any("WNLI" in note and "65.1" in note for note in notes)
+    # Scores of development sets do not appear among those of test sets.
+    _, err = shown(capsys, "runs", "--table=squeezebert_dev", error="paper_tables: no run")
+    assert mentions(err, "cola", "squeezebert_dev", "--table=squeezebert_test")
+
+
+def leaderboard(name: str, **changes: float) -> Path:
+    """A file of test scores, equal to TABLE_2."""
+    scores = {
+        f"{task}{split.removeprefix('dev')}/{metric}": value
+        for task, splits in TABLE_2.items()
+        for split, found in splits.items()
+        for metric, value in found.items()
+    }
+    Path(name).write_text("".join(f"{line}\n" for line in ["score,value", *(f"{k},{v}" for k, v in scores.items())]))
+    return Path(name)
+
+
+def test_leaderboard_scores_have_their_own_row(capsys: pytest.CaptureFixture) -> None:
+    leaderboard("mine.csv")
+    out, err = shown(capsys, "--leaderboard=mine.csv")  # uses the first table of test sets
+    line = next(line for line in out.splitlines() if "by the leaderboard: mine.csv" in line)
+    assert line.startswith("| mine | by the leaderboard: mine.csv |  | 82.3 | 82.9 |") and not err
+    assert line.endswith(f"| {(659.2 + 65.1) / 9:.1f} |") and mentions(out, "WNLI", "65.1")
+    Path("mine.csv").write_text(Path("mine.csv").read_text() + "wnli/accuracy,34.9\n")
+    line = next(line for line in shown(capsys, "--leaderboard=mine.csv")[0].splitlines() if "leaderboard: mine" in line)
+    assert line.endswith(f"| 34.9 | {(659.2 + 34.9) / 9:.1f} |")
+    _, err = shown(capsys, "--leaderboard=mine.csv", "--table=convbert_dev", error="paper_tables: no run")
+    assert mentions(err, "mine.csv", "convbert_dev") and "--table=squeezebert_test" in err
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["rte/acuracy,3"], ("line 2", "'rte/acuracy'", "rte/accuracy")),
+        (["rte/accuracy,high"], ("line 2", "rte/accuracy", "'high'", -100, " 100")),
+        (["rte/accuracy,nan"], ("line 2", "rte/accuracy", "'nan'")),
+        (["rte/accuracy,101"], ("line 2", "rte/accuracy", "'101'")),
+        (["rte/accuracy,70", "rte/accuracy,71"], ("line 3", "rte/accuracy", "twice")),
+        (["rte/accuracy"], ("line 2", "columns")),
+        ([], ("mine.csv", "score", "value")),
+    ],
+)
+def test_scores_of_the_leaderboard_are_known_numbers(
+    lines: list[str], message: tuple[object, ...], capsys: pytest.CaptureFixture
+) -> None:
+    Path("mine.csv").write_text("\n".join(["score,value", *lines]) + "\n")
+    assert mentions(shown(capsys, "--leaderboard=mine.csv", error="paper_tables: ")[1], *message)
+
+
+def test_missing_scores_are_blank_named_and_prevent_an_average() -> None:
+    glue(Path("runs/glue"))
+    for task in ("qqp", "mnli"):
+        (Path("runs/glue") / task / "results.json").unlink()
+        (Path("runs/glue") / task / "config.toml").unlink()
+    (row,), (note,) = measured("runs/glue")
+    assert mentions(note, "squeezebert", "runs/glue", "runs/first", "average", "MNLI-m,", "MNLI-mm", "QQP")
+    assert [*row.values()][2:] == ["51.1", "", "", "", "90.5", "92.0", "53.7", "89.4", "89.8", "71.8", ""]
+
+
+def test_without_a_directory_only_the_papers_rows_are_shown(capsys: pytest.CaptureFixture) -> None:
+    out, _ = shown(capsys, "--table=mobilebert_test")
+    assert "| MobileBERT, w/o OPT | quoted: MobileBERT, Table 4, GLUE test | 25.3 | 51.1 | 92.6 | 88.8 | 84.8 |" in out
+    assert "measured here:" not in out
