@@ -41,7 +41,7 @@ def arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the checkpoints, or the arrays of one; the exit code is 2 if a checkpoint is damaged."""
     from bertzoo.runs.run_dir import RunDirectory
-    from bertzoo.train.restore import find_checkpoint, steps_in
+    from bertzoo.train.checkpoint import find_checkpoint, steps_in
 
     run = RunDirectory(args.run)
     run.fetch()
@@ -65,11 +65,11 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 def read_checkpoint(checkpoint: Path, verify: bool) -> "Contents":
     """Read the contents of a checkpoint; raises CheckpointError if it is damaged or cannot be verified."""
-    from bertzoo.train import contents, manifest
+    from bertzoo.train import contents
 
-    if verify and not manifest.verify(checkpoint):
+    if verify and not contents.verify(checkpoint):
         raise CheckpointError(
-            f"the checkpoint {checkpoint} cannot be verified, because its manifest {manifest.path_of(checkpoint)} is "
+            f"the checkpoint {checkpoint} cannot be verified, because its manifest {contents.path_of(checkpoint)} is "
             "missing. Leave --verify out."
         )
     return contents.read_contents(checkpoint)

@@ -35,8 +35,8 @@ from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer import read_teacher
 from bertzoo.runs.warm_start import WarmStart, pad_vocabulary
 from bertzoo.train import hosts, sharding, state
+from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.experiment import Experiment, StageSetup
-from bertzoo.train.restore import restore_params
 
 GENERATOR = "generator/"
 ChooseKept = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]  # scores -> the elements that stay, by dimension

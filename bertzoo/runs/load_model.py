@@ -38,8 +38,8 @@ from bertzoo.runs.remote_model import MODEL as MODEL
 from bertzoo.runs.remote_model import Tell, local_copy
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import sharding, state
+from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.metrics import Totals
-from bertzoo.train.restore import restore_params
 from bertzoo.train.state import named
 from bertzoo.train.step import make_eval_step
 

@@ -16,7 +16,7 @@ from bertzoo.core.kinds import CONFIG, kind_of
 from bertzoo.core.remote import RemoteFolder, check_room, transfer_files
 from bertzoo.runs.kinds import CHECKPOINTS as _CHECKPOINTS
 from bertzoo.runs.provenance import TOKENIZER
-from bertzoo.train import manifest, restore
+from bertzoo.train import checkpoint, contents
 
 Tell = Callable[[str], None]
 Tree = Mapping[str, tuple[int, str]]  # path -> (size in bytes, version)
@@ -87,7 +87,9 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
 
 def _is_complete(tree: Tree, step: str) -> bool:
     """Return whether the checkpoint of `step` has orbax's commit marker or, if copied from a disk, a manifest."""
-    return bool({f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}", f"{_CHECKPOINTS}/{step}/{restore.COMMITTED}"} & tree.keys())
+    return bool(
+        {f"{_CHECKPOINTS}/{step}{contents.SUFFIX}", f"{_CHECKPOINTS}/{step}/{checkpoint.COMMITTED}"} & tree.keys()
+    )
 
 
 def _is_index(path: str) -> bool:
@@ -113,12 +115,12 @@ def _select(tree: Tree, step: str | None, model: str | None = None) -> Tree:
     """
     folders = [f"{TOKENIZER}/"]
     folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"{model}/"] * (model is not None)
-    training = f"{_CHECKPOINTS}/{step}/{restore.TRAINING}/"
+    training = f"{_CHECKPOINTS}/{step}/{checkpoint.TRAINING}/"
     safe = any(path.endswith(".safetensors") for path in tree)  # then readers skip pickles (.bin)
     return {
         path: state
         for path, state in tree.items()
-        if path in (f"{_CHECKPOINTS}/{step}{manifest.SUFFIX}", f"{_CHECKPOINTS}/{manifest.RUN}")
+        if path in (f"{_CHECKPOINTS}/{step}{contents.SUFFIX}", f"{_CHECKPOINTS}/{contents.RUN}")
         or (path.startswith(tuple(folders)) and not path.startswith(training))
         or ("/" not in path and not path.endswith(_UNREAD) and not (safe and path.endswith(".bin")))
     }

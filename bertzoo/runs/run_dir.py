@@ -17,7 +17,7 @@ from bertzoo.runs import provenance
 from bertzoo.runs.bucket import Bucket
 from bertzoo.runs.configs import Recipe
 from bertzoo.runs.kinds import CHECKPOINTS
-from bertzoo.train import hosts, restore
+from bertzoo.train import checkpoint, hosts
 from bertzoo.train.progress import JsonLines
 from bertzoo.train.stages import locate, stage_of
 
@@ -122,7 +122,7 @@ class RunDirectory:
 
     def latest(self) -> int | None:
         """Return the step of the newest checkpoint, damaged or not; None without checkpoints."""
-        return max(restore.steps_in(self.checkpoints), default=None)
+        return max(checkpoint.steps_in(self.checkpoints), default=None)
 
     def write_config(self, recipe: Any) -> None:
         """Write the config `recipe`, with all defaults, into the directory; uploads it if the run is in a bucket."""

@@ -22,7 +22,7 @@ from bertzoo.runs.bucket import Sender
 from bertzoo.runs.configs import NoLayerTransfer, Pretrain, Recipe, TrainingConfig, Transfer
 from bertzoo.runs.run_dir import ORIGINS, RunDirectory
 from bertzoo.runs.warm_start import WarmStart
-from bertzoo.train import compilation, hosts, loop, memory, restore, sharding
+from bertzoo.train import checkpoint, compilation, hosts, loop, memory, sharding
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.experiment import Experiment
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
@@ -173,7 +173,7 @@ def check_experiment(
 
     def check_checkpoint() -> None:
         if run is not None and (step := run.latest()) is not None:
-            restore.check_compatible(run.checkpoints, built.state(stage_of(built.stages, step)))
+            checkpoint.check_compatible(run.checkpoints, built.state(stage_of(built.stages, step)))
 
     hosts.share("the newest checkpoint's model", check_checkpoint)
     memory.check_memory(built, tell)

@@ -25,7 +25,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import ConfigError, HostLost, Stopped
-from bertzoo.train.notice import NOTICE
+from bertzoo.train.signals import NOTICE
 
 Value = TypeVar("Value")
 _SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")

@@ -19,9 +19,8 @@ from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.compilation import Advice, memory_errors
 from bertzoo.train.experiment import Experiment
 from bertzoo.train.hosts import Agreement
-from bertzoo.train.notice import MaintenanceWatch
 from bertzoo.train.progress import Reporter
-from bertzoo.train.signals import StopRequest
+from bertzoo.train.signals import MaintenanceWatch, StopRequest
 from bertzoo.train.stages import locate, start_of, total_steps
 from bertzoo.train.state import State
 from bertzoo.train.step import Batch, HostBatch, evaluate, make_eval_step, put_batch

@@ -18,7 +18,7 @@ from bertzoo.heads import parameter_shapes
 from bertzoo.runs import load_model, warm_start
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train import sharding
-from bertzoo.train.restore import restore_params
+from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.state import abstract_params, boxed_shapes, named
 
 pytestmark = pytest.mark.usefixtures("one_device")

@@ -17,7 +17,7 @@ from around import environment, free_port, tiny
 from messages import mentions
 
 from bertzoo.runs import load_model
-from bertzoo.train import contents, restore
+from bertzoo.train import checkpoint, contents
 from bertzoo.train.state import named
 
 pytestmark = pytest.mark.slow
@@ -175,7 +175,7 @@ def test_a_run_resumes_with_other_processes_devices_and_meshes(folder: Path, alo
                 processes.each[-1].send_signal(signal.SIGTERM)
             ended = processes.end()
         assert [code for code, _ in ended] == [0 if step is None else 3] * count, ended
-        saved = contents.read_contents(restore.find_checkpoint(folder / "moved" / "checkpoints"))
+        saved = contents.read_contents(checkpoint.find_checkpoint(folder / "moved" / "checkpoints"))
         meshes.append(tuple(saved.mesh.values()))
         about = json.loads((folder / "moved" / "run.json").read_text())
         assert (about["processes"], len(about["devices"])) == (count, devices)

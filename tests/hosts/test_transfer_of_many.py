@@ -12,7 +12,7 @@ import pairs  # isort: skip
 from bertzoo.runs import experiments
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import sharding
-from bertzoo.train.restore import restore_params
+from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.state import abstract_params, named
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from bertzoo.data.pipeline import open_corpus
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.train import contents, optim, restore, sharding
+from bertzoo.train import checkpoint, contents, optim, sharding
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.step import put_batch
@@ -216,7 +216,7 @@ def test_a_checkpoint_of_another_model_prints_one_error_and_stays(
 
 def test_a_config_of_another_model_ends_before_orbax_restores(run: Path, recipe: Pretrain, capfd, monkeypatch):
     """TensorStore would print lines of its own about arrays of other shapes."""
-    monkeypatch.setattr(restore, "_restore_items", lambda *_: pytest.fail("orbax was asked"))
+    monkeypatch.setattr(checkpoint, "_restore_items", lambda *_: pytest.fail("orbax was asked"))
     model = dataclasses.replace(recipe.model, hidden_size=2 * recipe.model.hidden_size)
     RunDirectory(run).write_config(dataclasses.replace(recipe, model=model))
     assert main(["evaluate", str(run)]) == 2

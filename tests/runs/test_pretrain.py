@@ -379,16 +379,16 @@ def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):
 
 @pytest.mark.slow  # tests/train/test_checkpoint.py has the checkpoint
 def test_a_full_disk_ends_the_run_with_one_error_and_keeps_checkpoints(config, tmp_path, monkeypatch, capsys):
-    from bertzoo.train import manifest
+    from bertzoo.train import contents
 
-    run, write = tmp_path / "run", manifest.seal
+    run, write = tmp_path / "run", contents.seal
 
     def full(checkpoint, *rest):
         if checkpoint.name == "4":
             raise OSError(28, os.strerror(28), str(checkpoint))
         return write(checkpoint, *rest)
 
-    monkeypatch.setattr(manifest, "seal", full)
+    monkeypatch.setattr(contents, "seal", full)
     said = error(capsys, "pretrain", config, f"--run_dir={run}", code=1)
     assert mentions(said, "checkpoint 4", run / "checkpoints" / "4", os.strerror(28))
     monkeypatch.undo()

@@ -28,7 +28,7 @@ from bertzoo.runs.batches import RunBatches, batch_shapes
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import sharding, state
-from bertzoo.train.restore import restore_params
+from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.state import boxed_shapes, named
 
 # The default run has two pairs, of so few layers.

@@ -24,10 +24,9 @@ from messages import mentioning, mentions
 
 import bertzoo
 from bertzoo.core.errors import CheckpointError, SaveError
-from bertzoo.train import contents, manifest, optim
+from bertzoo.train import contents, optim
 from bertzoo.train import state as states
-from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.restore import find_checkpoint, restore_params
+from bertzoo.train.checkpoint import Checkpoints, find_checkpoint, restore_params
 
 OPTIMIZER = optim.build(optim.AdamW(learning_rate=0.1), 10)
 
@@ -114,8 +113,8 @@ def test_keeps_the_last_and_best_checkpoints_with_their_manifests(tmp_path: Path
         checkpoints.save(state_at(7), loss=4.0)
         checkpoints.wait()
         assert checkpoints.latest() == relative / "7"  # as the user typed it
-    assert {path.name for path in tmp_path.iterdir()} == {manifest.RUN} | {
-        f"{step}{suffix}" for step in (2, 6, 7) for suffix in ("", manifest.SUFFIX)
+    assert {path.name for path in tmp_path.iterdir()} == {contents.RUN} | {
+        f"{step}{suffix}" for step in (2, 6, 7) for suffix in ("", contents.SUFFIX)
     }
     assert find_checkpoint(tmp_path, "best") == tmp_path / "2"
 
@@ -169,7 +168,7 @@ DAMAGE = {
     ),
     "half of it deleted": lambda at: remove(at / "training"),
     "its commit marks deleted": lambda at: remove(at / "commit_success.txt"),
-    "a torn manifest": lambda at: truncate(manifest.path_of(at)),
+    "a torn manifest": lambda at: truncate(contents.path_of(at)),
 }
 
 
@@ -189,13 +188,13 @@ def test_a_damaged_newest_checkpoint_is_named_and_skipped(saved: Path, damage, c
 
 
 def test_a_damaged_checkpoint_without_a_manifest_is_skipped(saved: Path):
-    manifest.path_of(saved / "3").unlink()
+    contents.path_of(saved / "3").unlink()
     truncate(largest(saved / "3" / "params" / "d"))
     assert toy.same(restore(saved), state_at(2))
 
 
 def test_a_checkpoint_killed_before_its_manifest_restores(saved: Path):
-    manifest.path_of(saved / "3").unlink()
+    contents.path_of(saved / "3").unlink()
     assert toy.same(restore(saved), state_at(3))
 
 
@@ -231,13 +230,13 @@ def test_a_checkpoint_copied_over_another_is_rejected(saved: Path, caplog: pytes
     newest = saved / "3"
     shutil.rmtree(newest)
     shutil.copytree(saved / "2", newest)
-    shutil.copy(manifest.path_of(saved / "2"), manifest.path_of(newest))
-    readers = [manifest.verify, contents.read_contents, lambda path: restore_params(path.parent, abstract().params)]
+    shutil.copy(contents.path_of(saved / "2"), contents.path_of(newest))
+    readers = [contents.verify, contents.read_contents, lambda path: restore_params(path.parent, abstract().params)]
     for reader in readers:
         with pytest.raises(CheckpointError, match=mentioning(newest, "step 2")):
             reader(newest)
-    old = json.loads(manifest.path_of(newest).read_text())
-    manifest.path_of(newest).write_text(json.dumps({"files": old["files"]}))
+    old = json.loads(contents.path_of(newest).read_text())
+    contents.path_of(newest).write_text(json.dumps({"files": old["files"]}))
     for reader in readers[1:]:
         with pytest.raises(CheckpointError, match=mentioning(newest, "step 2")):
             reader(newest)
@@ -250,34 +249,34 @@ def test_a_checkpoint_of_another_run_is_rejected(saved: Path, tmp_path: Path):
     with Checkpoints(tmp_path / "other") as checkpoints:
         checkpoints.save(state_at(3))
     shutil.rmtree(saved / "3")
-    for name in ("3", f"3{manifest.SUFFIX}"):
+    for name in ("3", f"3{contents.SUFFIX}"):
         source = tmp_path / "other" / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, saved / name)
-    ids = [(folder / manifest.RUN).read_text() for folder in (saved, tmp_path / "other")]
+    ids = [(folder / contents.RUN).read_text() for folder in (saved, tmp_path / "other")]
     with pytest.raises(CheckpointError, match=mentioning(saved / "3", *ids)):
         restore_params(saved, abstract().params)
     assert restore_params(saved, abstract().params, 2)[1] == 2
 
 
 def test_checkpoints_copied_without_the_run_id_are_continued(saved: Path):
-    identity = (saved / manifest.RUN).read_text()
-    (saved / manifest.RUN).unlink()
+    identity = (saved / contents.RUN).read_text()
+    (saved / contents.RUN).unlink()
     assert restore_params(saved, abstract().params)[1] == 3
     with Checkpoints(saved) as checkpoints:
         checkpoints.save(state_at(4))
-    assert (saved / manifest.RUN).read_text() == identity and restore_params(saved, abstract().params)[1] == 4
+    assert (saved / contents.RUN).read_text() == identity and restore_params(saved, abstract().params)[1] == 4
 
 
 def test_manifests_of_earlier_versions_are_read(saved: Path):
     for step in (2, 3):
-        path = manifest.path_of(saved / str(step))
+        path = contents.path_of(saved / str(step))
         path.write_text(json.dumps({"files": json.loads(path.read_text())["files"]}))
-    (saved / manifest.RUN).unlink()
-    assert manifest.verify(saved / "3") and restore_params(saved, abstract().params)[1] == 3
+    (saved / contents.RUN).unlink()
+    assert contents.verify(saved / "3") and restore_params(saved, abstract().params)[1] == 3
 
 
 def test_the_manifest_covers_every_file(saved: Path):
-    covered = json.loads(manifest.path_of(saved / "3").read_text())["files"]
+    covered = json.loads(contents.path_of(saved / "3").read_text())["files"]
     files = {str(path.relative_to(saved / "3")) for path in (saved / "3").rglob("*") if path.is_file()}
     assert covered.keys() == files and len(files) > 5
 
@@ -340,7 +339,7 @@ def test_a_full_disk_raises_and_keeps_checkpoints(
                 raise ValueError(f"RESOURCE_EXHAUSTED: Failed writing: {os.strerror(number)} [spec={'x' * 999}]")
 
             if where == "manifest":
-                patch.setattr(manifest, "seal", full)
+                patch.setattr(contents, "seal", full)
             else:
                 patch.setattr(checkpoints._manager, "save", full)
             parts = "checkpoint 4", saved / "4", os.strerror(number), saved / ("4" if where == "manifest" else "3")

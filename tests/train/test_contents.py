@@ -18,7 +18,7 @@ from messages import mentioning
 
 import bertzoo
 from bertzoo.core.errors import CheckpointError
-from bertzoo.train import contents, manifest, optim
+from bertzoo.train import contents, optim
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
 
@@ -87,7 +87,7 @@ def test_no_array_is_read(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:1000] + bytes(200_000) + file.read_bytes()[201_000:])
     assert contents.read_contents(tmp_path / "2") == before
     with pytest.raises(CheckpointError, match=mentioning(file)):
-        manifest.verify(tmp_path / "2")
+        contents.verify(tmp_path / "2")
 
 
 def largest(directory: Path) -> Path:
@@ -118,7 +118,7 @@ def test_damage_raises_an_error_of_one_line(
     checkpoint: Path, damage: Callable[[Path], None], names: str, sealed: bool
 ) -> None:
     if not sealed:
-        manifest.path_of(checkpoint).unlink()
+        contents.path_of(checkpoint).unlink()
     damage(checkpoint)
     with pytest.raises(CheckpointError) as error:
         contents.read_contents(checkpoint)

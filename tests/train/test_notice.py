@@ -10,7 +10,7 @@ import toy
 from messages import mentioning
 
 from bertzoo.core.errors import Stopped
-from bertzoo.train import loop, notice
+from bertzoo.train import loop, signals
 from bertzoo.train.checkpoint import Checkpoints
 
 QUIET = {"maintenance-event": "NONE", "preempted": "FALSE"}
@@ -50,23 +50,23 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 )
 def test_stop_notices_of_the_metadata_server(server: dict[str, str], changed: dict[str, str], comes: bool):
     server.update(changed)
-    assert notice.stop_notices(notice.metadata_server() or "") == (changed.keys() if comes else set())
+    assert signals.stop_notices(signals.metadata_server() or "") == (changed.keys() if comes else set())
 
 
 def test_an_unreachable_server_gives_no_notice():
-    assert not notice.stop_notices("127.0.0.1:9")
+    assert not signals.stop_notices("127.0.0.1:9")
 
 
 def test_only_google_machines_have_a_metadata_server(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
     for name, server in (("Google Compute Engine", "metadata.google.internal"), ("KVM", None)):
         (tmp_path / "product_name").write_text(name)
-        monkeypatch.setattr(notice, "_PRODUCT", tmp_path / "product_name")
-        assert notice.metadata_server() == server
+        monkeypatch.setattr(signals, "_PRODUCT", tmp_path / "product_name")
+        assert signals.metadata_server() == server
 
 
 def test_a_notice_saves_and_stops(server: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path):
-    monkeypatch.setattr(notice.MaintenanceWatch.__init__, "__defaults__", (0.05,))
+    monkeypatch.setattr(signals.MaintenanceWatch.__init__, "__defaults__", (0.05,))
 
     def batches(stage: int, row: int):
         for number, batch in enumerate(toy.batches(stage, row)):
@@ -75,7 +75,7 @@ def test_a_notice_saves_and_stops(server: dict[str, str], monkeypatch: pytest.Mo
                 server["maintenance-event"] = "TERMINATE_ON_HOST_MAINTENANCE"
             yield batch
 
-    said = mentioning(notice.NOTICE, f"{tmp_path}/")
+    said = mentioning(signals.NOTICE, f"{tmp_path}/")
     with Checkpoints(tmp_path) as checkpoints, pytest.raises(Stopped, match=said):
         loop.run(toy.job(batches=batches, checkpoints=checkpoints))
     # The event is still present when the run restarts, and the run continues.

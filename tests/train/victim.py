@@ -14,7 +14,7 @@ from pathlib import Path
 import jax.numpy as jnp
 
 from bertzoo.core.errors import CheckpointError
-from bertzoo.train import manifest
+from bertzoo.train import contents
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.state import State
 
@@ -71,7 +71,7 @@ def main(directory: Path, moment: str) -> None:
     if moment == "full":
         return out_of_space(checkpoints)
     if moment == "manifest":
-        manifest.seal = kill
+        contents.seal = kill
     elif moment != "commit":
         deadline = seen + max(1, round(float(moment) * seen))
     checkpoints.save(state(2))

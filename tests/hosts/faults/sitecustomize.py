@@ -11,7 +11,7 @@ if "BERTZOO_SUPERVISED_BY" in os.environ and (fault := os.environ.get("FAULT")):
         import orbax.checkpoint as ocp
 
         from bertzoo.runs import run_dir
-        from bertzoo.train import manifest
+        from bertzoo.train import contents
 
         if what == "impatient":
             run_dir._PATIENCE = 3
@@ -31,4 +31,4 @@ if "BERTZOO_SUPERVISED_BY" in os.environ and (fault := os.environ.get("FAULT")):
             def full(checkpoint):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-            manifest.seal = full
+            contents.seal = full
