@@ -86,7 +86,7 @@ def test_settings_that_are_wrong_are_errors(tiny_config: str, tmp_path: Path) ->
         ("bertzoo", {"lengths": (8,)}, ("--lengths", "litert", "bertzoo")),
         ("pytorch", {"no_optimize": True}, ("--no-optimize", "litert", "pytorch")),
         ("litert", {"precision": "int9"}, ("--precision", "int9", "int8-static")),
-        ("litert", {"pooling": "max"}, ("--pooling", "max", "mean")),
+        ("litert", {"pooling": "sum"}, ("--pooling", "sum", "mean")),
         ("onx", {}, ("--to=onx", "mean onnx")),
         ("bertzoo", {"head": "top"}, ("--head", "top", "masked")),
         ("litert", {"examples": -1}, ("--examples", -1)),

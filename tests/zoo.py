@@ -13,8 +13,8 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.heads import (
     JointSpanExtraction,
     MaskedLanguageModel,
-    NoHead,
     ReplacedTokens,
+    SentenceEmbedding,
     SequenceClassification,
     SpanExtraction,
     TokenClassification,
@@ -42,7 +42,10 @@ CASES: dict[str, tuple[Any, Any]] = {
         MaskedLanguageModel(sentence=True),
     ),
     "mobilebert": (MobileBert(**MOBILE), SequenceClassification(labels=("a", "b", "c"))),
-    "mobilebert-tiny": (MobileBert(**MOBILE, attention_input="bottleneck"), NoHead()),
+    "mobilebert-tiny": (
+        MobileBert(**MOBILE, attention_input="bottleneck"),
+        SentenceEmbedding(pooling="max", normalise=False),
+    ),
     "convbert-span": (ConvBert(**CONVOLVED, feed_forward_groups=2), MaskedLanguageModel()),
     "convbert-dynamic": (ConvBert(**CONVOLVED, convolution="dynamic", mask_padding=False), SpanExtraction()),
     "convbert-joint-span": (ConvBert(**CONVOLVED), JointSpanExtraction(hidden_size=14, beam=3)),
@@ -58,21 +61,27 @@ CASES: dict[str, tuple[Any, Any]] = {
         ),
         MaskedLanguageModel(),
     ),
-    "bottleneck-grouped": (MobileBert(**MOBILE, attention=attention.GroupedHeads(output_groups=2)), NoHead()),
+    "bottleneck-grouped": (
+        MobileBert(**MOBILE, attention=attention.GroupedHeads(output_groups=2)),
+        SentenceEmbedding(pooling="weighted_mean"),
+    ),
     "albert": (Albert(**SIZES | LAYERS | {"layers": 3}, embedding_size=10), MaskedLanguageModel(sentence=True)),
     "electra-discriminator": (Electra(**SIZES, **LAYERS, embedding_size=10), ReplacedTokens()),
     "convbert-discriminator": (ConvBert(**CONVOLVED), ReplacedTokens()),
     "squeezebert": (SqueezeBert(**SIZES, **LAYERS), TokenClassification(labels=("x", "y"))),
-    "squeezebert-uneven": (SqueezeBert(**SIZES, **LAYERS | {"feed_forward_size": (20, 28)}), NoHead()),
+    "squeezebert-uneven": (
+        SqueezeBert(**SIZES, **LAYERS | {"feed_forward_size": (20, 28)}),
+        SentenceEmbedding(pooling="first", pooler=True),
+    ),
     "distilbert-joint-span": (DistilBert(**SIZES, **LAYERS), JointSpanExtraction(hidden_size=14, beam=3)),
     "bert-one-segment": (Bert(**SIZES | {"token_types": 1}, **LAYERS), MaskedLanguageModel()),
     "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),
-    "bert": (Bert(**SIZES, **LAYERS), NoHead(pooler=False)),
+    "bert": (Bert(**SIZES, **LAYERS), SentenceEmbedding(projection=14, activation="tanh", size=8)),
 }
 WINDOWED = SqueezeBert(**SIZES, **LAYERS, kernel_size=3, dilation=2, stride=3)
 TORCH_CASES = CASES | {  # LiteRT files have no windows of keys
-    "squeezebert-window": (replace(WINDOWED, stride=1), NoHead()),
-    "squeezebert-stride": (WINDOWED, NoHead()),
+    "squeezebert-window": (replace(WINDOWED, stride=1), SentenceEmbedding(normalise=False)),
+    "squeezebert-stride": (WINDOWED, SentenceEmbedding()),
 }
 
 

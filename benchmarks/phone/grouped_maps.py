@@ -46,7 +46,7 @@ def write_file(target: str, way: str, model: Pretrained, folder: Path, python: P
     """The model's file in a format, its grouped maps computed in a way."""
     graph = training_graph(model)
     if BACKEND[target] == "litert":
-        phone, file = build_graph(graph.model, graph.params, graph.pooling), folder / f"{way}.tflite"
+        phone, file = build_graph(graph.model, graph.params), folder / f"{way}.tflite"
         for rewrite in rewrites.OPTIMISING:
             phone = phone if rewrite in WITHOUT[way] else rewrite(phone)
         return backends.litert_file(phone, file, (LENGTH,), "int8-dynamic" if target == INT8 else "fp32").path

@@ -1,10 +1,11 @@
-"""Reduce a model to one head or none, and let its convolutions read padding, as Hugging Face's do."""
+"""Reduce a model to one head or none, add pooling, and let its convolutions read padding, as Hugging Face's do."""
 
 from dataclasses import replace
+from typing import Any
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.heads import NoHead, parameter_shapes
+from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
 
 
 def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:
@@ -25,9 +26,31 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
             f"{pretrained.origin} has the head {head.kind}, so --head={kind} has nothing to keep. Use --head=none, "
             "or leave --head out."
         )
-    names = parameter_shapes(pretrained.model, new_head)
+    return _with_head(pretrained, new_head)
+
+
+def add_pooling(pretrained: Pretrained, pooling: str | None) -> Pretrained:
+    """Return a model without a head as one that pools the states of its tokens, by default by "mean".
+
+    With "first", the model keeps its pooler. A model with a head is returned as it is; raises UserError if such a model
+    comes with a pooling.
+    """
+    if pretrained.head.kind != "none":
+        if pooling is not None:
+            raise UserError(
+                f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
+                "Add --head=none, or leave --pooling out."
+            )
+        return pretrained
+    pooler = pooling == "first" and pretrained.head.pooler
+    fields: dict[str, Any] = {"pooling": pooling or "mean", "pooler": pooler}
+    return _with_head(pretrained, SentenceEmbedding(**fields, normalise=False))[0]
+
+
+def _with_head(pretrained: Pretrained, head: Any) -> tuple[Pretrained, list[str]]:
+    names = parameter_shapes(pretrained.model, head)
     params = {name: array for name, array in pretrained.params.items() if name in names}
-    return replace(pretrained, head=new_head, params=params, others={}), sorted(pretrained.params.keys() - names)
+    return replace(pretrained, head=head, params=params, others={}), sorted(pretrained.params.keys() - names)
 
 
 def leak_padding(pretrained: Pretrained) -> Pretrained:

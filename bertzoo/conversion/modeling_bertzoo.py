@@ -379,6 +379,35 @@ class JointSpanFinder(Encoding):
         return {name: logits[name] for name in ("start_logits", "end_logits")} | null
 
 
+class SentenceEncoder(Encoding):
+    """A model whose output `embedding` (B,E) is a vector of the text; the settings are those of its head."""
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None, attention_mask: Tensor | None = None):
+        outputs = super().forward(input_ids, token_type_ids, attention_mask)
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        return outputs | self.embed(outputs["hidden_states"][-1], outputs["pooled"], mask)
+
+    def embed(self, x: Tensor, pooled: Tensor, mask: Tensor) -> Outputs:
+        weight = mask.to(x.dtype)
+        if self.pooling == "weighted_mean":
+            weight = weight * torch.arange(1, x.shape[1] + 1, device=x.device)
+        if self.pooling == "first":
+            vector = pooled
+        elif self.pooling == "max":
+            vector = (x - 1e9 * (1 - weight)[..., None]).amax(1)
+        else:
+            vector = (weight[:, None] @ x)[:, 0] / weight.sum(-1, keepdim=True)
+        if self.projection is not None:
+            vector = self.projection(vector)
+            vector = vector.tanh() if self.tanh else vector
+        vector = vector[:, : self.size] if self.size else vector
+        norm = vector.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-12)
+        return {"embedding": vector / norm if self.normalise else vector}
+
+    def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
+        return self.embed(x, pooled, inputs["attention_mask"])
+
+
 class Discriminator(Encoding):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {"logits": self.replaced_head(x)}

@@ -31,7 +31,6 @@ from bertzoo.export.options import FILES, TEXT_FORMATS, ExportOptions
 from bertzoo.export.text_input import check_text_model, text_model
 from bertzoo.finetuning.labels import name_classes
 from bertzoo.finetuning.question_answering import noted_options
-from bertzoo.heads.none import POOLINGS
 from bertzoo.runs import load_model
 
 FEW = 16  # fewer calibration texts rarely give good scales for int8-static
@@ -124,7 +123,8 @@ def _convert_to_file(
     if "request" not in existing:
         atomic.check_new_file(destination, *names)
     texts = _calibration_texts(options, tell)
-    pretrained = name_classes(read := _read_model(source, options, tell))
+    named = name_classes(read := _read_model(source, options, tell))
+    pretrained = heads.add_pooling(named, options.pooling)
     if texts and pretrained.tokenizer is None:
         raise UserError(
             f"--calibration={options.calibration} needs a tokenizer to read its texts with, but {source} has none. "
@@ -132,12 +132,7 @@ def _convert_to_file(
         )
     if options.to in TEXT_FORMATS:
         check_text_model(options.to, text_model(pretrained))
-    if options.pooling is not None and pretrained.head.kind != "none":
-        raise UserError(
-            f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
-            "Add --head=none, or leave --pooling out."
-        )
-    request = _request(options, pretrained, texts, named=pretrained.head != read.head)
+    request = _request(options, pretrained, texts, named=named.head != read.head)
     if existing:
         complete = pretrained.tokenizer is None or destination.with_name(names[1]).is_dir()
         if existing["request"] != request or (written and not (complete or changed)):
@@ -150,7 +145,6 @@ def _convert_to_file(
     settings = FileSettings(
         lengths=target.lengths(pretrained, options.lengths or ()),
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)
-        pooling=options.pooling or "mean",
         optimise=not options.no_optimize,
         calibration=texts,
     )
@@ -185,7 +179,7 @@ def write_file(
 
     Raises ExportFailed if the file's outputs differ from the model's, or its scores are lower.
     """
-    reference = target.reference(pretrained, training_graph(pretrained, POOLINGS[settings.pooling]))
+    reference = target.reference(pretrained, training_graph(pretrained))
     lengths, tokenizer = settings.lengths, pretrained.tokenizer
     facts = target.make(pretrained, reference, settings, file)
     with target.load(file, 1) as run:
@@ -209,7 +203,6 @@ def write_file(
         **({} if packages is None else {"packages": packages}),
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),
-        **({"pooling": settings.pooling} if pretrained.head.kind == "none" else {}),
         **({} if tokenizer is None else {"tokenizer": _describe_tokenizer(tokenizer)}),
         **_decoding(pretrained),
         "source": _origin(pretrained),

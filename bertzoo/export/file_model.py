@@ -18,7 +18,7 @@ from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.formats import Target, targets
 from bertzoo.export.options import SUFFIXES
 from bertzoo.finetuning import evaluate, saved_model
-from bertzoo.finetuning.predict_answers import QuestionModel
+from bertzoo.finetuning.evaluate import TaskModel
 from bertzoo.finetuning.predict_labels import LabelModel
 from bertzoo.runs import blanks, load_model
 from bertzoo.runs.blanks import BlankFiller
@@ -42,7 +42,7 @@ def is_pretraining(name: Path | str) -> bool:
 
 def open_model(
     path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
-) -> LabelModel | QuestionModel | BlankFiller:
+) -> TaskModel | BlankFiller:
     """Load an exported file, a fine-tuning run or a model directory as a model that can predict.
 
     seed: the seed whose model to load from a fine-tuning run; None loads the best seed's.
@@ -70,7 +70,7 @@ def open_model(
 
 def open_task_model(
     path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
-) -> LabelModel | QuestionModel:
+) -> TaskModel:
     """Return a model for a task, as `open_model` does; raises UserError also for a masked-language-model head."""
     model = open_model(path, seed, batch_size, python)
     if isinstance(model, BlankFiller):
@@ -81,7 +81,7 @@ def open_task_model(
     return model
 
 
-def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionModel | BlankFiller:
+def load_file(path: Path, python: Path | None = None) -> TaskModel | BlankFiller:
     """Load an exported file, as a BlankFiller if it predicts masked tokens, else as a model for its task.
 
     Raises UserError if the file or a companion is missing or damaged, or the runtime is not installed.
@@ -108,7 +108,7 @@ def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionMo
         fill = partial(_masked_logits, file, tokenizer.specials.pad)
         return BlankFiller(path=path, tokenizer=tokenizer, longest=lengths[-1], masked_logits=fill)
     model = replace(model.fit(lengths[-1]), file=file)
-    if isinstance(model, QuestionModel):
+    if not isinstance(model, LabelModel):
         return model
     task = GLUE.get(model.task_name)
     # The file has class names for apps; predictions have GLUE's labels, like the model's.

@@ -28,14 +28,12 @@ class FileSettings:
     """Settings with which a file is written.
 
     lengths: row lengths in tokens, shortest first.
-    pooling: how to pool the output if the model has no head, one of options.POOLINGS.
     optimise: whether to rewrite the training graph into an equivalent, cheaper one; may be False only for LiteRT.
     calibration: texts on which int8-static measures the scales of activations.
     """
 
     lengths: tuple[int, ...]
     precision: Precision = "fp32"
-    pooling: str = "mean"
     optimise: bool = True
     calibration: tuple[str, ...] = ()
 
@@ -206,7 +204,7 @@ def _torch_file(
     file: Path,
 ) -> dict[str, Any]:
     span = _row_span(pretrained, settings.lengths)
-    content, operators = write_file(pretrained, _example(reference, settings), settings.pooling, span)
+    content, operators = write_file(pretrained, _example(reference, settings), span)
     file.write_bytes(content)
     return _span(span) | {"operators": operators}
 
@@ -214,7 +212,7 @@ def _torch_file(
 def _torchscript(
     pretrained: Pretrained, reference: TrainingGraph, settings: FileSettings, file: Path
 ) -> dict[str, Any]:
-    content, operators = torch_files.torchscript(pretrained, _example(reference, settings), settings.pooling)
+    content, operators = torch_files.torchscript(pretrained, _example(reference, settings))
     file.write_bytes(content)
     return _span(lengths.length_bounds(pretrained)) | {"operators": operators}
 
@@ -223,7 +221,7 @@ def _executorch(
     python: Path, pretrained: Pretrained, reference: TrainingGraph, settings: FileSettings, file: Path
 ) -> dict[str, Any]:
     row = _example(reference, settings)
-    facts = executorch.write_pte(python, pretrained, row, settings.pooling, file, settings.precision)
+    facts = executorch.write_pte(python, pretrained, row, file, settings.precision)
     return _span(settings.lengths) | facts
 
 

@@ -31,7 +31,7 @@ FORMAT_PRECISIONS: dict[str, tuple[Precision, ...]] = {
     **dict.fromkeys(LITERT, PRECISIONS),
     "executorch": ("fp32", "int8-dynamic"),
 }
-POOLINGS = ("mean", "first")
+POOLINGS = ("mean", "first", "max", "weighted_mean")  # as in heads/embedding.py, which imports jax
 EXAMPLES = 1500  # examples to score on by default; GLUE's smaller development sets have no more
 # The formats that an option applies to; unlisted options apply to all formats.
 _ONLY = {

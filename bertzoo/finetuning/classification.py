@@ -1,11 +1,11 @@
 """Fine-tuning on tasks that label a text, a pair of texts or every word: GLUE's and the user's own."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import numpy as np
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
@@ -77,10 +77,17 @@ class LabelTask(TaskKind):
     def notes(self) -> dict[str, str | int]:
         return {"scale": str(self.recipe.scale)}
 
-    def soft_labels(
-        self, train: LabelSplit, teacher: Location, mesh: jax.sharding.Mesh, tell: Say
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        return teacher_logits(teacher, self.recipe, self.task, train.examples, mesh, tell)
+    def add_teacher(
+        self,
+        objective: Any,
+        train: LabelSplit,
+        dev: Mapping[str, Any],
+        teacher: Location,
+        mesh: jax.sharding.Mesh,
+        tell: Say,
+    ) -> tuple[LabelSplit, Mapping[str, Any], dict[str, Any]]:
+        logits, record = teacher_logits(teacher, self.recipe, self.task, train.examples, mesh, tell)
+        return replace(train, teacher=logits), dev, record
 
     def constant(self, train: LabelSplit) -> int | None:
         """Return the index of the most common training label, the lowest on a tie, for `wnli` = "majority"."""

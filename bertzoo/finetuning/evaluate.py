@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.finetuning import predict_answers, predict_labels
+from bertzoo.finetuning.embed import EmbeddingModel, embedding_model
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
 from bertzoo.finetuning.saved_model import SavedModel, Unlabelled
@@ -22,13 +23,23 @@ Say = Callable[[str], None]
 M = TypeVar("M", bound=SavedModel)
 
 
-def task_model(model: SavedModel) -> LabelModel | QuestionModel:
-    """Convert a saved model to a QuestionModel or a LabelModel; raises UserError if its head fits neither."""
-    return predict_answers.question_model(model) or predict_labels.label_model(model)
+TaskModel = LabelModel | QuestionModel | EmbeddingModel
+
+
+def task_model(model: SavedModel) -> TaskModel:
+    """Convert a saved model to the model class of its head; raises UserError if the head is of no task."""
+    return predict_answers.question_model(model) or embedding_model(model) or predict_labels.label_model(model)
+
+
+def predictor(model: TaskModel) -> LabelModel | QuestionModel:
+    """Return the model itself; raises UserError if it embeds texts."""
+    if isinstance(model, EmbeddingModel):
+        raise UserError(f"{model.path} predicts no labels: it embeds texts. Use `bertzoo embed` for its vectors.")
+    return model
 
 
 def evaluate_split(
-    model: LabelModel | QuestionModel,
+    model: TaskModel,
     *,
     split: str = "",
     task: str = "",
@@ -60,9 +71,7 @@ def evaluate_split(
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
     if output is not None and not isinstance(model, QuestionModel):
-        raise UserError(
-            f"output = {output} applies only to answers, but {model.path} predicts labels. Leave output out."
-        )
+        raise UserError(f"output = {output} applies only to answers, but {model.path} gives none. Leave output out.")
     model, split = (_on_file(model, input), "test") if input else (model, split or "dev")
     directory = data_dir or model.recipe.data_dir
     scored_task: Any = model.task(task, data_dir)
@@ -114,12 +123,13 @@ def _on_file(model: M, file: str) -> M:
 
 
 def predict_texts(
-    model: LabelModel | QuestionModel, texts: Sequence[str] | Sequence[tuple[str, str]], batch_size: int = 0
+    model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]], batch_size: int = 0
 ) -> list[dict[str, Any]]:
     """Return a prediction record (see `tasks.predictions`) for each text or pair of texts, in order.
 
-    A QuestionModel takes pairs (question, paragraph with the answer).
+    A QuestionModel takes pairs (question, paragraph with the answer). Raises UserError for an EmbeddingModel.
     """
+    model = predictor(model)
     pair = isinstance(model, QuestionModel) or model.pair or any(not isinstance(text, str) for text in texts)
     words = isinstance(model, LabelModel) and model.kind == "tokens"
     flat = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]

@@ -10,6 +10,7 @@ from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, on_disk
 from bertzoo.finetuning.classification import LabelTask
+from bertzoo.finetuning.embedding import STSB, EmbeddingTask
 from bertzoo.finetuning.kind import RESULTS
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.run_dir import check_config, claim, model_of
@@ -39,14 +40,26 @@ def resolve_task(recipe: Finetune) -> TaskKind:
         raise ConfigError(f"--task is missing. Use one of {', '.join(NAMES)}.")
     if name not in NAMES and name not in GLUE:
         raise ConfigError(f"task = {name!r} is unknown. Use one of {', '.join(NAMES)}.")
+    if recipe.head != "embedding" and (field := changed_field(recipe.embedding)):
+        raise ConfigError(f"embedding.{field} applies only to head = 'embedding'. Set head, or remove it.")
+    if recipe.head == "embedding" and name not in (STSB, "own"):
+        raise ConfigError(f"head = 'embedding' is trained on task = stsb or own, not on {name}. Use one of them.")
     if name == "own":
         own = own.with_usual_files(recipe.data_dir)
         recipe = replace(recipe, own=own)
+        if recipe.head == "embedding":
+            if own.kind != "texts":
+                raise ConfigError(
+                    f"head = 'embedding' needs own.kind = 'texts', not {own.kind!r}. Set own.kind, or remove head."
+                )
+            return EmbeddingTask(recipe, own)
         if own.kind == "span":
             return QuestionTask(recipe, custom_questions.question_task(own))
         return LabelTask(recipe, own.task(recipe.data_dir))
     if field := changed_field(own):
         raise ConfigError(f"own.{field} applies only to task = own, not to task = {name}. Remove it.")
+    if recipe.head == "embedding":
+        return EmbeddingTask(recipe, None)
     return QuestionTask(recipe, SQUAD[name]) if name in SQUAD else LabelTask(recipe, GLUE[name])
 
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bertzoo.finetuning.text_split import TextSplit
+from bertzoo.heads.labels import TEACHER
 from bertzoo.runs.runner import Outputs, Runner
 from bertzoo.tasks import metrics, squad_metric
 from bertzoo.tasks.answers import Answered, Decoding, decode
@@ -35,12 +37,14 @@ class LabelSplit:
     """Encoded examples of a split, with classes, sets of classes, word tags or numbers as labels.
 
     scale: a regression's output times `scale` is the predicted number.
+    teacher: a teacher's logits for each example and class, (N,C), to train on; None without.
     """
 
     task: Task
     examples: Sequence[Example]
     rows: Rows
     scale: float = 1.0
+    teacher: np.ndarray | None = None
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -52,12 +56,18 @@ class LabelSplit:
         """SHA-256 of the examples as the model reads them, in hexadecimal."""
         return self.rows.digest
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
         return self.rows.plan(batch_size, lengths, seed, epoch)
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
         """Return the arrays of a planned batch, by name; numbers are divided by `scale`."""
         batch = self.rows.batch(slot, batch_size)
+        if self.teacher is not None:
+            batch[TEACHER] = np.zeros((batch_size, self.teacher.shape[1]), np.float32)
+            batch[TEACHER][: len(slot.rows)] = self.teacher[slot.rows]
         if self.scale != 1 and "label" in batch:
             return {**batch, "label": (batch["label"] / self.scale).astype(np.float32)}
         return batch
@@ -125,6 +135,9 @@ class AnswerSplit:
     def digest(self) -> str:
         return self.windows.digest
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
         return self.rows.plan(batch_size, lengths, seed, epoch)
 
@@ -145,7 +158,7 @@ class AnswerSplit:
         return {answer.text for answer in predictions} if len(predictions) > 1 else set()
 
 
-Split = LabelSplit | AnswerSplit
+Split = LabelSplit | AnswerSplit | TextSplit
 
 
 @functools.lru_cache(maxsize=16)  # equal models of one process, such as a run's seeds, share traced programs
@@ -182,6 +195,8 @@ def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
             figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {name: {}}}
             return Evaluation(figures, lambda folder: None)  # train.loop raises NonFinite for this loss
         predictions[name] = split.predict(slots, outputs)
+        if isinstance(split, TextSplit):
+            loss = split.loss(predictions[name])
         finite = isinstance(split, AnswerSplit) or split.is_finite(predictions[name])
         losses.append(loss if loss is None or finite else float("nan"))
     figures = {} if None in losses else {"loss": float(np.mean(losses))}

@@ -261,7 +261,7 @@ def _memory_advice(recipe: Finetune, share: float) -> str:
 
 
 def _length(batch: Batch) -> int:
-    return batch["input_ids"].shape[1]
+    return batch["input_ids"].shape[-1]
 
 
 def chosen_epoch(recipe: Finetune, history: list[Figures]) -> Figures:

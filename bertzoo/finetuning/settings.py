@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.heads import SentenceEmbedding
+from bertzoo.heads.embedding import Pooling
 from bertzoo.models import Compute
 from bertzoo.models.compute import Activation
 from bertzoo.tasks.custom import CustomFiles
@@ -20,6 +22,38 @@ def _adamw() -> AdamW:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions:
+    """The config table [embedding], for head = "embedding": the vector of a text, and its loss."""
+
+    # the vector is the mean, a mean with growing weights, or the maximum of the tokens' states, or the first token's
+    pooling: Pooling = "mean"
+    projection: int = 0  # width of a linear layer after the pooling; 0: none
+    normalise: bool = True  # give vectors the length 1
+    sizes: tuple[int, ...] = ()  # further sizes, whose first dimensions are trained to serve alone (Matryoshka)
+    # contrastive: find the second text of a pair among those of the batch. cosine, cosent: match or rank similarities
+    loss: Literal["contrastive", "cosine", "cosent"] = "contrastive"
+    temperature: float = 0.05  # divides cosines in contrastive and cosent
+    symmetric: bool = False  # also find the first text of a pair by the second one
+    # weights of the losses on a teacher's vectors, which together have the weight 1 - alpha
+    l2: float = 0.0  # squared difference of the numbers
+    directions: float = 1.0  # 1 - cosine
+    relations: float = 0.0  # squared difference of the cosines within the batch
+    sts_dir: str = ""  # folder of STS-B; its development set is scored too
+    vectors_dir: str = ""  # folder for the teacher's vectors, which later runs reuse; unset: data_dir
+
+    def __post_init__(self):
+        SentenceEmbedding(pooling=self.pooling, projection=self.projection, sizes=self.sizes)  # checks the values
+        if not self.temperature > 0:
+            raise ConfigError(f"temperature = {self.temperature} is not positive. Use 0.05, for example.")
+        weights = (self.l2, self.directions, self.relations)
+        if min(weights) < 0 or not 0 < sum(weights) < float("inf"):
+            raise ConfigError(
+                f"l2, directions and relations = {', '.join(map(str, weights))} are not weights. Use numbers of at "
+                "least 0, one of them above 0."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finetune:
     """The config of a run that fine-tunes a model on one task, with several seeds in turn.
 
@@ -31,6 +65,8 @@ class Finetune:
     task: str = ""  # a task of GLUE, squad1, squad2, or own
     data_dir: str = ""  # folder of the task's files
     own: CustomFiles = field(default_factory=CustomFiles)  # your files and columns, with task = "own"
+    head: Literal["task", "embedding"] = "task"  # embedding: train vectors of texts (task stsb, or own.kind = "texts")
+    embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)  # the vectors, and their loss
     squad: SquadOptions = field(default_factory=SquadOptions)  # how questions become rows, and answers are chosen
     seed: int = 0  # the first seed
     seeds: int = 5  # number of seeds, each a training of its own
@@ -102,7 +138,7 @@ class Finetune:
             batch_size=self.batch_size,
             max_length=self.max_length,
             max_predictions=1,
-            accumulate=self.accumulate,
+            accumulate=1 if self.head == "embedding" else self.accumulate,  # its loss divides the batch itself
         )
         stages.validate([stage])
         return stage

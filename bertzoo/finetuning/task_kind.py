@@ -15,7 +15,6 @@ from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.finetuning.scoring import Evaluation, Split, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.heads.labels import TEACHER
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.tasks.squad import Question
@@ -99,10 +98,12 @@ class TaskKind(ABC):
         padding: as in `prepare`.
         """
 
-    def soft_labels(
-        self, train: Any, teacher: Location, mesh: jax.sharding.Mesh, tell: Say
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return the teacher's logits for the training examples, and its entry for run.json.
+    def add_teacher(
+        self, objective: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh, tell: Say
+    ) -> tuple[Any, Mapping[str, Any], dict[str, Any]]:
+        """Return the training and development splits with the teacher's outputs, and its entry for run.json.
+
+        objective: the training objective.
 
         Raises ConfigError for a teacher of another task.
         """
@@ -124,7 +125,7 @@ class TaskKind(ABC):
         """Read and encode the splits for a model.
 
         padding: number of padding tokens after a row that affect the model's outputs. Raises the errors of
-        `read_splits` and `soft_labels`.
+        `read_splits` and `add_teacher`.
         """
         recipe, size = self.recipe, self.recipe.batch_size
         self.check_test_file()
@@ -134,22 +135,20 @@ class TaskKind(ABC):
             check_split(tokenizer, split.examples, name, tell)
         lengths = bucket_lengths([split.rows for split in splits.values()], recipe.buckets, recipe.max_length)
         tell(f"batches of rows of {', '.join(map(str, lengths))} tokens")
-        soft, record = (None, None) if teacher is None else self.soft_labels(train, teacher, mesh, tell)
+        record = None
+        if teacher is not None:
+            train, dev, record = self.add_teacher(objective, train, dev, teacher, mesh, tell)
         runner = FlaxRunner(outputs_and_losses(objective), None, mesh, size, lengths)
 
         def batches(seed: int, row: int) -> Iterator[HostBatch]:
-            epoch, done = divmod(row // size, -(-len(train.rows) // size))
+            epoch, done = divmod(row // size, -(-len(train) // size))
             while True:
                 for slot in train.plan(size, lengths, seed, epoch)[done:]:
-                    batch = train.batch(slot, size)
-                    if soft is not None:
-                        batch[TEACHER] = np.zeros((size, soft.shape[1]), np.float32)
-                        batch[TEACHER][: len(slot.rows)] = soft[slot.rows]
-                    yield batch
+                    yield train.batch(slot, size)
                 epoch, done = epoch + 1, 0
 
         return TaskData(
-            rows=len(train.rows),
+            rows=len(train),
             batches=batches,
             score=lambda params: score_splits(runner.with_params(params), dev),
             examples=sizes,

@@ -6,6 +6,7 @@
 from typing import Any, get_args
 
 from bertzoo.heads.base import HeadConfig, parameter_axes, parameter_shapes
+from bertzoo.heads.embedding import SentenceEmbedding
 from bertzoo.heads.joint_span import JointSpanExtraction, align_starts, drop_excluded
 from bertzoo.heads.labels import SequenceClassification, TokenClassification
 from bertzoo.heads.masked import MaskedLanguageModel
@@ -21,6 +22,7 @@ Head = (
     | TokenClassification
     | SpanExtraction
     | JointSpanExtraction
+    | SentenceEmbedding
 )
 KINDS: dict[str, type[HeadConfig]] = {head.kind: head for head in get_args(Head)}
 

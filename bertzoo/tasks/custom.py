@@ -20,6 +20,7 @@ _USUAL = (".csv", ".tsv", ".jsonl", readers.PARQUET)  # their suffixes; the firs
 _DIGITS = 100  # most digits of a label that is sorted as an integer
 LABEL_FIELDS = ("text_a", "text_b", "label", "labels", "separator", "metrics")
 QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable")
+_FOREIGN = {"span": (*LABEL_FIELDS, "negatives"), "texts": ("labels", "separator", "metrics", *QUESTION_FIELDS)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class CustomFiles:
     """The config table [own]: your task's files, and the names of their text and label columns."""
 
     # target: a label of a text or pair, any number of labels (multi_label), a number, a label for every word (tokens),
-    # or an answer in a text (span)
+    # an answer in a text (span), or vectors of texts (texts, with head = "embedding")
     kind: Kind = "classification"
     # training file, relative to data_dir. If none of the three files is set, those of data_dir with the usual names:
     # train, dev or validation, and test, each .csv, .tsv, .jsonl or .parquet
@@ -49,10 +50,11 @@ class CustomFiles:
     answer: str = "answer"  # column of the answer, a text or a list of texts; the first is the target (span)
     start: str = ""  # column of the character at which an answer starts; unset: its first occurrence (span)
     id: str = ""  # column of the question's name; unset: the row's number (span)
+    negatives: tuple[str, ...] = ()  # columns of texts that resemble text_b and are no partners of text_a (texts)
     unanswerable: bool = False  # an empty answer means that there is none, as in SQuAD 2.0 (span)
 
     def __post_init__(self) -> None:
-        foreign = LABEL_FIELDS if self.kind == "span" else QUESTION_FIELDS
+        foreign = _FOREIGN.get(self.kind, (*QUESTION_FIELDS, "negatives"))
         if changed := [name for name in foreign if getattr(self, name) != getattr(CustomFiles, name)]:
             name = changed[0]
             raise ConfigError(
@@ -70,6 +72,8 @@ class CustomFiles:
                 raise ConfigError(
                     f"{first} and {second} are both {getattr(self, first)!r}. Name two different columns."
                 )
+        if self.negatives and not self.text_b:
+            raise ConfigError(f"negatives = {list(self.negatives)} need the partners of the texts. Set text_b.")
         names = [name for name in (self.train, self.dev, self.test) if name]
         if not self.header and (files := [name for name in names if not name.endswith((".tsv", ".csv"))]):
             raise ConfigError(
@@ -119,6 +123,8 @@ class CustomFiles:
         Raises ConfigError if `kind` is "span", or `metrics` has "f1" but there are not two labels. Raises UserError if
         the labels cannot be read.
         """
+        if self.kind == "texts":
+            raise ConfigError('kind = "texts" trains vectors, not labels. Set head = "embedding", or use another kind.')
         if self.kind == "span":
             raise ConfigError(f"kind = {self.kind!r} has questions, not labels. Use a kind with labels.")
         labels = self.labels or (() if self.kind == "regression" else self._read_labels(directory))
@@ -169,6 +175,34 @@ class CustomFiles:
                 f"{'.' if known else f', or a --data_dir that holds {split}.csv.'}"
             )
         return readers.read_table(_folder(directory) / name, header=self.header)
+
+    def read_texts(self, split: str, directory: Path | str) -> list[Example]:
+        """Return a split's texts or pairs; the label is the similarity, if the file has the column `label`.
+
+        Raises UserError if a cell is empty, or a similarity is not a number.
+        """
+        table = self.open(split, directory)
+        columns = [self.text_a, *filter(None, [self.text_b]), *self.negatives]
+        if labelled := self.label in table.columns:
+            columns.append(self.label)
+        pair, examples = bool(self.text_b), []
+        for nth, (place, row) in enumerate(table.valid_rows(columns)):
+            first, *others = (
+                fields.nonblank(cell, place, name)
+                for cell, name in zip(row[: len(columns) - labelled], columns, strict=False)
+            )
+            similarity = fields.number(row[-1], place, self.label) if labelled else None
+            examples.append(
+                Example(str(nth), first, others[0] if pair else None, similarity, negatives=tuple(others[pair:]))
+            )
+        if not examples:
+            raise UserError(f"{table.name} holds no example. Add rows.")
+        if labelled and not pair:
+            raise UserError(
+                f"{table.name} has a similarity for each row in the column {self.label!r}, but no second text. Set "
+                "own.text_b to its column, or own.label to another name."
+            )
+        return examples
 
     def _read_labels(self, directory: Path | str) -> tuple[str, ...]:
         """Return the class names that the training file declares, or else the labels in its rows, sorted."""

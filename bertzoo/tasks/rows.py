@@ -72,33 +72,8 @@ class Rows:
         return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        """Return the plan of an epoch's batches: every row once; at most one batch has fewer rows than `batch_size`.
-
-        lengths: the padded lengths that a batch may have, in tokens.
-
-        Without a seed, rows are ordered by length. With a seed, rows are shuffled, and go to the shortest length that
-        holds them. Rows that do not fill a batch go to the next length. Then batches are shuffled. Equal arguments give
-        equal batches.
-        """
-        if len(self) and (longest := int(self.held.max())) > max(lengths):
-            raise ValueError(f"a row of {longest} tokens does not fit the lengths {list(lengths)}")
-        sizes = np.array(sorted(lengths))
-        if seed is None:
-            order = np.argsort(self.held, kind="stable")
-            return [self._slot(order[i : i + batch_size], sizes) for i in range(0, len(self), batch_size)]
-        order = _shuffled(np.arange(len(self)), fold(seed, _ROWS, epoch))
-        bucket = np.searchsorted(sizes, self.held[order])
-        slots, left = [], np.zeros(0, np.int64)
-        for size in range(len(sizes)):
-            found = np.concatenate([left, order[bucket == size]])
-            full = len(found) - len(found) % batch_size
-            slots += [self._slot(found[i : i + batch_size], sizes) for i in range(0, full, batch_size)]
-            left = found[full:]
-        slots += [self._slot(left, sizes)] if len(left) else []
-        return [slots[i] for i in _shuffled(np.arange(len(slots)), fold(seed, _BATCHES, epoch))]
-
-    def _slot(self, rows: np.ndarray, sizes: np.ndarray) -> Slot:
-        return Slot(rows, int(sizes[np.searchsorted(sizes, self.held[rows].max())]))
+        """Return the plan of an epoch's batches, as `plan_batches` does."""
+        return plan_batches(self.held, batch_size, lengths, seed, epoch)
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
         """Return the arrays of a planned batch, by name.
@@ -155,6 +130,39 @@ class Rows:
             kept = restored[row, :length][self.first[start : start + length]]
             found.append(np.concatenate([kept, np.full(words - len(kept), -1, kept.dtype)]))
         return found
+
+
+def plan_batches(
+    held: np.ndarray, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0
+) -> list[Slot]:
+    """Return the plan of an epoch's batches: every row once; at most one batch has fewer rows than `batch_size`.
+
+    held: number of tokens of each row, (N,). lengths: the padded lengths that a batch may have, in tokens.
+
+    Without a seed, rows are ordered by length. With a seed, rows are shuffled, and go to the shortest length that holds
+    them. Rows that do not fill a batch go to the next length. Then batches are shuffled. Equal arguments give equal
+    batches.
+    """
+    if len(held) and (longest := int(held.max())) > max(lengths):
+        raise ValueError(f"a row of {longest} tokens does not fit the lengths {list(lengths)}")
+    sizes = np.array(sorted(lengths))
+
+    def slot(rows: np.ndarray) -> Slot:
+        return Slot(rows, int(sizes[np.searchsorted(sizes, held[rows].max())]))
+
+    if seed is None:
+        order = np.argsort(held, kind="stable")
+        return [slot(order[i : i + batch_size]) for i in range(0, len(held), batch_size)]
+    order = _shuffled(np.arange(len(held)), fold(seed, _ROWS, epoch))
+    bucket = np.searchsorted(sizes, held[order])
+    slots, left = [], np.zeros(0, np.int64)
+    for size in range(len(sizes)):
+        found = np.concatenate([left, order[bucket == size]])
+        full = len(found) - len(found) % batch_size
+        slots += [slot(found[i : i + batch_size]) for i in range(0, full, batch_size)]
+        left = found[full:]
+    slots += [slot(left)] if len(left) else []
+    return [slots[i] for i in _shuffled(np.arange(len(slots)), fold(seed, _BATCHES, epoch))]
 
 
 def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from bertzoo.core.errors import UserError
 
-Kind = Literal["classification", "multi_label", "regression", "tokens", "span"]
+Kind = Literal["classification", "multi_label", "regression", "tokens", "span", "texts"]
 Label = int | float | tuple[int, ...] | None
 
 
@@ -17,7 +17,8 @@ class Example(NamedTuple):
     key: index of the row, as in submissions.
     label: None if unknown. Else, by kind of task: an index in the task's labels (classification), a tuple of such
     indices, one per word (tokens), a tuple with 1 or 0 for each of the task's labels (multi_label), or a number
-    (regression).
+    (regression), or the similarity of two texts (texts).
+    negatives: texts that resemble text_b and are no partners of text_a (texts).
     """
 
     key: str
@@ -25,6 +26,7 @@ class Example(NamedTuple):
     text_b: str | None = None
     label: Label = None
     words: tuple[str, ...] | None = None
+    negatives: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -185,7 +185,7 @@ def test_unsupported_uses_of_a_file_raise(models: Path, export: Any, capsys: pyt
         (("predict", rte, "bara", "doti", "--checkpoint=1"), ("--checkpoint", rte)),
         (("predict", rte, "bara", "doti", "--top=1"), ("--top", rte)),
         (("predict", files["masked"], "bara [MASK]", "--split=dev"), ("--split", files["masked"])),
-        (("predict", files["none"], "bara"), ("none", files["none"])),
+        (("predict", files["none"], "bara"), ("bertzoo embed", files["none"])),
         (("predict", "nowhere.tflite", "bara"), ("nowhere.tflite", "bertzoo convert")),
         (("evaluate", files["masked"]), ("masked", files["masked"])),
         (("evaluate", files["own"]), ("own", "--task", files["own"])),

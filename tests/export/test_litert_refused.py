@@ -4,7 +4,7 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from messages import mentioning, mentions
@@ -29,7 +29,7 @@ from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
 from bertzoo.finetuning.saved_model import Unlabelled
 from bertzoo.heads import JointSpanExtraction, NoHead, SequenceClassification
-from bertzoo.heads.none import POOLINGS
+from bertzoo.heads.embedding import Pooling
 from bertzoo.models import Bert, ConvBert
 from bertzoo.runs import load_model
 
@@ -240,7 +240,7 @@ def test_lengths_are_sorted_and_have_defaults() -> None:
 def test_options_and_implementations_agree() -> None:
     assert tuple(targets.targets(Path("python"))) == FILES
     assert tuple(verify.LIMITS) == convert.PRECISIONS
-    assert tuple(POOLINGS) == convert.POOLINGS
+    assert get_args(Pooling) == convert.POOLINGS
 
 
 @pytest.mark.usefixtures("installed")

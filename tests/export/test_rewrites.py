@@ -16,28 +16,31 @@ from bertzoo.core.errors import UserError
 from bertzoo.export.graph import layers, rewrites
 from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
-from bertzoo.heads import NoHead, SequenceClassification
-from bertzoo.heads import none as heads
+from bertzoo.heads import SentenceEmbedding, SequenceClassification
 from bertzoo.models import Bert, ConvBert, MobileBert, SqueezeBert
 from bertzoo.nn.flops import inner_jaxprs, matmul_flops
 
 SMALL = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "layers": 2, "heads": 4, "feed_forward_size": 20}
 MOBILE = SMALL | {"embedding_size": 10, "bottleneck_size": 12, "feed_forwards": 2}
 CLASSES = SequenceClassification(labels=("a", "b", "c"))
-FIRST, MEAN = heads.FirstEmbedding(), heads.MeanEmbedding()
 # The zoo's models with other heads, as classifiers.
 CLASSIFIERS: dict[str, Any] = {
     f"{name}-classifier": (model, CLASSES)
     for name, (model, head) in CASES.items()
     if head.kind != "sequence_classification"
 }
-EVERY = CASES | CLASSIFIERS
+EMBEDDING = SentenceEmbedding(pooling="first", pooler=True, normalise=False)
+FIRST = {  # embeddings of the first token, with and without a projection
+    f"{name}-first": (CASES[name][0], SentenceEmbedding(pooling="first", pooler=True, **more))
+    for name, more in {"bert": {"projection": 9}, "mobilebert-tiny": {"normalise": False}}.items()
+}
+EVERY = CASES | CLASSIFIERS | FIRST
 
 
 @functools.cache
-def graphs(name: str, pooling: Any = MEAN) -> tuple[TrainingGraph, Any]:
+def graphs(name: str) -> tuple[TrainingGraph, Any]:
     module, params = pretrained(*EVERY[name]).module()
-    return TrainingGraph(params=params, pooling=pooling, model=module), build_graph(module, params, pooling)
+    return TrainingGraph(params=params, model=module), build_graph(module, params)
 
 
 def given(graph: Any) -> list[dict[str, np.ndarray]]:
@@ -61,13 +64,13 @@ def computed(graph: Any) -> list[dict[str, np.ndarray]]:
 
 
 @functools.cache
-def wanted(name: str, pooling: Any = MEAN) -> list[dict[str, np.ndarray]]:
-    return computed(graphs(name, pooling)[0])
+def wanted(name: str) -> list[dict[str, np.ndarray]]:
+    return computed(graphs(name)[0])
 
 
-def assert_equal(graph: Any, name: str, pooling: Any = MEAN) -> None:
+def assert_equal(graph: Any, name: str) -> None:
     """To the training graph, to 1e-5 of an output's largest value."""
-    for found, expected in zip(computed(graph), wanted(name, pooling), strict=True):
+    for found, expected in zip(computed(graph), wanted(name), strict=True):
         assert found.keys() == expected.keys()
         for key, want in expected.items():
             assert found[key].shape == want.shape, key
@@ -95,7 +98,11 @@ ATTENDING = ["bert", "squeezebert", "convbert-span", "convbert-dynamic", "bottle
 REWRITES: dict[Callable, list[str]] = {
     rewrites.fold_scale: [*ATTENDING, "mobilebert", "schubert"],
     rewrites.fold_no_norm: [name for name, (model, _) in CASES.items() if getattr(model, "norm", "") == "no_norm"],
-    rewrites.first_token: [name for name, (_, head) in EVERY.items() if head.kind == "sequence_classification"],
+    rewrites.first_token: [
+        name
+        for name, (_, head) in EVERY.items()
+        if head.kind == "sequence_classification" or getattr(head, "pooling", "") == "first"
+    ],
     rewrites.keep_groups_apart: ["squeezebert", "convbert-span", "bottleneck-grouped", "bottleneck-mixed-grouped"],
 }
 
@@ -185,8 +192,8 @@ def test_look_ups_and_gelus_are_named_composites() -> None:
 @pytest.mark.parametrize("head", ["classifier", "first"])
 def test_the_last_layer_computes_one_position(model: Any, head: str) -> None:
     """Counted by hand: the operations of L - 1 positions of the last layer."""
-    module, params = pretrained(model, CLASSES if head == "classifier" else NoHead()).module()
-    graph = build_graph(module, params, FIRST)
+    module, params = pretrained(model, CLASSES if head == "classifier" else EMBEDDING).module()
+    graph = build_graph(module, params)
     saved = flops(graph) - flops(rewrites.first_token(graph))
     length, width, size = 11, model.hidden_size, model.feed_forward_size
     groups = 4 if model.kind == "squeezebert" else 1
@@ -210,11 +217,11 @@ def test_a_head_that_reads_every_token_keeps_the_last_layer_whole() -> None:
         assert rewrites.first_token(graph) is graph
 
 
-@pytest.mark.parametrize("name", ["bert", "mobilebert-tiny", "bottleneck-grouped"])
+@pytest.mark.parametrize("name", FIRST)
 def test_the_pooled_first_token(name: str) -> None:
-    _, graph = graphs(name, FIRST)
-    assert rewrites.first_token(graph).layers[-1].first
-    assert_equal(rewrites.optimised(graph), name, FIRST)
+    graph = rewrites.optimised(graphs(name)[1])
+    assert graph.layers[-1].first
+    assert_equal(graph, name)
 
 
 UPDATES = {

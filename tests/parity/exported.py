@@ -15,7 +15,6 @@ from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import verify
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.heads import SequenceClassification
-from bertzoo.heads import none as heads
 from bertzoo.models import Bert
 from bertzoo.runs import load_model
 from bertzoo.runs.runner import Runner
@@ -34,7 +33,7 @@ def both(name: str) -> tuple[Pretrained, TrainingGraph]:
 def graph(source: Pretrained) -> TrainingGraph:
     """The training graph, of sentence embeddings where there is no head."""
     module, params = source.module()
-    return TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=module)
+    return TrainingGraph(params=jax.tree.map(np.asarray, params), model=module)
 
 
 def same(run: Runner, plain: TrainingGraph, lengths: Sequence[int]) -> None:

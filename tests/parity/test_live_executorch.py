@@ -67,7 +67,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert mentions(out, "length_16: logits", 4, "XNNPACK", said["delegated"], said["nodes"], said["delegates"])
     read = load_model.read_model(source)
     module, params = read.module()
-    rows = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 16)
+    rows = verify.sample_rows(TrainingGraph(params=params, model=module), read.tokenizer, 16)
     with runtimes.ExecuTorch(PYTHON, file) as run:
         found = run(rows[1])["logits"]
         with pytest.raises(ExportFailed, match=mentioning("ExecuTorch", "the row")):

@@ -23,7 +23,6 @@ from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import quantise, write
 from bertzoo.heads import SequenceClassification
-from bertzoo.heads import none as heads
 from bertzoo.models import Bert
 from bertzoo.nn import Dense, Grouped, int8
 
@@ -65,7 +64,7 @@ def float32_ranges(module: Any, params: Any, row: dict[str, np.ndarray]) -> Any:
 def test_the_simulation_computes_what_the_file_does(name: str) -> None:
     """Every logit is within two steps of the file's grid of logits, most are equal, and float32 is farther off."""
     model, params = pretrained(dataclasses.replace(MODELS[name], layers=2), SequenceClassification(), 0.3).module()
-    reference = TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=model)
+    reference = TrainingGraph(params=jax.tree.map(np.asarray, params), model=model)
     rows = verify.sample_rows(reference, None, LENGTH)
     content, signature = (
         write.convert(rewrites.scale_updates(rewrites.phone_graph(reference), rows[:1]), (LENGTH,)),
@@ -90,7 +89,7 @@ def test_a_large_channel_leaves_the_others_their_steps(tmp_path: Path) -> None:
     for layer in params["encoder"].values():
         layer["feed_forward"]["output"]["kernel"][:, 3] *= 300
         layer["feed_forward_norm"]["scale"] *= np.where(np.arange(24) == 3, 1 / 300, 30)  # the others stay as large
-    reference = TrainingGraph(params=params, pooling=heads.MeanEmbedding(), model=model)
+    reference = TrainingGraph(params=params, model=model)
     rows, signature = verify.sample_rows(reference, None, LENGTH), write.signature(LENGTH)
     expected = np.array([logits(model, params, row) for row in rows])
 
@@ -107,7 +106,7 @@ def test_a_large_channel_leaves_the_others_their_steps(tmp_path: Path) -> None:
 def test_a_grid_holds_the_extremes_of_all_calibration_rows() -> None:
     """Each signature's logits are whole steps of the grid from the lowest to the highest float32 logit of its rows."""
     model, params = pretrained(MODELS["bert"], SequenceClassification(), 0.3).module()
-    reference = TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=model)
+    reference = TrainingGraph(params=jax.tree.map(np.asarray, params), model=model)
     lengths = (LENGTH, 2 * LENGTH)
     rows = {write.signature(length): verify.sample_rows(reference, None, length) for length in lengths}
     graph = rewrites.scale_updates(rewrites.phone_graph(reference), itertools.chain(*rows.values()))

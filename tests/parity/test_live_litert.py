@@ -21,7 +21,6 @@ from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import flatbuffer, quantise, write
 from bertzoo.export.runtimes import LiteRT
 from bertzoo.heads import MaskedLanguageModel, SequenceClassification
-from bertzoo.heads import none as heads
 from bertzoo.models import Bert, MobileBert, SqueezeBert
 
 LENGTHS = (8, 11)
@@ -30,7 +29,7 @@ LENGTHS = (8, 11)
 def graphs(model: Any, head: Any, deviation: float = 0.3) -> tuple[TrainingGraph, Any]:
     """The training graph and the rewritten one."""
     module, params = pretrained(model, head, deviation).module()
-    plain = TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=module)
+    plain = TrainingGraph(params=jax.tree.map(np.asarray, params), model=module)
     return plain, rewrites.optimised(build_graph(module, plain.params))
 
 

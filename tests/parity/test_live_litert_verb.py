@@ -63,7 +63,7 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     assert list(said["signatures"]) == ["length_16", "length_32"] and said["optimised"]
     read = load_model.read_model(source)
     module, params = read.module()
-    row = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 16)[1]
+    row = verify.sample_rows(TrainingGraph(params=params, model=module), read.tokenizer, 16)[1]
     assert row["attention_mask"].sum() == 12 and row["token_type_ids"].sum() > 0
     found = write.Interpreter(file.read_bytes())("length_16", row)["logits"]
     expected = module.apply({"params": params}, **row).logits
@@ -212,7 +212,7 @@ def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
     for pooling in ("mean", "first"):
         file = tmp_path / f"{pooling}.tflite"
         assert export(source, file, "--head=none", f"--pooling={pooling}", "--lengths=16") == 0
-        plain = TrainingGraph(params=params, pooling=None, model=bare)
+        plain = TrainingGraph(params=params, model=bare)
         row = verify.sample_rows(plain, read.tokenizer, 16)[2]
         found = write.Interpreter(file.read_bytes())("length_16", row)["embedding"]
         given = {name: params[name] for name in ("embedding", "encoder", "pooler")}

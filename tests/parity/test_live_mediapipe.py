@@ -22,7 +22,7 @@ from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.litert import mediapipe
 from bertzoo.export.runtimes import LiteRT
-from bertzoo.heads import NoHead, SequenceClassification
+from bertzoo.heads import SentenceEmbedding, SequenceClassification
 from bertzoo.models import Bert, DistilBert, SqueezeBert
 from bertzoo.runs import load_model
 
@@ -85,7 +85,7 @@ def test_the_file_holds_its_vocabulary_and_labels(classifier: tuple[Path, Path])
 SEVERAL = SequenceClassification(labels=("a", "b"), problem_type="multi_label_classification")
 
 
-@pytest.mark.parametrize(("head", "precision"), [(NoHead(), "int8-dynamic"), (SEVERAL, "int4-dynamic")])
+@pytest.mark.parametrize(("head", "precision"), [(SentenceEmbedding(), "int8-dynamic"), (SEVERAL, "int4-dynamic")])
 def test_an_embedder_without_token_types_and_independent_labels(
     head: Any, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +94,7 @@ def test_an_embedder_without_token_types_and_independent_labels(
     model, file = source(tmp_path / "model", DistilBert, head), tmp_path / "model.tflite"
     options = ["--to=mediapipe", f"--lengths={LENGTH}", f"--precision={precision}"]
     assert main(["convert", str(model), str(file), *options]) == 0
-    task = "embedder" if isinstance(head, NoHead) else "classifier"
+    task = "embedder" if isinstance(head, SentenceEmbedding) else "classifier"
     results = run_task(file, task, SENTENCES)
     tokenizer, run = load_model.read_model(model).tokenizer, LiteRT(file)
     for text, result in zip(SENTENCES, results, strict=True):

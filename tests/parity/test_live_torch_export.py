@@ -83,7 +83,7 @@ def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert f"| {norm[to]} | {said['operators'][norm[to]]} |" in card and "FLOPs" in card
     read, run = load_model.read_model(source), RUNTIMES[to](file)
     module, params = read.module()
-    (row, *_) = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 23)
+    (row, *_) = verify.sample_rows(TrainingGraph(params=params, model=module), read.tokenizer, 23)
     expected = module.apply({"params": params}, **row).logits
     np.testing.assert_allclose(run(row)["logits"], expected, atol=1e-5)
     for ours, theirs in zip(*(bertzoo.predict(path, [*verify.TEXT]) for path in (source, file)), strict=True):
@@ -112,7 +112,7 @@ def test_sentence_embeddings_of_the_first_token(to: str, source: Path, tmp_path:
     assert exported.convert(source, file, to, "--head=none", "--pooling=first", "--lengths=16") == 0
     read = load_model.read_model(source)
     module, params = read.module()
-    row = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 16)[2]
+    row = verify.sample_rows(TrainingGraph(params=params, model=module), read.tokenizer, 16)[2]
     pooled = module.apply({"params": params}, **row).pooled
     np.testing.assert_allclose(RUNTIMES[to](file)(row)["embedding"], pooled, atol=1e-5)
 

@@ -11,6 +11,7 @@ from bertzoo.cli.support.options import Parser, check_file, check_folder, say, w
 from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
+    from bertzoo.finetuning.evaluate import TaskModel
     from bertzoo.finetuning.predict_answers import QuestionModel
     from bertzoo.finetuning.predict_labels import LabelModel
     from bertzoo.tasks.squad import Question
@@ -105,13 +106,15 @@ def output_suffix(args: argparse.Namespace) -> str:
     return suffix
 
 
-def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffix: str) -> int:
+def predict(args: argparse.Namespace, model: "TaskModel", suffix: str) -> int:
     """Write the predictions in the order of the texts, and return the exit code. suffix: from `output_suffix`."""
+    from bertzoo.finetuning.evaluate import predictor
     from bertzoo.finetuning.predict_answers import QuestionModel
     from bertzoo.finetuning.task_kind import warn_unknown
     from bertzoo.tasks import predictions
     from bertzoo.tasks.glue import GLUE
 
+    model = predictor(model)
     questions = isinstance(model, QuestionModel)
     _check_apart(args, model)
     if not questions:

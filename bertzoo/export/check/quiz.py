@@ -10,9 +10,8 @@ from bertzoo.core.errors import UserError
 from bertzoo.export.check.task_score import Quiz
 from bertzoo.export.options import EXAMPLES
 from bertzoo.finetuning import saved_model
-from bertzoo.finetuning.evaluate import task_model
+from bertzoo.finetuning.evaluate import TaskModel, task_model
 from bertzoo.finetuning.labels import label_order
-from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
 
 
@@ -51,16 +50,11 @@ def build_quiz(
         tell(f"the task's scores were not measured: {error}")
         return None
     if (count := len(quiz.split.examples)) < quiz.whole:
-        tell(
-            f"{quiz.split.task.name}, {quiz.name}: scored on {count:,} of {quiz.whole:,} examples (--examples=0 takes "
-            "all)"
-        )
+        tell(f"{model.task_name}, {quiz.name}: scored on {count:,} of {quiz.whole:,} examples (--examples=0 takes all)")
     return quiz
 
 
-def _draw(
-    model: LabelModel | QuestionModel, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]
-) -> Quiz:
+def _draw(model: TaskModel, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]) -> Quiz:
     task: Any = model.task()
     model, labels, dev = model.for_task(task, tell).fit(longest), pretrained.head.labels, "dev"
     if isinstance(model, LabelModel):
@@ -79,7 +73,7 @@ def _draw(
     except saved_model.Unlabelled as error:
         raise UserError(f"{error} Add labels to the file of this set.") from error
     split = model.encode_split(task, draw_evenly(whole, most), dev)
-    return Quiz(split, dev, len(whole), pretrained.head.convert_outputs)
+    return Quiz(model.task_name, split, dev, len(whole), pretrained.head.convert_outputs)
 
 
 def draw_evenly(examples: Sequence[Any], most: int) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from bertzoo.export.graph.reference import GraphRunner, TrainingGraph
 from bertzoo.export.litert.write import signature
-from bertzoo.finetuning.scoring import AnswerSplit, LabelSplit
+from bertzoo.finetuning.scoring import LabelSplit, Split
 from bertzoo.runs.runner import Outputs, RowRunner, Runner
 from bertzoo.tasks.rows import Slot
 
@@ -13,11 +13,12 @@ from bertzoo.tasks.rows import Slot
 class Quiz(NamedTuple):
     """Examples to score a file on.
 
-    split: the examples. name: the split's name. whole: number of examples in the whole split.
+    task: the task's name. split: the examples. name: the split's name. whole: number of examples in the whole split.
     convert_outputs: the method of the model's head.
     """
 
-    split: LabelSplit | AnswerSplit
+    task: str
+    split: Split
     name: str
     whole: int
     convert_outputs: Callable[[Outputs], Outputs]
@@ -28,15 +29,15 @@ def score_file(
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the scores of file and model, and the content of exam.json.
 
-    The content is None if the model predicts word tags, answers to questions or several labels of a text.
+    The content is None unless the model predicts one label or a number for each example.
     run: the file. reference: the model. Every row runs at the shortest of `lengths` (in tokens) that holds it.
     """
-    split = quiz.split
+    split: Any = quiz.split  # each kind of split scores its own predictions
     file, model = (
         RowRunner(one, reference.inputs, lengths, quiz.convert_outputs) for one in (run, GraphRunner(reference))
     )
     slots, outputs = file.run_all(split)
-    task = {"task": split.task.name, "split": quiz.name, "of": quiz.whole}
+    task = {"task": quiz.task, "split": quiz.name, "of": quiz.whole}
     scores = {
         "examples": len(split.examples),
         "file": split.scores(split.predict(slots, outputs)),

@@ -10,21 +10,19 @@ from bertzoo.core.errors import UserError
 from bertzoo.export.graph import layers as parts
 from bertzoo.export.graph.attention import Attention, Dynamic, Fixed, Projection, SeparableMap
 from bertzoo.export.graph.modules import Graph, GraphBottleneckLayer, GraphEmbedding, GraphLayer, GraphTrigram
-from bertzoo.heads import NoHead, head_class
+from bertzoo.heads import head_class
 from bertzoo.heads.base import GraphLayers
-from bertzoo.heads.none import MeanEmbedding
 from bertzoo.models.compute import ACTIVATIONS
 from bertzoo.models.partial import names
 
 Params = Mapping[str, Any]
 _EXPORTED: dict[Callable, Callable] = {ACTIVATIONS["gelu"]: parts.gelu, ACTIVATIONS["gelu_tanh"]: parts.gelu_tanh}
 _WINDOWED = {nn.zero_padding: True, nn.keep_padding: False}
-MEAN = MeanEmbedding()
 _ADVICE = "Add one to bertzoo/export/graph/from_model.py."
 
 
-def build_graph(model: Any, params: Params, pooling: Any = MEAN) -> Graph:
-    """Build the graph of a model, with numpy parameters. pooling: the head for a model without one."""
+def build_graph(model: Any, params: Params) -> Graph:
+    """Build the graph of a model, with numpy parameters."""
     layers: dict[str, Any] = {}
     for name, layer in zip(names(model.encoder.layers), model.encoder.layers, strict=True):
         if name not in layers:
@@ -35,7 +33,7 @@ def build_graph(model: Any, params: Params, pooling: Any = MEAN) -> Graph:
         projection=None if projection is None else _affine(projection, params["encoder"]["projection"]),
         layers=tuple(layers[name] for name in names(model.encoder.layers)),
         pooler=None if model.pooler is None else _affine(model.pooler, params["pooler"]),
-        head=pooling if head_class(model) is NoHead else head_class(model).graph(model, params, _LAYERS),
+        head=head_class(model).graph(model, params, _LAYERS),
     )
 
 

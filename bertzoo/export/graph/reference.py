@@ -8,21 +8,16 @@ import numpy as np
 from flax import struct
 
 from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.heads import NoHead, head_class
+from bertzoo.heads import head_class
 from bertzoo.heads.base import TYPES
-from bertzoo.heads.none import FirstEmbedding
 from bertzoo.nn import Table
 from bertzoo.runs.runner import Inputs, Outputs, Runner
 
 
 class TrainingGraph(struct.PyTreeNode):
-    """A Linen model on one row of tokens; a call returns outputs by name, like a call of the export graph.
-
-    pooling: MeanEmbedding or FirstEmbedding, for a model without a head.
-    """
+    """A Linen model on one row of tokens; a call returns outputs by name, like a call of the export graph."""
 
     params: Any
-    pooling: Any
     model: Any = struct.field(pytree_node=False)
 
     @property
@@ -35,13 +30,8 @@ class TrainingGraph(struct.PyTreeNode):
     def __call__(self, **inputs: jax.Array) -> dict[str, jax.Array]:
         rows = {name: array[None] for name, array in inputs.items()}
         rows.setdefault(TYPES, jnp.zeros_like(rows["input_ids"]))
-        output, head = self.model.apply({"params": self.params}, **rows), head_class(self.model)
-        if head is not NoHead:
-            return {name: array[0] for name, array in head.name_outputs(output).items()}
-        if isinstance(self.pooling, FirstEmbedding):
-            return {"embedding": output.pooled[0]}
-        weight_L = inputs["attention_mask"].astype(jnp.float32)
-        return {"embedding": weight_L @ output.hidden_states[-1][0] / jnp.sum(weight_L)}
+        output = self.model.apply({"params": self.params}, **rows)
+        return {name: array[0] for name, array in head_class(self.model).name_outputs(output).items()}
 
 
 @jax.jit
@@ -60,7 +50,7 @@ class GraphRunner(Runner):
         return jax.device_get(run_graph(self._graph, dict(inputs)))
 
 
-def training_graph(pretrained: Pretrained, pooling: Any = FirstEmbedding()) -> TrainingGraph:  # noqa: B008 (frozen)
-    """Return the training graph of a model, with numpy parameters. pooling: as in TrainingGraph."""
+def training_graph(pretrained: Pretrained) -> TrainingGraph:
+    """Return the training graph of a model, with numpy parameters."""
     module, params = pretrained.module()
-    return TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=pooling, model=module)
+    return TrainingGraph(params=jax.tree.map(np.asarray, params), model=module)

@@ -27,7 +27,7 @@ def optimised(graph: Graph) -> Graph:
 
 def phone_graph(reference: TrainingGraph) -> Graph:
     """Build the export graph of a training graph and apply all rewrites."""
-    return optimised(build_graph(reference.model, reference.params, reference.pooling))
+    return optimised(build_graph(reference.model, reference.params))
 
 
 def fold_scale(graph: Graph) -> Graph:

@@ -55,7 +55,6 @@ def write_pte(
     python: Path,
     pretrained: Pretrained,
     rows: Mapping[str, np.ndarray],
-    pooling: str,
     file: Path,
     precision: Precision = "fp32",
 ) -> dict[str, Any]:
@@ -70,7 +69,7 @@ def write_pte(
         pytorch.write_pytorch(pretrained, Path(name))
         shutil.copy(Path(__file__).with_name("phone_module.py"), name)
         example = {name: row.tolist() for name, row in rows.items()}
-        request = {"directory": name, "file": str(file), "pooling": pooling, "grouped": GROUPED, "rows": example}
+        request = {"directory": name, "file": str(file), "grouped": GROUPED, "rows": example}
         request["int8"] = precision == "int8-dynamic"
         line, _ = start_process(python, "make").communicate(json.dumps(request) + "\n")
     return parse_answer(line, "ExecuTorch does not take this model. Convert it with another --to. Reason")

@@ -57,7 +57,7 @@ tokenizer (string[texts] text)
 """)
 
 
-def onnx_text(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
+def onnx_text(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[bytes, Operators]:
     """Return the bytes of an .onnx file whose input is `text`, and the counts of its operators.
 
     `text` holds one string, in shape (1), or the two strings of a pair, in shape (2). Arguments and errors are as in
@@ -65,7 +65,7 @@ def onnx_text(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequenc
     """
     import onnx
 
-    content, _ = torch_files.onnx(pretrained, rows, pooling, lengths)
+    content, _ = torch_files.onnx(pretrained, rows, lengths)
     assert pretrained.tokenizer is not None
     with tool_errors("onnx.compose"):
         model = onnx.load_from_string(content)

@@ -149,17 +149,16 @@ class Int8Table(nn.Module):
 class Phone(nn.Module):
     """A PyTorch model for export.
 
-    `run` maps inputs to the head's outputs or, if the model has no head, to a pooled embedding.
+    `run` maps inputs to the head's outputs.
 
     model: `lay_out` replaces its layers in place.
-    pooling: how to pool if the model has no head, "mean" or "first".
     grouped: as in `lay_out`.
     """
 
-    def __init__(self, model: Any, pooling: str, grouped: str) -> None:
+    def __init__(self, model: Any, grouped: str) -> None:
         super().__init__()
         lay_out(model, grouped)
-        self.model, self.pooling = model, POOLINGS[pooling]
+        self.model = model
 
     def run(self, inputs: Inputs) -> Outputs:
         """Map int32 inputs by name, each (1,L), or (1,P) for `masked_positions`, to outputs by name."""
@@ -170,8 +169,7 @@ class Phone(nn.Module):
         pooled = x[:, 0]
         if getattr(self.model, "pooler", None) is not None:
             pooled = torch.tanh(self.model.pooler(pooled))
-        outputs = self.model.exported(x, pooled, {"token_type_ids": types, **inputs})
-        return outputs or {"embedding": self.pooling(x, pooled, mask)}
+        return self.model.exported(x, pooled, {"token_type_ids": types, **inputs})
 
 
 class PhoneIds(Phone):
@@ -212,18 +210,6 @@ _BY_INPUTS = {
 }
 
 
-def phone(model: nn.Module, inputs: tuple[str, ...], pooling: str, grouped: str) -> Phone:
+def phone(model: nn.Module, inputs: tuple[str, ...], grouped: str) -> Phone:
     """Wrap a model for inference with exactly the named inputs; replaces layers of the model in place."""
-    return _BY_INPUTS[inputs](model, pooling, grouped).eval().requires_grad_(False)
-
-
-def _mean(x: Tensor, pooled: Tensor, mask: Tensor) -> Tensor:
-    weight = mask.to(x.dtype)
-    return (weight[:, None] @ x)[:, 0] / weight.sum(-1, keepdim=True)
-
-
-def _first(x: Tensor, pooled: Tensor, mask: Tensor) -> Tensor:
-    return pooled
-
-
-POOLINGS = {"mean": _mean, "first": _first}
+    return _BY_INPUTS[inputs](model, grouped).eval().requires_grad_(False)

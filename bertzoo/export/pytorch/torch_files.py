@@ -20,11 +20,10 @@ Rows = Mapping[str, np.ndarray]
 Operators = dict[str, int]  # count of each operator, the most frequent first
 
 
-def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
+def torch_export(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[bytes, Operators]:
     """Return the bytes of a .pt2 file, for torch.export.load, and the counts of its operators.
 
     rows: example inputs by name.
-    pooling: how to pool the output if the model has no head, "mean" or "first".
     lengths: the only length that the file accepts, or the shortest and the longest, in tokens.
 
     Raises ExportFailed if torch rejects the model.
@@ -32,14 +31,14 @@ def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequ
     import torch
 
     with tool_errors("torch.export"):
-        program, content = _program(pretrained, rows, pooling, lengths), io.BytesIO()
+        program, content = _program(pretrained, rows, lengths), io.BytesIO()
         torch.export.save(program, content)
     return content.getvalue(), count_operators(
         str(node.target) for node in program.graph.nodes if node.op == "call_function"
     )
 
 
-def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes, Operators]:
+def torchscript(pretrained: Pretrained, rows: Rows) -> tuple[bytes, Operators]:
     """Return the bytes of a .pt file, for torch.jit.load, and the counts of its operators.
 
     The file is a frozen trace, and accepts every length within `lengths.length_bounds`. Arguments and errors are as in
@@ -48,7 +47,7 @@ def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes
     import torch
 
     with tool_errors("TorchScript"):
-        module, content = _module(pretrained, rows, pooling, GROUPED["torchscript"]), io.BytesIO()
+        module, content = _module(pretrained, rows, GROUPED["torchscript"]), io.BytesIO()
         traced = torch.jit.trace(module, example_kwarg_inputs=_tensors(rows), strict=False, check_trace=False)
         frozen = torch.jit.freeze(traced)
         torch.jit.save(frozen, content)
@@ -56,7 +55,7 @@ def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes
         return _without_sources(content), count_operators(kind for kind in kinds if kind.startswith("aten::"))
 
 
-def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
+def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[bytes, Operators]:
     """Return the bytes of an .onnx file and the counts of its operators; arguments are as in `torch_export`.
 
     Raises ExportFailed if the exporter rejects the model.
@@ -64,7 +63,7 @@ def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int
     import torch
 
     with tool_errors("torch's ONNX exporter"):
-        module = _module(pretrained, rows, pooling, GROUPED["onnx"])
+        module = _module(pretrained, rows, GROUPED["onnx"])
         outputs = list(module(**_tensors(rows)))
         exported = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
         program = torch.onnx.export(exported, kwargs=_tensors(rows), input_names=list(rows), verbose=False)
@@ -74,7 +73,7 @@ def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int
     return content, operators
 
 
-def _module(pretrained: Pretrained, rows: Rows, pooling: str, grouped: str) -> Any:
+def _module(pretrained: Pretrained, rows: Rows, grouped: str) -> Any:
     import torch
 
     from bertzoo.conversion import modeling_bertzoo  # these modules import torch
@@ -82,7 +81,7 @@ def _module(pretrained: Pretrained, rows: Rows, pooling: str, grouped: str) -> A
 
     description = pytorch.describe_module(pretrained.module()[0])
     tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
-    return phone_module.phone(modeling_bertzoo.make(description, tensors.pop, ""), tuple(rows), pooling, grouped)
+    return phone_module.phone(modeling_bertzoo.make(description, tensors.pop, ""), tuple(rows), grouped)
 
 
 def _tensors(rows: Rows) -> dict[str, Any]:
@@ -101,10 +100,10 @@ def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
     return {name: {} if name == "masked_positions" else {1: length} for name in rows}
 
 
-def _program(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> Any:
+def _program(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> Any:
     import torch
 
-    module = _module(pretrained, rows, pooling, GROUPED["torch-export"])
+    module = _module(pretrained, rows, GROUPED["torch-export"])
     program = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
     for node in program.graph.nodes:  # its stack trace names paths on this machine
         node.meta.pop("stack_trace", None)

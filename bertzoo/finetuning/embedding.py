@@ -1,0 +1,260 @@
+"""Fine-tuning of vectors of texts: on pairs, on similarities of pairs, and on a teacher's vectors."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from bertzoo.conversion import tensors
+from bertzoo.core import atomic, lock
+from bertzoo.core.config import plain
+from bertzoo.core.documents import read_json
+from bertzoo.core.errors import ConfigError
+from bertzoo.core.paths import Location, resolve_name
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.task_kind import Say, TaskKind, TaskSplits, changed_field
+from bertzoo.finetuning.text_split import TextSplit, TrainingTexts
+from bertzoo.heads import SentenceEmbedding
+from bertzoo.models.parts import padding_seen
+from bertzoo.runs import load_model
+from bertzoo.runs.runner import FlaxRunner
+from bertzoo.tasks.custom import CustomFiles
+from bertzoo.tasks.encode import encode
+from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.task import Example
+from bertzoo.train import state
+from bertzoo.train.objective import Objective
+
+STSB = "stsb"
+_FOREIGN = ("dropout", "hidden", "pooler", "double_unordered", "wnli", "reduction", "quantise")  # other heads' options
+_PART = 16_384  # texts whose vectors are computed between two writes
+
+
+@dataclass(frozen=True)
+class EmbeddingTask(TaskKind):
+    """A fine-tuning task whose model maps a text to a vector. task: the files, or None for STS-B."""
+
+    task: CustomFiles | None
+    unit = "examples"
+
+    def __post_init__(self):
+        recipe, own = self.recipe, self.task
+        if field := changed_field(recipe.squad) and f"squad.{changed_field(recipe.squad)}":
+            raise ConfigError(f"{field} applies only to questions, not to head = 'embedding'. Remove it.")
+        if field := changed_field(recipe, _FOREIGN):
+            raise ConfigError(f"{field} does not apply to head = 'embedding'. Remove it.")
+        if recipe.batch_size % recipe.accumulate:
+            raise ConfigError(
+                f"accumulate = {recipe.accumulate} does not divide batch_size = {recipe.batch_size}. Use a divisor."
+            )
+        if own is None and recipe.embedding.loss == "contrastive":
+            raise ConfigError(
+                "embedding.loss = 'contrastive' needs pairs without a similarity, but task = stsb has similarities. "
+                "Use 'cosine' or 'cosent'."
+            )
+        if own is not None and not own.train:
+            raise ConfigError("task = own has no training examples. Set own.train.")
+        if own is not None and not (own.dev or recipe.embedding.sts_dir):
+            raise ConfigError("task = own has no development examples. Set own.dev, or embedding.sts_dir.")
+
+    @property
+    def name(self) -> str:
+        return STSB if self.task is None else "own"
+
+    @property
+    def head(self) -> SentenceEmbedding:
+        options = self.recipe.embedding
+        return SentenceEmbedding(
+            pooling=options.pooling,
+            projection=options.projection,
+            normalise=options.normalise,
+            sizes=options.sizes,
+        )
+
+    def objective(self, module: Any) -> Objective:
+        names = ("loss", "temperature", "symmetric", "sizes", "l2", "directions", "relations")
+        options = {name: getattr(self.recipe.embedding, name) for name in names}
+        return self.head.objective(module, alpha=self.recipe.alpha, chunks=self.recipe.accumulate, **options)
+
+    def check_files(self) -> None:
+        for split in ("train", *self._dev):
+            self._examples(split)
+        self.check_test_file()
+
+    @property
+    def notes(self) -> dict[str, str | int]:
+        return {"scale": str(self._scale)}
+
+    @property
+    def _scale(self) -> float:
+        """Divisor of similarities, which the cosine then equals; that of STS-B is its highest score, 5."""
+        return 5.0 if self.task is None and self.recipe.scale == 1 else self.recipe.scale
+
+    @property
+    def _dev(self) -> tuple[str, ...]:
+        if self.task is None:
+            return ("dev",)
+        return (*(["dev"] if self.task.dev else []), *([STSB] if self.recipe.embedding.sts_dir else []))
+
+    def _examples(self, split: str) -> list[Example]:
+        if split == STSB:
+            return GLUE[STSB].read("dev", self.recipe.embedding.sts_dir).examples
+        if self.task is None:
+            return GLUE[STSB].read(split, self.recipe.data_dir).examples
+        return self.task.read_texts(split, self.recipe.data_dir)
+
+    def read_splits(self, tokenizer: Tokenizer, padding: int, tell: Say) -> TaskSplits:
+        recipe, options = self.recipe, self.recipe.embedding
+        train = self._split(self.draw_subset(self._examples("train")), tokenizer, padding, "train", TrainingTexts)
+        if recipe.alpha and (train.similarity is None) != (options.loss == "contrastive"):
+            has = "no similarities" if train.similarity is None else "similarities"
+            raise ConfigError(
+                f"embedding.loss = {options.loss!r} does not fit the training examples, which have {has}. Use "
+                f"{'contrastive' if train.similarity is None else 'cosine or cosent'}, or remove the column "
+                f"{recipe.own.label!r}."
+            )
+        dev = {name: self._split(self._examples(name), tokenizer, padding, name) for name in self._dev}
+        for name, split in dev.items():
+            if split.deciding == ("teacher_cosine",) and recipe.alpha == 1:
+                raise ConfigError(
+                    f"{name} has single texts, which only a teacher can score. Set own.text_b, or name a teacher."
+                )
+        splits = {"train": train, **dev}
+        for name, split in splits.items():
+            cut = int(split.rows.cut.sum())
+            more = f", {cut:,} of them cut to {recipe.max_length} tokens" if cut else ""
+            tell(f"{name}: {len(split):,} examples, {len(split.rows):,} distinct texts{more}")
+        return train, dev, {}, {name: len(split) for name, split in splits.items()}
+
+    def _split(
+        self, examples: list[Example], tokenizer: Tokenizer, padding: int, name: str, kind: type = TextSplit
+    ) -> Any:
+        options, scale = self.recipe.embedding, 5.0 if name == STSB else self._scale
+        split = text_split(examples, tokenizer, self.recipe.max_length, padding, scale, name, kind)
+        return replace(split, temperature=options.temperature, sizes=options.sizes)
+
+    def add_teacher(
+        self, objective: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh, tell: Say
+    ) -> tuple[Any, Mapping[str, Any], dict[str, Any]]:
+        model = load_model.read_model(teacher, tell)
+        if not isinstance(model.head, SentenceEmbedding) or model.tokenizer is None:
+            lacks = "tokenizer" if isinstance(model.head, SentenceEmbedding) else "head for embeddings"
+            raise ConfigError(
+                f"--teacher={teacher} has no {lacks}. Use a model that bertzoo trained with head = 'embedding', or a "
+                "directory of sentence-transformers."
+            )
+        options = self.recipe.embedding
+        width, ours = model.head.width(model.model), _width(objective)
+        if (options.l2 or options.directions) and ours != width:
+            raise ConfigError(
+                f"the vectors have {ours} dimensions, but those of --teacher={teacher} have {width}. Set "
+                f"embedding.projection = {width}, or use embedding.relations without l2 and directions."
+            )
+        record = {"path": resolve_name(teacher), "parameters_sha256": tensors.digest(model.params)}
+        folder = Path(options.vectors_dir or self.recipe.data_dir)
+        seen = {"train": train} | {name: s for name, s in dev.items() if s.deciding == ("teacher_cosine",)}
+        taught = {
+            name: replace(split, teacher=teacher_vectors(model, distinct_texts(split), folder, self.recipe, mesh, tell))
+            for name, split in seen.items()
+        }
+        return taught["train"], {**dev, **{name: s for name, s in taught.items() if name != "train"}}, record
+
+
+def _width(objective: Any) -> int:
+    """Return the number of dimensions of the vectors that an objective trains."""
+    ids = jax.ShapeDtypeStruct((1, 4), np.int32)
+    batch = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), ids)
+    params = nn.unbox(state.boxed_shapes(objective))
+    return jax.eval_shape(objective.predict, params, batch)["embedding"].shape[-1]
+
+
+def text_split(
+    examples: Sequence[Example],
+    tokenizer: Tokenizer,
+    max_length: int,
+    padding: int,
+    scale: float,
+    name: str,
+    kind: type = TextSplit,
+) -> Any:
+    """Encode examples as a TextSplit, or its subclass `kind`; each distinct text once.
+
+    scale: divisor of similarities. name: the split's name in errors. Raises ConfigError for a similarity, divided by
+    `scale`, that no cosine has.
+    """
+    number: dict[str, int] = {}
+    index = np.array(
+        [
+            [number.setdefault(text, len(number)) for text in (e.text_a, *filter(None, [e.text_b]), *e.negatives)]
+            for e in examples
+        ],
+        np.int32,
+    )
+    rows = encode([Example(str(i), text) for i, text in enumerate(number)], tokenizer, max_length, "texts", padding)
+    similarity = None
+    if examples[0].label is not None:
+        similarity = np.array([example.label for example in examples], np.float32) / np.float32(scale)
+        if np.abs(similarity).max() > 1:
+            raise ConfigError(
+                f"{name} has a similarity of {np.abs(similarity).max() * scale:g}, and scale = {scale:g}. Set scale to "
+                "the highest similarity, because a cosine is at most 1."
+            )
+    return kind(examples=examples, rows=rows, index=index, similarity=similarity)
+
+
+def distinct_texts(split: TextSplit) -> list[str]:
+    """Return the distinct texts of a split in the order of its rows."""
+    return list(dict.fromkeys(t for e in split.examples for t in (e.text_a, *filter(None, [e.text_b]), *e.negatives)))
+
+
+def teacher_vectors(
+    teacher: Any, texts: Sequence[str], folder: Path, recipe: Finetune, mesh: jax.sharding.Mesh, tell: Say
+) -> np.ndarray:
+    """Return the teacher's vectors of texts, (T,E) float16, as a memory map of a file in `folder`.
+
+    The file's name has a hash of the teacher, the texts and the row length. A later call reads the file; after a kill,
+    it goes on after the last part. The teacher computes in the run's number format, with its own tokenizer.
+    """
+    longest = min(recipe.max_length, teacher.model.max_positions)
+    facts = [tensors.digest(teacher.params), plain(teacher.head), longest, recipe.compute.dtype, list(texts)]
+    name = f"vectors-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.npy"
+    file, part, progress = (folder / f"{name}{end}" for end in ("", ".part", ".part.json"))
+    with lock.wait_for(folder / name):
+        if not file.is_file():
+            width = teacher.head.width(teacher.model)
+            done = read_json(progress, {"texts": int})["texts"] if progress.is_file() and part.is_file() else 0
+            tell(f"computing the teacher's vectors of {len(texts) - done:,} texts into {file}")
+            array = np.lib.format.open_memmap(
+                part, "r+" if done else "w+", np.float16, None if done else (len(texts), width)
+            )
+            run = embedder(teacher, recipe, mesh, longest)
+            for start in range(done, len(texts), _PART):
+                array[start : start + _PART] = run(texts[start : start + _PART])
+                array.flush()
+                atomic.write_json(progress, {"texts": min(start + _PART, len(texts))})
+            del array
+            part.replace(file)
+            progress.unlink()
+    return np.load(file, mmap_mode="r")
+
+
+def embedder(model: Any, recipe: Finetune, mesh: jax.sharding.Mesh, longest: int) -> Any:
+    """Return the function (texts) -> vectors (N,E) of a model with a head for embeddings."""
+    module = model.head.build(model.model, replace(recipe.compute, vocab_multiple=1))
+    predict = model.head.objective(module).predict
+    lengths = (*(size for size in (16, 32, 64, 128, 256) if size < longest), longest)
+    run = FlaxRunner(predict, model.module()[1], mesh, recipe.batch_size, lengths)
+
+    def vectors(texts: Sequence[str]) -> np.ndarray:
+        examples = [Example(str(i), text) for i, text in enumerate(texts)]
+        rows = encode(examples, model.tokenizer, longest, "texts", padding_seen(model.model))
+        slots, outputs = run.run_all(rows)
+        return rows.restore(slots, [output["embedding"] for output in outputs])
+
+    return vectors

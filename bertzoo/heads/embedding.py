@@ -1,0 +1,363 @@
+"""Head for a vector of a text, whose cosine with another text's vector is their similarity; with its losses.
+
+Pooling, projection and normalisation are those of Sentence-BERT (Reimers & Gurevych 2019, §3) and of the modules
+Pooling, Dense and Normalize of sentence-transformers.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from bertzoo.core.errors import ConfigError
+from bertzoo.heads.base import (
+    Arrays,
+    Encoding,
+    GraphLayers,
+    HeadConfig,
+    Inputs,
+    Pooled,
+    TaskOutput,
+    apply_model,
+    init_model,
+    keep_pooler,
+)
+from bertzoo.heads.labels import TEACHER, TERM
+from bertzoo.models.compute import Compute
+from bertzoo.models.parts import layer_factory
+from bertzoo.nn import Dense
+from bertzoo.train.objective import Batch, Metrics, Params, Sums
+
+Pooling = Literal["mean", "first", "max", "weighted_mean"]
+_FAR = 1e9  # subtracted from padding before a maximum
+_LEAST_NORM = 1e-12  # as in torch.nn.functional.normalize
+
+
+def pool(pooling: str, x_BLD: jax.Array, first_BD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    """Reduce the states of a text's tokens to one vector (B,D); padding has mask 0.
+
+    mean: the mean. weighted_mean: the mean with weights 1 to L (Muennighoff 2022, §3). max: the maximum of each
+    dimension. first: `first_BD`.
+    """
+    if pooling == "first":
+        return first_BD
+    weight_BL = mask_BL.astype(x_BLD.dtype)
+    if pooling == "max":
+        return jnp.max(x_BLD - _FAR * (1 - weight_BL)[..., None], axis=-2)
+    if pooling == "weighted_mean":
+        weight_BL = weight_BL * (1 + jnp.arange(mask_BL.shape[-1])).astype(x_BLD.dtype)
+    return (weight_BL[..., None, :] @ x_BLD)[..., 0, :] / jnp.sum(weight_BL, -1, keepdims=True)
+
+
+def normalise(x: jax.Array) -> jax.Array:
+    """Divide vectors (…,E) by their Euclidean norms; a zero vector stays."""
+    return x / jnp.sqrt(jnp.maximum(jnp.sum(jnp.square(x), -1, keepdims=True), _LEAST_NORM**2))
+
+
+class SentenceEncoder(Encoding):
+    """A backbone whose `logits` are vectors of texts (B,E). The fields are those of SentenceEmbedding."""
+
+    projection: Dense | None
+    pooling: str
+    tanh: bool
+    size: int
+    normalise: bool
+
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> TaskOutput:
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
+        x = pool(self.pooling, encoded.hidden_states[-1].astype(jnp.float32), encoded.pooled, attention_mask)
+        return TaskOutput(*encoded, finish(x.astype(jnp.float32), self.projection, self))
+
+    def logits(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> jax.Array:
+        """Return only the vectors; a head on the first token computes the last layer for that token alone."""
+        if self.pooling != "first":
+            return self(input_ids, token_type_ids, attention_mask, train).logits  # pyright: ignore[reportReturnType]
+        first_BR = jnp.zeros((len(input_ids), 1), jnp.int32)
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train, first_BR)
+        return finish(encoded.pooled.astype(jnp.float32), self.projection, self)
+
+
+def finish(x: jax.Array, projection: Callable | None, head: Any) -> jax.Array:
+    """Return pooled vectors (…,D) after the projection, cut and normalised as `head`, a SentenceEncoder, says."""
+    if projection is not None:
+        x = projection(x)
+        x = jnp.tanh(x) if head.tanh else x
+    x = x[..., : head.size] if head.size else x
+    return normalise(x) if head.normalise else x
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceEmbedding(HeadConfig):
+    """Config of a head that maps a text to a vector.
+
+    pooling: "mean", "first", "max" or "weighted_mean" of the last states.
+    pooler: whether "first" is the output of the model's pooler.
+    projection: width of a linear layer after pooling; 0: none.
+    activation: function after that layer, "identity" or "tanh".
+    size: number of dimensions of the vector, the first ones of those computed; 0: all.
+    normalise: whether vectors have length 1.
+    sizes: further sizes for which the model was trained (Matryoshka, Kusupati et al. 2022).
+    """
+
+    module: ClassVar[type] = SentenceEncoder
+    parameters: ClassVar[tuple[str, ...]] = ("projection",)
+    pipeline: ClassVar[str | None] = "sentence-similarity"
+    form: ClassVar[Literal["question", "text", "any"]] = "text"
+    task_kind: ClassVar[str] = "embedding"
+    distillable: ClassVar[bool] = True
+    probabilities: ClassVar[str] = "none"
+
+    kind: Literal["embedding"] = "embedding"
+    pooling: Pooling = "mean"
+    pooler: bool = False
+    projection: int = 0
+    activation: Literal["identity", "tanh"] = "identity"
+    size: int = 0
+    normalise: bool = True
+    sizes: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        for name in ("projection", "size"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} = {getattr(self, name)} is negative. Use 0 for none.")
+        if self.pooler and self.pooling != "first":
+            raise ConfigError(f"pooler = true needs pooling = 'first', not {self.pooling!r}. Remove pooler.")
+        if self.activation != "identity" and not self.projection:
+            raise ConfigError(f"activation = {self.activation!r} needs a projection. Set projection, or remove it.")
+        if self.projection and self.size > self.projection:
+            raise ConfigError(f"size = {self.size} is above projection = {self.projection}. Use a smaller size.")
+        if any(size < 1 for size in self.sizes):
+            raise ConfigError(f"sizes = {list(self.sizes)} has a number below 1. Remove it.")
+
+    def width(self, model: Any) -> int:
+        """Return the number of dimensions of a vector."""
+        return self.size or self.projection or model.hidden_size
+
+    def build(self, model: Any, compute: Compute) -> SentenceEncoder:
+        make = layer_factory(compute, model.initializer_range, model.norm_epsilon)
+        for size in (self.size, *self.sizes):
+            if size > (widest := self.projection or model.hidden_size):
+                raise ConfigError(
+                    f"a size of {size} is above the {widest} dimensions of the vector. Use a smaller one."
+                )
+        return SentenceEncoder(
+            *keep_pooler(model.backbone(compute), self.pooler),
+            projection=make.dense(self.projection, "pooled", "classes") if self.projection else None,
+            pooling=self.pooling,
+            tanh=self.activation == "tanh",
+            size=self.size,
+            normalise=self.normalise,
+        )
+
+    def objective(self, module: Any, **options: Any) -> "EmbeddingObjective":
+        return EmbeddingObjective(model=module, **options)
+
+    @staticmethod
+    def name_outputs(output: Any) -> Arrays:
+        return {"embedding": output.logits}
+
+    @staticmethod
+    def graph(module: Any, params: Any, make: GraphLayers) -> "Embedding":
+        projection = None if module.projection is None else make.affine(module.projection, params["projection"])
+        fields = {name: getattr(module, name) for name in ("pooling", "tanh", "size", "normalise")}
+        return Embedding(projection=projection, **fields)
+
+    @staticmethod
+    def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
+        head = description["head"]
+        names = {
+            "mean": "the mean of the tokens' states",
+            "weighted_mean": "the mean of the tokens' states with weights 1, 2, 3 and so on",
+            "max": "the maximum of the tokens' states",
+            "first": "the state of the first token",
+        }
+        length = "; its length is 1, so a dot product gives the cosine" if head.get("normalise", True) else ""
+        sizes = ", ".join(str(size) for size in head.get("sizes", ()))
+        shorter = f" The first {sizes} dimensions also serve alone." if sizes else ""
+        return f"`embedding` comes from {names[head['pooling']]}{length}. Compare texts by the cosine.{shorter}"
+
+
+class Embedding(struct.PyTreeNode):
+    """Head of the export graph with the output `embedding` (E); the fields are those of SentenceEncoder."""
+
+    projection: Any
+    pooling: str = struct.field(pytree_node=False)
+    tanh: bool = struct.field(pytree_node=False)
+    size: int = struct.field(pytree_node=False)
+    normalise: bool = struct.field(pytree_node=False)
+
+    more_inputs: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def reads_first(self) -> bool:
+        return self.pooling == "first"
+
+    def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
+        x = pooled(x_RD)[0] if self.pooling == "first" else pool(self.pooling, x_RD, x_RD[0], mask_L)
+        project = self.projection and (lambda vector: self.projection(vector[None])[0])
+        return {"embedding": finish(x, project, self)}
+
+
+@dataclass(frozen=True)
+class EmbeddingObjective:
+    """The loss of vectors: alpha · a loss on the labels + (1 - alpha) · a loss on a teacher's vectors.
+
+    A batch holds B examples of n texts: `input_ids`, `token_type_ids` and `attention_mask` (B,n,L), `text_id` (B,n),
+    equal for equal texts, and `row_weight` (B,), 0 for examples that pad the batch. The losses on labels:
+
+    contrastive: cross-entropy of finding the second text by the first one among the second texts of the whole batch,
+    over all devices, and its further texts, the hard negatives (InfoNCE, van den Oord et al. 2018;
+    MultipleNegativesRankingLoss). Texts that equal a right answer are left out. With n = 1 each text is its own
+    partner, with other dropout (Gao et al. 2021, SimCSE, §3).
+    cosine: squared error of the cosine of two texts against `similarity` (B,) (Reimers & Gurevych 2019, §3).
+    cosent: log(1 + Σ exp((cos_i - cos_j) / temperature)) over all pairs whose similarity orders them i < j (CoSENT).
+
+    The losses on `teacher` (B,n,E), by their weights:
+
+    l2: mean squared difference of all numbers. directions: 1 - cosine. relations: squared difference of the cosines of
+    all pairs of texts of the batch (Tung & Mori 2019, §3).
+
+    temperature: divides cosines. symmetric: whether "contrastive" also finds the first text by the second one.
+    sizes: further numbers of first dimensions whose losses are added (Kusupati et al. 2022, equation 1).
+    chunks: number of parts in which texts are embedded, to save memory; the loss is that of the whole batch, because
+    the backward pass computes each part again (Gao et al. 2021, gradient cache).
+    """
+
+    model: SentenceEncoder
+    loss: Literal["contrastive", "cosine", "cosent"] = "contrastive"
+    alpha: float = 1.0
+    temperature: float = 0.05
+    symmetric: bool = False
+    sizes: tuple[int, ...] = ()
+    l2: float = 0.0
+    directions: float = 1.0
+    relations: float = 0.0
+    chunks: int = 1
+    reduction: str = "mean"  # the only one; the others would depend on the batch size
+
+    def init(self, key: jax.Array) -> Params:
+        return init_model(self.model, key)
+
+    def weights(self, batch: Batch) -> Sums:
+        return {TERM: jnp.sum(batch["row_weight"])}
+
+    def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
+        weight_B = batch["row_weight"]
+        if self.alpha and self.loss == "contrastive" and batch["input_ids"].shape[1] == 1:
+            batch = batch | {name: jnp.repeat(array, 2, 1) for name, array in batch.items() if array.ndim > 1}
+        x_BNE, total, metrics = self.embed(params, batch, key), jnp.float32(0), {}
+        count = jnp.sum(weight_B)
+        if self.alpha:
+            for size in (None, *self.sizes):
+                cut = x_BNE[..., :size]
+                if self.loss == "contrastive":
+                    loss, right_B = contrastive(cut, batch["text_id"], weight_B, self.temperature, self.symmetric)
+                    if size is None:
+                        metrics[f"{TERM}_accuracy"] = (jnp.sum(right_B * weight_B), count)
+                elif self.loss == "cosine":
+                    errors_B = jnp.square(_cosine(cut[:, 0], cut[:, 1]) - batch["similarity"])
+                    loss = _mean(errors_B, weight_B)
+                else:
+                    loss = cosent(_cosine(cut[:, 0], cut[:, 1]), batch["similarity"], weight_B, self.temperature)
+                total += self.alpha * loss
+        if self.alpha < 1:
+            total += (1 - self.alpha) * self._taught(x_BNE, batch[TEACHER].astype(jnp.float32), weight_B)
+        return {TERM: total * count}, {f"{TERM}_loss": (total * count, count), **metrics}
+
+    def embed(self, params: Params, batch: Batch, key: jax.Array | None) -> jax.Array:
+        """Return the vectors (…,E) of texts (…,L)."""
+
+        def run(part: Batch, key: jax.Array | None) -> jax.Array:
+            flat = {name: array.reshape(-1, array.shape[-1]) for name, array in part.items()}
+            vectors = apply_model(self.model, params, flat, key, method="logits")
+            return vectors.reshape(*part["input_ids"].shape[:-1], -1)
+
+        texts = {name: batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
+        rows = len(texts["input_ids"])
+        if key is None or self.chunks == 1 or rows % self.chunks:  # one row, when FLOPs are counted
+            return run(texts, key)
+        # Part i has rows i, i + chunks, …, so that each device keeps its own rows.
+        parts = {
+            name: jnp.swapaxes(x.reshape(rows // self.chunks, self.chunks, *x.shape[1:]), 0, 1)
+            for name, x in texts.items()
+        }
+        keys = jax.random.split(key, self.chunks)
+        vectors = jax.lax.map(jax.checkpoint(lambda part: run(*part)), (parts, keys))
+        return jnp.swapaxes(vectors, 0, 1).reshape(rows, *vectors.shape[2:])
+
+    def _taught(self, x_BNE: jax.Array, teacher_BNE: jax.Array, weight_B: jax.Array) -> jax.Array:
+        x_ME, weight_M = x_BNE.reshape(-1, x_BNE.shape[-1]), jnp.repeat(weight_B, x_BNE.shape[1])
+        teacher_ME = teacher_BNE.reshape(-1, teacher_BNE.shape[-1])
+        if len(teacher_ME) < len(x_ME):  # texts that are their own partners
+            teacher_ME = jnp.repeat(teacher_ME, len(x_ME) // len(teacher_ME), 0)
+        loss = jnp.float32(0)
+        if self.l2:
+            loss += self.l2 * _mean(jnp.mean(jnp.square(x_ME - teacher_ME), -1), weight_M)
+        if self.directions:
+            loss += self.directions * _mean(1 - _cosine(x_ME, teacher_ME), weight_M)
+        if self.relations:
+            weight_MM = weight_M[:, None] * weight_M
+            for size in (None, *self.sizes):
+                change_MM = _cosines(x_ME[:, :size], x_ME[:, :size]) - _cosines(teacher_ME, teacher_ME)
+                loss += self.relations * _mean(jnp.square(change_MM), weight_MM)
+        return loss
+
+    def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
+        """Return `embedding`, the vectors (B,E) of texts (B,L), without dropout."""
+        return {"embedding": self.embed(params, batch, None)}
+
+
+def contrastive(
+    x_BNE: jax.Array, text_id_BN: jax.Array, weight_B: jax.Array, temperature: float, symmetric: bool
+) -> tuple[jax.Array, jax.Array]:
+    """Return the mean cross-entropy of finding the second text by the first, and whether it is the nearest, (B,).
+
+    Arguments: as in EmbeddingObjective.
+    """
+    rows = len(x_BNE)
+    first_B, second_B = text_id_BN[:, 0], text_id_BN[:, 1]
+    candidates_C = jnp.swapaxes(text_id_BN[:, 1:], 0, 1).reshape(-1)
+    candidates_CE = jnp.swapaxes(x_BNE[:, 1:], 0, 1).reshape(-1, x_BNE.shape[-1])
+    logits_BC = _cosines(x_BNE[:, 0], candidates_CE) / temperature
+    same_BC = (candidates_C == second_B[:, None]) | (candidates_C == first_B[:, None])
+    same_BC = same_BC.at[:, :rows].max(first_B == first_B[:, None])
+    wrong_BC = same_BC & ~jnp.eye(rows, len(candidates_C), dtype=bool)
+    own = jnp.arange(rows)
+
+    def losses(logits: jax.Array, left_out: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+        kept = jnp.where(left_out | (weight == 0), -jnp.inf, logits)
+        kept = kept.at[own, own].set(jnp.diagonal(logits))  # a row that pads the batch keeps a finite loss
+        return optax.softmax_cross_entropy_with_integer_labels(kept, own), jnp.argmax(kept, -1) == own
+
+    loss_B, right_B = losses(logits_BC, wrong_BC, jnp.tile(weight_B, len(candidates_C) // rows))
+    if symmetric:
+        loss_B = (loss_B + losses(logits_BC[:, :rows].T, wrong_BC[:, :rows].T, weight_B)[0]) / 2
+    return _mean(loss_B, weight_B), right_B
+
+
+def cosent(cosine_B: jax.Array, similarity_B: jax.Array, weight_B: jax.Array, temperature: float) -> jax.Array:
+    """Return CoSENT's loss over the pairs of a batch; arguments as in EmbeddingObjective."""
+    differences_BB = (cosine_B[:, None] - cosine_B) / temperature
+    ordered_BB = (similarity_B[:, None] < similarity_B) & (weight_B[:, None] * weight_B > 0)
+    exponents = jnp.where(ordered_BB, differences_BB, -jnp.inf)
+    return jax.nn.logsumexp(jnp.append(exponents.reshape(-1), 0.0))
+
+
+def _cosines(x_ME: jax.Array, y_NE: jax.Array) -> jax.Array:
+    return jnp.matmul(normalise(x_ME), normalise(y_NE).T, precision=jax.lax.Precision.HIGHEST)
+
+
+def _cosine(x_ME: jax.Array, y_ME: jax.Array) -> jax.Array:
+    return jnp.sum(normalise(x_ME) * normalise(y_ME), -1)
+
+
+def _mean(x: jax.Array, weight: jax.Array) -> jax.Array:
+    return jnp.sum(x * weight) / jnp.maximum(jnp.sum(weight), 1e-9)
