@@ -18,6 +18,7 @@ from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.formats import Target, targets
 from bertzoo.export.options import SUFFIXES
 from bertzoo.finetuning import evaluate, saved_model
+from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.evaluate import TaskModel
 from bertzoo.finetuning.predict_labels import LabelModel
 from bertzoo.runs import blanks, load_model
@@ -77,6 +78,19 @@ def open_task_model(
         raise UserError(
             f"{path} has a masked-language-model head, so it cannot be scored on a task. Fine-tune the model, or name "
             "its pretraining run to measure the held-out loss."
+        )
+    return model
+
+
+def open_embedding_model(
+    path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
+) -> EmbeddingModel:
+    """Open a model or an exported file, as `open_model` does; raises UserError for another head."""
+    model = open_model(path, seed, batch_size, python)
+    if not isinstance(model, EmbeddingModel):
+        raise UserError(
+            f"{path} has no head for embeddings. Train one with `bertzoo finetune --head=embedding`, or convert the "
+            "model with --head=none --pooling=mean; without such training its vectors are poor."
         )
     return model
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bertzoo.conversion.pretrained import source_number
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning.embedding import STSB, text_split
 from bertzoo.finetuning.saved_model import SavedModel, Unlabelled
 from bertzoo.finetuning.task_kind import Say
@@ -91,18 +90,3 @@ class EmbeddingModel(SavedModel):
 def embedding_model(model: SavedModel) -> EmbeddingModel | None:
     """Convert a saved model to an EmbeddingModel, or return None if its head embeds no texts."""
     return EmbeddingModel(**vars(model)) if model.pretrained.head.task_kind == "embedding" else None
-
-
-def open_embedding_model(
-    path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
-) -> EmbeddingModel:
-    """Open a model or an exported file, as `export.file_model.open_model` does; raises UserError for another head."""
-    from bertzoo.export.file_model import open_model  # that module imports this room
-
-    model: Any = open_model(path, seed, batch_size, python)
-    if not isinstance(model, EmbeddingModel):
-        raise UserError(
-            f"{path} has no head for embeddings. Train one with `bertzoo finetune --head=embedding`, or convert the "
-            "model with --head=none --pooling=mean; without such training its vectors are poor."
-        )
-    return model

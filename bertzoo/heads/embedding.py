@@ -165,10 +165,10 @@ class SentenceEmbedding(HeadConfig):
         return {"embedding": output.logits}
 
     @staticmethod
-    def graph(module: Any, params: Any, make: GraphLayers) -> "Embedding":
+    def graph(module: Any, params: Any, make: GraphLayers) -> "PooledVector":
         projection = None if module.projection is None else make.affine(module.projection, params["projection"])
         fields = {name: getattr(module, name) for name in ("pooling", "tanh", "size", "normalise")}
-        return Embedding(projection=projection, **fields)
+        return PooledVector(projection=projection, **fields)
 
     @staticmethod
     def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
@@ -185,7 +185,7 @@ class SentenceEmbedding(HeadConfig):
         return f"`embedding` comes from {names[head['pooling']]}{length}. Compare texts by the cosine.{shorter}"
 
 
-class Embedding(struct.PyTreeNode):
+class PooledVector(struct.PyTreeNode):
     """Head of the export graph with the output `embedding` (E); the fields are those of SentenceEncoder."""
 
     projection: Any

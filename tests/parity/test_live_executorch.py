@@ -32,7 +32,7 @@ PYTHON = Path(sys.executable)
 def test_models_and_heads(name: str, tmp_path: Path) -> None:
     (source, plain), file = exported.both(name), tmp_path / "model.pte"
     (example, *_) = verify.sample_rows(plain, None, 8)
-    said = executorch.write_pte(PYTHON, source, example, "mean", file)
+    said = executorch.write_pte(PYTHON, source, example, file)
     assert said["delegated"] >= 0.5 * said["nodes"] and said["delegates"] > 0
     assert sum(said["not_delegated"].values()) == said["nodes"] - said["delegated"]
     exported.same(runtimes.ExecuTorch(PYTHON, file), plain, (8,))
@@ -48,7 +48,7 @@ def test_int8(name: str, tmp_path: Path) -> None:
     )
     plain = exported.graph(source)
     (example, *_) = verify.sample_rows(plain, None, 8)
-    said = executorch.write_pte(PYTHON, source, example, "mean", file, "int8-dynamic")
+    said = executorch.write_pte(PYTHON, source, example, file, "int8-dynamic")
     assert said["delegated"] >= 0.5 * said["nodes"]
     assert file.stat().st_size < 0.8 * 4 * source.parameter_count
     with runtimes.ExecuTorch(PYTHON, file) as run:

@@ -29,7 +29,7 @@ from bertzoo.runs import load_model
 def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     source, plain = exported.both(name)
     (example, *_) = verify.sample_rows(plain, None, 9)
-    content, operators = torch_files.onnx(source, example, "mean", (4, 16))
+    content, operators = torch_files.onnx(source, example, (4, 16))
     (tmp_path / "model.onnx").write_bytes(content)
     exported.same(runtimes.Onnx(tmp_path / "model.onnx"), plain, (8, 11))
     model = onnx.load_from_string(content)

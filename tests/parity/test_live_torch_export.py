@@ -33,8 +33,8 @@ SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx"}
 def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     source, plain = exported.both(name)
     (example, *_) = verify.sample_rows(plain, None, 9)
-    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (4, 16))[0])
-    (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example, "mean")[0])
+    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, (4, 16))[0])
+    (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example)[0])
     for suffix, runtime in ((".pt2", runtimes.TorchExport), (".pt", runtimes.TorchScript)):
         exported.same(runtime(tmp_path / f"model{suffix}"), plain, (8, 11))
 
@@ -42,8 +42,8 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
 def test_a_stride_of_keys_at_one_length(tmp_path: Path) -> None:
     source, plain = exported.both("squeezebert-stride")
     (example, *_) = verify.sample_rows(plain, None, 11)
-    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (11,))[0])
-    (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example, "mean")[0])
+    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, (11,))[0])
+    (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example)[0])
     exported.same(runtimes.TorchExport(tmp_path / "model.pt2"), plain, (11,))
     exported.same(runtimes.TorchScript(tmp_path / "model.pt"), plain, (8, 11))
 
@@ -54,7 +54,7 @@ def test_rows_with_as_many_tokens_as_starts(tmp_path: Path) -> None:
     source = pretrained(model, JointSpanExtraction(hidden_size=14, beam=7))
     plain = exported.graph(source)
     (example, *_) = verify.sample_rows(plain, None, 16)
-    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (7, 16))[0])
+    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, (7, 16))[0])
     exported.same(runtimes.TorchExport(tmp_path / "model.pt2"), plain, (7, 11))
 
 
@@ -123,9 +123,9 @@ def test_no_file_names_this_machine(to: str, tmp_path: Path) -> None:
     source, plain = exported.both("bert")
     (example, *_) = verify.sample_rows(plain, None, 8)
     made = {
-        "torch-export": lambda: torch_files.torch_export(source, example, "mean", (4, 16))[0],
-        "torchscript": lambda: torch_files.torchscript(source, example, "mean")[0],
-        "onnx": lambda: torch_files.onnx(source, example, "mean", (4, 16))[0],
+        "torch-export": lambda: torch_files.torch_export(source, example, (4, 16))[0],
+        "torchscript": lambda: torch_files.torchscript(source, example)[0],
+        "onnx": lambda: torch_files.onnx(source, example, (4, 16))[0],
     }[to]()
     (tmp_path / "file").write_bytes(made)
     parts = [made]
@@ -191,7 +191,7 @@ def test_layouts_equal_the_modules() -> None:
             count = sum(parameter.numel() for parameter in model.parameters())
             parts = [part for part in model.modules() if type(part).__name__ == "Grouped"]
             pointwise = any(map(phone_module.is_pointwise, parts))
-            module = phone_module.phone(model, plain.inputs, "mean", grouped)
+            module = phone_module.phone(model, plain.inputs, grouped)
             assert sum(parameter.numel() for parameter in module.parameters()) == count
             kinds = {type(part).__name__ for part in module.modules()}
             assert not kinds & {"Dense", "Grouped", "Trigram"}

@@ -48,8 +48,8 @@ def check_packages() -> dict[str, str]:
 
 
 def task_name(pretrained: Pretrained) -> str:
-    """Return the name of the task that runs a model: "classifier", or "embedder" if the model has no head."""
-    return "embedder" if pretrained.head.kind == "none" else "classifier"
+    """Return the name of the task that runs a model: "classifier", or "embedder" if its head embeds texts."""
+    return "embedder" if pretrained.head.kind == "embedding" else "classifier"
 
 
 class TaskGraph(struct.PyTreeNode):
