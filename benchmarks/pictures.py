@@ -15,7 +15,7 @@ from benchmarks.learning.pruning import SIZES
 from benchmarks.lib.results import DATA
 from bertzoo.core import config
 from bertzoo.models import ConvBert, MobileBert, SchuBert, SqueezeBert
-from bertzoo.models.uneven import per_layer
+from bertzoo.models.parts import per_layer
 from bertzoo.runs.configs import Pretrain, Transfer
 
 OUT = DATA.parent / "pictures"

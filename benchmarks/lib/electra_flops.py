@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 
 from bertzoo.models.generator import generator_config, generator_sizes
-from bertzoo.models.uneven import per_layer
+from bertzoo.models.parts import per_layer
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import Replaced
 from bertzoo.runs.batches import batch_shapes

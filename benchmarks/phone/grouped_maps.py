@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.lib import results
 from bertzoo.benchmarking import backends, interleave, models
+from bertzoo.benchmarking.benchmark import flops_by_part
 from bertzoo.benchmarking.interleave import Rounds
-from bertzoo.benchmarking.parts import flops_by_part
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.export import formats

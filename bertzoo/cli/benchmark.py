@@ -108,7 +108,7 @@ def _numbers(text: str) -> list[int]:
 
 def main(args: argparse.Namespace, overrides: Overrides) -> int:
     """Measure the models and print the results, or write a latency table."""
-    from bertzoo.benchmarking import picture
+    from bertzoo.benchmarking import rows
     from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark
 
     for flag in ("out", "table"):
@@ -133,7 +133,7 @@ def main(args: argparse.Namespace, overrides: Overrides) -> int:
             raise UserError(f"--{flag} applies only to --table. Add --table=FILE, or leave --{flag} out.")
     result = benchmark(args.models, overrides=overrides, settings=settings, parts=args.profile, tell=say)
     if args.out is not None:
-        picture.draw(result.rows, result.base, args.runs, args.out)
+        rows.draw(result.rows, result.base, args.runs, args.out)
     if args.json:
         print(json.dumps(result.document()))
         return 0

@@ -12,7 +12,6 @@ from bertzoo.core import config, markdown
 from bertzoo.core.documents import read_json
 from bertzoo.core.version import __version__
 from bertzoo.export.options import LITERT
-from bertzoo.export.text_card import mediapipe_steps, onnx_steps, token_differences
 from bertzoo.heads import KINDS
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
@@ -31,12 +30,42 @@ _SOURCES = {
 }
 _LICENSES = {"apache license": "apache-2.0", "mit license": "mit", "the mit license (mit)": "mit"}  # by first line
 _LICENSE_IDS = ("apache-2.0", "mit", "cc0-1.0", "bsd-2-clause", "bsd-3-clause", "gpl-3.0", "mpl-2.0", "openrail")
+_TEXT_TASKS = {"classifier": "TextClassifier", "embedder": "TextEmbedder"}  # of MediaPipe
+_UNKNOWN_LICENSE = (
+    "The licence is unknown: the source of the weights states none. `bertzoo convert --license=…` records one."
+)
+_LIMITS = (
+    "For each length, {rows} rows of {texts} ran in this file ({precision}, {runtime}'s runtime on the machine that "
+    "wrote it) and in the model (float32, JAX). The largest error is the largest absolute difference between an "
+    "output's values in the file and in the model. The cosine compares all values of the output as one vector. A file "
+    "is not written if an error exceeds {error:g} times the output's largest value, or a cosine is below {cosine:g}."
+)
+_TEXTS = (
+    "{tokenizer} {version} ran this file on {texts} texts. The results differ from those on the same ids by at most "
+    "{largest_difference:.2g}. Plain English is tokenised as in training. Of {tricky} texts with other characters, "
+    "{count} are tokenised differently, and {left} if the app prepares them as above."
+)
 
 
 def card(name: str, description: Mapping[str, Any]) -> str:
     """Return an exported file's model card in Markdown. description: the content of the file's metadata JSON."""
-    head = ["signature", "output", "largest error", "of values up to", "cosine", *["FLOPs"] * ("flops" in description)]
-    differences, scores = [markdown.table(head, _errors(description)), _limits(description)], description["scores"]
+    scores, flops = description["scores"], description.get("flops")
+    errors = [
+        [signature, output, f"{of['max_error']:.2g}", f"{of['largest']:.3g}", f"{of['cosine']:.6f}"]
+        + ([f"{flops[signature]:,}"] if flops else [])
+        for signature, measured in description["signatures"].items()
+        for output, of in measured["outputs"].items()
+    ]
+    head = ["signature", "output", "largest error", "of values up to", "cosine", *["FLOPs"] * bool(flops)]
+    litert = description["format"] in LITERT
+    limits = _LIMITS.format(
+        rows=next(iter(description["signatures"].values()))["rows"],
+        texts="random ids" if description["sentences"] == "random ids" else "English sentences",
+        precision=description["precision"],
+        runtime="litert" if litert else description["format"],
+        **description["limits"],
+    )
+    differences = [markdown.table(head, errors), limits]
     if scores:
         points = ", ".join(
             f"{metric} {value:.2f} (the model's {scores['model'][metric]:.2f})"
@@ -44,12 +73,11 @@ def card(name: str, description: Mapping[str, Any]) -> str:
         )
         examples = f"{scores['examples']:,} of {scores['of']:,} examples"
         differences.append(f"{scores['task']}, {scores['split']}, {examples}: {points}.")
-    proof = description.get("mediapipe") or description.get("text")
     sections = {
         "Use": "\n".join(f"{number}. {step}" for number, step in enumerate(use_steps(description), 1)),
         "Licence": _license(description["source"]),
         "Differences from the source model": "\n\n".join(differences),
-        "Texts": "\n".join(token_differences(proof)) if proof else "",
+        "Texts": _texts(description.get("mediapipe") or description.get("text")),
         "Operators": "\n".join(_operators(description)),
     }
     return _page(name, description, {scores["split"]: scores["file"]} if scores else {}, sections)
@@ -75,9 +103,18 @@ def write_directory_card(
         "head": config.plain(pretrained.head),
         "source": origin,
     }
+    use = ["```", f"bertzoo convert {name} {name}.tflite --to=litert", "```"]
+    if form == "huggingface":
+        (model,) = read_json(directory / "config.json")["architectures"]
+        classes = ["AutoTokenizer", model] if (directory / "tokenizer.json").is_file() else [model]
+        loads = [f'{"model" if one == model else "tokenizer"} = {one}.from_pretrained("{name}")' for one in classes]
+        use = ["```python", f"from transformers import {', '.join(classes)}", "", *loads, "```"]
+    elif form == "pytorch":
+        use = ["```python", "from modeling_bertzoo import load  # of this directory", "", f'model = load("{name}")']
+        use.append("```")
     rows = [[split, metric, f"{value:.2f}"] for split, metric, value in _points(scores)]
     sections = {
-        "Use": "\n".join(_directory_use(directory, name, form)),
+        "Use": "\n".join(use),
         "Scores": markdown.table(["split", "metric", "points"], rows) if rows else "",
         "Licence": _license(origin),
     }
@@ -91,30 +128,38 @@ def _page(
     sections: Mapping[str, str],
 ) -> str:
     """Return a card: its metadata, title and summary, and the sections that have a text, by title."""
-    header = f"---\n{metadata(name, description, scores).to_yaml().rstrip()}\n---"
-    parts = [header, f"# {name}", _summary(description), f"Made from {_source(description['source'])}."]
-    return "\n\n".join([*parts, *(f"## {title}\n\n{text}" for title, text in sections.items() if text)]) + "\n"
+    head, model, form, source = (description[key] for key in ("head", "model", "format", "source"))
+    summary = (
+        f"A {model['kind']} model of {description['layers']} layers"
+        + (f", {model['hidden_size']} units" if "hidden_size" in model else "")
+        + f" and {description['parameters']:,} parameters with the head {head['kind']}, "
+        + (
+            f"as {'an' if form[0] in 'aeiou' else 'a'} {form} file of {description['bytes'] / 1e6:,.1f} MB in "
+            f"{description['precision']}"
+            if "bytes" in description
+            else f"in {_NAMES.get(form, form)}'s format"
+        )
+        + f", written by bertzoo {description['bertzoo']}."
+        + (f" Its labels are {', '.join(map(str, head['labels']))}." if head.get("labels") else "")
+        + (f" Running it takes {size / 1e6:,.1f} MB of memory." if (size := description.get("memory")) else "")
+        + (f" SHA-256 {description['sha256']}." if "sha256" in description else "")
+    )
+    left_out = ("format", "license", "own", "scores")
+    details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in source.items() if key not in left_out)
+    parts = [
+        f"---\n{metadata(name, description, scores).to_yaml().rstrip()}\n---",
+        f"# {name}",
+        summary,
+        f"Made from {_SOURCES.get(source.get('format', ''), 'a model')} ({details}).",
+        *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _points(scores: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, str, float]]:
     """Yield (split, metric, points) of every score that is no threshold."""
     for split, values in scores.items():
         yield from ((split, metric, value) for metric, value in values.items() if not is_threshold(metric))
-
-
-def _directory_use(directory: Path, name: str, form: str) -> list[str]:
-    """Return Markdown lines: code that loads a model directory, or a command that converts one in bertzoo's format."""
-    match form:
-        case "huggingface":
-            (model,) = read_json(directory / "config.json")["architectures"]
-            classes = ["AutoTokenizer", model] if (directory / "tokenizer.json").is_file() else [model]
-            loads = [f'{"model" if one == model else "tokenizer"} = {one}.from_pretrained("{name}")' for one in classes]
-            return ["```python", f"from transformers import {', '.join(classes)}", "", *loads, "```"]
-        case "pytorch":
-            code = ["from modeling_bertzoo import load  # of this directory", "", f'model = load("{name}")']
-            return ["```python", *code, "```"]
-        case _:
-            return ["```", f"bertzoo convert {name} {name}.tflite --to=litert", "```"]
 
 
 def metadata(
@@ -137,6 +182,7 @@ def metadata(
         )
         for split, metric, value in _points(scores or {})
     ]
+    tags = ["bertzoo", description["model"]["kind"], *["tflite"] * (form in LITERT)]
     return ModelCardData(
         license=license,
         license_name=license_name,
@@ -146,12 +192,7 @@ def metadata(
         base_model=source.get("base_model"),
         datasets=[dataset] if dataset else None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
-        tags=[
-            "bertzoo",
-            description["model"]["kind"],
-            *["tflite"] * (form in LITERT),
-            *[precision] * (precision != "fp32"),
-        ],
+        tags=[*tags, *[precision] * (precision != "fp32")],
         model_name=name if results else None,  # required with eval_results
         eval_results=results or None,
     )
@@ -167,130 +208,120 @@ def _license_id(license: str | None) -> tuple[str, str | None]:
     return "other", re.sub(r"[^a-z0-9.]+", "-", known).strip("-")
 
 
+def _license(source: Mapping[str, Any]) -> str:
+    license = source.get("license")
+    stated = f"{license} for the weights, as stated by their source or by the person who converted them."
+    return stated if license else _UNKNOWN_LICENSE
+
+
 def use_steps(description: Mapping[str, Any]) -> list[str]:
     """Return sentences for app developers: how to tokenise, build and pad a row, read the outputs and test the app."""
+    tokenizer, source, head = description["tokenizer"], description["source"], KINDS[description["head"]["kind"]]
+    task, rules = GLUE.get(source.get("task")), tokenizer["normalization"]
     if "mediapipe" in description:
-        return mediapipe_steps(description)
+        return _mediapipe_steps(description, _preparation(rules))
+    result = f"Result: {head.result(description, task and task.range)}"
     if "text" in description:
-        return onnx_steps(description, _outputs(description))
+        return _onnx_steps(description, _preparation(rules), result)
+    kind = {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece"}[tokenizer["kind"]]
+    case = "Lower-case the text" if rules["lowercase"] else "Keep upper and lower case"
+    accents = "strip accents" if rules["strip_accents"] else "keep accents"
+    chinese = "" if rules.get("split_cjk", True) else ", do not split Chinese characters"
+    special = {name: f"{one['token']} ({one['id']})" for name, one in tokenizer["specials"].items()}
+    cls, sep = special["cls"], special["sep"]
+    single, pair = f"{cls} text {sep}", f"{cls} A {sep} B {sep}"
+    if head.form == "question":
+        row = f"{cls} question {sep} text {sep}"
+    elif task is not None:
+        row = pair if task.pair else single
+    else:
+        row = single if head.form == "text" else f"{single}, or of a pair {pair}"
+    types = f" `token_type_ids` are 0 up to the first {sep.split()[0]}, 1 behind it."
+    types *= "token_type_ids" in description["inputs"]
+    if "masked_positions" in head.inputs:
+        types += f" A blank is {special['mask']}; `masked_positions` (1,1) holds its place, counted from 0."
+    lengths = [str(one["length"]) for one in description["signatures"].values()]
+    span, fill = description.get("lengths", {"shortest": 0, "longest": 0}), "Fill it with"
+    if span["shortest"] != span["longest"]:
+        size, fill = f"Rows have any length from {span['shortest']} to {span['longest']} tokens", "Padding, if any, is"
+    elif len(lengths) == 1:
+        size = f"Every row has {lengths[0]} tokens"
+    else:
+        size = f"Run the shortest of {', '.join(lengths)} tokens that holds the row"
+    trained = f" (training had at most {source['max_length']})" if source.get("max_length") else ""
     return [
-        _tokens(description["tokenizer"]),
-        _row(description),
-        _padding(description),
-        _outputs(description),
+        f"Tokens: {case}, {accents}{chinese}, and cut it with {kind} (`{tokenizer['file']}`, "
+        f"{tokenizer['entries']:,} entries). `tokenizer.json` does this and the next step.",
+        f"Row: `input_ids` are {row}.{types}",
+        f"Length: {size}{trained}. {fill} {special['pad']}; `attention_mask` is 1 for tokens and 0 for padding. Cut "
+        f"longer texts, but keep the last {sep}. All inputs are int32 with a first axis of 1.",
+        result,
         "Test: `golden.json` has texts with their ids, and the outputs of the file and of the model. Compare your ids "
         "with its ids, then your outputs with those of the file.",
     ]
 
 
-def _tokens(tokenizer: Mapping[str, Any]) -> str:
-    rules, kind = tokenizer["normalization"], {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece"}
-    case = "Lower-case the text" if rules["lowercase"] else "Keep upper and lower case"
-    accents = "strip accents" if rules["strip_accents"] else "keep accents"
-    chinese = "" if rules.get("split_cjk", True) else ", do not split Chinese characters"
-    return (
-        f"Tokens: {case}, {accents}{chinese}, and cut it with {kind[tokenizer['kind']]} (`{tokenizer['file']}`, "
-        f"{tokenizer['entries']:,} entries). `tokenizer.json` does this and the next step."
-    )
+def _preparation(rules: Mapping[str, bool]) -> str:
+    """Return a clause on how an app prepares a text for the file's tokenizer, as `golden.prepared` does."""
+    steps = ["make a space of white space", "remove the Unicode categories Cc, Cf and Co and U+FFFD"]
+    steps += ["normalise to NFD and remove the category Mn"] * rules["strip_accents"]
+    steps += ["lower-case each character on its own"] * rules["lowercase"]
+    return f"{', '.join(steps[:-1])}, and {steps[-1]} (`normalize` in bertzoo's `examples/android`)"
 
 
-def _row(description: Mapping[str, Any]) -> str:
-    specials, head, task = _specials(description), KINDS[description["head"]["kind"]], description["source"].get("task")
-    cls, sep = specials["cls"], specials["sep"]
-    single, pair = f"{cls} text {sep}", f"{cls} A {sep} B {sep}"
-    if head.form == "question":
-        row = f"{cls} question {sep} text {sep}"
-    elif task in GLUE:
-        row = pair if GLUE[task].pair else single
-    else:
-        row = single if head.form == "text" else f"{single}, or of a pair {pair}"
-    types = ""
-    if "token_type_ids" in description["inputs"]:
-        types = f" `token_type_ids` are 0 up to the first {sep.split()[0]}, 1 behind it."
-    if "masked_positions" in head.inputs:
-        types += f" A blank is {specials['mask']}; `masked_positions` (1,1) holds its place, counted from 0."
-    return f"Row: `input_ids` are {row}.{types}"
-
-
-def _padding(description: Mapping[str, Any]) -> str:
-    lengths = [str(one["length"]) for one in description["signatures"].values()]
-    specials, span = _specials(description), description.get("lengths", {"shortest": 0, "longest": 0})
-    if span["shortest"] != span["longest"]:
-        size, fill = f"Rows have any length from {span['shortest']} to {span['longest']} tokens", "Padding, if any, is"
-    elif len(lengths) == 1:
-        size, fill = f"Every row has {lengths[0]} tokens", "Fill it with"
-    else:
-        size, fill = f"Run the shortest of {', '.join(lengths)} tokens that holds the row", "Fill it with"
-    longest = description["source"].get("max_length")
-    trained = f" (training had at most {longest})" if longest else ""
-    return (
-        f"Length: {size}{trained}. {fill} {specials['pad']}; `attention_mask` is 1 for tokens and 0 for padding. Cut "
-        f"longer texts, but keep the last {specials['sep']}. All inputs are int32 with a first axis of 1."
-    )
-
-
-def _outputs(description: Mapping[str, Any]) -> str:
-    task = description["source"].get("task")
-    limits = GLUE[task].range if task in GLUE else None
-    return f"Result: {KINDS[description['head']['kind']].result(description, limits)}"
-
-
-def _specials(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return special tokens with their ids by name, such as {"cls": "[CLS] (2)"}."""
-    return {
-        name: f"{special['token']} ({special['id']})" for name, special in description["tokenizer"]["specials"].items()
+def _mediapipe_steps(description: Mapping[str, Any], preparation: str) -> list[str]:
+    task = description["mediapipe"]["task"]
+    (length,) = {one["length"] for one in description["signatures"].values()}
+    several = description["head"].get("problem_type") == "multi_label_classification"
+    total = "one for each label on its own" if several else "they sum to 1"
+    result = {
+        "classifier": f"the categories are the labels, and their scores are probabilities ({total}).",
+        "embedder": "one embedding; compare texts by the cosine (`TextEmbedder.cosineSimilarity`).",
     }
+    return [
+        f"Load: this file is the whole model of MediaPipe's `{_TEXT_TASKS[task]}`, with vocabulary and labels: "
+        "`com.google.mediapipe:tasks-text` on Android, `MediaPipeTasksText` on iOS, `@mediapipe/tasks-text` on the "
+        "web, `mediapipe` in Python.",
+        f"Text: one string. Before the task gets it, {preparation}. bertzoo's tokenizer does so, MediaPipe's does not.",
+        f"Length: the task keeps the first {length - 2} tokens of a longer text. It takes no pairs of texts.",
+        f"Result: {result[task]}",
+        "Test: `golden.json` has texts and the outputs of the file. Give the task the texts, and compare the scores.",
+    ]
 
 
-def _license(source: Mapping[str, Any]) -> str:
-    if license := source.get("license"):
-        return f"{license} for the weights, as stated by their source or by the person who converted them."
-    return "The licence is unknown: the source of the weights states none. `bertzoo convert --license=…` records one."
+def _onnx_steps(description: Mapping[str, Any], preparation: str, result: str) -> list[str]:
+    return [
+        f"Load: register the library of onnxruntime-extensions {description['text']['version']} in the session's "
+        "options before ONNX Runtime opens the file: `com.microsoft.onnxruntime:onnxruntime-extensions-android` on "
+        "Android, `onnxruntime-extensions-c` on iOS, `onnxruntime-extensions` in Python.",
+        f"Text: `text` holds one string (1), or the two of a pair (2). Before the file gets a string, {preparation}. "
+        "The file's tokenizer does so for Western European letters only.",
+        f"Length: the file cuts a row to {description['lengths']['longest']} tokens, and keeps the last [SEP].",
+        result,
+        "Test: `golden.json` has texts and the outputs of the file. Give the file the texts, and compare the outputs.",
+    ]
 
 
-def _limits(description: Mapping[str, Any]) -> str:
-    """Return sentences that explain a card's error table and state the limits that a file's errors must meet."""
-    rows, limits = next(iter(description["signatures"].values()))["rows"], description["limits"]
-    runtime = "litert" if description["format"] in LITERT else description["format"]
-    texts = "random ids" if description["sentences"] == "random ids" else "English sentences"
-    return (
-        f"For each length, {rows} rows of {texts} ran in this file ({description['precision']}, "
-        f"{runtime}'s runtime on the machine that wrote it) and in the model (float32, JAX). The largest "
-        "error is the largest absolute difference between an output's values in the file and in the model. The cosine "
-        "compares all values of the output as one vector. A file is not written if an error exceeds "
-        f"{limits['error']:g} times the output's largest value, or a cosine is below {limits['cosine']:g}."
+def _texts(proof: Mapping[str, Any] | None) -> str:
+    """Return Markdown: how a file was tested on texts, and a table of those that it tokenises differently.
+
+    proof: the entry "mediapipe" or "text" of the file's metadata JSON, if it has one.
+    """
+    if not proof:
+        return ""
+    tokenizer = f"The {_TEXT_TASKS[proof['task']]} of mediapipe" if "task" in proof else "onnxruntime-extensions"
+    different, left = proof["differences"], len(proof["prepared_differences"])
+    tested = _TEXTS.format(tokenizer=tokenizer, count=len(different), left=left, **proof)
+    rows = [[*map(_visible, (one["text"], " ".join(one["ours"]), " ".join(one["theirs"])))] for one in different]
+    return "\n\n".join(
+        [tested, *[markdown.table(["text", "tokens in training", "the file's tokens"], rows)] * bool(rows)]
     )
 
 
-def _summary(description: Mapping[str, Any]) -> str:
-    head, model, kind = description["head"], description["model"], description["format"]
-    width = f", {model['hidden_size']} units" if "hidden_size" in model else ""
-    form = f"in {_NAMES.get(kind, kind)}'s format"
-    if "bytes" in description:
-        article, size = "an" if kind[0] in "aeiou" else "a", f"{description['bytes'] / 1e6:,.1f} MB"
-        form = f"as {article} {kind} file of {size} in {description['precision']}"
-    labels = f" Its labels are {', '.join(map(str, head['labels']))}." if head.get("labels") else ""
-    memory = f" Running it takes {size / 1e6:,.1f} MB of memory." if (size := description.get("memory")) else ""
-    hashed = f" SHA-256 {description['sha256']}." if "sha256" in description else ""
-    return (
-        f"A {model['kind']} model of {description['layers']} layers{width} and {description['parameters']:,} "
-        f"parameters with the head {head['kind']}, {form}, written by bertzoo {description['bertzoo']}."
-        f"{labels}{memory}{hashed}"
-    )
-
-
-def _source(source: Mapping[str, Any]) -> str:
-    left_out = ("format", "license", "own", "scores")
-    details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in source.items() if key not in left_out)
-    return f"{_SOURCES.get(source.get('format', ''), 'a model')} ({details})"
-
-
-def _errors(description: Mapping[str, Any]) -> Iterator[list[str]]:
-    for signature, measured in description["signatures"].items():
-        for output, errors in measured["outputs"].items():
-            cells = [f"{errors['max_error']:.2g}", f"{errors['largest']:.3g}", f"{errors['cosine']:.6f}"]
-            flops = [f"{description['flops'][signature]:,}"] if "flops" in description else []
-            yield [signature, output, *cells, *flops]
+def _visible(text: str) -> str:
+    """Return a text as code with invisible characters escaped."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return f"`{shown}`"
 
 
 def _operators(description: Mapping[str, Any]) -> Iterator[str]:

@@ -8,8 +8,17 @@ import flax.linen as nn
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import AttentionKind, DenseHeads
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, LayerFactory, ModelSizes, check_divides, check_sizes, layer_factory
-from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
+from bertzoo.models.parts import (
+    Backbone,
+    FeedForwardSize,
+    LayerFactory,
+    ModelSizes,
+    check_divides,
+    check_feed_forward_size,
+    check_sizes,
+    layer_factory,
+    per_layer,
+)
 from bertzoo.nn import (
     Bottleneck,
     BottleneckLayer,

@@ -35,6 +35,7 @@ from bertzoo.nn import (
 from bertzoo.nn.positions import masked_states, tokens_read
 
 AnyLayer = TypeVar("AnyLayer", bound=nn.Module)
+FeedForwardSize = int | tuple[int, ...]  # one for all layers, or one per layer
 
 
 class Backbone(NamedTuple):
@@ -394,3 +395,19 @@ def pretraining(config: ModelConfig, compute: Compute, sentence: bool) -> Pretra
         masked_head=config.masked_head(compute),
         sentence_head=head,
     )
+
+
+def per_layer(size: FeedForwardSize, layers: int) -> tuple[int, ...]:
+    """Return the feed-forward size of each layer. size: one for all layers, or a tuple with one per layer."""
+    return size if isinstance(size, tuple) else (size,) * layers
+
+
+def check_feed_forward_size(size: FeedForwardSize, layers: int, **groups: int) -> None:
+    """Raise ConfigError unless `size` is an int or one int per layer, and every number in `groups` divides each int."""
+    if isinstance(size, tuple) and len(size) != layers:
+        raise ConfigError(
+            f"feed_forward_size lists {len(size)} sizes, but layers = {layers}. Give one size per layer, or one size "
+            "for all layers."
+        )
+    for width in dict.fromkeys(per_layer(size, layers)):
+        check_divides("feed_forward_size", width, **groups)

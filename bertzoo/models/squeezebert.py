@@ -5,8 +5,16 @@ from typing import Literal
 
 from bertzoo.models.attention import GroupedHeads
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, layer_factory
-from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
+from bertzoo.models.parts import (
+    Backbone,
+    FeedForwardSize,
+    ModelSizes,
+    check_divides,
+    check_feed_forward_size,
+    check_sizes,
+    layer_factory,
+    per_layer,
+)
 from bertzoo.nn import Encoder, FeedForward, MaskedHead, SelfAttention
 
 

@@ -11,9 +11,9 @@ token_type (T), model (D), heads (H), head_size (K, J), feed_forward (F), window
 pooled (D), classes (C), bottleneck (I, where a kernel has the model width too), pruned (a vector that pruning trains).
 """
 
-from bertzoo.nn.attention import SelfAttention, WindowedAttention
+from bertzoo.nn.attention import MixedAttention, SelfAttention, WindowedAttention
 from bertzoo.nn.bottleneck import Bottleneck, BottleneckLayer, SharedBottleneck, from_bottleneck, from_stream
-from bertzoo.nn.dense import Dense, DensePair
+from bertzoo.nn.dense import Dense, DensePair, Grouped, grouped_convolution, grouped_einsum
 from bertzoo.nn.dropout import Dropout
 from bertzoo.nn.dynamic_convolution import (
     Depthwise,
@@ -28,9 +28,7 @@ from bertzoo.nn.dynamic_convolution import (
 )
 from bertzoo.nn.embedding import Embedding, OnlyRow, Table, Trigram
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
-from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
 from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
-from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm, NoNorm
 from bertzoo.nn.parameter import glorot_uniform, truncated_normal, zeros_beyond
 from bertzoo.nn.random import content_seeds, row_seeds, sample

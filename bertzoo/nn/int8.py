@@ -21,9 +21,8 @@ import jax
 import jax.numpy as jnp
 from flax import traverse_util
 
-from bertzoo.nn.dense import Dense, DensePair
+from bertzoo.nn.dense import Dense, DensePair, Grouped
 from bertzoo.nn.embedding import Table, Trigram
-from bertzoo.nn.grouped import Grouped
 
 RANGES = "int8_ranges"  # the parameters' part with the activations' ranges
 RATE = 0.1  # weight of a step's batch in the moving average of the ranges

@@ -2,6 +2,6 @@
 
 recipe.load_pipeline(name, overrides, tasks) -> Pipeline: reads the steps, and what each step reads, from a TOML file
 verbs.VERBS: describes each command's arguments, inputs and output
-fingerprint: hashes inputs and outputs;  record.PipelineRecord: keeps a pipeline's directory and its finished steps
+record.PipelineRecord: keeps a pipeline's directory, its finished steps and the hashes of what they read and made
 run.run_pipeline: runs the unfinished steps;  page: writes pipeline.md
 """

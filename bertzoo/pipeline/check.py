@@ -18,9 +18,9 @@ from bertzoo.export.text_input import TextModel, check_text_model, text_model
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads import NoHead, parameter_shapes
-from bertzoo.pipeline import fingerprint, verbs
+from bertzoo.pipeline import verbs
 from bertzoo.pipeline.recipe import Step
-from bertzoo.pipeline.record import PipelineRecord, is_training
+from bertzoo.pipeline.record import PipelineRecord, files_in, is_training
 from bertzoo.pruning.settings import Prune
 from bertzoo.runs import load_model
 from bertzoo.runs.experiments import build_experiment
@@ -267,7 +267,7 @@ def _check_disk(record: PipelineRecord, steps: Sequence[Step], costs: Mapping[st
         if is_url(output):
             continue
         path = Path(output).absolute()
-        present = sum(file.stat().st_size for file in fingerprint.files_in(path)) if path.exists() else 0
+        present = sum(file.stat().st_size for file in files_in(path)) if path.exists() else 0
         folder = next(parent for parent in (path, *path.parents) if parent.exists())
         disk = folder.stat().st_dev
         needed[disk] = needed.get(disk, 0) + max(0, costs[step.name].size - present)

@@ -1,8 +1,10 @@
 """Keep the directory of a pipeline: pipeline.json with the finished steps, the lock, logs and pipeline.md."""
 
+import glob
 import hashlib
+import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +14,9 @@ from bertzoo.core import atomic, config, lock
 from bertzoo.core.documents import parse_toml, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import check_vacant, is_url, on_disk, run_directory
+from bertzoo.data.corpus import manifest
 from bertzoo.export.companions import companions
-from bertzoo.pipeline import fingerprint, verbs
+from bertzoo.pipeline import verbs
 from bertzoo.pipeline.recipe import Pipeline, Places, Step
 
 NAME, STAGES, LOGS, PAGE = "pipeline.json", "stages", "logs", "pipeline.md"
@@ -25,6 +28,83 @@ _FACTS = {  # keys of `facts`, in words
     "inputs": "an input",
     "reads": "an earlier step's output",
 }
+
+
+def output_hash(kind: str, place: str) -> str:
+    """Return the SHA-256 of an output: of a model's parameters, a corpus's text or a file's bytes.
+
+    kind: a kind of output in `verbs`, such as MODEL. place: the output's path or URL. Raises UserError if it is
+    missing or damaged.
+    """
+    if kind in verbs.ANY_MODEL:
+        return _of_model(place)
+    if kind == verbs.CORPUS:
+        return manifest.read_manifest(Path(place)).hash
+    return _of_path(Path(place))
+
+
+def input_hash(text: str) -> str:
+    """Return the SHA-256 of an input: of a model's parameters, or of all bytes of the files that `text` names.
+
+    If `text` names no file on this machine (such as embedded:python or gs://bucket/text), the hash is that of `text`.
+    """
+    paths = _matches(text)
+    if len(paths) == 1 and paths[0].is_dir():
+        try:
+            return _of_model(str(paths[0]))
+        except UserError:  # a directory of text or tables
+            return _of_path(paths[0])
+    return _digest([text] if not paths else [_of_path(path) for path in paths])
+
+
+def files_stamp(text: str) -> str | None:
+    """Return a hash of the names, sizes and modification times of the files that `text` names; None without files."""
+    files = [file for path in _matches(text) for file in files_in(path)]
+    facts = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    return _digest(facts) if facts else None
+
+
+def exists(place: str) -> bool:
+    """Return whether a path or URL exists."""
+    from bertzoo.core.paths import place as located
+
+    return located(place).exists()
+
+
+def _of_model(place: str) -> str:
+    from bertzoo.conversion import tensors
+    from bertzoo.runs import load_model
+
+    return tensors.digest(load_model.read_model(place).params)
+
+
+def _of_path(path: Path) -> str:
+    if not path.exists():
+        raise UserError(f"{path} is missing. Run the same pipeline again to make this output.")
+    if path.is_dir():
+        return _digest([json.dumps(atomic.hashes(path), sort_keys=True)])
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _matches(text: str) -> list[Path]:
+    """Return the existing paths that `text` names: one path, or paths and globs between commas; [] for a URL."""
+    if is_url(text) or not text:
+        return []
+    if Path(text).exists():
+        return [Path(text)]
+    if "," in text:
+        return [path for name in text.split(",") for path in _matches(name.strip())]
+    return [Path(found) for found in sorted(glob.glob(text, recursive=True))]
+
+
+def files_in(path: Path) -> list[Path]:
+    """Return the files in a directory at any depth, or the file itself."""
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 class PipelineRecord:
@@ -60,7 +140,7 @@ class PipelineRecord:
     def entry(self, step: Step) -> dict[str, Any] | None:
         """Return the record of a finished step whose output still exists, or None."""
         entry = self._finished.get(step.name)
-        return entry if entry and all(map(fingerprint.exists, self.files(step))) else None
+        return entry if entry and all(map(exists, self.files(step))) else None
 
     def files(self, step: Step) -> list[str]:
         """Return the path of a step's output and, if the output is a file, the paths of its companion files."""
@@ -121,7 +201,7 @@ class PipelineRecord:
             )
         times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
         self._finished[step.name] = {**facts, "output": output, **times}
-        if missing := [path for path in self.files(step) if not fingerprint.exists(path)]:
+        if missing := [path for path in self.files(step) if not exists(path)]:
             raise UserError(f"{missing[0]} is missing beside the output of {step.name}. Run the pipeline again.")
         self.errors.pop(step.name, None)
         self.write()
@@ -215,11 +295,11 @@ class PipelineRecord:
         """
         if is_url(place) and place in self._remote:
             return self._remote[place]
-        stamp = None if is_url(place) else fingerprint.stamp(place)
+        stamp = None if is_url(place) else files_stamp(place)
         known = self._stamps.get(place)
         if known is not None and stamp is not None and known[0] == stamp:
             return known[1]
-        digest = fingerprint.output_hash(kind, place) if kind else fingerprint.input_hash(place)
+        digest = output_hash(kind, place) if kind else input_hash(place)
         if stamp is not None:
             self._stamps[place] = [stamp, digest]
         elif is_url(place):

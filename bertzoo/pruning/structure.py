@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads import parameter_axes, parameter_shapes
 from bertzoo.models import Albert, Bert, ConvBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
-from bertzoo.models.uneven import FeedForwardSize, per_layer
+from bertzoo.models.parts import FeedForwardSize, per_layer
 
 Sizes = Mapping[str, int]  # {name of a dimension: size}
 Cost = Callable[[Sizes], float]

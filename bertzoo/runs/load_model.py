@@ -21,8 +21,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import kind_of_run
 from bertzoo.core.paths import Location, location, missing_model
 from bertzoo.core.version import __version__
-from bertzoo.data.corpus.entropy import unigram_entropy
-from bertzoo.data.corpus.reader import Corpus
+from bertzoo.data.corpus.reader import Corpus, unigram_entropy
 from bertzoo.data.corpus.shard import sha256
 from bertzoo.data.tokenizers import tokenizer as saved
 from bertzoo.data.tokenizers.vocabulary import Tokenizer

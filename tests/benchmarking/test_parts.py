@@ -5,7 +5,7 @@ from tiers import quick
 from zoo import CASES, pretrained
 
 from bertzoo.benchmarking import models
-from bertzoo.benchmarking.parts import flops_by_part
+from bertzoo.benchmarking.benchmark import flops_by_part
 from bertzoo.export import formats
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.heads import TokenClassification

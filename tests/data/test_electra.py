@@ -11,9 +11,8 @@ from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.batch import assemble
-from bertzoo.data.electra import electra_rows
 from bertzoo.data.mask import Masking
-from bertzoo.data.pack import ElectraPacking, RowPlan, plan_rows
+from bertzoo.data.pack import ElectraPacking, RowPlan, electra_rows, plan_rows
 from bertzoo.data.pipeline import Batches
 from bertzoo.data.rng import SplitMix
 

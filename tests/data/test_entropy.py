@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bertzoo.data.corpus.entropy import unigram_entropy
+from bertzoo.data.corpus.reader import unigram_entropy
 
 
 def test_entropies_equal_a_count_by_hand(corpus):

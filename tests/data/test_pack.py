@@ -14,8 +14,7 @@ from messages import mentioning, mentions
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus.reader import Corpus, Split
 from bertzoo.data.corpus.tokenize import tokenize
-from bertzoo.data.pack import RowPlan, Sentence, SentencePacking, plan_rows
-from bertzoo.data.pairs import pair_rows, single_rows
+from bertzoo.data.pack import RowPlan, Sentence, SentencePacking, pair_rows, plan_rows, single_rows
 from bertzoo.data.rng import SplitMix
 
 DOCUMENTS = st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=12), min_size=2, max_size=6)

@@ -10,7 +10,7 @@ import pytest
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import ConfigError, CorpusError, UserError
-from bertzoo.data.tokenizers import rare_words, tokenizer
+from bertzoo.data.tokenizers import tokenizer, wordpiece
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.tokenizer import build
 from bertzoo.data.tokenizers.vocabulary import WORD
@@ -258,19 +258,19 @@ def test_rare_words_are_dropped_only_above_the_bound(monkeypatch):
     frequent = [f"word{i}" for i in range(8)]
     texts = [f"{' '.join(frequent)}, rare{i}-Café日本 " for i in range(50)]
     lines = []
-    assert [*rare_words.drop_rare_words(lambda: iter(texts), WORDS, lines.append)()] == texts and not lines
-    monkeypatch.setattr(rare_words, "TABLE", 300)
-    parts = [*rare_words.drop_rare_words(lambda: iter(texts), WORDS, lines.append)()]
+    assert [*wordpiece.drop_rare_words(lambda: iter(texts), WORDS, lines.append)()] == texts and not lines
+    monkeypatch.setattr(wordpiece, "TABLE", 300)
+    parts = [*wordpiece.drop_rare_words(lambda: iter(texts), WORDS, lines.append)()]
     counts = Counter(word for part in parts for word in WORDS.findall(part))
     assert all(counts[word] == 50 for word in [*frequent, "Café"]) and "日本" in parts[0] and "rare0" not in counts
-    assert sum(len(word) + rare_words.ENTRY for word in counts) <= 300 and len(lines) == 1 and mentions(lines[0], "300")
+    assert sum(len(word) + wordpiece.ENTRY for word in counts) <= 300 and len(lines) == 1 and mentions(lines[0], "300")
 
 
 def test_a_bounded_vocabulary_lacks_rare_words_and_says_so(monkeypatch):
     texts, lines = [f"common words, rare{i}" for i in range(40)], []
     usual = build(WordPiece(vocab_size=90), lambda: iter(texts), lines.append)
     assert not lines
-    monkeypatch.setattr(rare_words, "TABLE", 100)
+    monkeypatch.setattr(wordpiece, "TABLE", 100)
     bounded = build(WordPiece(vocab_size=90), lambda: iter(texts), lines.append)
     assert len(lines) == 1 and b"common" in bounded.contents
     assert b"rare" in usual.contents and b"rare1\n" not in bounded.contents
@@ -283,7 +283,7 @@ def test_the_memory_of_training_does_not_grow_with_the_distinct_words(split):
     code = f"""
 import pathlib, random, re
 from bertzoo.data.tokenizers import rare_words, wordpiece
-rare_words.TABLE = 1 << 20
+wordpiece.TABLE = 1 << 20
 letters = random.Random(0).choices("abcdefghijklmnopqrstuvwxyz日本", k=4_000_000)
 texts = [" ".join("".join(letters[i : i + 10]) for i in range(s, s + 10_000, 10)) for s in range(0, 4_000_000, 10_000)]
 del letters

@@ -16,7 +16,7 @@ needs("litert_converter", "ai_edge_litert", "litert_quantizer", "torch", "onnx",
 from zoo import CASES, pretrained
 
 from bertzoo.benchmarking import backends, interleave, models
-from bertzoo.benchmarking.parts import PARTS
+from bertzoo.benchmarking.benchmark import PARTS
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli.main import main
 from bertzoo.export.litert import write

@@ -3,21 +3,21 @@
 import os
 from pathlib import Path
 
-from bertzoo.pipeline import fingerprint
+from bertzoo.pipeline import record
 
 
 def test_a_stamp_changes_with_name_size_and_modification_time(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("one")
     os.utime(file, ns=(0, 1))
-    stamps = [fingerprint.stamp(str(tmp_path))]
+    stamps = [record.files_stamp(str(tmp_path))]
     file.write_text("two")
     os.utime(file, ns=(0, 2))  # the same size
-    stamps.append(fingerprint.stamp(str(tmp_path)))
+    stamps.append(record.files_stamp(str(tmp_path)))
     file.write_text("three")
     os.utime(file, ns=(0, 2))
-    stamps.append(fingerprint.stamp(str(tmp_path)))
+    stamps.append(record.files_stamp(str(tmp_path)))
     file.rename(tmp_path / "b.txt")
-    stamps.append(fingerprint.stamp(str(tmp_path)))
+    stamps.append(record.files_stamp(str(tmp_path)))
     assert len({*stamps}) == 4 and None not in stamps
-    assert fingerprint.stamp(str(tmp_path)) == stamps[-1] and fingerprint.stamp(str(tmp_path / "none")) is None
+    assert record.files_stamp(str(tmp_path)) == stamps[-1] and record.stamp(str(tmp_path / "none")) is None

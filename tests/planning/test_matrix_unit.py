@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bertzoo.planning.matrix_unit import padded_flops, padded_product
+from bertzoo.planning.estimate import padded_flops, padded_product
 
 
 @pytest.mark.parametrize(
