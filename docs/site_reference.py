@@ -23,7 +23,7 @@ from unittest import mock
 import bertzoo
 from bertzoo.cli import main as cli
 from bertzoo.core import schema
-from bertzoo.core.markdown import table
+from bertzoo.core.tables import markdown as table
 
 MARKER = re.compile(r"^<!-- generated: (\w+) -->\n.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z]\w*(?:\.[\w*]+)*(?:=[^\s,;:()]*[^\s.,;:()])?")

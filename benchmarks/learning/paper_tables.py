@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from bertzoo.core import markdown
+from bertzoo.core import tables
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest
 from bertzoo.finetuning import results
@@ -371,7 +371,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (head, *rows), notes = build_table(
         PAPER_TABLES[table], [run for run in fitting[table] if isinstance(run, FinishedRun)], submitted
     )
-    print(f"## {PAPER_TABLES[table].title}", markdown.table(head, rows), sep="\n\n")
+    print(f"## {PAPER_TABLES[table].title}", tables.markdown(head, rows), sep="\n\n")
     print("", *(f"- {note}" for note in notes), sep="\n")
 
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertzoo.core import markdown
+from bertzoo.core import tables
 
 Row = Mapping[str, Any]
 
@@ -25,7 +25,7 @@ def table(rows: Sequence[Row]) -> str:
         raise ValueError(f"a row has the headings {list(wrong[0])}, the first one {list(rows[0])}")
     columns = {heading: [row[heading] for row in rows] for heading in rows[0]}
     shown = [[_show(cell, _decimals(cells)) for cell in cells] for cells in columns.values()]
-    return markdown.table(list(columns), zip(*shown, strict=True))
+    return tables.markdown(list(columns), zip(*shown, strict=True))
 
 
 def _decimals(cell: Any) -> int:

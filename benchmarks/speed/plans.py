@@ -21,7 +21,7 @@ from bertzoo.cli.support.options import say
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import config_class, shipped
-from bertzoo.core.markdown import table
+from bertzoo.core.tables import markdown as table
 from bertzoo.planning import chips, compiled, estimate
 from bertzoo.planning.estimate import ASSUMPTIONS, RunPlan, StagePlan
 from bertzoo.pruning.settings import Prune

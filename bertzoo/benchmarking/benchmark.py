@@ -17,6 +17,7 @@ from bertzoo.benchmarking.rows import Measurement
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
+from bertzoo.core.tables import aligned
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.lengths import USUAL, resolve_lengths
 from bertzoo.export.litert.write import row_shapes, signature
@@ -66,7 +67,7 @@ class PartShares:
     def lines(self) -> list[str]:
         """Return aligned lines of text: a title, the column names, each part's share in percent."""
         cells = [("part", "FLOPs %"), *((part, f"{100 * share:.1f}") for part, share in self.flops.items())]
-        return [f"{self.model}, {self.length} tokens", *rows.aligned(cells, 1)]
+        return [f"{self.model}, {self.length} tokens", *aligned(cells, 1)]
 
 
 @dataclass(frozen=True, kw_only=True)

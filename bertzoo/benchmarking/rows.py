@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.benchmarking.interleave import Rounds, ratio
+from bertzoo.core.tables import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,18 +114,6 @@ def table(rows: Sequence[Measurement], base: str) -> list[str]:
         for row in rows
     ]
     return aligned([list(lines[0]), *(list(line.values()) for line in lines)], TEXT_COLUMNS)
-
-
-def aligned(lines: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Join cells to lines with aligned columns: the first `left` columns are left-aligned, the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if place < left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
 
 
 def draw(rows: Sequence[Measurement], base: str, runs: int, path: Path) -> None:

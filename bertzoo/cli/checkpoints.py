@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.support.options import Parser, checkpoint_option, json_option
 from bertzoo.core.errors import CheckpointError
+from bertzoo.core.tables import aligned
 
 if TYPE_CHECKING:
     from bertzoo.train.contents import Contents
@@ -57,7 +58,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
             intact.append(read_checkpoint(run.checkpoints / str(step), args.verify))
         except CheckpointError as error:
             errors.append(error)
-    print(json.dumps(list(map(as_json, intact))) if args.json else columns([HEAD, *map(cells, intact)]))
+    print(json.dumps(list(map(as_json, intact))) if args.json else "\n".join(aligned([HEAD, *map(cells, intact)])))
     for error in errors:
         print(f"bertzoo: {error}", file=sys.stderr)
     return CheckpointError.exit_code if errors else 0
@@ -100,15 +101,10 @@ def cells(contents: "Contents") -> tuple[str, ...]:
 
 def listing(contents: "Contents") -> str:
     """Return a checkpoint's table row and a table of its arrays, parameters first, as text."""
-    arrays = contents.params | {f"training/{path}": array for path, array in contents.training.items()}
+    stored = contents.params | {f"training/{path}": array for path, array in contents.training.items()}
     rows = [
         (path, "×".join(map(str, array.shape)) or "1", array.dtype, " ".join(filter(None, array.split)))
-        for path, array in arrays.items()
+        for path, array in stored.items()
     ]
-    return f"{columns([HEAD, cells(contents)])}\n\n{columns([('array', 'shape', 'dtype', 'split over'), *rows])}"
-
-
-def columns(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return the lines of a table with aligned columns, as one text."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    arrays = aligned([("array", "shape", "dtype", "split over"), *rows])
+    return "\n".join([*aligned([HEAD, cells(contents)]), "", *arrays])

@@ -2,7 +2,7 @@
 
 Three columns count parameters: the encoder with its embeddings, the same with the pooler, and all that is pretrained.
 GFLOPs (2 per multiply-add) and activations are for one text of 128 tokens in float32. The column of activations shows
-their peak memory without operator fusion. Published figures stand beside the shipped models.
+their peak memory without operator fusion.
 
 examples:
   bertzoo models
@@ -13,20 +13,15 @@ examples:
 import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.config import config
+from bertzoo.cli.config import config as config
 from bertzoo.cli.support.options import Parser, json_option
 
 if TYPE_CHECKING:
-    from bertzoo.planning.sizes import Published
     from bertzoo.runs.configs import Recipe
 
-HEAD = (
-    *("name", "encoder", "with_pooler", "pretraining", "published_params"),
-    *("GFLOPs", "published_GFLOPs", "activations", "paper"),
-)
+HEAD = ("name", "encoder", "with_pooler", "pretraining", "GFLOPs", "activations")
 
 
 def arguments(parser: Parser) -> None:
@@ -58,47 +53,24 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def measured(name: str, recipe: "Recipe") -> dict[str, Any]:
-    """Return a config's sizes, FLOPs and published figures as a JSON object."""
+    """Return a config's sizes and FLOPs as a JSON object."""
     from bertzoo.planning.sizes import measure
 
-    sizes, paper = measure(recipe.model, recipe.objective), published(name, recipe)
+    sizes = measure(recipe.model, recipe.objective)
     return {
         "name": name,
-        "paper": paper.paper,
         "params_encoder": sizes.params_encoder,
         "params_with_pooler": sizes.params_with_pooler,
         "params_pretraining": sizes.params_pretraining,
-        "params_published": paper.params and round(paper.params * 1e6),
         "gflops_128": sizes.flops_128 / 1e9,
-        "gflops_published": paper.gflops,
         "activation_bytes": sizes.activation_bytes,
     }
 
 
-def published(name: str, recipe: "Recipe") -> "Published":
-    """Return a shipped config's published figures, or empty ones if `recipe` has another model or objective."""
-    from bertzoo.core import config as loader
-    from bertzoo.planning.sizes import PUBLISHED, Published
-
-    stem = Path(name).stem
-    if stem in PUBLISHED:
-        shipped = loader.load(config(), [loader.shipped()[stem]])
-        if (shipped.model, shipped.objective) == (recipe.model, recipe.objective):
-            return PUBLISHED[stem]
-    return Published(paper="")
-
-
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
     """Format a JSON object of `measured` as a table row."""
-    params = (row[f"params_{column}"] for column in ("encoder", "with_pooler", "pretraining", "published"))
-    gflops = (row["gflops_128"], row["gflops_published"])
-    return (
-        row["name"],
-        *("" if count is None else f"{count / 1e6:.1f} M" for count in params),
-        *("" if count is None else f"{count:.2f}" for count in gflops),
-        f"{row['activation_bytes'] / 2**20:.1f} MiB",
-        row["paper"],
-    )
+    params = (f"{row[f'params_{column}'] / 1e6:.1f} M" for column in ("encoder", "with_pooler", "pretraining"))
+    return (row["name"], *params, f"{row['gflops_128']:.2f}", f"{row['activation_bytes'] / 2**20:.1f} MiB")
 
 
 def line(row: Sequence[str], width: int) -> str:
@@ -106,5 +78,5 @@ def line(row: Sequence[str], width: int) -> str:
 
     All widths are fixed in advance, because lines are printed before all rows are known.
     """
-    widths = [max(len(head), len("1000.0 M")) for head in HEAD[1:-1]]
-    return "  ".join([row[0].ljust(width), *map(str.rjust, row[1:-1], widths), row[-1]]).rstrip()
+    widths = [max(len(head), len("1000.0 M")) for head in HEAD[1:]]
+    return "  ".join([row[0].ljust(width), *map(str.rjust, row[1:], widths)])

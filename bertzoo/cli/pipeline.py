@@ -164,7 +164,7 @@ def configs_of(words: Sequence[str]) -> list[Any]:
 def _print_plan(
     record: "PipelineRecord", steps: "Sequence[Step]", costs: "dict[str, Cost]", topology: str | None
 ) -> None:
-    from bertzoo.benchmarking.rows import aligned
+    from bertzoo.core.tables import aligned
     from bertzoo.pipeline.check import stage_flops
 
     hours = {step.name: _chip_hours(record, step, topology) for step in steps if topology and _is_training(step)}

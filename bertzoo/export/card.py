@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.core import config, markdown
+from bertzoo.core import config, tables
 from bertzoo.core.documents import read_json
 from bertzoo.core.version import __version__
 from bertzoo.export.options import LITERT
@@ -65,7 +65,7 @@ def card(name: str, description: Mapping[str, Any]) -> str:
         runtime="litert" if litert else description["format"],
         **description["limits"],
     )
-    differences = [markdown.table(head, errors), limits]
+    differences = [tables.markdown(head, errors), limits]
     if scores:
         points = ", ".join(
             f"{metric} {value:.2f} (the model's {scores['model'][metric]:.2f})"
@@ -115,7 +115,7 @@ def write_directory_card(
     rows = [[split, metric, f"{value:.2f}"] for split, metric, value in _points(scores)]
     sections = {
         "Use": "\n".join(use),
-        "Scores": markdown.table(["split", "metric", "points"], rows) if rows else "",
+        "Scores": tables.markdown(["split", "metric", "points"], rows) if rows else "",
         "Licence": _license(origin),
     }
     (directory / "README.md").write_text(_page(name, description, scores, sections), encoding="utf-8")
@@ -314,7 +314,7 @@ def _texts(proof: Mapping[str, Any] | None) -> str:
     tested = _TEXTS.format(tokenizer=tokenizer, count=len(different), left=left, **proof)
     rows = [[*map(_visible, (one["text"], " ".join(one["ours"]), " ".join(one["theirs"])))] for one in different]
     return "\n\n".join(
-        [tested, *[markdown.table(["text", "tokens in training", "the file's tokens"], rows)] * bool(rows)]
+        [tested, *[tables.markdown(["text", "tokens in training", "the file's tokens"], rows)] * bool(rows)]
     )
 
 
@@ -331,7 +331,9 @@ def _operators(description: Mapping[str, Any]) -> Iterator[str]:
         head = ["operator", "times", *["by XNNPACK"] * bool(delegated)]
         cells = description["operators"].items()
         counts = delegated["operators"] if delegated else {}
-        yield markdown.table(head, ([name, str(times), str(counts.get(name, 0))][: len(head)] for name, times in cells))
+        yield tables.markdown(
+            head, ([name, str(times), str(counts.get(name, 0))][: len(head)] for name, times in cells)
+        )
         if delegated:
             yield ""
             yield f"XNNPACK takes them in {delegated['parts']} part{'s' * (delegated['parts'] != 1)}."

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bertzoo.core import config, markdown
+from bertzoo.core import config, tables
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import CONFIG, METRICS
 from bertzoo.finetuning.scoring import Figures
@@ -61,7 +61,7 @@ def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictur
     same = [str(seed) for seed, best in chosen.items() if best["collapsed"]]
     note = f"Every example got the same prediction from seed {', '.join(same)}." if same else ""
     images = [f"![{path.stem}]({path.name})" for path in pictures]
-    parts = [f"# {directory.resolve().name}", setup, markdown.table(head, rows), note, *images]
+    parts = [f"# {directory.resolve().name}", setup, tables.markdown(head, rows), note, *images]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

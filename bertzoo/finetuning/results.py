@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertzoo.core import markdown
+from bertzoo.core import tables
 from bertzoo.core.documents import fitting, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import kind_of_run
@@ -249,7 +249,7 @@ def build_rows(groups: Iterable[Mapping[str, FinishedRun]]) -> list[ResultRow]:
 def as_markdown(rows: Sequence[ResultRow], notes: Sequence[str]) -> str:
     """Format rows as a Markdown table with a legend and notes."""
     names = columns(rows)
-    table = markdown.table(
+    table = tables.markdown(
         ["model", "runs", "parameters (M)", *names],
         ([*row[:3], *(row.cells[name].text if name in row.cells else "" for name in names)] for row in rows),
     )

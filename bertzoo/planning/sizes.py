@@ -2,7 +2,6 @@
 
 import functools
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,43 +31,6 @@ class Sizes:
     params_pretraining: int
     flops_128: int
     activation_bytes: int
-
-
-class Published(NamedTuple):
-    """Figures that a paper prints for a model: millions of parameters and 10^9 operations; None if not printed."""
-
-    paper: str
-    params: float | None = None
-    gflops: float | None = None
-
-
-# By paper and config. Sources:
-# SqueezeBERT's Table 2: BERT-base, ALBERT, DistilBERT, SqueezeBERT, and the operations of the released MobileBERT.
-# SqueezeBERT's Table 3: BERT with 6 layers, and the operations of ELECTRA-small.
-# MobileBERT's Table 4: BERT with 4 and 3 layers, TinyBERT. Its Table 1: BERT-large. Its Tables 1, 4 and 7: MobileBERT
-# and IB-BERT. ConvBERT's Tables 1 and 3: the sizes of ConvBERT, BERT-small and ELECTRA. schuBERT's tables: schuBERT and
-# BERT with 9 layers. ALBERT's Table 3, the row of embedding size 64: ALBERT-e.
-PRINTED: dict[str, dict[str, tuple[float] | tuple[float, float]]] = {
-    "Lan et al. 2020": {"albert_base": (12, 22.5), "albert_e": (87,)},
-    "Sun et al. 2019": {"bert_3l": (45.3, 5.7), "bert_4l": (52.2, 7.6), "bert_6l": (67.0, 11.3)},
-    "Khetan and Karnin 2020": {"bert_9l": (88,), **{f"schubert_{n}m": (n,) for n in (33, 43, 55, 66, 77, 88, 99)}},
-    "Devlin et al. 2019": {"bert_base": (109, 22.5), "bert_large": (334,)},
-    "Jiang et al. 2020": {
-        **{"bert_small": (14,), "convbert_base": (106,), "convbert_small": (14,), "convbert_medium_small": (17,)},
-        "electra_medium_small": (26,),
-    },
-    "Sanh et al. 2019": {"distilbert": (66, 11.3)},
-    "Clark et al. 2020": {"electra_base": (110,), "electra_small": (14, 2.62)},
-    "Sun et al. 2020": {
-        **{"ib_bert_large": (293,), "mobilebert": (25.3, 5.36), "mobilebert_tiny": (15.1, 3.1)},
-        **dict.fromkeys(("mobilebert_layernorm", "mobilebert_paper"), (25.3, 5.7)),
-    },
-    "Iandola et al. 2020": {"squeezebert": (51.1, 7.42)},
-    "Jiao et al. 2020": {"tinybert": (14.5, 1.2)},
-}
-PUBLISHED = {
-    name: Published(paper, *numbers) for paper, configs in PRINTED.items() for name, numbers in configs.items()
-}
 
 
 @functools.cache  # many configs share a model, whose trace takes a second

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertzoo.core import markdown
+from bertzoo.core import tables
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.pruning import layout
@@ -65,7 +65,7 @@ def table(cuts: Sequence[Cut]) -> str:
     head = ["after iteration", cuts[0]["unit"], *(NAMES[letter] for letter in letters)]
     rows = [["0", cuts[0]["cost"]["before"], cuts[0]["sizes"]["before"]]]
     rows += [[str(cut["iteration"]), cut["cost"]["after"], cut["sizes"]["after"]] for cut in cuts]
-    drawn = markdown.table(
+    drawn = tables.markdown(
         head, ([number, amount(cost), *(_span(sizes, letter) for letter in letters)] for number, cost, sizes in rows)
     )
     return f"## Sizes after every iteration (budget: {amount(cuts[-1]['budget'])} {cuts[0]['unit']})\n\n{drawn}"

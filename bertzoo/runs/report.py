@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from bertzoo.core import config, markdown
+from bertzoo.core import config, tables
 from bertzoo.core.documents import fitting, parse_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import CONFIG, KINDS, METRICS, kind_of_run
@@ -241,7 +241,7 @@ def _setup(run: RunRecord) -> str:
     stages = run.stages()
     columns = list(dict.fromkeys(key for stage in stages for key, v in stage.items() if not isinstance(v, dict | list)))
     rows = [[str(i), *(_plain(stage.get(key, "")) for key in columns)] for i, stage in enumerate(stages)]
-    table = markdown.table(["stage", *columns], rows) if stages else ""
+    table = tables.markdown(["stage", *columns], rows) if stages else ""
     lines = [f"Model: {model}." if model else "", record, f"## Stages\n\n{table}" if table else ""]
     return "\n\n".join(line for line in lines if line)
 
@@ -256,7 +256,7 @@ def _figures(run: RunRecord) -> str:
         rows.append([title(key, metric_names(history)), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""])
     head = f"## Results after step {history.train[-1]['step']} (losses in nats)"
     return (
-        head + "\n\n" + markdown.table(["", "train, last", "held-out, last", "held-out, best of the last stage"], rows)
+        head + "\n\n" + tables.markdown(["", "train, last", "held-out, last", "held-out, best of the last stage"], rows)
     )
 
 
@@ -301,7 +301,7 @@ def _speed(run: RunRecord) -> str:
         lines = [line for line in run.history.train if line.get("stage", 0) == stage]
         values = {key: series(lines, key)[1] for key in columns}
         rows.append([str(stage), *(show(key, median(v)) if v else "" for key, v in values.items())])
-    return "## Speed (median of the logged intervals)\n\n" + markdown.table(["stage", *columns.values()], rows)
+    return "## Speed (median of the logged intervals)\n\n" + tables.markdown(["stage", *columns.values()], rows)
 
 
 def show(key: str, value: float) -> str:

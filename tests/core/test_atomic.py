@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from messages import mentioning, mentions
 
-from bertzoo.core import atomic, lock, markdown
+from bertzoo.core import atomic, lock, tables
 from bertzoo.core.errors import UserError
 
 
@@ -63,9 +63,9 @@ def test_a_link_with_the_name_of_a_lock_is_not_followed(target: str, tmp_path: P
 
 
 def test_a_table_escapes_bars_and_counts_cells() -> None:
-    assert markdown.table(["a", "b"], [["1", "x|y"]]) == "| a | b |\n| --- | --- |\n| 1 | x\\|y |"
+    assert tables.markdown(["a", "b"], [["1", "x|y"]]) == "| a | b |\n| --- | --- |\n| 1 | x\\|y |"
     with pytest.raises(ValueError):
-        markdown.table(["a", "b"], [["1"]])
+        tables.markdown(["a", "b"], [["1"]])
 
 
 def test_processes_may_write_one_file_at_once(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_cjk_characters_are_split_only_if_configured():
 
 SCRIPT = """
 import sys, pathlib
-from bertzoo.data.tokenizers import rare_words, tokenizer
+from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 config = {"wordpiece": WordPiece, "sentencepiece": SentencePiece}[sys.argv[1]](vocab_size=150)
@@ -282,7 +282,7 @@ def test_the_memory_of_training_does_not_grow_with_the_distinct_words(split):
     """Without the bound, these 400,000 words take 480 MB."""
     code = f"""
 import pathlib, random, re
-from bertzoo.data.tokenizers import rare_words, wordpiece
+from bertzoo.data.tokenizers import wordpiece
 wordpiece.TABLE = 1 << 20
 letters = random.Random(0).choices("abcdefghijklmnopqrstuvwxyz日本", k=4_000_000)
 texts = [" ".join("".join(letters[i : i + 10]) for i in range(s, s + 10_000, 10)) for s in range(0, 4_000_000, 10_000)]

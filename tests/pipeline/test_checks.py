@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import tiny
@@ -123,8 +123,10 @@ def test_a_plan_on_a_topology_has_chip_hours(place: Place, monkeypatch: pytest.M
 
 def test_a_model_that_reads_padding_needs_one_length_to_take_texts() -> None:
     """ConvBERT's convolutions, unless they mask padding."""
-    model = ConvBert(mask_padding=False)
+    model, unused = ConvBert(mask_padding=False), cast(Any, None)
     for lengths, fits in (("", False), ("32,64", False), ("64", True)):
-        step: Any = SimpleNamespace(verb="convert", options={"to": "onnx-text", "lengths": lengths})
+        step: Any = SimpleNamespace(name="file", verb="convert", options={"to": "onnx-text", "lengths": lengths})
+        checks = check._Checks(unused, {})
+        checks.models[step.name] = model
         with nullcontext() if fits else pytest.raises(UserError, match=mentioning("onnx-text", "--lengths")):
-            check._check_lengths(step, model)
+            checks.check_conversion(step, runs=False)

@@ -20,4 +20,4 @@ def test_a_stamp_changes_with_name_size_and_modification_time(tmp_path: Path) ->
     file.rename(tmp_path / "b.txt")
     stamps.append(record.files_stamp(str(tmp_path)))
     assert len({*stamps}) == 4 and None not in stamps
-    assert record.files_stamp(str(tmp_path)) == stamps[-1] and record.stamp(str(tmp_path / "none")) is None
+    assert record.files_stamp(str(tmp_path)) == stamps[-1] and record.files_stamp(str(tmp_path / "none")) is None

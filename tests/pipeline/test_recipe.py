@@ -6,6 +6,7 @@ import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.pipeline import record as records
 from bertzoo.pipeline.recipe import Pipeline, Places, load_pipeline
 from bertzoo.pipeline.record import PipelineRecord
 
@@ -181,9 +182,9 @@ def test_an_output_in_a_bucket_is_hashed_anew_when_its_step_runs_again(
 ) -> None:
     pipeline = load(tmp_path)
     record, step = PipelineRecord(str(tmp_path), pipeline, "gs://b/t"), pipeline.step("student")
-    monkeypatch.setattr(record, "exists", lambda place: True)
+    monkeypatch.setattr(records, "exists", lambda place: True)
     for digest in ("first", "second"):
-        monkeypatch.setattr(record, "output_hash", lambda kind, place, digest=digest: digest)
+        monkeypatch.setattr(records, "output_hash", lambda kind, place, digest=digest: digest)
         record.finish(step, record.begin(step), 1.0)
         assert (record.entry(step) or {})["output"] == digest
 

@@ -13,6 +13,7 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import KINDS, METRICS
 from bertzoo.core.paths import check_vacant, on_disk
+from bertzoo.core.tables import aligned
 from bertzoo.finetuning import results
 from bertzoo.finetuning.results import FinishedRun
 from bertzoo.finetuning.sweep.grid import PRUNE, VERSION, SweepPoint
@@ -133,17 +134,15 @@ class Record:
         writer.writerows(lines)
         atomic.write_bytes(self.table, text.getvalue().encode())
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of the console's table: state, score, settings and directory of every run."""
+    def lines(self) -> list[str]:
+        """Return the lines of the console's table: state, score, settings and directory of every run."""
         settings = dict.fromkeys(key for point in self.points for key in point.settings)
         columns = ["task", "state", "score", "low", "high", *settings, "run"]
         rows = [columns]
         for line in map(self._line, self.points):
             values = (line.get(key, "") for key in columns)
             rows.append([self.show(value) if isinstance(value, float) else str(value) for value in values])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        return aligned(rows)
 
     def _line(self, point: SweepPoint) -> Mapping[str, Any]:
         head: dict[str, Any] = {"task": point.task, "state": "waiting", "score": "", "low": "", "high": "", "seeds": ""}
