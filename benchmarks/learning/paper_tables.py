@@ -19,13 +19,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from benchmarks.lib import averages
+from benchmarks.lib.averages import score_name
 from bertzoo.core import tables
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest
 from bertzoo.finetuning import results
 from bertzoo.finetuning.results import Cell, FinishedRun, Scores
-from bertzoo.tasks import averages, readers
-from bertzoo.tasks.averages import score_name
+from bertzoo.tasks import readers
 from bertzoo.tasks.glue import GLUE
 
 FILE = Path(__file__).with_name("published.csv")
@@ -59,7 +60,7 @@ class PaperTable:
     tables: numbers of the quoted tables.
     sections: quote only the sections whose names start with this text; empty: all sections.
     average: name of the average in published.csv; empty without an average.
-    convention: name of the average in tasks/averages.py; empty without an average.
+    convention: name of the average in lib/averages.py; empty without an average.
     """
 
     title: str
@@ -305,7 +306,7 @@ def _scores(
     if not layout.average:
         return [*texts.values()], []
     part = layout.columns[-1].split.split("_")[0]
-    named = {  # by the names of tasks.averages
+    named = {  # by the names of lib/averages
         f"{task}{split.removeprefix(part)}/{metric}": value
         for task, splits in scores.items()
         for split, metrics in splits.items()

@@ -12,7 +12,6 @@ pooled (D), classes (C), bottleneck (I, where a kernel has the model width too),
 """
 
 from bertzoo.nn.attention import MixedAttention, SelfAttention, WindowedAttention
-from bertzoo.nn.bottleneck import Bottleneck, BottleneckLayer, SharedBottleneck, from_bottleneck, from_stream
 from bertzoo.nn.dense import Dense, DensePair, Grouped, grouped_convolution, grouped_einsum
 from bertzoo.nn.dropout import Dropout
 from bertzoo.nn.dynamic_convolution import (
@@ -27,7 +26,17 @@ from bertzoo.nn.dynamic_convolution import (
     zero_padding,
 )
 from bertzoo.nn.embedding import Embedding, OnlyRow, Table, Trigram
-from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
+from bertzoo.nn.encoder import (
+    Bottleneck,
+    BottleneckLayer,
+    Encoder,
+    EncoderOutput,
+    FeedForward,
+    Layer,
+    SharedBottleneck,
+    from_bottleneck,
+    from_stream,
+)
 from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
 from bertzoo.nn.norm import LayerNorm, NoNorm
 from bertzoo.nn.parameter import glorot_uniform, truncated_normal, zeros_beyond

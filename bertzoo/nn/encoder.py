@@ -1,4 +1,4 @@
-"""The post-norm Transformer encoder, its layers and their feed-forward block."""
+"""The post-norm Transformer encoder and its layers: BERT's, and those of MobileBERT and IB-BERT with a bottleneck."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,6 +7,11 @@ import flax.linen as nn
 import jax
 
 from bertzoo.nn.positions import take_tokens
+
+# The input of queries and keys, then the input of values. AttentionInput computes both from a layer's input and
+# bottleneck.
+Sources = tuple[jax.Array, jax.Array]
+AttentionInput = Callable[[jax.Array, jax.Array], Sources]
 
 
 class FeedForward(nn.Module):
@@ -72,3 +77,67 @@ class Encoder(nn.Module):
             hidden_states.append(x_BLD)
             attentions.append(probabilities_BHLM)
         return EncoderOutput(tuple(hidden_states), tuple(attentions))
+
+
+def from_stream(x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
+    """Return the layer's input x twice: for queries and keys, and for values (IB-BERT; MobileBERT Table 1)."""
+    return x_BLD, x_BLD
+
+
+def from_bottleneck(x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
+    """Return b, the narrowed input, twice: for queries and keys, and for values (MobileBERT-tiny)."""
+    return b_BLI, b_BLI
+
+
+class Bottleneck(nn.Module):
+    """Narrow the layer's input from width D to I: (B,L,D) -> (B,L,I), norm(dense(x))."""
+
+    dense: nn.Module
+    norm: nn.Module
+
+    def __call__(self, x_BLD: jax.Array) -> jax.Array:
+        return self.norm(self.dense(x_BLD))
+
+
+class SharedBottleneck(nn.Module):
+    """Return (norm(dense(x)), x): a narrowed x for queries and keys, and x for values (MobileBERT's code)."""
+
+    dense: nn.Module
+    norm: nn.Module
+
+    def __call__(self, x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
+        return self.norm(self.dense(x_BLD)), x_BLD
+
+
+class BottleneckLayer(nn.Module):
+    """Map x (B,L,D) and mask (B,L) to (B,L,D) and the attention probabilities (B,H,L,L) (MobileBERT Figure 1).
+
+    b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward b = norm(b +
+    feed_forward(b)); x = output_norm(x + dropout(output(b))). `attention` maps its input, of width D or I, to width I.
+    If queries and values have different inputs, the values' input is one more argument of `attention`. With
+    `positions_BR`, only the R tokens of each row at these positions are computed: (B,R,D) and (B,H,R,L).
+    """
+
+    bottleneck: nn.Module
+    attention_input: AttentionInput
+    attention: nn.Module
+    attention_norm: nn.Module
+    feed_forward: Sequence[nn.Module]
+    feed_forward_norm: Sequence[nn.Module]
+    output: nn.Module
+    output_norm: nn.Module
+    dropout: nn.Module
+
+    def __call__(
+        self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, positions_BR: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        b_BLI = self.bottleneck(x_BLD)
+        source, values = self.attention_input(x_BLD, b_BLI)
+        more = () if values is source else (values,)
+        positions = {} if positions_BR is None else {"positions_BR": positions_BR}
+        attended_BLI, probabilities_BHLM = self.attention(source, mask_BL, train, *more, **positions)
+        b_BLI = self.attention_norm(take_tokens(b_BLI, positions_BR) + attended_BLI)
+        for feed_forward, norm in zip(self.feed_forward, self.feed_forward_norm, strict=True):
+            b_BLI = norm(b_BLI + feed_forward(b_BLI))
+        x_BLD = take_tokens(x_BLD, positions_BR)
+        return self.output_norm(x_BLD + self.dropout(self.output(b_BLI), train)), probabilities_BHLM

@@ -12,8 +12,7 @@ model's predictions for each batch, (B,) or (B,L)):
     predictions = rows.restore(slots, outputs)  # in the order of the examples; for word tags restore_words
     score(task, predictions, [example.label for example in split.examples])  # metrics.py: {"matthews": 53.7}
 
-`average` (averages.py) averages the scores of several tasks as a paper does, and `write_submission` (submission.py)
-writes predictions for the GLUE leaderboard.
+`write_submission` (submission.py) writes predictions for the GLUE leaderboard.
 
 To answer questions with parts of a paragraph:
 

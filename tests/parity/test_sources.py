@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
 
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.sources import parquet
 from bertzoo.data.sources import tfds as ours
 from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
-from bertzoo.data.sources.text import Limits
+from bertzoo.data.sources.text import Limits, parquet_documents
 
 # TensorFlow Datasets uses a method of protobuf's that is on its way out.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
@@ -60,7 +59,7 @@ def test_parquet_is_read_a_few_rows_at_a_time(tmp_path):
     assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 1
     before = pa.total_allocated_bytes()
     held = 0
-    for _ in parquet.documents(SourceFile(str(tmp_path / "a.parquet")), "text", Limits()):
+    for _ in parquet_documents(SourceFile(str(tmp_path / "a.parquet")), "text", Limits()):
         held = max(held, pa.total_allocated_bytes() - before)
     assert 0 < held < 16 << 20
 

@@ -10,8 +10,8 @@ from messages import mentions
 from searched import settings
 
 from benchmarks.learning import paper_tables as published
+from benchmarks.lib import averages
 from bertzoo.finetuning import results
-from bertzoo.tasks import averages
 
 # By hand, from the paper's page.
 QUOTED_2 = (

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.hashes import is_chosen, is_heldout
-from bertzoo.data.sources import embedded, parquet, tfds
+from bertzoo.data.sources import embedded, tfds
 from bertzoo.data.sources.files import PARQUET, SourceFile, find_files
 from bertzoo.data.sources.mixture import MixturePart
-from bertzoo.data.sources.text import Limits, json_documents, text_documents
+from bertzoo.data.sources.text import Limits, json_documents, parquet_documents, text_documents
 
 _FEWEST_DOCUMENTS = 1 << 16  # that close a piece of few bytes
 
@@ -184,7 +184,7 @@ def _embedded_documents() -> Iterator[str]:
 
 def _file_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
     if file.name.endswith(PARQUET):
-        documents = parquet.documents(file, text_field, limits)
+        documents = parquet_documents(file, text_field, limits)
     elif file.kind in (".jsonl", ".json"):
         documents = json_documents(file, text_field, limits)
     else:

@@ -3,8 +3,8 @@
 import pytest
 from messages import mentioning
 
+from benchmarks.lib.averages import average, score_name
 from bertzoo.core.errors import UserError
-from bertzoo.tasks.averages import average, score_name
 from bertzoo.tasks.glue import GLUE
 
 SQUEEZEBERT = ("mnli_m", "mnli_mm", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")
