@@ -18,7 +18,7 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
         other = pretrained.others[kind]
         return other, [name for name in sorted(pretrained.params) if not name.startswith("embedding/")]
     if kind == "none":
-        new_head = NoHead(pooler=head.pooler)
+        new_head = NoHead(pooler=head.pooler or any(name.startswith("pooler/") for name in pretrained.unused))
     elif kind == head.kind:
         new_head = replace(head, sentence=False) if getattr(head, "sentence", False) else head
     else:
@@ -49,7 +49,7 @@ def add_pooling(pretrained: Pretrained, pooling: str | None) -> Pretrained:
 
 def _with_head(pretrained: Pretrained, head: Any) -> tuple[Pretrained, list[str]]:
     names = parameter_shapes(pretrained.model, head)
-    params = {name: array for name, array in pretrained.params.items() if name in names}
+    params = {name: array for name, array in (pretrained.params | pretrained.unused).items() if name in names}
     return replace(pretrained, head=head, params=params, others={}), sorted(pretrained.params.keys() - names)
 
 

@@ -4,12 +4,13 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertzoo.conversion import attributes, tensors, tokenizer_options, tokenizers
+from bertzoo.conversion import attributes, sentence_modules, tensors, tokenizer_options, tokenizers
 from bertzoo.conversion.albert import FAMILY as ALBERT
 from bertzoo.conversion.bert import FAMILY as BERT
 from bertzoo.conversion.convbert import FAMILY as CONVBERT
@@ -23,7 +24,7 @@ from bertzoo.conversion.squeezebert import FAMILY as SQUEEZEBERT
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest
-from bertzoo.heads import NoHead, parameter_shapes
+from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
 
 FAMILIES = (ALBERT, BERT, CONVBERT, DISTILBERT, ELECTRA, MOBILEBERT, SQUEEZEBERT)
 CONFIG = "config.json"
@@ -31,7 +32,17 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def read_huggingface(directory: Path) -> Pretrained:
-    """Return the model in a Hugging Face directory; raises UserError naming what is missing, damaged or unsupported."""
+    """Return the model in a Hugging Face directory; raises UserError naming what is missing, damaged or unsupported.
+
+    If sentence-transformers wrote the directory, the model has the head SentenceEmbedding.
+    """
+    if not sentence_modules.has_modules(directory):
+        return _read_transformer(directory)
+    modules = sentence_modules.find_modules(directory)
+    return sentence_modules.add_modules(_read_transformer(modules.transformer), modules, directory)
+
+
+def _read_transformer(directory: Path) -> Pretrained:
     path = directory / CONFIG
     try:
         config = read_json(path, parse_float=_finite, parse_constant=_finite)
@@ -124,8 +135,14 @@ def _finite(text: str) -> float:
 def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
     """Write config.json, model.safetensors and tokenizer files into an empty directory.
 
-    Raises Inexpressible if Hugging Face has no class for the model, UserError if no class has the model's head.
+    With the head SentenceEmbedding, also writes the modules of sentence-transformers. Raises Inexpressible if Hugging
+    Face has no class for the model, UserError if no class has the model's head.
     """
+    if isinstance(pretrained.head, SentenceEmbedding):
+        names = parameter_shapes(pretrained.model, NoHead(pooler=False))
+        backbone = {name: array for name, array in pretrained.params.items() if name in names}
+        write_huggingface(replace(pretrained, head=NoHead(pooler=False), params=backbone), directory)
+        return sentence_modules.write_modules(pretrained, directory)
     model, head, origin = pretrained.model, pretrained.head, pretrained.origin
     family = next((family for family in FAMILIES if family.config is type(model)), None)
     if family is None:

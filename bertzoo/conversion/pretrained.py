@@ -13,12 +13,13 @@ from bertzoo.core.schema import show
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Compute
 
-_TEXTS = ("format?", "path?", "from?", "task?", "sentence?", "license?", "language?", "base_model?")
+_TEXTS = ("format?", "path?", "from?", "task?", "sentence?", "license?", "language?", "base_model?", "default_prompt?")
 # `Pretrained.source` on disk, as a pattern of core/documents.
 SOURCE = {
     **dict.fromkeys(_TEXTS, str),
     **dict.fromkeys(("step?", "seed?", "epoch?", "max_length?", "nulls?"), int),
     "own?": dict,
+    "prompts?": {str: str},
     "parameters_sha256": str,
 }
 
@@ -29,10 +30,11 @@ class Pretrained:
 
     params: float32 arrays by path, such as `encoder/layers_0/attention/query/kernel`.
     origin: the directory's name in messages.
-    source: texts and numbers that record where the model came from; for the task "own", also `CustomFiles.columns`.
+    source: texts and numbers that record where the model came from; for the task "own", also `CustomFiles.columns`;
+    of a model of sentence-transformers, also `prompts`, texts to put before a text, by name.
     others: other models in the same directory, by kind of head: a discriminator's generator is others["masked"].
-    generator: for a discriminator read from a run, the parameters by path that only the run's generator uses; else
-    empty. A new run that trains a generator and a discriminator starts from these parameters.
+    unused: parameters by path that the model lacks, but from which a new run may start: a generator's beside its
+    discriminator, or a pooler that sentence-transformers does not use.
     """
 
     model: Any
@@ -42,7 +44,7 @@ class Pretrained:
     origin: str
     source: dict[str, Any] = field(default_factory=dict)
     others: dict[str, "Pretrained"] = field(default_factory=dict)
-    generator: dict[str, np.ndarray] = field(default_factory=dict)
+    unused: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def parameter_count(self) -> int:

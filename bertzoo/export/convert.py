@@ -259,7 +259,7 @@ def _origin(pretrained: Pretrained) -> dict[str, Any]:
     source = {
         key: model_name(str(value)) if key in ("path", "from") else value for key, value in pretrained.source.items()
     }
-    return source | {"parameters_sha256": tensors.digest(pretrained.params | pretrained.generator)}
+    return source | {"parameters_sha256": tensors.digest(pretrained.params | pretrained.unused)}
 
 
 def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -80,7 +80,9 @@ def load_starting_model(
         _check_head(source, path, recipe, task)
     heads = [name for head in KINDS.values() for name in head.parameters]
     fresh = {} if recipe.keep_head else dict.fromkeys(heads, "trained for the task")
-    match = match_parameters(source.params, shapes, str(path), fresh)
+    pooler = {name: array for name, array in source.unused.items() if name.startswith("pooler/")}
+    arrays = source.params | pooler
+    match = match_parameters(arrays, shapes, str(path), fresh)
     if recipe.keep_head and match.fresh:
         raise ConfigError(f"keep_head = true, but {path} lacks {', '.join(match.fresh)}. Remove keep_head.")
     loaded = [name for name in shapes if name.split("/")[0] in match.taken]
@@ -88,7 +90,7 @@ def load_starting_model(
         model=model,
         head=task.head,
         objective=objective,
-        initial={name: pad_vocabulary(source.params[name], padded[name].shape) for name in loaded},
+        initial={name: pad_vocabulary(arrays[name], padded[name].shape) for name in loaded},
         tokenizer=source.tokenizer,
         record=origin_record(source, path),
         report=match.report(str(path)),

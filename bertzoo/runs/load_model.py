@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import tomli_w
 
-from bertzoo.conversion import huggingface, tensorflow1, tensors
+from bertzoo.conversion import huggingface, sentence_modules, tensorflow1, tensors
 from bertzoo.conversion.pretrained import SOURCE, Pretrained, check_vocabulary, inherited
 from bertzoo.core import atomic, config
 from bertzoo.core.documents import read_toml
@@ -183,7 +183,7 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
     path = atomic.current_directory(path)
     if (path / MODEL).is_file():
         return partial(_read_own, path)
-    if (path / huggingface.CONFIG).is_file():
+    if (path / huggingface.CONFIG).is_file() or sentence_modules.has_modules(path):
         return partial(huggingface.read_huggingface, path)
     if kind := kind_of_run(path):
         return partial(_read_run, path) if kind.model is None else partial(_read_own, kind.model_directory(path))
@@ -218,21 +218,21 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
             **inherited(origin),
             "language": recipe.data.language,
         },
-        generator={name: array for name, array in params.items() if name.startswith("generator/")},
+        unused={name: array for name, array in params.items() if name.startswith("generator/")},
     )
     if not isinstance(recipe.objective, Replaced):
         return model
     config_of_generator = generator_config(recipe.model, recipe.objective.generator_width)
     if config_of_generator is None:
         return model
-    generator = {name.removeprefix("generator/"): array for name, array in model.generator.items()}
+    generator = {name.removeprefix("generator/"): array for name, array in model.unused.items()}
     generator |= {name: array for name, array in params.items() if name.startswith("embedding/")}
     masked = replace(
         model,
         model=config_of_generator,
         head=MaskedLanguageModel(pooler=False),
         params=generator,
-        generator={},
+        unused={},
     )
     return replace(model, others={"masked": masked})
 

@@ -1,13 +1,14 @@
 """Copy a model at a URL to the user's cache: only the files that `load_model.read_model` reads."""
 
 import hashlib
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from bertzoo.conversion import huggingface, tensorflow1, variables
+from bertzoo.conversion import huggingface, sentence_modules, tensorflow1, variables
 from bertzoo.conversion.tokenizers import VOCABULARY
 from bertzoo.core import atomic, lock, paths
 from bertzoo.core.documents import parse_toml, read_json
@@ -24,6 +25,7 @@ MODEL = "model.toml"  # the file that marks a model directory
 _RECORD = "copy.json"  # written last; a copy without it is incomplete
 # Endings of files beside a model that no reader opens: other projects' weights, logs and pictures.
 _UNREAD = (".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".pt", ".pth", ".gguf", ".jsonl", ".png", ".svg", ".meta")
+_NONE, _MODULE = re.compile(""), re.compile(r"(\d+_\w+)?")  # folders beside config.json, and those of modules.json
 
 
 class ModelCopy(NamedTuple):
@@ -73,7 +75,7 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
         raise UserError(f"{url} is not a complete checkpoint of a run. Name the run or another of its checkpoints.")
     folder = RemoteFolder.at(url)
     tree = folder.list_tree()
-    if {MODEL, huggingface.CONFIG, CONFIG} & tree.keys() or any(map(_is_index, tree)):
+    if {MODEL, huggingface.CONFIG, CONFIG, sentence_modules.MODULES} & tree.keys() or any(map(_is_index, tree)):
         return folder, ".", _select(tree, *_parts(folder, tree))
     if not tree and folder.path.strip("/").count("/"):
         beside = RemoteFolder.at(parent)
@@ -116,13 +118,18 @@ def _select(tree: Tree, step: str | None, model: str | None = None) -> Tree:
     folders = [f"{TOKENIZER}/"]
     folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"{model}/"] * (model is not None)
     training = f"{_CHECKPOINTS}/{step}/{checkpoint.TRAINING}/"
-    safe = any(path.endswith(".safetensors") for path in tree)  # then readers skip pickles (.bin)
+    safe = {path.rpartition("/")[0] for path in tree if path.endswith(".safetensors")}  # here readers skip pickles
+    inner = _MODULE if sentence_modules.MODULES in tree else _NONE
     return {
         path: state
         for path, state in tree.items()
         if path in (f"{_CHECKPOINTS}/{step}{contents.SUFFIX}", f"{_CHECKPOINTS}/{contents.RUN}")
         or (path.startswith(tuple(folders)) and not path.startswith(training))
-        or ("/" not in path and not path.endswith(_UNREAD) and not (safe and path.endswith(".bin")))
+        or (
+            inner.fullmatch(folder := path.rpartition("/")[0])
+            and not path.endswith(_UNREAD)
+            and not (folder in safe and path.endswith(".bin"))
+        )
     }
 
 

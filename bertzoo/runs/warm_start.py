@@ -146,7 +146,7 @@ def read_warm_start(path: Location, recipe: Pretrain) -> WarmStart:
     source = replace(load_model.read_model(path), origin=str(path))
     changed = check_same_model(source, recipe.model, "model")
     tokenizer, unverified = match_tokenizer(source, recipe.data)
-    arrays = source.params | source.generator
+    arrays = source.params | source.unused
     shapes, padded = _shapes(recipe, replace(recipe.compute, vocab_multiple=1)), _shapes(recipe, recipe.compute)
     sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same
     fresh = {"sentence_head": f"trained for {sentence}"} if sentence != recipe.objective.sentence else {}
@@ -165,7 +165,7 @@ def read_warm_start(path: Location, recipe: Pretrain) -> WarmStart:
 
 def origin_record(source: Pretrained, path: Location) -> dict[str, Any]:
     """Return the entry of run.json about an initial model or a teacher: path, hash, step, license and language."""
-    digest = tensors.digest(source.params | source.generator)
+    digest = tensors.digest(source.params | source.unused)
     record: dict[str, Any] = {"path": resolve_name(path), "parameters_sha256": digest}
     return record | inherited(source.source) | ({"step": source.source["step"]} if "step" in source.source else {})
 

@@ -17,7 +17,14 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import memory
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
-from bertzoo.heads import MaskedLanguageModel, NoHead, ReplacedTokens, SequenceClassification, parameter_shapes
+from bertzoo.heads import (
+    MaskedLanguageModel,
+    NoHead,
+    ReplacedTokens,
+    SentenceEmbedding,
+    SequenceClassification,
+    parameter_shapes,
+)
 from bertzoo.models import Albert, Bert, ConvBert, MobileBert
 from bertzoo.runs import load_model
 
@@ -269,3 +276,110 @@ def test_a_vocabulary_that_is_not_utf8_beside_a_whole_tokenizer(tmp_path: Path) 
     (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
     with pytest.raises(UserError, match=mentioning(tmp_path / "vocab.txt", "UTF-8")):
         tokenizers.read_tokenizer(tmp_path)
+
+
+EMBEDDER = SentenceEmbedding(projection=5, activation="tanh")
+ENTRY = "sentence_transformers.models"
+
+
+def changed(path: str, **changes: Any) -> Callable[[Path], None]:
+    """A change of some options in a file of a directory; None removes an option."""
+
+    def change(folder: Path) -> None:
+        table = json.loads((folder / path).read_text()) | changes
+        (folder / path).write_text(json.dumps({name: value for name, value in table.items() if value is not None}))
+
+    return change
+
+
+def listed(*modules: tuple[str, str], **more: Any) -> Callable[[Path], None]:
+    """Other modules, each a class and a path."""
+    entries = [{"idx": 0, "name": "0", "type": kind, "path": path} | more for kind, path in modules]
+    return lambda folder: (folder / "modules.json").write_text(json.dumps(entries)) and None
+
+
+def linked(path: str, target: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / path).unlink()
+        (folder / path).symlink_to(target)
+
+    return change
+
+
+def dense_of(**arrays: tuple[int, ...]) -> Callable[[Path], None]:
+    named = {f"linear.{name}": np.ones(shape, np.float32) for name, shape in arrays.items()}
+    return lambda folder: save_file(named, folder / "2_Dense" / "model.safetensors")
+
+
+FIRST, POOLED = (f"{ENTRY}.Transformer", ""), (f"{ENTRY}.Pooling", "1_Pooling")
+POOLING, DENSE, ROWS = "1_Pooling/config.json", "2_Dense/config.json", "sentence_bert_config.json"
+OPTIONS = "config_sentence_transformers.json"
+SENTENCES: dict[str, tuple[Callable[[Path], Any], tuple]] = {
+    "a path above": (listed(FIRST, (f"{ENTRY}.Pooling", "../1_Pooling")), ("modules.json", "../1_Pooling")),
+    "a path from the root": (listed(FIRST, (f"{ENTRY}.Pooling", "/etc")), ("modules.json", "/etc")),
+    "the path of the parent": (listed(FIRST, (f"{ENTRY}.Pooling", "..")), ("modules.json", "'..'")),
+    "a path with a zero byte": (listed(FIRST, (f"{ENTRY}.Pooling", "a\0b")), ("a\\x00b",)),
+    "no path": (listed(FIRST, (f"{ENTRY}.Pooling", "")), ("modules.json", "path = ''")),
+    "a folder that is missing": (listed(FIRST, (f"{ENTRY}.Pooling", "9_Pooling")), ("9_Pooling", "config.json")),
+    "another module": (listed(FIRST, POOLED, (f"{ENTRY}.LSTM", "2_LSTM")), ("modules.json", f"{ENTRY}.LSTM")),
+    "another package": (listed(FIRST, ("os.system.Pooling", "1_Pooling")), ("modules.json", "os.system.Pooling")),
+    "two poolings": (listed(FIRST, POOLED, POOLED), ("module 2", "Pooling")),
+    "two layers": (listed(FIRST, POOLED, *[(f"{ENTRY}.Dense", "2_Dense")] * 2), ("module 3", "Dense")),
+    "another order": (listed(POOLED, FIRST), ("module 1", "Transformer")),
+    "no pooling": (listed(FIRST), ("modules.json", "Pooling")),
+    "no modules": (listed(), ("modules.json", "Transformer")),
+    "arguments": (listed(FIRST, POOLED, kwargs=["task"]), ("module 0", "kwargs", "task")),
+    "a number as a type": (listed((7, "")), ("modules.json", "0.type", 7)),  # pyright: ignore[reportArgumentType]
+    "an object": (lambda folder: (folder / "modules.json").write_text("{}"), ("modules.json", "list")),
+    "deep": (lambda folder: (folder / "modules.json").write_text("[" * 10**5), ("modules.json",)),
+    "a broken link": (linked("modules.json", "nowhere"), ("modules.json",)),
+    "a link to itself": (linked(POOLING, "config.json"), (POOLING,)),
+    "several modes": (changed(POOLING, pooling_mode_max_tokens=True), (POOLING, "Pooling", "'max', 'mean'")),
+    "a mode": (changed(POOLING, pooling_mode="lasttoken"), (POOLING, "Pooling", "lasttoken")),
+    "a mode as a number": (changed(POOLING, pooling_mode=[1]), (POOLING, "Pooling", 1)),
+    "a flag as text": (changed(POOLING, pooling_mode_cls_token="yes"), (POOLING, "pooling_mode_cls_token", "yes")),
+    "without the prompt": (changed(POOLING, include_prompt=False), (POOLING, "include_prompt", "false", "true")),
+    "an unknown option": (changed(POOLING, weights=3), (POOLING, "weights", 3)),
+    "a width": (changed(POOLING, word_embedding_dimension=DEEP), (POOLING, DEEP, 8)),
+    "an activation": (changed(DENSE, activation_function="os.abort"), (DENSE, "Dense", "os.abort")),
+    "inputs": (changed(DENSE, in_features=DEEP), (DENSE, "in_features", DEEP, 8)),
+    "outputs": (changed(DENSE, out_features=10**15), ("2_Dense", "linear.bias", 10**15)),
+    "a huge number": (changed(DENSE, out_features=10**30), (DENSE, "out_features", "bits")),
+    "a residual": (changed(DENSE, use_residual=True), (DENSE, "use_residual", "true")),
+    "tokens' states": (changed(DENSE, module_input_name="token_embeddings"), (DENSE, "token_embeddings")),
+    "no outputs": (changed(DENSE, out_features=None), (DENSE, "out_features")),
+    "a tensor too many": (dense_of(weight=(5, 8), bias=(5,), more=(1,)), ("2_Dense", "linear.more")),
+    "a turned weight": (dense_of(weight=(8, 5), bias=(5,)), ("2_Dense", "linear.weight", "(8, 5)", "(5, 8)")),
+    "no weights": (lambda folder: (folder / "2_Dense" / "model.safetensors").unlink(), ("2_Dense", "no weights")),
+    "sparse weights": (
+        lambda folder: sparse(folder / "2_Dense" / "model.safetensors", 2 << 30),
+        ("2_Dense", "linear.bias"),
+    ),
+    "tokens of a list": (changed("3_Normalize/config.json", module_input_name="x"), ("3_Normalize", "x")),
+    "rows of nothing": (changed(ROWS, max_seq_length=0), (ROWS, 0, 3)),
+    "a huge length": (changed(ROWS, max_seq_length=10**30), (ROWS, "max_seq_length", "bits")),
+    "lower case": (changed(ROWS, do_lower_case=1), (ROWS, "do_lower_case", 1)),
+    "another task": (changed(ROWS, transformer_task="fill-mask"), (ROWS, "fill-mask", "feature-extraction")),
+    "code": (changed(ROWS, model_args={"trust_remote_code": True}), (ROWS, "model_args")),
+    "a similarity": (changed(OPTIONS, similarity_fn_name="euclidean"), (OPTIONS, "euclidean", "cosine")),
+    "a cut unit vector": (changed(OPTIONS, truncate_dim=3), (OPTIONS, "truncate_dim", 3)),
+    "a cut to nothing": (changed(OPTIONS, truncate_dim=-1), (OPTIONS, "truncate_dim", -1)),
+    "a default": (changed(OPTIONS, default_prompt_name="query"), (OPTIONS, "default_prompt_name", "query")),
+    "prompts": (changed(OPTIONS, prompts={"query": 3}), (OPTIONS, "prompts.query", 3)),
+    "half a character": (changed(OPTIONS, prompts={"query": "\ud800"}), (OPTIONS, "prompts")),
+    "long prompts": (changed(OPTIONS, prompts={"query": "x" * 10**5}), (OPTIONS, "prompts", "100,005")),
+    "another kind of model": (changed(OPTIONS, model_type="SparseEncoder"), (OPTIONS, "SparseEncoder")),
+}
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+def test_directories_of_sentence_transformers(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    change, parts = SENTENCES[case]
+    source = tmp_path / "source"
+    source.mkdir()
+    huggingface.write_huggingface(random_model(Bert(**SMALL), EMBEDDER), source)
+    assert huggingface.read_huggingface(source).head == EMBEDDER
+    change(source)
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, *parts)
+    assert list(tmp_path.iterdir()) == [source]

@@ -126,7 +126,7 @@ def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     (found,) = cuts(run)
     assert set(found["saved"]) == {"f"}
     begun = load_model.read_model(layout.part(run, 1, "tune"))
-    assert begun.generator.keys() == load_model.read_model(tmp_path / "electra").generator.keys()
+    assert begun.unused.keys() == load_model.read_model(tmp_path / "electra").unused.keys()
 
 
 @pytest.mark.slow
