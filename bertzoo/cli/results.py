@@ -6,6 +6,7 @@ each task, the row shows the best run's median, lowest and highest score over th
 examples:
   bertzoo results runs/glue
   bertzoo results runs/cola runs/rte --csv
+  bertzoo results runs/sweep --json
 """
 
 import argparse

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, layer_factory
-from bertzoo.nn import Encoder, MaskedHead
+from bertzoo.models.parts import Backbone, ModelConfig, layer_factory
+from bertzoo.nn import Encoder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Albert(ModelSizes):
+class Albert(ModelConfig):
     """Sizes of ALBERT; the defaults are ALBERT-base as released in version 2, without dropout (§3.1, Table 1)."""
 
     kind: Literal["albert"] = "albert"
@@ -27,10 +27,6 @@ class Albert(ModelSizes):
     initializer_range: float = 0.02
     norm_epsilon: float = 1e-12
 
-    def __post_init__(self):
-        check_sizes(self)
-        check_divides("hidden_size", self.hidden_size, heads=self.heads)
-
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding, a projection (even to an equal width), one layer used `layers` times, and the pooler."""
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
@@ -47,8 +43,3 @@ class Albert(ModelSizes):
             ),
             pooler=make.pooler(self.hidden_size),
         )
-
-    def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head, with embedding_size features, tied to the word table."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return make.masked_head(self.vocab_size, self.embedding_size, self.activation)

@@ -10,18 +10,18 @@ from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import (
     Backbone,
     FeedForwardSize,
-    ModelSizes,
+    ModelConfig,
     check_divides,
     check_feed_forward_size,
     check_sizes,
     layer_factory,
     per_layer,
 )
-from bertzoo.nn import Encoder, MaskedHead
+from bertzoo.nn import Encoder
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvBert(ModelSizes):
+class ConvBert(ModelConfig):
     """Sizes of a ConvBERT discriminator or generator; the defaults are ConvBERT-small's discriminator (§4.1).
 
     The pooled output is the first token's state itself.
@@ -95,11 +95,6 @@ class ConvBert(ModelSizes):
             ),
             pooler=None,
         )
-
-    def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head, tied to the word table."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return make.masked_head(self.vocab_size, self.embedding_size, self.activation)
 
     @property
     def _attention(self) -> MixedHeads:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, layer_factory
-from bertzoo.nn import Encoder, MaskedHead
+from bertzoo.models.parts import Backbone, ModelConfig, layer_factory
+from bertzoo.nn import Encoder
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistilBert(ModelSizes):
+class DistilBert(ModelConfig):
     """Sizes of DistilBERT; the defaults are the released model's, 6 layers of width 768 (§3)."""
 
     kind: Literal["distilbert"] = "distilbert"
@@ -24,10 +24,6 @@ class DistilBert(ModelSizes):
     attention_dropout: float = 0.1
     initializer_range: float = 0.02
     norm_epsilon: float = 1e-12
-
-    def __post_init__(self):
-        check_sizes(self)
-        check_divides("hidden_size", self.hidden_size, heads=self.heads)
 
     @property
     def token_types(self) -> int:
@@ -51,8 +47,3 @@ class DistilBert(ModelSizes):
             ),
             pooler=None,
         )
-
-    def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head, tied to the word table."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, layer_factory
-from bertzoo.nn import Encoder, MaskedHead
+from bertzoo.models.parts import Backbone, ModelConfig, layer_factory
+from bertzoo.nn import Encoder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Electra(ModelSizes):
+class Electra(ModelConfig):
     """Sizes of an ELECTRA discriminator or generator; the defaults are ELECTRA-small's discriminator (Table 6).
 
     An embedding narrower or wider than the layers is projected after its norm and dropout. The pooled output is the
@@ -31,10 +31,6 @@ class Electra(ModelSizes):
     initializer_range: float = 0.02
     norm_epsilon: float = 1e-12
 
-    def __post_init__(self):
-        check_sizes(self)
-        check_divides("hidden_size", self.hidden_size, heads=self.heads)
-
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding, a projection unless embedding_size = hidden_size, and post-norm layers."""
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
@@ -53,8 +49,3 @@ class Electra(ModelSizes):
             ),
             pooler=None,
         )
-
-    def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head, tied to the word table."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return make.masked_head(self.vocab_size, self.embedding_size, self.activation)

@@ -12,7 +12,7 @@ from bertzoo.models.parts import (
     Backbone,
     FeedForwardSize,
     LayerFactory,
-    ModelSizes,
+    ModelConfig,
     check_divides,
     check_feed_forward_size,
     check_sizes,
@@ -37,7 +37,7 @@ from bertzoo.nn import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class MobileBert(ModelSizes):
+class MobileBert(ModelConfig):
     """Sizes of MobileBERT; the defaults are the released model's."""
 
     kind: Literal["mobilebert"] = "mobilebert"

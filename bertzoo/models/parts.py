@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
@@ -53,8 +53,8 @@ DEEPEST, TRACED = 1000, ("layers", "feed_forwards", "kernel_size")  # most layer
 RANGES = {"dropout": (0.0, 0.99), "range": (0.0, 1.0), "epsilon": (1e-30, 1.0)}
 
 
-class ModelSizes:
-    """Base class that documents the keys of model configs; each config declares its own keys and defaults."""
+class ModelConfig:
+    """Base class of model configs. It documents the keys; each config declares its own keys and defaults."""
 
     vocab_size: int  # entries of the vocabulary
     embedding_size: int  # width of the embeddings
@@ -63,39 +63,25 @@ class ModelSizes:
     heads: Any  # attention heads of a layer; they divide its width
     feed_forward_size: Any  # width inside the feed-forward
     max_positions: int  # longest row in tokens
-    token_types: int  # number of token types, which mark segments
+    token_types: int  # number of token types, which mark segments; 0 without a table of them
     activation: Activation  # function between the feed-forward's maps and in the masked head
     dropout: float  # dropout rate of embeddings and of attention and feed-forward outputs
     attention_dropout: float  # dropout rate of attention probabilities
     initializer_range: float  # standard deviation of initial weights
     norm_epsilon: float  # number added to the variance in layer normalisation
 
+    def __post_init__(self):
+        check_sizes(self)
+        check_divides("hidden_size", self.hidden_size, heads=self.heads)
 
-class ModelConfig(Protocol):
-    """The fields and methods of every model config; `token_types` is 0 for a model without a token-type table."""
+    def backbone(self, compute: Compute) -> Backbone:
+        """Build the modules without heads."""
+        raise NotImplementedError
 
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def hidden_size(self) -> int: ...
-    @property
-    def layers(self) -> int: ...
-    @property
-    def max_positions(self) -> int: ...
-    @property
-    def token_types(self) -> int: ...
-    @property
-    def activation(self) -> Activation: ...
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def attention_dropout(self) -> float: ...
-    @property
-    def initializer_range(self) -> float: ...
-    @property
-    def norm_epsilon(self) -> float: ...
-    def backbone(self, compute: Compute) -> Backbone: ...
-    def masked_head(self, compute: Compute) -> nn.Module: ...
+    def masked_head(self, compute: Compute) -> nn.Module:
+        """Build the masked-LM head, tied to the word table and as wide as it."""
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
+        return make.masked_head(self.vocab_size, getattr(self, "embedding_size", self.hidden_size), self.activation)
 
 
 class LayerFactory(NamedTuple):

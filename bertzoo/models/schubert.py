@@ -5,12 +5,12 @@ from typing import Literal
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelSizes, check_sizes, layer_factory
-from bertzoo.nn import Encoder, MaskedHead
+from bertzoo.models.parts import Backbone, ModelConfig, check_sizes, layer_factory
+from bertzoo.nn import Encoder
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchuBert(ModelSizes):
+class SchuBert(ModelConfig):
     """Sizes of schuBERT; the defaults are BERT-base.
 
     All layers have one width; each has its own feed-forward size, heads, and key and value sizes (§4, Table 3).
@@ -63,8 +63,3 @@ class SchuBert(ModelSizes):
             ),
             pooler=make.pooler(self.hidden_size),
         )
-
-    def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head, tied to the word table."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

@@ -8,18 +8,18 @@ from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.models.parts import (
     Backbone,
     FeedForwardSize,
-    ModelSizes,
+    ModelConfig,
     check_divides,
     check_feed_forward_size,
     check_sizes,
     layer_factory,
     per_layer,
 )
-from bertzoo.nn import Encoder, FeedForward, MaskedHead, SelfAttention
+from bertzoo.nn import Encoder, FeedForward, SelfAttention
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqueezeBert(ModelSizes):
+class SqueezeBert(ModelConfig):
     """Sizes of SqueezeBERT; by default the paper's, with 1 group in attention's output map and 4 in all other maps."""
 
     kind: Literal["squeezebert"] = "squeezebert"
@@ -100,8 +100,3 @@ class SqueezeBert(ModelSizes):
             ),
             pooler=make.pooler(self.hidden_size),
         )
-
-    def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build a dense masked-LM head, tied to the word table."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

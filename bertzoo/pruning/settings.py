@@ -9,17 +9,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.data.settings import Data
-from bertzoo.models import Compute, Model
-from bertzoo.objectives import Knowledge, Masked, Replaced, TextLoss
+from bertzoo.models import Model
+from bertzoo.objectives import Knowledge, Replaced
 from bertzoo.pruning.choose import choose, uniform
 from bertzoo.pruning.costs import Cost, Flops, Target
 from bertzoo.pruning.objective import Gates, HardConcrete, Magnitudes
 from bertzoo.pruning.structure import LETTERS, Structure, cuttable
-from bertzoo.runs.configs import NoLayerTransfer, Pretrain, StrategyStages, Transfer, check_tables
-from bertzoo.train.loop import RunSettings
+from bertzoo.runs.configs import NoLayerTransfer, Pretrain, StrategyStages, TrainingConfig, Transfer, check_tables
 from bertzoo.train.optim import AdamW, Optimizer, Schedule
-from bertzoo.train.sharding import Mesh
 from bertzoo.train.stages import Stage
 
 SHARED_WITH_GENERATOR = ("h", "e")  # a generator reads its discriminator's embedding
@@ -156,23 +153,17 @@ class Teaching:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prune:
+class Prune(TrainingConfig):
     """A pruning run; a TOML file holds `seed` and one table for each other field."""
 
-    kind: Literal["prune"] = "prune"  # the kind of config
-    seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
+    kind: Literal["prune"] = "prune"
     model: Model  # the unpruned model
-    objective: TextLoss = field(default_factory=Masked)  # the loss
-    data: Data = field(default_factory=Data)  # the text and how it becomes rows
     target: Target  # the budget
     cut: Cut = field(default_factory=Cut)  # the dimensions to cut, and how to cut them
     weigh: Scoring  # the stage that scores the elements
     optimizer: Optimizer  # the update rule of the stages after a cut
     tuning: tuple[Stage, ...]  # stages after every cut; at least one
     teaching: Teaching = field(default_factory=Teaching)  # distillation in these stages
-    compute: Compute = field(default_factory=Compute)  # number format and memory
-    mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
-    run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
 
     def __post_init__(self):
         if not self.tuning:

@@ -7,7 +7,7 @@ distillation.
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.pack import ElectraPacking
@@ -22,46 +22,39 @@ from bertzoo.train.stages import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrain:
-    """The config of a pretraining run: a TOML file with `seed` and one table for each other field."""
+class TrainingConfig:
+    """Keys and attributes that the configs of pretraining, transfer and pruning share."""
 
-    kind: Literal["pretrain"] = "pretrain"  # the kind of config
+    kind: str  # the kind of config
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     model: Model  # the architecture and its sizes
     objective: TextLoss = field(default_factory=Masked)  # the loss
     data: Data = field(default_factory=Data)  # the text and how it becomes rows
     optimizer: Optimizer  # the update rule and its learning rate
-    stages: tuple[Stage, ...]  # consecutive phases of training; at least one
     compute: Compute = field(default_factory=Compute)  # number format and memory
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
     run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
-    # Tables of a model directory's model.toml (runs/load_model.py). As a config file, it provides only its [model].
-    EXTRACTS: ClassVar[frozenset[str]] = frozenset({"model", "head", "source"})
+    if TYPE_CHECKING:  # a field of one config and a property of others
 
-    def __post_init__(self):
-        check_tables(self, [self.optimizer] * len(self.stages))
+        @property
+        def stages(self) -> tuple[Stage, ...]: ...
 
     def where(self, index: int) -> str:
         """Return the config key of training stage `index`, such as stages.0."""
         return f"stages.{index}"
 
 
-class TrainingConfig(Protocol):
-    """The attributes that the configs of pretraining, transfer and pruning share."""
+@dataclass(frozen=True, kw_only=True)
+class Pretrain(TrainingConfig):
+    """The config of a pretraining run: a TOML file with `seed` and one table for each other field."""
 
-    @property
-    def seed(self) -> int: ...
-    @property
-    def model(self) -> Model: ...
-    @property
-    def objective(self) -> TextLoss: ...
-    @property
-    def data(self) -> Data: ...
-    @property
-    def optimizer(self) -> Optimizer: ...
-    @property
-    def stages(self) -> tuple[Stage, ...]: ...
-    def where(self, index: int) -> str: ...
+    kind: Literal["pretrain"] = "pretrain"
+    stages: tuple[Stage, ...]  # consecutive phases of training; at least one
+    # Tables of a model directory's model.toml (runs/load_model.py). As a config file, it provides only its [model].
+    EXTRACTS: ClassVar[frozenset[str]] = frozenset({"model", "head", "source"})
+
+    def __post_init__(self):
+        check_tables(self, [self.optimizer] * len(self.stages))
 
 
 def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> None:
@@ -192,26 +185,21 @@ Strategy = Progressive | Joint | Auxiliary | NoLayerTransfer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transfer:
+class Transfer(TrainingConfig):
     """The config of a student that learns from a teacher: `seed`, and a table for every other field.
 
     `distillation` is a list of tables. Raises ConfigError if values do not fit together.
     """
 
-    kind: Literal["transfer"] = "transfer"  # the kind of config
-    seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
+    kind: Literal["transfer"] = "transfer"
     teacher: Model  # the teacher's architecture and sizes
     teacher_objective: TextLoss = field(default_factory=Masked)  # the loss that the teacher was trained with
     model: Model  # the student's architecture and sizes
     objective: Masked = field(default_factory=Masked)  # the student's own loss on the text
     knowledge: Knowledge = field(default_factory=Knowledge)  # losses that compare student and teacher, with weights
     transfer: Strategy  # the strategy that transfers layers
-    data: Data = field(default_factory=Data)  # the text and how it becomes rows
     optimizer: Optimizer  # the update rule; its schedule applies to the distillation
     distillation: tuple[Stage, ...] = ()  # stages after the transfer; none under transfer.kind = "auxiliary"
-    compute: Compute = field(default_factory=Compute)  # number format and memory
-    mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
-    run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
     EXTRACTS: ClassVar[frozenset[str]] = Pretrain.EXTRACTS
 
     def __post_init__(self):
