@@ -7,6 +7,7 @@ the stages take turns; operations are those of their jaxprs.
 """
 
 import statistics
+import tempfile
 import time
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from benchmarks.lib import results
 from bertzoo.core import config
-from bertzoo.runs import experiments
+from bertzoo.runs import experiments, transfer
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.configs import Transfer
 from bertzoo.train import optim, sharding
@@ -45,15 +46,17 @@ def batch_of(recipe: Transfer, index: int, rows: int) -> dict[str, jax.Array]:
 
 
 def teacher_parameters(shapes: Any) -> Any:
-    """Random parameters of the teacher, as the objectives read them, of these shapes."""
+    """Random parameters of the teacher, of these shapes and mapped from a file, as a run holds them on CPUs."""
     most = max(leaf.size for leaf in jax.tree.leaves(shapes))
     values = 0.02 * np.random.default_rng(0).standard_normal(most, np.float32)
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
         own = values[: leaf.size].reshape(leaf.shape) + np.float32(name_of(path[-1:]) == "scale")
-        return jnp.asarray(own.astype(leaf.dtype))
+        mapped = transfer.map_array(own.astype(leaf.dtype), file)
+        return jax.make_array_from_callback(leaf.shape, leaf.sharding, mapped.__getitem__)
 
-    return jax.tree.map_with_path(draw, shapes)
+    with tempfile.TemporaryFile() as file:
+        return jax.tree.map_with_path(draw, shapes)
 
 
 def main() -> None:

@@ -1,15 +1,17 @@
 """Read weights from safetensors (one file or shards) or, if torch is installed, from pickles; write safetensors."""
 
 import hashlib
+import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors
-from safetensors.numpy import save, save_file
+from safetensors.numpy import save_file
 
 from bertzoo.conversion.rules import Tensors
-from bertzoo.core.documents import read_json
+from bertzoo.core.documents import parse_json, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.memory import check_available
 
@@ -45,22 +47,23 @@ def read_safetensors(path: Path, integers: bool = True) -> Tensors:
     used.
     """
     shapes = tensor_shapes(path)
-    check_available(path.stat().st_size + sum(4 * math.prod(shape) for shape in shapes.values()), str(path))
-    try:
-        entries = safetensors.deserialize(path.read_bytes())
-    except safetensors.SafetensorError as error:
-        raise UserError(f"{path} is damaged or not a safetensors file: {error}. Download it again.") from error
+    check_available(sum(4 * math.prod(shape) for shape in shapes.values()), str(path))
     tensors: Tensors = {}
-    for name, entry in entries:
-        kind, data = entry["dtype"], entry["data"]
-        if integers and kind in _INTEGERS:
-            tensors[name] = np.frombuffer(data, _INTEGERS[kind]).reshape(entry["shape"])
-            continue
-        if kind not in _FLOATS:
-            raise UserError(f"{path}: the tensor {name} is of type {kind}. Save it as one of {', '.join(_FLOATS)}.")
-        array = np.frombuffer(data, _FLOATS[kind]).reshape(entry["shape"])
-        # bfloat16 is the upper half of a float32.
-        tensors[name] = (array.astype("<u4") << 16).view("<f4") if kind == "BF16" else array.astype(np.float32)
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = parse_json(file.read(length))
+        # One by one: the whole file beside its arrays would double the peak of a large model's reading.
+        for name, shape in shapes.items():
+            kind, start = header[name]["dtype"], 8 + length + header[name]["data_offsets"][0]
+            if not (dtype := {**_FLOATS, **(_INTEGERS if integers else {})}.get(kind)):
+                raise UserError(f"{path}: the tensor {name} is of type {kind}. Save it as one of {', '.join(_FLOATS)}.")
+            array = np.fromfile(path, dtype, math.prod(shape), offset=start).reshape(shape)
+            if kind == "BF16":  # the upper half of a float32
+                array = (array.astype("<u4") << 16).view("<f4")
+            tensors[name] = array if kind in _INTEGERS else array.astype(np.float32, copy=False)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged or not a safetensors file: {error}. Download it again.") from error
     return check_finite(tensors, path)
 
 
@@ -129,5 +132,15 @@ def write_safetensors(tensors: Tensors, path: Path) -> None:
 
 
 def digest(tensors: Tensors) -> str:
-    """Return the SHA-256 of the file that `write_safetensors` writes."""
-    return hashlib.sha256(save(dict(sorted(tensors.items())), metadata=_METADATA)).hexdigest()
+    """Return the SHA-256 of the file that `write_safetensors` writes for float32 tensors, without a copy of them."""
+    header: dict[str, Any] = {"__metadata__": _METADATA}
+    end = 0
+    for name, array in sorted(tensors.items()):
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    hashed = hashlib.sha256(len(text).to_bytes(8, "little") + text)
+    for _, array in sorted(tensors.items()):
+        hashed.update(np.ascontiguousarray(array, "<f4").data)
+    return hashed.hexdigest()

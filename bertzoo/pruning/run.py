@@ -169,7 +169,7 @@ class Pruning:
         built = self._build(part, tuning)
         self.tell(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
         if isinstance(tuning, Transfer):
-            unpruned = read_teacher(self.origin, tuning, built)
+            unpruned = read_teacher(self.origin, tuning, built, self.run.path)
             self._check_digest(unpruned)
             start = replace(unpruned, params={} if start is None else start.params)
         self._train_part(part, tuning, built, corpus, start, followed=iteration < recipe.cut.iterations)

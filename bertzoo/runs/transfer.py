@@ -1,9 +1,11 @@
 """Train a student on its teacher (MobileBERT, Sun et al. 2020, §3.6), from the config to the last step."""
 
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import flax.traverse_util
 import jax
@@ -69,7 +71,7 @@ def transfer(
         built = build_experiment(recipe, mesh)
         training.check_experiment(built, recipe.compute, tell, run)
         # 4. The teacher's parameters, which stay fixed, and those outside the layers that the student copies.
-        start = read_teacher(path, recipe, built)
+        start = read_teacher(path, recipe, built, run.path)
         _check_same_teacher(start, path, record)
         for line in start.report if not record else ():
             tell(line)
@@ -123,9 +125,11 @@ def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) 
     return start_of(recipe.stages, last)
 
 
-def read_teacher(path: Location, recipe: Transfer, built: Experiment) -> WarmStart:
+def read_teacher(path: Location, recipe: Transfer, built: Experiment, folder: Path | None = None) -> WarmStart:
     """Return a student's initial parameters from the teacher at `path`; `frozen` holds the teacher's own parameters.
 
+    folder: directory of the file that holds the teacher's parameters on CPUs (`map_array`), by default the system's
+    directory for temporary files.
     Raises UserError if `path` is not a model, is not the config's teacher, or lacks parameters that the transfer reads.
     """
     source = replace(load_model.read_model(path), origin=str(path))
@@ -135,7 +139,7 @@ def read_teacher(path: Location, recipe: Transfer, built: Experiment) -> WarmSta
     params, copied = _copied(source, recipe, shapes_of(built.setups[-1].objective))
     return WarmStart(
         key="teacher",
-        frozen=_frozen(source, recipe, built),
+        frozen=_frozen(source, recipe, built, folder),
         params=params,
         tokenizer=tokenizer,
         record={key: value for key, value in origin_record(source, path).items() if key != "step"},
@@ -158,7 +162,23 @@ def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
             )
 
 
-def _frozen(source: Pretrained, recipe: Transfer, built: Experiment) -> Any:
+_ALIGNMENT = 64  # bytes; on CPUs, JAX copies arrays that start elsewhere
+
+
+def map_array(array: np.ndarray, file: IO[bytes]) -> np.ndarray:
+    """Append an array to a file, and return it mapped into memory from there.
+
+    On CPUs, JAX computes with mapped arrays in place. A page that no step reads takes no memory, so a stage of
+    progressive transfer holds only those of the teacher's layers that it runs.
+    """
+    end = file.seek(0, os.SEEK_END)
+    start = file.seek(end + -end % _ALIGNMENT)
+    file.write(array.tobytes())
+    file.flush()
+    return np.memmap(file, array.dtype, "r", start, array.shape)
+
+
+def _frozen(source: Pretrained, recipe: Transfer, built: Experiment, folder: Path | None) -> Any:
     """Return the teacher's parameters with the dtypes, padded shapes and shardings of `built.frozen_shapes`."""
     objective: Any = built.setups[-1].objective
     teacher, placed = objective.teacher, built.frozen_shapes
@@ -187,9 +207,12 @@ def _frozen(source: Pretrained, recipe: Transfer, built: Experiment) -> Any:
                 f"config makes it {shape.shape}. Correct [teacher] or use another teacher."
             )
         padded = pad_vocabulary(array, place.shape).astype(place.dtype)
+        if not stacked:
+            padded = map_array(padded, file)
         return jax.make_array_from_callback(padded.shape, place.sharding, padded.__getitem__)
 
-    return jax.tree.map_with_path(place, placed, shapes, params)
+    with tempfile.TemporaryFile(dir=folder) as file:  # has no name, and ends with the process
+        return jax.tree.map_with_path(place, placed, shapes, params)
 
 
 def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:

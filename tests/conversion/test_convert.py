@@ -18,8 +18,9 @@ from safetensors.numpy import load_file, save_file
 
 import bertzoo
 from bertzoo.cli.main import main
-from bertzoo.conversion import pickled
+from bertzoo.conversion import pickled, tensors
 from bertzoo.core.errors import UserError
+from bertzoo.data.corpus.shard import sha256
 
 Prepare = Callable[[Path], None]
 
@@ -263,6 +264,13 @@ def test_half_precision_becomes_float32(kind: str, dtype: type, tmp_path: Path) 
     table = np.asarray(params["embedding"]["word"]["embedding"])
     assert table.dtype == np.float32
     np.testing.assert_array_equal(table, halves[TABLE].astype(np.float32))
+
+
+@pytest.mark.parametrize("shapes", [{}, {"b/é": (2, 3), "a/kernel": (), "c": (0, 2)}])
+def test_the_digest_is_the_hash_of_the_written_file(shapes: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
+    arrays = {name: np.full(shape, index, np.float32) for index, (name, shape) in enumerate(shapes.items())}
+    tensors.write_safetensors(arrays, tmp_path / "file")
+    assert tensors.digest(arrays) == sha256(tmp_path / "file")
 
 
 def test_shards(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

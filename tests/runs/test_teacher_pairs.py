@@ -204,6 +204,16 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
     assert facts["teacher"]["path"] == str(path.resolve())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_jax_computes_with_mapped_parameters_in_place(dtype: str, tmp_path: Path) -> None:
+    arrays = [np.arange(size).astype(jax.numpy.dtype(dtype)) for size in (3, 5000, 7)]
+    with (tmp_path / "teacher").open("w+b") as file:
+        mapped = [transfer.map_array(array, file) for array in arrays]
+    assert all(map(np.array_equal, mapped, arrays))
+    placed = [jax.device_put(array, MESH.devices.flat[0]) for array in mapped]
+    assert [array.unsafe_buffer_pointer() for array in placed] == [array.ctypes.data for array in mapped]
+
+
 def same(first, second) -> bool:
     """Whether two teachers are equal, bit for bit: frozen and copied parameters, and the record."""
     trees = [(taught.frozen, taught.params, taught.record["parameters_sha256"]) for taught in (first, second)]
