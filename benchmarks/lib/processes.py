@@ -155,7 +155,8 @@ def our_step(objective: Any, settings: Any, *, trained: Any = None, rates: Any =
     optimizer = optim.build(settings, steps=1000, rates=rates)
     mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
     state = states.fresh(objective, optimizer, mesh, seed=0)
-    step = StepProgram(steps.make_train_step(trained or objective, optimizer, shardings=states.shardings_of(state)))
+    train_step = steps.make_train_step(trained or objective, optimizer, shardings=states.shardings_of(state))
+    step = StepProgram(train_step, shared=rates is None)  # as a run
 
     def run(batch: Any) -> float:
         nonlocal state

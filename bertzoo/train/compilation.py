@@ -51,8 +51,9 @@ class StepProgram:
     Compiling raises OutOfMemory if the program needs more memory than the device has.
     """
 
-    def __init__(self, step: Any):
-        self._step = step
+    def __init__(self, step: Any, shared: bool = True):
+        """shared: whether other programs are compiled from `step`; if not, its traces are dropped after compiling."""
+        self._step, self._shared = step, shared
         self._programs: dict[tuple, Any] = {}
 
     def is_compiled(self, batch: Batch) -> bool:
@@ -62,6 +63,8 @@ class StepProgram:
     def compile(self, state: Any, frozen: Any, batch: Batch) -> int:
         """Compile the step for a batch's shapes and return the bytes that it needs on one device, 0 if unknown."""
         program = self._step.lower(state, frozen, batch).compile()
+        if not self._shared:
+            self._step.clear_cache()  # a fifth of what a transfer's step needs beside its arrays
         needed = check_fits(program.memory_analysis())
         self._programs[_shapes(batch)] = program
         return needed

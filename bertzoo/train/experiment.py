@@ -47,6 +47,14 @@ class StageSetup:
     watch: Monitor | None = None
     name: str = ""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether another run's setup may be equal, so that its steps are worth the memory of a cache.
+
+        Two setups with functions of their own are never equal.
+        """
+        return not (self.rates or self.rule or self.watch)
+
     def transformation(self, steps: int, learning_rate: float | None = None) -> optax.GradientTransformation:
         """Build the optimiser with a schedule over `steps` steps.
 
@@ -180,9 +188,13 @@ class Experiment:
         return self._states[index]
 
     def step(self, index: int, frozen: Any = None) -> StepProgram:
-        """Return the training step of stage `index`; the first call builds it. frozen: as in `jitted_step`."""
+        """Return the training step of stage `index`, built unless the last call was for it.
+
+        frozen: as in `jitted_step`.
+        """
         if index not in self._programs:
-            self._programs[index] = StepProgram(self.jitted_step(index, frozen))
+            self._programs.clear()  # a run never returns to a stage, and a transfer's 25 programs would need GBs
+            self._programs[index] = StepProgram(self.jitted_step(index, frozen), self.setups[index].is_shared)
         return self._programs[index]
 
     def jitted_step(self, index: int, frozen: Any = None) -> Any:
@@ -194,8 +206,7 @@ class Experiment:
         places = jax.tree.flatten(states.shardings_of(self.frozen_shapes if frozen is None else frozen))
         schedule = group.steps, group.learning_rate
         setup = self.setups[index]
-        # Two setups with functions of their own are never equal: keeping their steps would only keep memory.
-        build = _jitted_step.__wrapped__ if setup.rates or setup.rule or setup.watch else _jitted_step
+        build = _jitted_step if setup.is_shared else _jitted_step.__wrapped__
         return build(setup, schedule, stage.microbatches, self.mesh, self.fallbacks, tuple(places[0]), places[1])
 
     def lower(self, index: int) -> jax.stages.Lowered:

@@ -151,7 +151,7 @@ def make_train_step(
     return jax.jit(train_step, donate_argnums=0, out_shardings=(shardings, None))
 
 
-@functools.lru_cache(maxsize=16)  # equal runs in one process trace and compile it once
+@functools.lru_cache(maxsize=4)  # equal runs in one process trace and compile it once; each stage of a transfer has one
 def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str, Any]]:
     """Return the jitted function (params, frozen, batch) -> {"terms": …, "metrics": …}, without dropout.
 

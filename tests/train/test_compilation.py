@@ -1,8 +1,10 @@
 """Compiled steps: their memory against the device's, and where programs are kept."""
 
 import contextlib
+import gc
 import os
 import stat
+import weakref
 from pathlib import Path
 
 import jax
@@ -14,7 +16,7 @@ from messages import mentioning
 from bertzoo.cli.main import main
 from bertzoo.core.errors import OutOfMemory
 from bertzoo.train import compilation, loop
-from bertzoo.train.compilation import DeviceMemory, check_fits, device_memory, keep_programs, memory_errors
+from bertzoo.train.compilation import DeviceMemory, StepProgram, check_fits, device_memory, keep_programs, memory_errors
 
 
 class Steps:
@@ -42,6 +44,23 @@ def test_every_program_is_announced_and_timed():
     for record in steps.compiled[1::2]:
         assert record["seconds"] > 0 and record["memory_bytes"] > 1000
         assert (record["rows"], record["length"]) == (toy.ROWS, toy.STAGES[0].max_length)
+
+
+def test_a_program_is_dropped_after_its_stage():
+    job = toy.job()
+    first = weakref.ref(job.experiment.step(0))
+    loop.run(job)
+    gc.collect()
+    assert first() is None and job.experiment.step(1) is job.experiment.step(1)
+
+
+@pytest.mark.parametrize("shared,traces", [(True, 1), (False, 2)])
+def test_only_shared_steps_keep_their_trace(shared: bool, traces: int):
+    calls = []
+    step = jax.jit(lambda state, frozen, batch: calls.append(state) or state)
+    for _ in range(2):
+        StepProgram(step, shared).compile(jnp.zeros(2), None, {"rows": jnp.zeros(3)})
+    assert len(calls) == traces
 
 
 @pytest.mark.parametrize("free", [None, 10])
