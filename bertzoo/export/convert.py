@@ -72,6 +72,8 @@ def convert(
     if not repeat:
         atomic.check_new_directory(destination)
     pretrained = _read_model(source, options, tell)
+    if options.pooling is not None:
+        pretrained = heads.add_pooling(pretrained, options.pooling)
     write = {
         "huggingface": huggingface.write_huggingface,
         "bertzoo": load_model.write_model,

@@ -37,7 +37,7 @@ EXAMPLES = 1500  # examples to score on by default; GLUE's smaller development s
 _ONLY = {
     "lengths": FILES,
     "precision": FILES,
-    "pooling": FILES,
+    "pooling": (*FILES, "bertzoo", "huggingface"),
     "examples": FILES,
     "calibration": LITERT,
     "no_optimize": LITERT,
@@ -54,12 +54,13 @@ class ExportOptions:
     head: the only head to keep, one of HEADS; None keeps all.
     leak_padding: let convolutions and trigrams see padding, as Hugging Face's do.
     license: licence of the weights, for the model card; None keeps the source's.
+    pooling: how to pool the output if the model has no head, one of POOLINGS; None: "mean" in a file, no pooling in a
+    directory.
 
     The other options apply only to files.
 
     lengths: row lengths in tokens.
     precision: precision of the weights.
-    pooling: how to pool the output if the model has no head, one of POOLINGS.
     calibration: a file of texts on which int8-static measures the scales of activations.
     examples: number of the task's examples on which file and model are scored; 0 for all.
     no_optimize: write the training graph, without the rewrites that make it cheaper.
