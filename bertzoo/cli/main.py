@@ -53,11 +53,20 @@ _ELSEWHERE = {  # options of other projects, and the last part of the equivalent
 }
 VERBS = {  # with the heading that `bertzoo --help` lists them under
     **dict.fromkeys(("tokenize", "pretrain", "transfer", "prune", "finetune", "sweep", "pipeline"), "train"),
-    **dict.fromkeys(("evaluate", "predict", "results", "submission", "models", "plan"), "measure"),
+    **dict.fromkeys(("evaluate", "predict", "embed", "search", "results", "submission", "models", "plan"), "measure"),
     **dict.fromkeys(("convert", "benchmark", "phone"), "phone"),
     **dict.fromkeys(("report", "inspect", "checkpoints", "config"), "look"),
 }
-_WITH_JAX = {"pretrain", "transfer", "prune", "finetune", "evaluate", "predict"}  # verbs that compute in this process
+_WITH_JAX = {
+    "pretrain",
+    "transfer",
+    "prune",
+    "finetune",
+    "evaluate",
+    "predict",
+    "embed",
+    "search",
+}  # verbs that compute in this process
 
 _PARSE_FLAGS = (
     "from jaxlib.xla_client import CompileOptions as options; options().executable_build_options.debug_options"

@@ -2,21 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from bertzoo.conversion import tensors
 from bertzoo.conversion.pretrained import source_number
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.finetuning.embedding import STSB, text_split
 from bertzoo.finetuning.saved_model import SavedModel, Unlabelled
 from bertzoo.finetuning.task_kind import Say
-from bertzoo.finetuning.text_split import TextSplit
+from bertzoo.finetuning.text_split import TextSplit, unit_vectors
 from bertzoo.tasks.custom import CustomFiles
-from bertzoo.tasks.encode import encode
+from bertzoo.tasks.encode import encode, encode_pieces
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example
 
+Precision = Literal["float32", "int8", "binary"]
+Long = Literal["cut", "average"]
 _PART = 4096  # texts that are encoded at once
 
 
@@ -31,21 +34,71 @@ class TextFiles(NamedTuple):
 class EmbeddingModel(SavedModel):
     """A model that maps a text to a vector."""
 
-    def embed(self, texts: Sequence[str], batch_size: int = 0) -> np.ndarray:
-        """Return the vectors of texts, (N,E) float32. batch_size: as in `runner`; it does not affect the vectors."""
-        return np.concatenate([part for part, _ in self.embed_parts(texts, batch_size)])
+    @property
+    def width(self) -> int:
+        """Number of dimensions of a vector."""
+        return self.pretrained.head.width(self.pretrained.model)
 
-    def embed_parts(self, texts: Sequence[str], batch_size: int = 0) -> Iterator[tuple[np.ndarray, int]]:
-        """Yield the vectors of the next texts, (n,E) float32, and how many of these were cut to `max_length`."""
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the parameters; a file's is that of its model."""
+        if self.file is not None:
+            return str(self.pretrained.source.get("parameters_sha256", ""))
+        return tensors.digest(self.pretrained.params)
+
+    def prompt(self, name: str) -> str:
+        """Return the prompt `name` that the model records, to put before a text; raises UserError if there is none."""
+        prompts = self.pretrained.source.get("prompts", {})
+        if name not in prompts:
+            known = f"Use one of {', '.join(prompts)}." if prompts else "It records no prompts: leave the prompt out."
+            raise UserError(f"{self.path} records no prompt {name!r}. {known}")
+        return prompts[name]
+
+    def embed(
+        self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0
+    ) -> np.ndarray:
+        """Return the vectors of texts, (N,E) float32. Arguments and errors are those of `parts`."""
+        parts = [
+            vectors for vectors, _ in self.parts(texts, prompt=prompt, size=size, long=long, batch_size=batch_size)
+        ]
+        return np.concatenate([np.zeros((0, size or self.width), np.float32), *parts])
+
+    def parts(
+        self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0
+    ) -> Iterator[tuple[np.ndarray, int]]:
+        """Yield the vectors of the next texts, (n,E) float32, and how many of these have more tokens than a row.
+
+        prompt: text to put before each text. size: number of first dimensions to return, of length 1 again if the
+        model's vectors have; 0: all. long: what becomes of a text with more than `max_length` tokens: "cut" embeds its
+        beginning, "average" the mean of its pieces' vectors, weighted by their tokens. batch_size: as in `runner`; it
+        does not change the vectors. Raises UserError if `size` is above E.
+        """
+        if size > self.width:
+            raise UserError(f"size = {size} is above the {self.width} dimensions of {self.path}. Use a smaller size.")
         runner = None
         for start in range(0, len(texts), _PART):
-            examples = [Example(str(i), text) for i, text in enumerate(texts[start : start + _PART])]
-            rows = encode(examples, self.tokenizer, self.max_length, "texts", self.padding)
+            batch = [prompt + text for text in texts[start : start + _PART]]
+            rows, owner = encode_pieces(batch, self.tokenizer, self.max_length, self.padding)
+            count = np.bincount(owner, minlength=len(batch))
+            if long == "cut" and len(owner) > len(batch):
+                examples = [Example(str(i), text) for i, text in enumerate(batch)]
+                rows = encode(examples, self.tokenizer, self.max_length, "texts", self.padding)
+                owner = np.arange(len(batch))
             if runner is None or self.file is None:
                 runner = self.runner([rows], batch_size)
             slots, outputs = runner.run_all(rows)
-            vectors = rows.restore(slots, [output["embedding"] for output in outputs])
-            yield vectors.astype(np.float32), int(rows.cut.sum())
+            pieces = rows.restore(slots, [output["embedding"] for output in outputs])
+            if len(owner) == len(batch):
+                vectors = pieces
+            else:
+                vectors = np.zeros((len(batch), pieces.shape[1]), np.float64)
+                np.add.at(vectors, owner, pieces * (rows.lengths - 2)[:, None])
+                vectors /= np.bincount(owner, rows.lengths - 2, len(batch))[:, None].clip(1)
+                vectors = unit_vectors(vectors) if self.pretrained.head.normalise else vectors
+            if size:
+                vectors = vectors[:, :size]
+                vectors = unit_vectors(vectors) if self.pretrained.head.normalise else vectors
+            yield vectors.astype(np.float32), int((count > 1).sum())
 
     def fit(self, longest: int) -> "EmbeddingModel":
         """Return a copy with rows of at most `longest` tokens."""
@@ -90,3 +143,16 @@ class EmbeddingModel(SavedModel):
 def embedding_model(model: SavedModel) -> EmbeddingModel | None:
     """Convert a saved model to an EmbeddingModel, or return None if its head embeds no texts."""
     return EmbeddingModel(**vars(model)) if model.pretrained.head.task_kind == "embedding" else None
+
+
+def quantised(vectors: np.ndarray, precision: Precision) -> np.ndarray:
+    """Return vectors (N,E) as "float32" (N,E), "int8" (N,E) or "binary", uint8 (N,E/8).
+
+    int8: round(127 x / max|x|) for each vector, which changes its length alone; compare by the cosine. binary: one bit
+    for each dimension, 1 if it is positive, the first in the highest bit; compare by the number of equal bits (the
+    precisions "int8" and "ubinary" of sentence-transformers, the first with a scale for each vector).
+    """
+    if precision == "int8":
+        largest = np.abs(vectors).max(-1, keepdims=True)
+        return np.round(127 * vectors / np.maximum(largest, np.finfo(np.float32).tiny)).astype(np.int8)
+    return np.packbits(vectors > 0, axis=-1) if precision == "binary" else vectors.astype(np.float32)

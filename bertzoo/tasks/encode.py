@@ -47,6 +47,36 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, k
     )
 
 
+def encode_pieces(
+    texts: Sequence[str], tokenizer: Tokenizer, max_length: int, padding: int = 0
+) -> tuple[Rows, np.ndarray]:
+    """Cut texts into pieces of about equal length; return the pieces as rows, and the index of each one's text, (R,).
+
+    A text that fits has one piece, the row that `encode` makes. Arguments: as in `encode`.
+    """
+    pieces, owner = [], []
+    for text, ids in enumerate(_tokenised(tokenizer, texts)):
+        parts = np.array_split(ids, max(1, -(-len(ids) // (max_length - 2))))
+        pieces += parts
+        owner += [text] * len(parts)
+    cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
+    lengths = np.array([len(piece) + 2 for piece in pieces], np.int64)
+    rows = Rows(
+        keys=tuple(map(str, range(len(pieces)))),
+        ids=np.concatenate([np.concatenate([cls, piece, sep]) for piece in pieces]).astype(np.int32),
+        lengths=lengths,
+        middle=lengths,
+        cut=np.zeros(len(pieces), bool),
+        label=None,
+        first=None,
+        words=None,
+        specials=tokenizer.specials,
+        max_length=max_length,
+        padding=padding,
+    )
+    return rows, np.array(owner)
+
+
 # The fields `ids`, `middle`, `lengths`, `first` and `cut` of Rows.
 _RowFields = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
