@@ -11,5 +11,5 @@ Every function raises UserError on wrong input. If a signal (SIGTERM or Ctrl-C) 
 saves a checkpoint and raises Stopped; the same call resumes the run.
 """
 
-from bertzoo.api.models import Loaded, benchmark, convert, evaluate, load, plan, predict
+from bertzoo.api.models import Loaded, TextEncoder, benchmark, convert, embed, evaluate, load, plan, predict
 from bertzoo.api.training import FineTuned, Run, finetune, pretrain, prune, tokenize, transfer

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bertzoo.api.arguments import (
     Config,
@@ -16,6 +16,8 @@ from bertzoo.api.arguments import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from bertzoo.benchmarking.benchmark import BenchmarkResult
     from bertzoo.planning.estimate import RunPlan
 
@@ -170,6 +172,92 @@ def predict(
     if pairs := [text for text in texts if not isinstance(text, str)]:
         raise UserError(f"{path} fills blanks in single texts, but a text is {pairs[0]!r}. Pass texts, not pairs.")
     return model.records([str(text) for text in texts], top)
+
+
+class TextEncoder:
+    """A model that embeds texts, with the methods that programs for sentence-transformers call.
+
+    >>> encoder = bertzoo.TextEncoder("embedder")
+    >>> vectors = encoder.encode(["a b", "c"])
+    >>> encoder.similarity(vectors, vectors).shape
+    (2, 2)
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        seed: int | None = None,
+        python: Path | str | None = None,
+    ):
+        """Open a run, a model directory or an exported file. seed, python: as in `evaluate`."""
+        from bertzoo.export.file_model import open_embedding_model
+
+        self._model = open_embedding_model(path, seed, None, on_disk(python, "python"))
+        self.tokenizer = self._model.tokenizer
+
+    @property
+    def max_seq_length(self) -> int:
+        """Greatest number of tokens of a row."""
+        return self._model.max_length
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the number of dimensions of a vector."""
+        return self._model.width
+
+    def encode(
+        self,
+        sentences: str | Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 0,
+        truncate_dim: int | None = None,
+        precision: Literal["float32", "int8", "binary"] = "float32",
+        normalize_embeddings: bool = False,
+        long: Literal["cut", "average"] = "cut",
+    ) -> "np.ndarray":
+        """Return the vectors of texts, (N,E), or of one text, (E,).
+
+        prompt_name: a prompt that the model records; prompt: the prompt itself, put before each text. batch_size: texts
+        in a batch; 0: as in training. truncate_dim: first dimensions to keep. precision: as in `bertzoo embed`.
+        normalize_embeddings: give vectors the length 1. long: what becomes of a text with more tokens than a row.
+        """
+        from bertzoo.core.errors import UserError
+        from bertzoo.finetuning.embed import quantised
+        from bertzoo.finetuning.text_split import unit_vectors
+
+        if prompt_name is not None and prompt is not None:
+            raise UserError(f"prompt_name = {prompt_name!r} and prompt = {prompt!r} exclude each other. Keep one.")
+        text = prompt or "" if prompt_name is None else self._model.prompt(prompt_name)
+        single = isinstance(sentences, str)
+        vectors = self._model.embed(
+            [sentences] if single else list(sentences),
+            prompt=text,
+            size=truncate_dim or 0,
+            long=long,
+            batch_size=batch_size,
+        )
+        found = quantised(unit_vectors(vectors) if normalize_embeddings else vectors, precision)
+        return found[0] if single else found
+
+    @staticmethod
+    def similarity(first: "np.ndarray", second: "np.ndarray") -> "np.ndarray":
+        """Return the cosines of vectors (M,E) and (N,E), (M,N)."""
+        import numpy as np
+
+        from bertzoo.finetuning.text_split import unit_vectors
+
+        return unit_vectors(np.atleast_2d(first)) @ unit_vectors(np.atleast_2d(second)).T
+
+
+def embed(path: Path | str, texts: Sequence[str], *, seed: int | None = None, **options: Any) -> "np.ndarray":
+    """Return the vectors of texts, (N,E), as `bertzoo embed` does. options: those of `TextEncoder.encode`."""
+    from bertzoo.core.errors import UserError
+
+    if isinstance(texts, str):
+        raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
+    return TextEncoder(path, seed=seed).encode(texts, **options)
 
 
 def convert(

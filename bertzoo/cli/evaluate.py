@@ -1,12 +1,16 @@
 """Measure a run on its held-out text, or a fine-tuned model on its task.
 
 MODEL is a pretraining run, a fine-tuning run (its best seed), RUN/seed-N, a model or Hugging Face directory with a head
-for labels or questions, or a file that `bertzoo convert` wrote. Such a file runs in the runtime of its format.
+for labels, questions or vectors of texts, or a file that `bertzoo convert` wrote, which runs in the runtime of its
+format. A model that embeds texts is scored on stsb, on its own pairs, or on --task=sts, pair_classification or
+clustering with --input=FILE (columns sentence1, sentence2, score; or text, label), or --task=retrieval with
+--data_dir=DIR (corpus.jsonl, queries.jsonl, qrels/test.tsv).
 
 examples:
   bertzoo evaluate runs/demo
   bertzoo evaluate runs/own --input=later.csv
   bertzoo evaluate sst2.tflite --data_dir=glue/SST-2
+  bertzoo evaluate minilm --task=retrieval --data_dir=help
 """
 
 import argparse

@@ -111,7 +111,10 @@ class EmbeddingModel(SavedModel):
             self.check_columns()
             return TextFiles(name, self.recipe.own.with_usual_files(data_dir) if data_dir else self.recipe.own)
         if name != STSB:
-            raise ConfigError(f"{self.path} embeds texts, and task = {name} has labels. Use stsb or own.")
+            raise ConfigError(
+                f"{self.path} embeds texts, which task = {name!r} does not score. Use stsb, own, sts, "
+                "pair_classification, clustering or retrieval."
+            )
         return TextFiles(name, None)
 
     def for_task(self, task: TextFiles, tell: Say = lambda line: None) -> "EmbeddingModel":

@@ -90,7 +90,7 @@ def evaluate_model(args: argparse.Namespace) -> int:
         line = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
         examples = f"{results['examples'][split]:,} {unit}s"
         print(f"{results['task']}, {Path(args.input).name if args.input else split}, {examples}: {line}")
-    if results["collapsed"]:
+    if results.get("collapsed"):
         print(f"every {unit} got the same prediction")
     return 0
 
