@@ -1,0 +1,366 @@
+"""Fine-tuning of vectors: learning, a teacher's vectors, scores, search; vectors equal numpy's from the same states."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from beginning import write_model
+from messages import mentions
+from tiny import devices
+
+import bertzoo
+from bertzoo.cli import main as cli
+from bertzoo.export.file_model import open_embedding_model
+from bertzoo.finetuning import embedding, embedding_scores, saved_model
+from bertzoo.finetuning.embed import quantised
+from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
+from bertzoo.finetuning.text_index import build_index, read_index
+from bertzoo.finetuning.text_split import TextSplit, unit_vectors
+from bertzoo.models import Compute
+from bertzoo.runs import load_model
+from bertzoo.tasks.encode import encode
+from bertzoo.tasks.task import Example
+
+TOPICS = ("bara doti kelu", "mopi nuro sati", "vexo zupi lafe", "gine rodu tami")
+WORDS = " ".join(TOPICS).split()
+OPTIONS = ("--head=embedding", "--task=own", "--own.kind=texts", "--own.text_b=partner", "--seeds=1", "--max_length=12")
+FAST = ("--batch_size=8", "--encoder_dropout=0", "--optimizer.learning_rate=1e-2", "--buckets=1", "--log_every=50")
+
+
+def write_pairs(file: Path, draw: np.random.Generator, count: int) -> None:
+    """Pairs of texts on one of four topics, each with two of its three words."""
+    rows = []
+    for nth in range(count):
+        words = TOPICS[nth % len(TOPICS)].split()
+        first, second = (" ".join(draw.permutation(words)[:2]) + f" {draw.choice(WORDS)}" for _ in range(2))
+        rows.append({"text": f"{first} {draw.choice(WORDS)}", "partner": f"{second} {draw.choice(WORDS)}"})
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model and pairs, and a finished run, which no test changes."""
+    folder, draw = tmp_path_factory.mktemp("embedding"), np.random.default_rng(0)
+    write_model(folder / "model", WORDS, draw)
+    for name, count in (("train", 64), ("dev", 24)):
+        write_pairs(folder / f"{name}.jsonl", draw, count)
+    assert finetune(folder, folder / "run", "--epochs=4", "--embedding.sizes=[4]", "--accumulate=2") == 0
+    return folder
+
+
+def finetune(folder: Path, run: Path, *more: str) -> int:
+    with devices(1):
+        words = ["finetune", "finetune", f"--from={folder / 'model'}", f"--data_dir={folder}", f"--run_dir={run}"]
+        return cli.main([*words, *OPTIONS, *FAST, *more])
+
+
+def test_a_run_learns_and_its_model_repeats_the_score(place: Path) -> None:
+    results = json.loads((place / "run" / "results.json").read_text())
+    history = results["seeds"][0]["history"]
+    assert history[-1]["scores"]["dev"]["mrr"] > history[0]["scores"]["dev"]["mrr"]
+    assert history[-1]["loss"] < history[0]["loss"]
+    found = bertzoo.evaluate(place / "run", tell=None)
+    best = results["seeds"][0]
+    assert found["scores"]["dev"] == pytest.approx(best["scores"]["dev"], abs=1e-3)
+    assert found["scores"]["dev"].keys() == {"mrr", "accuracy", "mrr_4", "accuracy_4"}
+
+
+def test_vectors_are_the_normalised_means_of_states(place: Path) -> None:
+    texts = ["bara doti", "kelu mopi nuro sati vexo"]
+    model = load_model.read_model(place / "run")
+    module, params = model.module()
+    found = bertzoo.embed(place / "run", texts)
+    for text, vector in zip(texts, found, strict=True):
+        ids = np.array(
+            [[model.tokenizer.specials.cls, *model.tokenizer.encode_batch([text])[0], model.tokenizer.specials.sep]]
+        )
+        states = module.apply({"params": params}, ids, 0 * ids, 0 * ids + 1).hidden_states[-1][0]
+        mean = np.asarray(states).mean(0)
+        np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-5)
+    np.testing.assert_allclose(
+        bertzoo.embed(place / "run", texts, truncate_dim=4), unit_vectors(found[:, :4]), atol=1e-6
+    )
+
+
+def test_a_long_text_is_the_weighted_mean_of_its_pieces(place: Path) -> None:
+    model = open_embedding_model(place / "run")
+    words = WORDS * 2  # 24 words and no room for more than 10 in a row
+    (whole,) = model.embed([" ".join(words)], long="average")
+    pieces = np.array_split(np.array(words), 3)
+    parts = model.embed([" ".join(piece) for piece in pieces])
+    (counts,) = [[len(model.tokenizer.encode_batch([" ".join(piece)])[0]) for piece in pieces]]
+    assert sum(counts) > 2 * 10 and max(counts) <= 10
+    mean = np.average(parts, axis=0, weights=counts)
+    np.testing.assert_allclose(whole, mean / np.linalg.norm(mean), atol=1e-5)
+    (cut,) = model.embed([" ".join(words)])
+    np.testing.assert_allclose(cut, model.embed([" ".join(words[:10])])[0], atol=1e-5)
+
+
+def split_of(pairs: list[tuple[str, ...]], similarity: list[float] | None = None, **fields: Any) -> TextSplit:
+    number = {text: i for i, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair))}
+    index = np.array([[number[text] for text in pair] for pair in pairs], np.int32)
+    rows: Any = None
+    given = None if similarity is None else np.array(similarity, np.float32)
+    return TextSplit(examples=[], rows=rows, index=index, similarity=given, **fields)
+
+
+def test_the_rank_of_a_partner_by_brute_force() -> None:
+    draw = np.random.default_rng(3)
+    pairs = [(f"q{i % 9}", f"d{i}") for i in range(14)] + [("d3", "d5")]  # some queries have two partners
+    split = split_of(pairs)
+    vectors = draw.normal(size=(len({t for p in pairs for t in p}), 6))
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    names = list(dict.fromkeys(t for p in pairs for t in p))
+    ranks, losses = [], []
+    for query, partner in pairs:
+        others = {d for q, d in pairs if q == query} | {query}
+        candidates = [d for d in dict.fromkeys(d for _, d in pairs) if d == partner or d not in others]
+        cosines = np.array([unit[names.index(query)] @ unit[names.index(d)] for d in candidates])
+        own = cosines[candidates.index(partner)]
+        ranks.append(1 + int((cosines > own).sum()))
+        losses.append(np.log(np.exp(cosines / 0.05).sum()) - own / 0.05)
+    scores = split.scores(vectors)
+    assert scores["mrr"] == pytest.approx(100 * np.mean([1 / r if r <= 10 else 0 for r in ranks]))
+    assert scores["accuracy"] == pytest.approx(100 * np.mean(np.array(ranks) == 1))
+    assert split.loss(vectors) == pytest.approx(np.mean(losses))
+    assert split.scores(vectors * np.nan) == {"mrr": 0, "accuracy": 0} and np.isnan(split.loss(vectors * np.nan))
+
+
+def test_similarities_are_ranked() -> None:
+    split = split_of([("a", "b"), ("a", "c"), ("b", "c")], [0.1, 0.9, 0.5], sizes=(1,))
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.3]])
+    assert split.scores(vectors)["spearman"] == pytest.approx(100)
+    cosines = [0.0, 1 / np.hypot(1, 0.3), 0.3 / np.hypot(1, 0.3)]
+    assert split.loss(vectors) == pytest.approx(np.mean(np.square(np.array(cosines) - [0.1, 0.9, 0.5])))
+    assert len(split.distinct(np.ones((3, 2)))) == 1 and len(split.distinct(vectors)) == 3
+
+
+def test_a_teachers_vectors_are_kept_and_a_kill_loses_one_part(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher = load_model.read_model(place / "run")
+    texts = [f"{a} {b}" for a in WORDS for b in WORDS[:3]]
+    expected = open_embedding_model(place / "run").embed(texts)
+    mesh = saved_model.mesh()
+    recipe, calls = Finetune(batch_size=8, max_length=12, compute=Compute()), []
+    build = embedding.embedder
+
+    def counting(*arguments: Any, fail: bool) -> Any:
+        run = build(*arguments)
+
+        def embed(part: list[str]) -> np.ndarray:
+            if fail and len(calls) == 2:
+                raise KeyboardInterrupt
+            calls.append(len(part))
+            return run(part)
+
+        return embed
+
+    monkeypatch.setattr(embedding, "_PART", 10)
+    with devices(1):
+        for fail in (True, False):
+            monkeypatch.setattr(embedding, "embedder", lambda *a, fail=fail: counting(*a, fail=fail))
+            try:
+                found = embedding.teacher_vectors(teacher, texts, tmp_path, recipe, mesh, lambda line: None)
+            except KeyboardInterrupt:
+                assert fail
+        assert sum(calls) == len(texts)
+        calls.clear()
+        again = embedding.teacher_vectors(teacher, texts, tmp_path, recipe, mesh, lambda line: None)
+    assert not calls and found.dtype == np.float16 and isinstance(again, np.memmap)
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    np.testing.assert_array_equal(found, again)
+
+
+def test_a_student_learns_a_teachers_directions(place: Path, tmp_path: Path) -> None:
+    run = tmp_path / "student"
+    more = (
+        "--own.text_b=",
+        "--alpha=0",
+        f"--teacher={place / 'run'}",
+        "--epochs=3",
+        f"--embedding.vectors_dir={tmp_path}",
+    )
+    assert finetune(place, run, *more) == 0
+    history = json.loads((run / "results.json").read_text())["seeds"][0]["history"]
+    assert history[-1]["scores"]["dev"]["teacher_cosine"] > max(80, history[0]["scores"]["dev"]["teacher_cosine"])
+    assert history[-1]["loss"] == pytest.approx(1 - history[-1]["scores"]["dev"]["teacher_cosine"] / 100, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (("--own.kind=classification",), ("own.kind", "texts", "classification")),
+        (("--head=task",), ("texts", "head")),
+        (("--head=task", "--own.kind=classification", "--embedding.pooling=max"), ("embedding.pooling", "max")),
+        (("--embedding.loss=cosine",), ("cosine", "contrastive")),
+        (("--own.text_b=",), ("dev", "teacher")),
+        (("--own.negatives=[\"text\"]", "--own.text_b="), ("negatives", "text_b")),
+        (("--hidden=gelu",), ("hidden", "gelu")),
+        (("--accumulate=3",), ("accumulate", 3, "batch_size", 8)),
+        (("--embedding.sizes=[99]",), (99, 16)),
+        (("--embedding.temperature=0",), ("temperature", 0)),
+        (("--embedding.directions=0",), ("directions",)),
+        (("--task=mrpc",), ("mrpc", "stsb")),
+        (("--own.label=partner",), ("partner",)),
+    ],
+)  # fmt: skip
+def test_wrong_options_leave_nothing_behind(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture, options: tuple[str, ...], parts: tuple[Any, ...]
+) -> None:
+    assert finetune(place, tmp_path / "run", *options) == 2
+    assert mentions(capsys.readouterr().err, *parts)
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+def test_a_teacher_of_another_width_is_named(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    teach = ("--alpha=0.5", f"--teacher={place / 'run'}")
+    assert finetune(place, tmp_path / "run", *teach, "--embedding.projection=5") == 2
+    assert mentions(capsys.readouterr().err, 5, 16, "embedding.projection")
+    assert finetune(place, tmp_path / "run", "--alpha=0.5", f"--teacher={place / 'model'}") == 2
+    assert mentions(capsys.readouterr().err, "head for embeddings")
+
+
+TEXTS = [f"{a} {b}" for a in WORDS for b in WORDS]
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "binary"])
+def test_an_index_finds_the_nearest_texts(place: Path, tmp_path: Path, precision: Any) -> None:
+    model = open_embedding_model(place / "run")
+    build_index(model, TEXTS, tmp_path / "index", precision=precision)
+    index = read_index(tmp_path / "index")
+    index.check_model(model)
+    queries = model.embed(["bara doti", "zupi vexo tami"])
+    exact = queries @ model.embed(TEXTS).T
+    tolerance = 1e-6 if precision == "float32" else 0.01
+    for hits, cosines in zip(index.search(queries, 5), exact, strict=True):
+        assert len(hits) == 5 and [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        np.testing.assert_allclose([hit.score for hit in hits], np.sort(cosines)[::-1][:5], atol=tolerance)
+        assert [hit.text for hit in hits] == [TEXTS[hit.row] for hit in hits]
+
+
+def test_quantised_vectors() -> None:
+    vectors = np.random.default_rng(1).normal(size=(50, 20))
+    whole = quantised(vectors, "int8")
+    assert whole.dtype == np.int8 and (np.abs(whole).max(1) == 127).all()
+    np.testing.assert_array_equal(whole, np.round(127 * vectors / np.abs(vectors).max(1, keepdims=True)))
+    bits = quantised(vectors, "binary")
+    assert bits.shape == (50, 3) and bits.dtype == np.uint8
+    np.testing.assert_array_equal(np.unpackbits(bits, axis=1)[:, :20], vectors > 0)
+
+
+def test_the_verbs(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run, index = str(place / "run"), f"--index={tmp_path / 'index'}"
+
+    def said(*words: str, code: int = 0) -> tuple[str, str]:
+        assert cli.main(list(words)) == code
+        captured = capsys.readouterr()
+        return captured.out, captured.err
+
+    out, _ = said("embed", run, "bara doti", "vexo")
+    expected = bertzoo.embed(run, ["bara doti", "vexo"])
+    np.testing.assert_allclose([json.loads(line) for line in out.splitlines()], expected, atol=1e-5)
+    said("embed", run, "bara doti", "vexo", "-o", str(tmp_path / "vectors.npy"))
+    np.testing.assert_array_equal(np.load(tmp_path / "vectors.npy"), expected)
+    out, _ = said("embed", run, "bara doti", "bara doti", "--cosines")
+    np.testing.assert_allclose([[float(value) for value in line.split()] for line in out.splitlines()], 1, atol=1e-3)
+    said("search", "index", run, *TEXTS, index)
+    out, _ = said("search", "query", run, "bara doti", index, "--top=2", "--json")
+    hits = json.loads(out)
+    assert len(hits) == 2 and hits[0]["text"] in ("bara doti", "doti bara") and hits[0]["score"] > 0.99
+    for words, parts in (
+        (("embed", run, "a", "--output=x.txt"), ("x.txt", ".npy")),
+        (("embed", run, "a", "--size=17"), (17, 16)),
+        (("embed", run, "a", "--prompt=query"), ("query",)),
+        (("embed", run, "a", f"--input={place / 'dev.jsonl'}"), ("TEXT", "--input")),
+        (("embed", str(place / "model"), "a"), ("--head=embedding",)),
+        (("predict", run, "a"), ("bertzoo embed",)),
+        (("search", "index", run, "a", index), (str(tmp_path / "index"),)),
+        (("search", "query", run, "a", index, "--precision=int8"), ("--precision",)),
+        (("search", "query", run, "a", f"--index={place}"), ("index.json",)),
+        (("search", "query", run, "a", index, "--top=0"), ("--top", 0)),
+    ):
+        assert mentions(said(*words, code=2)[1], *parts), words
+
+
+@pytest.mark.parametrize("file", ["index.json", "vectors.npy", "texts.jsonl", "bits.npy"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "pickle"])
+def test_a_damaged_index_is_named(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture, file: str, damage: str
+) -> None:
+    model = open_embedding_model(place / "run")
+    build_index(model, TEXTS[:9], tmp_path / "index", precision="binary")
+    target = tmp_path / "index" / file
+    if damage == "missing":
+        target.unlink()
+    elif damage == "cut":
+        target.write_bytes(target.read_bytes()[: target.stat().st_size // 2])
+    else:
+        np.save(target.with_name("x.npy"), np.array([{}], object), allow_pickle=True)
+        target.with_name("x.npy").replace(target)
+    assert cli.main(["search", "query", str(place / "run"), "a", f"--index={tmp_path / 'index'}"]) == 2
+    assert mentions(capsys.readouterr().err, file)
+
+
+def test_scores_of_a_ranking_equal_scikit_learn() -> None:
+    import sklearn.metrics
+
+    draw = np.random.default_rng(5)
+    scores = draw.normal(size=(30, 40))
+    gains = draw.choice([0, 0, 0, 0, 1, 2], size=(30, 40))
+    gains[:, 0] = 1
+    names = [str(i) for i in range(40)]
+    ranked = {str(q): [names[i] for i in np.argsort(-row)] for q, row in enumerate(scores)}
+    relevance = {str(q): {names[i]: float(g) for i, g in enumerate(row) if g} for q, row in enumerate(gains)}
+    found = embedding_scores.retrieval_scores(ranked, relevance)
+    assert found["ndcg_10"] == pytest.approx(100 * sklearn.metrics.ndcg_score(gains, scores, k=10))
+    first = [
+        next((1 / (r + 1) for r, i in enumerate(np.argsort(-s)[:10]) if g[i]), 0)
+        for s, g in zip(scores, gains, strict=True)
+    ]
+    assert found["mrr_10"] == pytest.approx(100 * np.mean(first))
+    recalled = [(g[np.argsort(-s)[:10]] > 0).sum() / (g > 0).sum() for s, g in zip(scores, gains, strict=True)]
+    assert found["recall_10"] == pytest.approx(100 * np.mean(recalled)) and found["recall_100"] == 100
+
+
+def test_tasks_of_embeddings(place: Path, tmp_path: Path) -> None:
+    draw = np.random.default_rng(2)
+    rows = [(TOPICS[i % 4], TOPICS[(i + (i // 4) % 2) % 4], 1 - (i // 4) % 2) for i in range(16)]
+    pairs = "sentence1,sentence2,label\n" + "".join(f"{a},{b} {draw.choice(WORDS)},{c}\n" for a, b, c in rows)
+    (tmp_path / "pairs.csv").write_text(pairs)
+    texts = "text,label\n" + "".join(f"{' '.join(draw.permutation(t.split()))},{t[:4]}\n" for t in TOPICS * 6)
+    (tmp_path / "topics.csv").write_text(texts)
+    (tmp_path / "qrels").mkdir()
+    for name, prefix in (("corpus", "d"), ("queries", "q")):
+        lines = (json.dumps({"_id": f"{prefix}{i}", "text": t, "title": ""}) + "\n" for i, t in enumerate(TOPICS))
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    judged = "query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\td{i}\t1\n" for i in range(4))
+    (tmp_path / "qrels" / "test.tsv").write_text(judged)
+
+    def score(task: str, **source: Any) -> dict[str, float]:
+        return bertzoo.evaluate(place / "run", task=task, tell=None, **source)["scores"]["test"]
+
+    assert score("retrieval", data_dir=tmp_path) == {
+        "ndcg_10": 100, "mrr_10": 100, "recall_10": 100, "recall_100": 100
+    }  # fmt: skip
+    assert score("clustering", input=tmp_path / "topics.csv")["v_measure"] > 90
+    found = score("pair_classification", input=tmp_path / "pairs.csv")
+    assert found["average_precision"] > 90 and found["accuracy"] >= 87.5 and found["f1"] > 85
+    assert score("sts", input=tmp_path / "pairs.csv")["spearman"] > 60
+
+
+def test_distinct_texts_are_encoded_once(place: Path) -> None:
+    model = open_embedding_model(place / "run")
+    examples = [Example("0", "bara", "doti"), Example("1", "doti", "bara"), Example("2", "bara", "kelu")]
+    split = embedding.text_split(examples, model.tokenizer, 12, 0, 1.0, "train")
+    assert split.index.tolist() == [[0, 1], [1, 0], [0, 2]] and len(split.rows) == 3 and len(split) == 3
+    alone = encode([Example("0", "kelu")], model.tokenizer, 12, "texts")
+    np.testing.assert_array_equal(split.rows.ids[-len(alone.ids) :], alone.ids)
+
+
+def test_options_of_embeddings_are_checked() -> None:
+    for options in ({"l2": -1.0}, {"directions": 0.0}, {"temperature": -1.0}, {"sizes": (0,)}, {"projection": -1}):
+        with pytest.raises(bertzoo.core.errors.ConfigError):
+            EmbeddingOptions(**options)
