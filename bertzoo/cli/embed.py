@@ -6,6 +6,7 @@ the command prints a JSON array for each text, or the cosines of all pairs with 
 
 examples:
   bertzoo embed minilm --input=questions.csv --text_a=question --output=vectors.npy
+  bertzoo embed runs/search --input=texts.csv --output=bits.npy --size=128 --precision=binary
   bertzoo embed minilm.tflite 'How do I pay?' 'Where can I settle the bill?' --cosines
 """
 
@@ -26,7 +27,7 @@ def arguments(parser: Parser) -> None:
     inputs.add_argument("model", metavar="MODEL", help="a model that embeds texts, or its exported file")
     text_options(parser, "the texts (default: lines of standard input)")
     vector_options(parser)
-    output.add_argument("-o", "--output", metavar="NPY", help="a .npy file for the vectors (default: print them)")
+    output.add_argument("--output", "-o", metavar="NPY", help="a .npy file for the vectors (default: print them)")
     output.add_argument(
         "--precision",
         choices=("float32", "int8", "binary"),

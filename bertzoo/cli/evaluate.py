@@ -9,8 +9,7 @@ clustering with --input=FILE (columns sentence1, sentence2, score; or text, labe
 examples:
   bertzoo evaluate runs/demo
   bertzoo evaluate runs/own --input=later.csv
-  bertzoo evaluate sst2.tflite --data_dir=glue/SST-2
-  bertzoo evaluate minilm --task=retrieval --data_dir=help
+  bertzoo evaluate minilm.tflite --task=retrieval --data_dir=help
 """
 
 import argparse

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertzoo.core import atomic
-from bertzoo.core.documents import read_json
+from bertzoo.core.documents import parse_json, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import model_name
 from bertzoo.finetuning.embed import EmbeddingModel, Long, Precision, quantised
@@ -185,10 +185,11 @@ def read_index(directory: Path) -> Index:
     vectors = _read_array(directory / _VECTORS, (count, size), stored)
     bits = _read_array(directory / _BITS, (count, -(-size // 8)), "uint8") if binary else None
     try:
-        texts = [json.loads(line) for line in (directory / _TEXTS).read_text(encoding="utf-8").splitlines()]
+        lines = (directory / _TEXTS).read_text(encoding="utf-8").split("\n")  # a text may hold other line breaks
+        texts = [parse_json(line, str) for line in lines[:-1]]
     except (OSError, ValueError) as error:
         raise UserError(f"{directory / _TEXTS} is missing or damaged ({error}). {advice}") from error
-    if len(texts) != count or not all(isinstance(text, str) for text in texts):
+    if len(texts) != count:
         raise UserError(f"{directory / _TEXTS} has {len(texts)} texts, not {count}. {advice}")
     return Index(description=description, vectors=vectors, bits=bits, texts=texts)
 
