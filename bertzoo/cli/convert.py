@@ -72,7 +72,7 @@ def arguments(parser: Parser) -> None:
     files.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="for a model without a head: how token states become one vector (default: mean)",
+        help="for a model without a head: makes one vector (default: mean)",
     )
     files.add_argument(
         "--examples",

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertzoo.cli.support.finetuned import model_flags
 from bertzoo.cli.support.options import Parser, check_file, say
 from bertzoo.core.errors import UserError
 
@@ -58,9 +59,7 @@ def vector_options(parser: Parser, long: str = "cut") -> None:
         default=long,
         help="of a text with more tokens than the model's rows: embed the beginning, or average its pieces",
     )
-    group.add_argument("--batch_size", type=int, metavar="N", help="texts in a batch (default: as in training)")
-    group.add_argument("--seed", type=int, metavar="N", help="for a run of several seeds: the seed (default: the best)")
-    group.add_argument("--python", type=Path, metavar="PYTHON", help="for a .pte file: a Python that has executorch")
+    model_flags(group)
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:

@@ -4,7 +4,7 @@
 with an exported file of it, and prints the nearest texts with the cosine.
 
 examples:
-  bertzoo.finetuning.text_index minilm --input=help.csv --text_a=section --index=help.index
+  bertzoo search index minilm --input=help.csv --text_a=section --index=help.index
   bertzoo search query minilm 'How do I pay?' 'Is there a discount?' --index=help.index --top=3
   bertzoo search query minilm.tflite 'How do I pay?' --index=help.index
 """

@@ -26,6 +26,12 @@ def flags(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.group("for a fine-tuned model or an exported file")
     group.add_argument("--task", metavar="NAME", help="the task (default: the task that the model records)")
     group.add_argument("--data_dir", metavar="DIR", help="the directory of the task's files (default: as in training)")
+    model_flags(group)
+    return group
+
+
+def model_flags(group: argparse._ArgumentGroup) -> None:
+    """Declare the flags that say which model of a run is used, and how."""
     group.add_argument(
         "--seed",
         type=_whole,
@@ -44,7 +50,6 @@ def flags(parser: Parser) -> argparse._ArgumentGroup:
         metavar="FILE",
         help="for a .pte file: a Python that has executorch (default: this Python)",
     )
-    return group
 
 
 def _whole(text: str) -> int:
