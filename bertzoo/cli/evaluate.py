@@ -103,13 +103,12 @@ def _pretrained(args: argparse.Namespace) -> int:
 
 def show_metrics(metrics: dict) -> None:
     """Print a run's metrics, from `runs.load_model.evaluate_run`, as a table."""
-    from bertzoo.runs.report import ABSENT, QUALITY, title, why_absent
+    from bertzoo.runs.report import QUALITY, title
 
     print(f"step {metrics['step']}, {metrics['rows']:,} held-out rows of {metrics['max_length']} tokens")
-    kinds = {name: kind for name in [*metrics, *ABSENT] for kind in QUALITY if name.endswith(kind)}
+    kinds = {name: kind for name in metrics for kind in QUALITY if name.endswith(kind)}
     names = [name for kind in QUALITY for name in kinds if kinds[name] == kind]
-    rows = [(title(name, metrics), with_unit(name, metrics[name])) for name in names if name in metrics]
-    rows += [(title(name, metrics), f"       –  {why}") for name in names if (why := why_absent(name, metrics))]
+    rows = [(title(name, metrics), with_unit(name, metrics[name])) for name in names]
     unigram, cross = metrics["unigram_entropy"], metrics["unigram_cross_entropy"]
     rows.append(("unigram entropy", f"{unigram:8.3f}  nats; what word frequencies alone can reach"))
     rows.append(("unigram cross entropy", f"{cross:8.3f}  nats; training word frequencies on the held-out text"))

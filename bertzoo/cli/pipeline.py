@@ -103,7 +103,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         raise UserError(f"--launch starts with {args.launch[0]}, which is not a program. Correct its path.")
     if args.list:
         for step in steps:
-            print(command_line(record, step, args.launch if _is_training(step) else ()))
+            print(command_line(record, step, args.launch if step.is_training else ()))
         return 0
     if args.plan:
         costs = check_steps(record, steps, configs_of)
@@ -118,12 +118,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     if failed:
         say(f"{failed} of {len(steps)} steps failed; run the same command to try them again")
     return 1 if failed else 0
-
-
-def _is_training(step: "Step") -> bool:
-    from bertzoo.pipeline.record import is_training
-
-    return is_training(step)
 
 
 def configs_of(words: Sequence[str]) -> list[Any]:
@@ -167,11 +161,11 @@ def _print_plan(
     from bertzoo.core.tables import aligned
     from bertzoo.pipeline.check import stage_flops
 
-    hours = {step.name: _chip_hours(record, step, topology) for step in steps if topology and _is_training(step)}
+    hours = {step.name: _chip_hours(record, step, topology) for step in steps if topology and step.is_training}
     rows = [["step", "command", "parameters", "steps", "TFLOPs", "GB on disk", *["chip-hours"] * bool(topology)]]
     for step in steps:
         cost = costs[step.name]
-        stages = list(stage_flops(configs_of(record.words(step))[0])) if _is_training(step) else []
+        stages = list(stage_flops(configs_of(record.words(step))[0])) if step.is_training else []
         flops = sum(count * flops for count, flops in stages)
         cells = [f"{cost.parameters:,}" if cost.parameters else ""]
         cells += [f"{sum(count for count, _ in stages):,}", f"{flops / 1e12:,.0f}"] if stages else ["", ""]

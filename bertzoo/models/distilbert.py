@@ -35,15 +35,6 @@ class DistilBert(ModelConfig):
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=make.embedding(self, self.hidden_size),
-            encoder=Encoder(
-                layers=tuple(
-                    make.layer(
-                        make.attention(self.hidden_size, self.heads, self.attention_dropout),
-                        make.feed_forward(self.hidden_size, self.feed_forward_size, self.activation),
-                        self.dropout,
-                    )
-                    for _ in range(self.layers)
-                )
-            ),
+            encoder=Encoder(layers=make.layers(self, self.hidden_size, self.heads, self.feed_forward_size)),
             pooler=None,
         )

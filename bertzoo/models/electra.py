@@ -38,14 +38,7 @@ class Electra(ModelConfig):
             embedding=make.embedding(self, self.embedding_size),
             encoder=Encoder(
                 projection=make.projection(self.embedding_size, self.hidden_size),
-                layers=tuple(
-                    make.layer(
-                        make.attention(self.hidden_size, self.heads, self.attention_dropout),
-                        make.feed_forward(self.hidden_size, self.feed_forward_size, self.activation),
-                        self.dropout,
-                    )
-                    for _ in range(self.layers)
-                ),
+                layers=make.layers(self, self.hidden_size, self.heads, self.feed_forward_size),
             ),
             pooler=None,
         )

@@ -62,14 +62,7 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
     return Generator(
         encoder=Encoder(
             projection=make.projection(_embedded_width(embedding), size),
-            layers=tuple(
-                make.layer(
-                    make.attention(size, heads, config.attention_dropout),
-                    make.feed_forward(size, 4 * size, config.activation),
-                    config.dropout,
-                )
-                for _ in range(config.layers)
-            ),
+            layers=make.layers(config, size, heads, 4 * size),
         ),
         # The word table may be narrower than the embedding's output (MobileBERT: 128 of 512).
         masked_head=make.masked_head(config.vocab_size, embedding.word.features, config.activation),

@@ -177,6 +177,17 @@ class LayerFactory(NamedTuple):
             dropout=Dropout(dropout),
         )
 
+    def layers(self, config: ModelConfig, width: int, heads: int, feed_forward_size: int) -> tuple[Layer, ...]:
+        """Build all post-norm layers of a model, of width `width` with dense attention and feed-forwards."""
+        return tuple(
+            self.layer(
+                self.attention(width, heads, config.attention_dropout),
+                self.feed_forward(width, feed_forward_size, config.activation),
+                config.dropout,
+            )
+            for _ in range(config.layers)
+        )
+
     def projection(self, inputs: int, width: int) -> Dense | None:
         """Build a map from `inputs` (embedding width) to `width`, or return None if both are equal.
 

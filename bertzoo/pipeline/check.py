@@ -21,7 +21,7 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.pipeline import verbs
 from bertzoo.pipeline.recipe import Step
-from bertzoo.pipeline.record import PipelineRecord, files_in, is_training
+from bertzoo.pipeline.record import PipelineRecord, files_in
 from bertzoo.pruning.settings import Prune
 from bertzoo.runs import load_model
 from bertzoo.runs.experiments import build_experiment
@@ -157,7 +157,7 @@ class _Checks:
             else:
                 step = self.record.pipeline.step(name)
                 recipe = next(iter(self.recipes[name]), None)
-                if is_training(step) and recipe is not None:
+                if step.is_training and recipe is not None:
                     found = TextModel(load_model.head_of(recipe), recipe.data.tokenizer)
                 else:
                     found = self._text_model(step.links["from"])
@@ -197,7 +197,7 @@ class _Checks:
                 if key not in self._read:
                     task.check_files()
                     self._read.add(key)
-        elif (is_training(step) or step.verb == "tokenize") and recipes:
+        elif (step.is_training or step.verb == "tokenize") and recipes:
             data = recipes[0] if step.verb == "tokenize" else recipes[0].data
             outputs = {record.places.output(record.pipeline.step(name)) for name in record.pipeline.needs(step)}
             if data.source not in outputs | self._read and not corpora.is_corpus(data.source):

@@ -1,11 +1,10 @@
 """Write pipeline.md: the result, time, output and command line of every step of a pipeline."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from bertzoo.core import atomic
+from bertzoo.core import atomic, tables
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url
@@ -18,11 +17,32 @@ from bertzoo.runs import provenance
 from bertzoo.runs import report as reports
 
 _SHORT = 12  # digits of a hash
+_FIGURES = ("loss", "mlm_loss", "mlm_hidden_loss", "mlm_accuracy", "rtd_auc")  # keys of metrics.jsonl to show
+_SCORES = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact")
 
 
 def write_page(record: PipelineRecord) -> None:
     """Write pipeline.md into the pipeline's directory."""
-    atomic.write_bytes(record.path / PAGE, ("\n".join(_lines(record)) + "\n").encode())
+    pipeline, software, seconds, rows, shown = record.pipeline, provenance.software(), 0.0, [], []
+    for step in pipeline.steps:
+        entry = record.entry(step) or {"seconds": "", "finished": "", "output": ""}
+        seconds += entry["seconds"] or 0.0
+        facts = [str(entry["seconds"]), entry["finished"], record.places.output(step), entry["output"][:_SHORT]]
+        rows.append([step.name, step.verb, outcome(record, step), *facts])
+        if step.verb == "results" and record.entry(step):
+            shown.append(Path(record.places.output(step)).read_text(encoding="utf-8").rstrip())
+    head = ["step", "command", "result", "seconds", "finished", "output", "SHA-256"]
+    parts = [
+        f"# {pipeline.path.stem}",
+        f"Made by `bertzoo pipeline` from {pipeline.path.name}; bertzoo {software['bertzoo']}, commit "
+        f"{software['git'] or 'unknown'}, jax {software['jax']}.",
+        *([tables.markdown(["input", "value"], pipeline.inputs.items())] if pipeline.inputs else []),
+        tables.markdown(head, rows),
+        f"All steps took {seconds:,.0f} seconds.",
+        *shown,
+        "\n".join(["```bash", *(command_line(record, step) for step in pipeline.steps), "```"]),
+    ]
+    atomic.write_bytes(record.path / PAGE, ("\n\n".join(parts) + "\n").encode())
 
 
 def command_line(record: PipelineRecord, step: Step, launcher: Sequence[str] = ()) -> str:
@@ -46,7 +66,7 @@ def outcome(record: PipelineRecord, step: Step) -> str:
 
 
 def _result(step: Step, output: Path) -> str:
-    if step.verb in verbs.TRAINING:
+    if step.is_training:
         last = reports.read_run(output).history
         line = (last.heldout or last.train)[-1]
         shown = [f"{reports.title(key)} {value:.3f}" for key, value in line.items() if key in _FIGURES]
@@ -62,63 +82,11 @@ def _result(step: Step, output: Path) -> str:
         return ", ".join([f"{about['precision']}, {about['bytes'] / 1e6:,.2f} MB", *task])
     if step.verb == "evaluate":
         document = read_json(output)
-        scores = [split for split in document["scores"].values()] if "scores" in document else [document]
+        scores = list(document["scores"].values()) if "scores" in document else [document]
         return ", ".join(
-            f"{name} {value:.3f}" for split in scores for name, value in split.items() if _is_figure(value)
+            f"{name} {value:.3f}" for split in scores for name, value in split.items() if isinstance(value, float)
         )
     if step.verb == "benchmark":
         rows = read_json(output)["rows"]
         return ", ".join(f"{Path(row['model']).name} {row['median_ms']:.2f} ms" for row in rows)
     return "finished"
-
-
-_FIGURES = ("loss", "mlm_loss", "mlm_hidden_loss", "mlm_accuracy", "rtd_auc")  # keys of metrics.jsonl to show
-_SCORES = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact")
-
-
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, float)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def _lines(record: PipelineRecord) -> Iterator[str]:
-    pipeline = record.pipeline
-    yield f"# {pipeline.path.stem}"
-    yield ""
-    software = provenance.software()
-    yield (
-        f"Made by `bertzoo pipeline` from {pipeline.path.name}; bertzoo {software['bertzoo']}, commit "
-        f"{software['git'] or 'unknown'}, jax {software['jax']}."
-    )
-    if pipeline.inputs:
-        yield ""
-        yield "| input | value |"
-        yield "|---|---|"
-        for name, value in pipeline.inputs.items():
-            yield f"| {name} | {_escaped(value)} |"
-    yield ""
-    yield "| step | command | result | seconds | finished | output | SHA-256 |"
-    yield "|---|---|---|---|---|---|---|"
-    total = 0.0
-    for step in pipeline.steps:
-        entry = record.entry(step) or {"seconds": "", "finished": "", "output": ""}
-        total += entry["seconds"] or 0.0
-        result = _escaped(outcome(record, step))
-        yield (
-            f"| {step.name} | {step.verb} | {result} | {entry['seconds']} | {entry['finished']} | "
-            f"{record.places.output(step)} | {entry['output'][:_SHORT]} |"
-        )
-    yield ""
-    yield f"All steps took {total:,.0f} seconds."
-    for step in pipeline.steps:
-        if step.verb == "results" and record.entry(step):
-            yield ""
-            yield Path(record.places.output(step)).read_text(encoding="utf-8").rstrip()
-    yield ""
-    yield "```bash"
-    for step in pipeline.steps:
-        yield command_line(record, step)
-    yield "```"

@@ -80,6 +80,11 @@ class Step:
         """Suffix of the output's name; empty for a directory."""
         return SUFFIXES.get(self.options.get("to", ""), "") if self.verb == "convert" else self.form.suffix
 
+    @property
+    def is_training(self) -> bool:
+        """Whether the step's command can run on several machines."""
+        return self.verb in verbs.TRAINING
+
     def mentions(self) -> list[str]:
         """Return the names in braces in the step's source and options, except {task}."""
         names = [name for text in (self.source, *self.options.values()) for name in _REFERENCE.findall(text)]
@@ -99,7 +104,7 @@ class Places:
 
     def output(self, step: Step) -> str:
         """Return the path or URL of a step's output."""
-        here = step.verb not in verbs.TRAINING or (step.verb == "prune" and is_url(self.training))
+        here = not step.is_training or (step.verb == "prune" and is_url(self.training))
         folder = str(self.stages) if here else self.training
         return f"{folder}/{step.name}{step.suffix}"
 

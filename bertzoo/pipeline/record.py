@@ -319,8 +319,3 @@ def steps_of(pipeline: Pipeline, only: Sequence[str], since: str) -> list[Step]:
             raise UserError(f"{flag}={name} is not a stage. The stages are {', '.join(stages)}.")
     chosen = stages[stages.index(since) if since else 0 :]
     return [step for step in pipeline.steps if step.stage in chosen and (not only or step.stage in only)]
-
-
-def is_training(step: Step) -> bool:
-    """Return whether a step's command can run on several machines."""
-    return step.verb in verbs.TRAINING

@@ -11,7 +11,7 @@ from bertzoo.finetuning.sweep import queue
 from bertzoo.pipeline import page
 from bertzoo.pipeline.check import Parse, check_steps
 from bertzoo.pipeline.recipe import Step
-from bertzoo.pipeline.record import PipelineRecord, is_training
+from bertzoo.pipeline.record import PipelineRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def _run_group(record: PipelineRecord, group: Sequence[Step], execution: Executi
     """Run the steps of `group` side by side and record how each ended. steps: all steps, for progress lines."""
 
     def job(step: Step) -> queue.ProcessJob[Step]:
-        launcher = execution.launcher if is_training(step) else ()
+        launcher = execution.launcher if step.is_training else ()
         output = Path(record.places.output(step)) if step.form.prints else None
         return queue.ProcessJob(
             item=step, arguments=record.words(step), log=record.log(step), output=output, launcher=launcher

@@ -25,20 +25,6 @@ _CONFIG = {"model?": dict, "stages?": [{"steps": int}], "distillation?": [{"step
 SHARES = ("accuracy", "precision", "recall")  # endings of metrics shown in per cent
 QUALITY = ("loss", *SHARES, "auc")  # endings of metrics that say how well a model does
 HIDDEN = "_hidden_loss"  # ending of the loss over the hidden tokens alone
-# Why a line may lack a metric.
-ABSENT = {
-    "mlm_hidden_loss": "no token was hidden",
-    "rtd_precision": "no token was predicted as replaced",
-    "rtd_recall": "no token was replaced",
-    "rtd_auc": "no token was replaced",
-}
-_UNITS = {
-    "mlm_loss": "nats a masked token",
-    "mlm_hidden_loss": "nats a hidden token",
-    "rtd_loss": "nats a token",
-    "sop_loss": "nats a pair",
-    "nsp_loss": "nats a pair",
-}
 TRAIN, HELDOUT = "#8fb3d9", "#c4452d"
 
 
@@ -207,15 +193,6 @@ def title(key: str, among: Iterable[str] = ()) -> str:
     return f"{whose}{label} {'AUC' if kind == 'auc' else kind}".strip()
 
 
-def why_absent(key: str, line: Line) -> str | None:
-    """Return the reason in ABSENT why a line of metrics lacks the metric `key`.
-
-    Returns None if the line has the metric, if ABSENT has no reason, or if the run did not measure the metric's term,
-    so that the line also lacks the term's loss (`rtd_loss` for `rtd_auc`).
-    """
-    return ABSENT.get(key) if key not in line and f"{key.split('_')[0]}_loss" in line else None
-
-
 def best(lines: Iterable[Line], key: str) -> tuple[int, float] | None:
     """Return (step, value) of the best line: the lowest loss or the highest other metric; None without values."""
     pairs = zip(*series(lines, key), strict=True)
@@ -261,8 +238,6 @@ def _figures(run: RunRecord) -> str:
 
 
 def _last(lines: list[Line], key: str) -> str:
-    if lines and (reason := why_absent(key, lines[-1])):
-        return reason
     steps, values = series(lines, key)
     if not values:
         return ""
@@ -375,7 +350,7 @@ def _panel(axes, run: RunRecord, key: str) -> None:
         axes.axvline(step, color="0.4", linewidth=0.9, label=None if i else "next stage")
     for i, step in enumerate(dict.fromkeys(e["step"] for e in run.history.events if e["event"] == "resumed")):
         axes.axvline(step, color="0.4", linewidth=0.9, linestyle=":", label=None if i else "resumed")
-    unit = "%" if scale == 100 else _UNITS.get(key, "nats") if key.endswith("loss") else ""
+    unit = "%" if scale == 100 else "nats" if key.endswith("loss") else ""
     name = title(key, metric_names(run.history))
     axes.set_ylabel(
         f"{name}\n({unit})" if unit else name
