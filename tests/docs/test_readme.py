@@ -1,4 +1,4 @@
-"""The README and what stands beside it: short, complete, and about this version."""
+"""What stands beside the README: complete, and about this version."""
 
 import re
 import tomllib
@@ -11,19 +11,8 @@ from bertzoo.core import config
 from bertzoo.core.version import __version__
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 MODELS = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
-
-
-def test_the_readme_is_short_and_shows_what_it_promises() -> None:
-    assert len(README.splitlines()) <= 150
-    for heading in ("Ten lines of shell", "Ten lines of Python"):
-        section = README.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-        (commands, _), (output, _) = ((block, 0) for block in re.findall(r"^```\w+\n(.*?)^```", section, re.S | re.M))
-        assert len(commands.splitlines()) == 10 and 0 < len(output.splitlines()) <= 12
-    figures = README.split("## Five numbers\n", 1)[1].split("\n## ", 1)[0]
-    assert len(re.findall(r"^\| \d.*\]\(docs/\w+\.md#[\w-]+\) \|$", figures, re.MULTILINE)) == 5
 
 
 def test_the_models_page_names_every_config() -> None:

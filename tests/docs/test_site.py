@@ -11,7 +11,6 @@ import pytest
 import site_reference
 import yaml
 from messages import mentioning
-from sentences import LIMIT, PAGES, long_sentences, main
 
 import bertzoo
 from bertzoo.cli import main as cli
@@ -187,27 +186,3 @@ def test_a_name_or_a_verb_without_a_description_fails(monkeypatch: pytest.Monkey
     monkeypatch.setattr("bertzoo.cli.models.__doc__", "")
     with pytest.raises(site_reference.Undocumented, match=mentioning("cli/models.py")):
         site_reference.verb("models")
-
-
-def test_sentences_are_short() -> None:
-    pages = [page for pattern in PAGES for page in ROOT.glob(pattern)]
-    assert len(pages) > 3
-    found = {page.name: long for page in pages if (long := long_sentences(page.read_text(encoding="utf-8")))}
-    assert not found
-
-
-def test_long_sentences_are_found(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    short, long = "word " * (LIMIT - 1) + "end.", "Word " * LIMIT + "end."
-    code = f"```\n{long}\n```\n\n| {long} |\n\n# {long}\n\n<!-- {long} -->\n"
-    assert not long_sentences(f"{short} {short.capitalize()}\n- {short}\n- {short}\n\n{code}")
-    half = "word " * (LIMIT // 2)
-    assert not long_sentences(f"Word {half}starts at 1. The {half}end.\n\n**Word {half}end.** Word {half}end.\n")
-    assert [number for _, number, _ in long_sentences(f"Word {half}x - y {half}end.")] == [LIMIT + 4]
-    page = tmp_path / "page.md"
-    page.write_text(f"# Title\n\nShort one. {long}\n\n- {long} Short.\n")
-    assert main([str(page)]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(": ")[:2] for line in lines] == [
-        [f"{page}:3", f"{LIMIT + 1} words, more than {LIMIT}"],
-        [f"{page}:5", f"{LIMIT + 1} words, more than {LIMIT}"],
-    ]
