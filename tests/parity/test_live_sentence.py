@@ -11,10 +11,12 @@ from comparing import assert_close, needs, packaged
 
 needs("torch", "transformers", "sentence_transformers")
 
+import test_embedding
 import torch
 import zoo
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
+from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from bertzoo.cli.main import main
@@ -25,6 +27,7 @@ from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.saved_model import with_options
 from bertzoo.heads import SentenceEmbedding
+from bertzoo.heads.labels import TEACHER
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SqueezeBert
 
 TEXTS = ["a b c", "model of a e", "d", "a model of bs, of models . of b c d e f g h i j k a b c d e f g", ""]
@@ -131,3 +134,59 @@ def test_minilm_both_ways(tmp_path: Path) -> None:
     again = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     assert again.max_seq_length == 256
     assert_equal_vectors(again.encode(texts), expected)
+
+
+class Vectors(torch.nn.Module):
+    """A model whose features are vectors already."""
+
+    def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"sentence_embedding": features["vectors"]}
+
+    def get_embedding_dimension(self) -> int:
+        return 10
+
+
+def symmetric(scale: float) -> Any:
+    """MultipleNegativesSymmetricRankingLoss, under its present name."""
+    both: Any = ("query_to_doc", "doc_to_query")
+    options: Any = {"directions": both, "partition_mode": "per_direction"}
+    return losses.MultipleNegativesRankingLoss(Vectors(), scale=scale, **options)
+
+
+TEACHES = {"alpha": 0.0, "directions": 0.0}
+LOSSES: dict[str, tuple[Any, dict[str, Any], int]] = {  # theirs, our options, texts of an example
+    "pairs": (losses.MultipleNegativesRankingLoss(Vectors(), scale=20), {}, 2),
+    "hard negatives": (losses.MultipleNegativesRankingLoss(Vectors(), scale=4), {"temperature": 0.25}, 4),
+    "symmetric": (symmetric(20), {"symmetric": True}, 2),
+    "symmetric, hard negatives": (
+        symmetric(10),
+        {"symmetric": True, "temperature": 0.1},
+        3,
+    ),
+    "cosine": (losses.CosineSimilarityLoss(Vectors()), {"loss": "cosine"}, 2),
+    "cosent": (losses.CoSENTLoss(Vectors(), scale=20), {"loss": "cosent"}, 2),
+    "matryoshka": (
+        losses.MatryoshkaLoss(Vectors(), losses.MultipleNegativesRankingLoss(Vectors(), scale=20), [10, 6, 3]),
+        {"sizes": (6, 3)},
+        3,
+    ),
+    "squares": (losses.MSELoss(Vectors()), TEACHES | {"l2": 1.0}, 3),
+    "directions": (losses.EmbedDistillLoss(Vectors(), distance_metric="cosine"), TEACHES | {"directions": 1.0}, 3),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_and_their_gradients(name: str) -> None:
+    theirs, options, texts = LOSSES[name]
+    rows, x = test_embedding.batch(texts=texts), test_embedding.vectors(texts=texts)
+    loss, gradient = test_embedding.losses(test_embedding.given(**options), x, rows)
+    columns = [torch.tensor(x[:, column], requires_grad=True) for column in range(texts)]
+    labels = torch.tensor(rows[TEACHER] if "alpha" in options else rows["similarity"])
+    model = theirs.model if hasattr(theirs, "model") else theirs.loss.model
+    for part in (theirs, getattr(theirs, "loss", None)):  # one model, which Matryoshka's loss cuts
+        if part is not None:
+            part.model = model
+    expected = theirs([{"vectors": column} for column in columns], labels)
+    expected.backward()
+    assert_close(loss, expected.detach(), name)
+    assert_close(gradient, np.stack([column.grad.numpy() for column in columns], 1), name)
