@@ -17,13 +17,14 @@ examples:
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bertzoo.cli.support.options import Parser, say
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import Location, location, on_disk
-from bertzoo.export.options import DIRECTORIES, EXAMPLES, FILES, HEADS, POOLINGS, PRECISIONS, ExportOptions
+from bertzoo.export.options import DIRECTORIES, EXAMPLES, FILES, HEADS, OUTPUTS, POOLINGS, PRECISIONS, ExportOptions
 
 
 def arguments(parser: Parser) -> None:
@@ -48,6 +49,12 @@ def arguments(parser: Parser) -> None:
         "--leak_padding",
         action="store_true",
         help="let convolutions and trigrams see padding, as Hugging Face's classes do",
+    )
+    model.add_argument(
+        "--size",
+        type=partial(_count, "size", 64),
+        metavar="N",
+        help="keep the first N dimensions of a model's vectors, normalised again (default: all)",
     )
     files = parser.group("files for phones")
     files.add_argument(
@@ -75,8 +82,14 @@ def arguments(parser: Parser) -> None:
         help="for a model without a head: makes one vector (default: mean)",
     )
     files.add_argument(
+        "--output",
+        choices=OUTPUTS,
+        help="form of a model's vectors: int8, whose cosine needs no scale, or binary, a bit per dimension "
+        "(default: float32)",
+    )
+    files.add_argument(
         "--examples",
-        type=_count,
+        type=partial(_count, "examples", 500),
         metavar="N",
         help=f"how many development examples to score a fine-tuned model and DST on; 0: all (default: {EXAMPLES:,})",
     )
@@ -101,9 +114,11 @@ def _lengths(text: str) -> tuple[int, ...]:
         raise UserError(f"--lengths={text} is not a list of whole numbers. Write, say, --lengths=32,128.") from None
 
 
-def _count(text: str) -> int:
+def _count(option: str, usual: int, text: str) -> int:
     if not text.isdecimal():
-        raise UserError(f"--examples={text} is not a whole number of 0 or more. Write, for example, --examples=500.")
+        raise UserError(
+            f"--{option}={text} is not a whole number of 0 or more. Write, for example, --{option}={usual}."
+        )
     return int(text)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
+from bertzoo.models import Compute
 
 
 def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:
@@ -45,6 +46,32 @@ def add_pooling(pretrained: Pretrained, pooling: str | None) -> Pretrained:
     pooler = pooling == "first" and pretrained.head.pooler
     fields: dict[str, Any] = {"pooling": pooling or "mean", "pooler": pooler}
     return _with_head(pretrained, SentenceEmbedding(**fields, normalise=False))[0]
+
+
+def shape_vectors(pretrained: Pretrained, size: int | None, output: str | None) -> Pretrained:
+    """Return the model with vectors of the first `size` dimensions, which a file gives in the form `output`.
+
+    None keeps what the model has. Raises UserError if the model has no vectors, or none of that size or form.
+    """
+    if size is None and output is None:
+        return pretrained
+    head, name = pretrained.head, "--size" if output is None else "--output"
+    if not isinstance(head, SentenceEmbedding):
+        raise UserError(
+            f"{name} applies only to vectors of texts, but {pretrained.origin} has the head {head.kind}. Leave {name} "
+            "out."
+        )
+    if size is not None and size > (width := head.width(pretrained.model)):
+        raise UserError(f"--size={size} is above the {width} dimensions of the vectors. Use a smaller one.")
+    changes: dict[str, Any] = {} if output is None else {"output": output}
+    if size is not None:
+        changes |= {"size": size, "sizes": tuple(one for one in head.sizes if one < size)}
+    head = replace(head, **changes)
+    try:
+        head.build(pretrained.model, Compute())
+    except ConfigError as error:
+        raise UserError(f"{name}: {error}") from error
+    return replace(pretrained, head=head)
 
 
 def _with_head(pretrained: Pretrained, head: Any) -> tuple[Pretrained, list[str]]:

@@ -402,7 +402,15 @@ class SentenceEncoder(Encoding):
             vector = vector.tanh() if self.tanh else vector
         vector = vector[:, : self.size] if self.size else vector
         norm = vector.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-12)
-        return {"embedding": vector / norm if self.normalise else vector}
+        vector = vector / norm if self.normalise else vector
+        if self.output == "int8":
+            scale = 127 / vector.abs().amax(-1, keepdim=True).clamp(min=1e-12)
+            vector = (vector * scale).round().to(torch.int8)
+        elif self.output == "binary":
+            bits = (vector > 0).to(torch.float32).unflatten(-1, (-1, 8))
+            places = 2.0 ** torch.arange(7, -1, -1, device=x.device)
+            vector = (bits * places).sum(-1).to(torch.uint8)
+        return {"embedding": vector}
 
     def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
         return self.embed(x, pooled, inputs["attention_mask"])

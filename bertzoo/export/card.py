@@ -7,6 +7,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from bertzoo.conversion import sentence_modules
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config, tables
 from bertzoo.core.documents import read_json
@@ -104,7 +105,10 @@ def write_directory_card(
         "source": origin,
     }
     use = ["```", f"bertzoo convert {name} {name}.tflite --to=litert", "```"]
-    if form == "huggingface":
+    if (directory / sentence_modules.MODULES).is_file():
+        loads = ["from sentence_transformers import SentenceTransformer", "", f'model = SentenceTransformer("{name}")']
+        use = ["```python", *loads, 'vectors = model.encode(["A text.", "Another text."])', "```"]
+    elif form == "huggingface":
         (model,) = read_json(directory / "config.json")["architectures"]
         classes = ["AutoTokenizer", model] if (directory / "tokenizer.json").is_file() else [model]
         loads = [f'{"model" if one == model else "tokenizer"} = {one}.from_pretrained("{name}")' for one in classes]
@@ -144,7 +148,7 @@ def _page(
         + (f" Running it takes {size / 1e6:,.1f} MB of memory." if (size := description.get("memory")) else "")
         + (f" SHA-256 {description['sha256']}." if "sha256" in description else "")
     )
-    left_out = ("format", "license", "own", "scores")
+    left_out = ("format", "license", "own", "prompts", "scores")
     details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in source.items() if key not in left_out)
     parts = [
         f"---\n{metadata(name, description, scores).to_yaml().rstrip()}\n---",
@@ -187,7 +191,9 @@ def metadata(
         license=license,
         license_name=license_name,
         language=source.get("language"),
-        library_name=_LIBRARIES.get(form, form),
+        library_name="sentence-transformers"
+        if (head, form) == ("embedding", "huggingface")
+        else _LIBRARIES.get(form, form),
         pipeline_tag=pipeline,
         base_model=source.get("base_model"),
         datasets=[dataset] if dataset else None,

@@ -10,7 +10,7 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.export.options import Precision
 
-_PORTS = [(str, Literal["float32", "int32", "int64"], [int])]  # name, type and shape
+_PORTS = [(str, Literal["float32", "int32", "int64", "int8", "uint8"], [int])]  # name, type and shape
 _METADATA = {
     "format": str,
     "precision": Precision,

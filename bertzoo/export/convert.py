@@ -74,6 +74,7 @@ def convert(
     pretrained = _read_model(source, options, tell)
     if options.pooling is not None:
         pretrained = heads.add_pooling(pretrained, options.pooling)
+    pretrained = heads.shape_vectors(pretrained, options.size, None)
     write = {
         "huggingface": huggingface.write_huggingface,
         "bertzoo": load_model.write_model,
@@ -126,7 +127,7 @@ def _convert_to_file(
         atomic.check_new_file(destination, *names)
     texts = _calibration_texts(options, tell)
     named = name_classes(read := _read_model(source, options, tell))
-    pretrained = heads.add_pooling(named, options.pooling)
+    pretrained = heads.shape_vectors(heads.add_pooling(named, options.pooling), options.size, options.output)
     if texts and pretrained.tokenizer is None:
         raise UserError(
             f"--calibration={options.calibration} needs a tokenizer to read its texts with, but {source} has none. "

@@ -31,6 +31,7 @@ FORMAT_PRECISIONS: dict[str, tuple[Precision, ...]] = {
     **dict.fromkeys(LITERT, PRECISIONS),
     "executorch": ("fp32", "int8-dynamic"),
 }
+OUTPUTS = ("float32", "int8", "binary")  # as in heads/embedding.py
 POOLINGS = ("mean", "first", "max", "weighted_mean")  # as in heads/embedding.py, which imports jax
 EXAMPLES = 1500  # examples to score on by default; GLUE's smaller development sets have no more
 # The formats that an option applies to; unlisted options apply to all formats.
@@ -38,12 +39,19 @@ _ONLY = {
     "lengths": FILES,
     "precision": FILES,
     "pooling": (*FILES, "bertzoo", "huggingface"),
+    "output": tuple(form for form in FILES if form != "mediapipe"),  # whose embedder has an option `quantize`
     "examples": FILES,
     "calibration": LITERT,
     "no_optimize": LITERT,
     "python": ("executorch",),
 }
-_VALUES = {"to": (*DIRECTORIES, *FILES), "head": HEADS, "precision": PRECISIONS, "pooling": POOLINGS}
+_VALUES = {
+    "to": (*DIRECTORIES, *FILES),
+    "head": HEADS,
+    "precision": PRECISIONS,
+    "pooling": POOLINGS,
+    "output": OUTPUTS,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +64,13 @@ class ExportOptions:
     license: licence of the weights, for the model card; None keeps the source's.
     pooling: how to pool the output if the model has no head, one of POOLINGS; None: "mean" in a file, no pooling in a
     directory.
+    size: number of dimensions of a model's vectors, the first ones; None keeps all.
 
     The other options apply only to files.
 
     lengths: row lengths in tokens.
     precision: precision of the weights.
+    output: form of a model's vectors, one of OUTPUTS.
     calibration: a file of texts on which int8-static measures the scales of activations.
     examples: number of the task's examples on which file and model are scored; 0 for all.
     no_optimize: write the training graph, without the rewrites that make it cheaper.
@@ -73,6 +83,8 @@ class ExportOptions:
     lengths: tuple[int, ...] | None = None
     precision: str | None = None
     pooling: str | None = None
+    size: int | None = None
+    output: str | None = None
     calibration: Path | None = None
     license: str | None = None
     examples: int | None = None
@@ -106,6 +118,8 @@ class ExportOptions:
             raise UserError(
                 f"--lengths: a file for {SINGLE[self.to]} has one length, not {count}. Write a file for each length."
             )
+        if self.size is not None and self.size < 1:
+            raise UserError(f"--size={self.size} is below 1. Use the number of dimensions that a vector keeps.")
         if self.examples is not None and self.examples < 0:
             raise UserError(f"--examples={self.examples} is less than 0. Use 0 for all examples, or a positive number.")
 

@@ -88,6 +88,11 @@ class HeadConfig:
         return outputs
 
     @staticmethod
+    def unrounded(module: Any) -> Any:
+        """Return the module without the rounding of its outputs to integers."""
+        return module
+
+    @staticmethod
     def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
         """Return a sentence for app developers on the outputs of a file.
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import struct
 
@@ -28,11 +29,13 @@ from bertzoo.heads.base import (
 )
 from bertzoo.heads.labels import TEACHER, TERM
 from bertzoo.models.compute import Compute
-from bertzoo.models.parts import layer_factory
+from bertzoo.models.parts import Encoded, layer_factory
 from bertzoo.nn import Dense
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 Pooling = Literal["mean", "first", "max", "weighted_mean"]
+Output = Literal["float32", "int8", "binary"]
+_BITS = np.array([128, 64, 32, 16, 8, 4, 2, 1], np.float32)
 _FAR = 1e9  # subtracted from padding before a maximum
 _LEAST_NORM = 1e-12  # as in torch.nn.functional.normalize
 
@@ -66,20 +69,27 @@ class SentenceEncoder(Encoding):
     tanh: bool
     size: int
     normalise: bool
+    output: str
 
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> TaskOutput:
+        encoded, vectors = self._embed(input_ids, token_type_ids, attention_mask, train)
+        return TaskOutput(*encoded, round_vectors(vectors, self.output))
+
+    def _embed(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool
+    ) -> tuple[Encoded, jax.Array]:
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
         x = pool(self.pooling, encoded.hidden_states[-1].astype(jnp.float32), encoded.pooled, attention_mask)
-        return TaskOutput(*encoded, finish(x.astype(jnp.float32), self.projection, self))
+        return encoded, finish(x.astype(jnp.float32), self.projection, self)
 
     def logits(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> jax.Array:
-        """Return only the vectors; a head on the first token computes the last layer for that token alone."""
+        """Return only the vectors, in float32; a head on the first token computes the last layer for it alone."""
         if self.pooling != "first":
-            return self(input_ids, token_type_ids, attention_mask, train).logits  # pyright: ignore[reportReturnType]
+            return self._embed(input_ids, token_type_ids, attention_mask, train)[1]
         first_BR = jnp.zeros((len(input_ids), 1), jnp.int32)
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train, first_BR)
         return finish(encoded.pooled.astype(jnp.float32), self.projection, self)
@@ -94,6 +104,17 @@ def finish(x: jax.Array, projection: Callable | None, head: Any) -> jax.Array:
     return normalise(x) if head.normalise else x
 
 
+def round_vectors(x: jax.Array, output: str) -> jax.Array:
+    """Return vectors (…,E) in the form `output` of SentenceEmbedding."""
+    if output == "int8":
+        largest = jnp.max(jnp.abs(x), -1, keepdims=True)
+        return jnp.round(x * (127 / jnp.maximum(largest, _LEAST_NORM))).astype(jnp.int8)
+    if output == "binary":  # a sum and not a product, whose weights a file would quantise
+        bits = (x > 0).astype(jnp.float32).reshape(*x.shape[:-1], -1, len(_BITS))
+        return jnp.sum(bits * _BITS, -1).astype(jnp.uint8)
+    return x
+
+
 @dataclass(frozen=True, kw_only=True)
 class SentenceEmbedding(HeadConfig):
     """Config of a head that maps a text to a vector.
@@ -105,6 +126,8 @@ class SentenceEmbedding(HeadConfig):
     size: number of dimensions of the vector, the first ones of those computed; 0: all.
     normalise: whether vectors have length 1.
     sizes: further sizes for which the model was trained (Matryoshka, Kusupati et al. 2022).
+    output: form of the vectors that a file for phones computes. "int8": round(127 · x / max |x|), whose cosine needs no
+    scale. "binary": a bit per dimension, 1 above 0, 8 in a uint8, the first one highest (as numpy.packbits packs them).
     """
 
     module: ClassVar[type] = SentenceEncoder
@@ -123,6 +146,7 @@ class SentenceEmbedding(HeadConfig):
     size: int = 0
     normalise: bool = True
     sizes: tuple[int, ...] = ()
+    output: Output = "float32"
 
     def __post_init__(self):
         for name in ("projection", "size"):
@@ -148,6 +172,10 @@ class SentenceEmbedding(HeadConfig):
                 raise ConfigError(
                     f"a size of {size} is above the {widest} dimensions of the vector. Use a smaller one."
                 )
+        if self.output == "binary" and (width := self.width(model)) % len(_BITS):
+            raise ConfigError(
+                f"output = 'binary' packs 8 dimensions, and the vector has {width}. Set size to a multiple."
+            )
         return SentenceEncoder(
             *keep_pooler(model.backbone(compute), self.pooler),
             projection=make.dense(self.projection, "pooled", "classes") if self.projection else None,
@@ -155,6 +183,7 @@ class SentenceEmbedding(HeadConfig):
             tanh=self.activation == "tanh",
             size=self.size,
             normalise=self.normalise,
+            output=self.output,
         )
 
     def objective(self, module: Any, **options: Any) -> "EmbeddingObjective":
@@ -167,7 +196,7 @@ class SentenceEmbedding(HeadConfig):
     @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "PooledVector":
         projection = None if module.projection is None else make.affine(module.projection, params["projection"])
-        fields = {name: getattr(module, name) for name in ("pooling", "tanh", "size", "normalise")}
+        fields = {name: getattr(module, name) for name in ("pooling", "tanh", "size", "normalise", "output")}
         return PooledVector(projection=projection, **fields)
 
     @staticmethod
@@ -179,10 +208,32 @@ class SentenceEmbedding(HeadConfig):
             "max": "the maximum of the tokens' states",
             "first": "the state of the first token",
         }
-        length = "; its length is 1, so a dot product gives the cosine" if head.get("normalise", True) else ""
         sizes = ", ".join(str(size) for size in head.get("sizes", ()))
         shorter = f" The first {sizes} dimensions also serve alone." if sizes else ""
-        return f"`embedding` comes from {names[head['pooling']]}{length}. Compare texts by the cosine.{shorter}"
+        form, compare = "", "the cosine"
+        match head.get("output", "float32"):
+            case "int8":
+                form = ", as int8: 127 times the vector, divided by its largest absolute value"
+                compare = "the cosine, which needs no scale; sum products in int32"
+            case "binary":
+                form = (
+                    ", as bits: 1 where the vector is above 0, eight in a uint8, the first dimension in the highest bit"
+                )
+                compare = "the number of differing bits (Hamming distance): the fewer, the closer"
+            case _ if head.get("normalise", True):
+                form = "; its length is 1, so a dot product gives the cosine"
+        return f"`embedding` comes from {names[head['pooling']]}{form}. Compare texts by {compare}.{shorter}"
+
+    def convert_outputs(self, outputs: Arrays) -> Arrays:
+        """Return float32 vectors with the same order of cosines; bits become 1 and -1."""
+        vectors = np.asarray(outputs["embedding"])
+        if self.output == "binary":
+            vectors = 2 * np.unpackbits(vectors, axis=-1).astype(np.float32) - 1
+        return {"embedding": vectors.astype(np.float32)}
+
+    @staticmethod
+    def unrounded(module: SentenceEncoder) -> SentenceEncoder:
+        return module.clone(output="float32")
 
 
 class PooledVector(struct.PyTreeNode):
@@ -193,6 +244,7 @@ class PooledVector(struct.PyTreeNode):
     tanh: bool = struct.field(pytree_node=False)
     size: int = struct.field(pytree_node=False)
     normalise: bool = struct.field(pytree_node=False)
+    output: str = struct.field(pytree_node=False)
 
     more_inputs: ClassVar[tuple[str, ...]] = ()
 
@@ -203,7 +255,7 @@ class PooledVector(struct.PyTreeNode):
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
         x = pooled(x_RD)[0] if self.pooling == "first" else pool(self.pooling, x_RD, x_RD[0], mask_L)
         project = self.projection and (lambda vector: self.projection(vector[None])[0])
-        return {"embedding": finish(x, project, self)}
+        return {"embedding": round_vectors(finish(x, project, self), self.output)}
 
 
 @dataclass(frozen=True)

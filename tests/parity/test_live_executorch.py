@@ -23,6 +23,7 @@ from bertzoo.export.check import verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.pytorch import executorch
+from bertzoo.heads import SentenceEmbedding
 from bertzoo.runs import load_model
 
 PYTHON = Path(sys.executable)
@@ -35,6 +36,16 @@ def test_models_and_heads(name: str, tmp_path: Path) -> None:
     said = executorch.write_pte(PYTHON, source, example, file)
     assert said["delegated"] >= 0.5 * said["nodes"] and said["delegates"] > 0
     assert sum(said["not_delegated"].values()) == said["nodes"] - said["delegated"]
+    exported.same(runtimes.ExecuTorch(PYTHON, file), plain, (8,))
+
+
+@pytest.mark.parametrize("form", ["float32", "int8", "binary"])
+def test_vectors_of_texts(form: str, tmp_path: Path) -> None:
+    head = SentenceEmbedding(pooling="weighted_mean", size=16, output=form)  # pyright: ignore[reportArgumentType]
+    source, file = pretrained(CASES["bert"][0], head), tmp_path / "model.pte"
+    plain = exported.graph(source)
+    (example, *_) = verify.sample_rows(plain, None, 8)
+    executorch.write_pte(PYTHON, source, example, file)
     exported.same(runtimes.ExecuTorch(PYTHON, file), plain, (8,))
 
 

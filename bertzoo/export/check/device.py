@@ -16,6 +16,7 @@ import numpy as np
 from bertzoo.core import atomic
 from bertzoo.core.documents import fitting, read_json
 from bertzoo.core.errors import UserError
+from bertzoo.export.check import verify
 from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.options import LITERT
 from bertzoo.tasks import metrics
@@ -253,9 +254,20 @@ def judge(
     for row, arrays in zip(beside.golden, outputs, strict=False):
         for name, actual, expected in _pairs(arrays, row["outputs"]):
             pairs.setdefault(name, []).append((actual, expected))
-    figures = {name: _figures(*map(np.concatenate, zip(*values, strict=True))) for name, values in pairs.items()}
+    kinds = {port[0]: port[1] for sides in ports.values() for port in sides["outputs"]}
+    figures, allowed = {}, {}
+    for name, values in pairs.items():
+        actual, expected = map(np.concatenate, zip(*values, strict=True))
+        allowed[name] = verify.Limit(limits.error, limits.cosine)
+        if kinds[name] in ("int8", "uint8"):
+            size = len(expected) // len(values)
+            allowed[name] = verify.integer_limit(allowed[name], np.dtype(kinds[name]), size)
+        if kinds[name] == "uint8":  # bits, whose vectors golden.json lacks
+            actual, expected = (2.0 * np.unpackbits(side.astype(np.uint8)) - 1 for side in (actual, expected))
+            allowed[name] = allowed[name]._replace(error=2)
+        figures[name] = _figures(actual, expected)
     scores = _exam_scores(beside.exam, outputs[len(beside.golden) :])
-    wrong = [*_beyond_limits(figures, limits), *_lower_scores(scores, limits)]
+    wrong = [*_beyond_limits(figures, allowed), *_lower_scores(scores, limits)]
     return {
         "rows": len(beside.golden),
         "limits": limits._asdict(),
@@ -338,8 +350,9 @@ def _figures(actual: np.ndarray, expected: np.ndarray) -> dict[str, float]:
     }
 
 
-def _beyond_limits(figures: dict[str, dict[str, float]], limits: DeviceLimits) -> Iterator[str]:
+def _beyond_limits(figures: dict[str, dict[str, float]], allowed: dict[str, verify.Limit]) -> Iterator[str]:
     for name, one in figures.items():
+        limits = allowed[name]
         if not (one["max_error"] <= limits.error * one["largest"] and one["cosine"] >= limits.cosine):
             yield (
                 f"the error of {name} is {one['max_error']:.2g} (limit: {limits.error:g} times the largest value, "

@@ -237,7 +237,8 @@ def check_same(pairs: Iterable[tuple[np.ndarray, np.ndarray]], limit: float, run
 
     Raises ExportFailed if the largest error exceeds `limit`.
     """
-    worst = float(np.max([np.abs(ours - ids).max() / max(1.0, np.abs(ids).max()) for ours, ids in pairs]))
+    floats = [[side.astype(np.float64) for side in pair] for pair in pairs]
+    worst = float(np.max([np.abs(ours - ids).max() / max(1.0, np.abs(ids).max()) for ours, ids in floats]))
     if not worst <= limit:
         raise ExportFailed(
             f"the outputs of {runtime} for texts differ by {worst:.2g} from those for the same ids, but may differ by "

@@ -1,5 +1,6 @@
 """Compare a written file's outputs with its model's, on rows of every length."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,6 +60,7 @@ LOST: dict[Precision, float] = {
     "int4-dynamic": 3.0,
 }
 EXAMPLES = 3
+_STEP_COSINE = 0.9995  # of int8 vectors that differ by a step in each number, and whose numbers average 30 steps
 _ADVICE = "Convert with another --precision or --to."
 SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a row that tokens fill; the rest is padding
 
@@ -75,10 +77,11 @@ def verify_outputs(
     run: the file. reference: the model. lengths: row lengths, in tokens; `sample_rows` makes the rows of each length.
     Raises ExportFailed if an output is not finite or its errors exceed LIMITS.
     """
-    from bertzoo.export.graph.reference import GraphRunner
+    from bertzoo.export.graph.reference import GraphRunner, unrounded
     from bertzoo.heads import align_starts
 
     model = GraphRunner(reference)
+    exact = None  # the vectors behind integers
     measured: dict[str, Any] = {}
     for length in lengths:
         rows = sample_rows(reference, tokenizer, length)
@@ -88,9 +91,17 @@ def verify_outputs(
         except ValueError as error:
             raise ExportFailed(f"{error}, so their outputs cannot be compared. {_ADVICE}") from error
         outputs = {}
-        for key in pairs[0][1]:
-            outputs[key] = _errors([theirs[key] for theirs, _ in pairs], [ours[key] for _, ours in pairs])
-            _check_errors(f"{key} at length {length}", outputs[key], LIMITS[precision])
+        for key, first in pairs[0][1].items():
+            sides = [theirs[key] for theirs, _ in pairs], [ours[key] for _, ours in pairs]
+            limit = LIMITS[precision]
+            if first.dtype in (np.int8, np.uint8):
+                exact = exact or GraphRunner(unrounded(reference))
+                vectors = [first_row(exact(row))[key] for row in rows]
+                outputs[key] = _integer_errors(*sides, vectors)
+                limit = integer_limit(limit, first.dtype, first.size)
+            else:
+                outputs[key] = _errors(*sides)
+            _check_errors(f"{key} at length {length}", outputs[key], limit)
         measured[signature(length)] = {"length": length, "rows": len(rows), "outputs": outputs}
     return measured
 
@@ -157,6 +168,42 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
             "another tokenizer."
         )
     return np.resize(text, count)
+
+
+def integer_limit(limit: Limit, kind: Any, size: int) -> Limit:
+    """Return the limits of an integer output, from those of the vectors that are rounded to it.
+
+    int8: an error of one step is allowed, and the cosine need not be higher than one step in each number leaves it.
+    uint8, whose 8 bits are signs: the error is the largest absolute value whose sign differs. The cosine is that of
+    vectors of 1 and -1. Two vectors at an angle a differ in a share a/π of their signs on average; twice that and one
+    bit in each row are allowed.
+    """
+    if kind == np.int8:
+        return Limit(max(limit.error, 1 / 127), min(limit.cosine, _STEP_COSINE))
+    share = 2 * math.acos(limit.cosine) / math.pi + 1 / (8 * size)
+    return Limit(limit.error, 1 - 2 * share)
+
+
+def _integer_errors(
+    theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray], vectors: Sequence[np.ndarray]
+) -> dict[str, float | bool]:
+    """Return what `_errors` returns, of int8 in steps and of bits as `integer_limit` says.
+
+    vectors: the model's float32 vectors.
+    """
+    if theirs[0].dtype != ours[0].dtype:
+        raise ExportFailed(f"an output of the file is {theirs[0].dtype}, but the model's is {ours[0].dtype}. {_ADVICE}")
+    errors = _errors(theirs, ours)
+    x = np.concatenate([vector.astype(np.float64).reshape(-1) for vector in vectors])
+    errors["model_finite"] = bool(np.isfinite(x).all())
+    if ours[0].dtype == np.uint8:
+        differ = np.concatenate([np.unpackbits(one) for one in theirs]) != np.concatenate(
+            [np.unpackbits(one) for one in ours]
+        )
+        errors["max_error"] = float(np.abs(x[differ]).max(initial=0))
+        errors["largest"] = float(np.abs(x).max())
+        errors["cosine"] = float(1 - 2 * differ.mean())
+    return errors
 
 
 def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[str, float | bool]:

@@ -145,14 +145,15 @@ def ports(content: bytes) -> dict[str, dict[str, list[tuple[str, str, list[int]]
     from litert_converter import schema_py_generated as schema
 
     model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
-    types = {schema.TensorType.FLOAT32: "float32", schema.TensorType.INT32: "int32", schema.TensorType.INT64: "int64"}
+    names = ("float32", "int32", "int64", "int8", "uint8")
+    types = {getattr(schema.TensorType, name.upper()): name for name in names}
     signatures = {}
     for signature in model.signatureDefs:
         graph = model.subgraphs[signature.subgraphIndex]
 
         def describe(places: Any, maps: Any, tensors: Any = graph.tensors) -> list[tuple[str, str, list[int]]]:
-            names = {port.tensorIndex: port.name.decode() for port in maps}
-            return [(names[at], types[tensors[at].type], [int(size) for size in tensors[at].shape]) for at in places]
+            given = {port.tensorIndex: port.name.decode() for port in maps}
+            return [(given[at], types[tensors[at].type], [int(size) for size in tensors[at].shape]) for at in places]
 
         signatures[signature.signatureKey.decode()] = {
             "inputs": describe(graph.inputs, signature.inputs),
