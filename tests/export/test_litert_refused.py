@@ -103,12 +103,14 @@ def test_wrong_options_are_rejected(
 
 
 @pytest.mark.parametrize(
-    "option", ["--lengths=8", "--precision=fp16", "--pooling=mean", "--examples=5", "--no-optimize"]
+    "option", ["--lengths=8", "--precision=fp16", "--output=int8", "--examples=5", "--no-optimize"]
 )
 def test_options_of_other_formats_are_rejected(
     option: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     formats = ("litert",) if option == "--no-optimize" else FILES
+    if option == "--output=int8":
+        formats = [form for form in FILES if form != "mediapipe"]
     refused(
         capsys, (f"{option.split('=')[0]} ", *formats, "--to=bertzoo"), source, tmp_path / "out", "--to=bertzoo", option
     )

@@ -11,7 +11,7 @@ from comparing import assert_close, needs, packaged
 
 needs("torch", "transformers", "sentence_transformers")
 
-import test_embedding
+import test_vector_losses
 import torch
 import zoo
 from sentence_transformers import SentenceTransformer
@@ -178,8 +178,8 @@ LOSSES: dict[str, tuple[Any, dict[str, Any], int]] = {  # theirs, our options, t
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_and_their_gradients(name: str) -> None:
     theirs, options, texts = LOSSES[name]
-    rows, x = test_embedding.batch(texts=texts), test_embedding.vectors(texts=texts)
-    loss, gradient = test_embedding.losses(test_embedding.given(**options), x, rows)
+    rows, x = test_vector_losses.batch(texts=texts), test_vector_losses.vectors(texts=texts)
+    loss, gradient = test_vector_losses.losses(test_vector_losses.given(**options), x, rows)
     columns = [torch.tensor(x[:, column], requires_grad=True) for column in range(texts)]
     labels = torch.tensor(rows[TEACHER] if "alpha" in options else rows["similarity"])
     model = theirs.model if hasattr(theirs, "model") else theirs.loss.model
