@@ -114,6 +114,7 @@ class TextSplit:
     def _searched(self, vectors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield, for a part of the examples, the rank of each second text among all, from 1, and its cross-entropy.
 
+        Of texts with equal cosines, as of vectors of bits or of a collapsed model, each has the mean of their ranks.
         A text that is a partner of an equal first text, or the first text itself, is left out of the others.
         """
         unit, (first, second) = unit_vectors(vectors), self.index[:, :2].T
@@ -131,7 +132,8 @@ class TextSplit:
             scaled = cosines / self.temperature
             highest = scaled.max(1, keepdims=True)
             total = highest[:, 0] + np.log(np.exp(scaled - highest).sum(1))
-            yield 1 + (cosines > right[:, None]).sum(1), total - right / self.temperature
+            nearer, equal = ((compare(cosines, right[:, None])).sum(1) for compare in (np.greater, np.equal))
+            yield nearer + (1 + equal) / 2, total - right / self.temperature
 
     @functools.cached_property
     def _partners(self) -> dict[int, list[int]]:

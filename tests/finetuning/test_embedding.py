@@ -128,6 +128,12 @@ def test_the_rank_of_a_partner_by_brute_force() -> None:
     assert split.scores(vectors * np.nan) == {"mrr": 0, "accuracy": 0} and np.isnan(split.loss(vectors * np.nan))
 
 
+def test_equal_cosines_share_their_ranks() -> None:
+    """A collapsed model finds nothing: each of 5 partners has the rank 3."""
+    split = split_of([(f"q{i}", f"d{i}") for i in range(5)])
+    assert split.scores(np.ones((10, 4))) == {"mrr": pytest.approx(100 / 3), "accuracy": 0}
+
+
 def test_similarities_are_ranked() -> None:
     split = split_of([("a", "b"), ("a", "c"), ("b", "c")], [0.1, 0.9, 0.5], sizes=(1,))
     vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.3]])
