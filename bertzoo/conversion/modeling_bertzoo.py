@@ -401,7 +401,7 @@ class SentenceEncoder(Encoding):
             vector = self.projection(vector)
             vector = vector.tanh() if self.tanh else vector
         vector = vector[:, : self.size] if self.size else vector
-        norm = vector.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-12)
+        norm = (vector * vector).sum(-1, keepdim=True).sqrt().clamp(min=1e-12)
         vector = vector / norm if self.normalise else vector
         if self.output == "int8":
             scale = 127 / vector.abs().amax(-1, keepdim=True).clamp(min=1e-12)
