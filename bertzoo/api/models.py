@@ -219,7 +219,8 @@ class TextEncoder:
     ) -> "np.ndarray":
         """Return the vectors of texts, (N,E), or of one text, (E,).
 
-        prompt_name: a prompt that the model records; prompt: the prompt itself, put before each text. batch_size: texts
+        prompt_name: a prompt that the model records, by default its default prompt; prompt: the prompt itself, which is
+        put before each text. batch_size: texts
         in a batch; 0: as in training. truncate_dim: first dimensions to keep. precision: as in `bertzoo embed`.
         normalize_embeddings: give vectors the length 1. long: what becomes of a text with more tokens than a row.
         """
@@ -229,7 +230,7 @@ class TextEncoder:
 
         if prompt_name is not None and prompt is not None:
             raise UserError(f"prompt_name = {prompt_name!r} and prompt = {prompt!r} exclude each other. Keep one.")
-        text = prompt or "" if prompt_name is None else self._model.prompt(prompt_name)
+        text = self._model.prompt(prompt_name) if prompt is None else prompt
         single = isinstance(sentences, str)
         vectors = self._model.embed(
             [sentences] if single else list(sentences),

@@ -51,7 +51,7 @@ def vector_options(parser: Parser, long: str = "cut") -> None:
     group = parser.group("vectors")
     group.add_argument("--size", type=int, default=0, metavar="N", help="first dimensions to keep; 0: all")
     group.add_argument(
-        "--prompt", metavar="NAME", help="a prompt that the model records, such as query (default: none)"
+        "--prompt", metavar="NAME", help="a prompt that the model records, such as query (default: its default prompt)"
     )
     group.add_argument(
         "--long",
@@ -77,12 +77,16 @@ def read_texts(args: argparse.Namespace) -> list[str]:
     return [example.text_a for example in examples]
 
 
-def embedding_options(args: argparse.Namespace, model: Any) -> dict[str, Any]:
-    """Return the options of `EmbeddingModel.parts` that the flags set."""
+def embedding_options(args: argparse.Namespace, model: Any, *usual: str) -> dict[str, Any]:
+    """Return the options of `EmbeddingModel.parts` that the flags set. usual: as in `EmbeddingModel.prompt`."""
     if args.size < 0:
         raise UserError(f"--size={args.size} is negative. Use 0 for all dimensions.")
-    prompt = "" if args.prompt is None else model.prompt(args.prompt)
-    return {"prompt": prompt, "size": args.size, "long": args.long, "batch_size": args.batch_size or 0}
+    return {
+        "prompt": model.prompt(args.prompt, *usual),
+        "size": args.size,
+        "long": args.long,
+        "batch_size": args.batch_size or 0,
+    }
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -18,8 +18,6 @@ from bertzoo.cli.embed import embedding_options, read_texts, text_options, vecto
 from bertzoo.cli.support.options import Parser, json_option, say
 from bertzoo.core.errors import UserError
 
-PROMPTS = {"index": ("document", "passage"), "query": ("query",)}  # names of prompts that are used if a model has them
-
 
 def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
@@ -42,6 +40,7 @@ def arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Write the index, or print the nearest texts of each query."""
     from bertzoo.export.file_model import open_embedding_model
+    from bertzoo.finetuning.embed import DOCUMENT, QUERY
     from bertzoo.finetuning.text_index import build_index, read_index
     from bertzoo.train.compilation import keep_programs
 
@@ -56,10 +55,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     model = open_embedding_model(args.model, args.seed, args.batch_size, args.python)
     if index is not None:
         index.check_model(model)
-    known = model.pretrained.source.get("prompts", {})
-    if args.prompt is None:
-        args.prompt = next((name for name in PROMPTS[args.what] if name in known), None)
-    options, texts = embedding_options(args, model), read_texts(args)
+    usual = DOCUMENT if index is None else QUERY
+    options, texts = embedding_options(args, model, *usual), read_texts(args)
     if index is None:
         description = build_index(model, texts, args.index, precision=args.precision or "int8", say=say, **options)
         say(f"Wrote {args.index}: {description['texts']:,} texts, {description['size']} dimensions.")

@@ -18,6 +18,7 @@ from bertzoo.tasks.encode import encode, encode_pieces
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example
 
+DOCUMENT, QUERY = ("document", "passage"), ("query",)  # names of prompts for a search
 Precision = Literal["float32", "int8", "binary"]
 Long = Literal["cut", "average"]
 _PART = 4096  # texts that are encoded at once
@@ -46,9 +47,15 @@ class EmbeddingModel(SavedModel):
             return str(self.pretrained.source.get("parameters_sha256", ""))
         return tensors.digest(self.pretrained.params)
 
-    def prompt(self, name: str) -> str:
-        """Return the prompt `name` that the model records, to put before a text; raises UserError if there is none."""
+    def prompt(self, name: str | None, *usual: str) -> str:
+        """Return the prompt `name` that the model records, to put before a text; raises UserError if there is none.
+
+        Without a name, return the first of the prompts `usual` that the model records, or else its default prompt.
+        """
         prompts = self.pretrained.source.get("prompts", {})
+        if name is None:
+            usual = (*usual, self.pretrained.source.get("default_prompt", ""))
+            return next((prompts[name] for name in usual if name in prompts), "")
         if name not in prompts:
             known = f"Use one of {', '.join(prompts)}." if prompts else "It records no prompts: leave the prompt out."
             raise UserError(f"{self.path} records no prompt {name!r}. {known}")

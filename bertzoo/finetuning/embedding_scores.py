@@ -12,7 +12,7 @@ import numpy as np
 
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
-from bertzoo.finetuning.embed import EmbeddingModel
+from bertzoo.finetuning.embed import DOCUMENT, QUERY, EmbeddingModel
 from bertzoo.finetuning.text_split import unit_vectors
 from bertzoo.tasks import fields, metrics, readers
 
@@ -104,11 +104,9 @@ def _clustering(model: EmbeddingModel, file: str, split: str, batch_size: int) -
 def _retrieval(model: EmbeddingModel, folder: str, split: str, batch_size: int) -> tuple[int, Scores]:
     data = read_retrieval(Path(on_disk(folder, "--data_dir", "Copy it to this machine.")), split or "test")
     names, queries = list(data.documents), list(data.queries)
-    prompts = model.pretrained.source.get("prompts", {})
-    document = next((prompts[name] for name in ("document", "passage") if name in prompts), "")
     options: dict[str, Any] = {"long": "average", "batch_size": batch_size}
-    documents = unit_vectors(model.embed([*data.documents.values()], prompt=document, **options))
-    asked = unit_vectors(model.embed([*data.queries.values()], prompt=prompts.get("query", ""), **options))
+    documents = unit_vectors(model.embed([*data.documents.values()], prompt=model.prompt(None, *DOCUMENT), **options))
+    asked = unit_vectors(model.embed([*data.queries.values()], prompt=model.prompt(None, *QUERY), **options))
     ranked: dict[str, list[str]] = {}
     for start in range(0, len(queries), _QUERIES):
         cosines = asked[start : start + _QUERIES] @ documents.T

@@ -1,5 +1,6 @@
 """Fine-tuning of vectors: learning, a teacher's vectors, scores, search; vectors equal numpy's from the same states."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from beginning import write_model
-from messages import mentions
+from messages import mentioning, mentions
 from tiny import devices
 
 import bertzoo
@@ -371,3 +372,13 @@ def test_options_of_embeddings_are_checked() -> None:
     for options in ({"l2": -1.0}, {"directions": 0.0}, {"temperature": -1.0}, {"sizes": (0,)}, {"projection": -1}):
         with pytest.raises(bertzoo.core.errors.ConfigError):
             EmbeddingOptions(**options)
+
+
+def test_prompts(place: Path) -> None:
+    model = open_embedding_model(place / "run")
+    source = model.pretrained.source | {"prompts": {"query": "bara ", "passage": "doti "}, "default_prompt": "passage"}
+    model = dataclasses.replace(model, pretrained=dataclasses.replace(model.pretrained, source=source))
+    assert (model.prompt("query"), model.prompt(None), model.prompt(None, "query")) == ("bara ", "doti ", "bara ")
+    np.testing.assert_array_equal(model.embed(["kelu"], prompt=model.prompt(None)), model.embed(["doti kelu"]))
+    with pytest.raises(bertzoo.core.errors.UserError, match=mentioning("answer", "query, passage")):
+        model.prompt("answer")
