@@ -16,7 +16,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 HEADINGS = ("h1", "h2", "h3", "h4")
-SKIPPED = ("script", "style", "nav", "pre", "table", "head")
+SKIPPED = ("script", "style", "nav", "pre", "table", "title")
 LEAST, MOST = 80, 1000  # characters of a section
 COMMON = 5  # a heading that occurs more often, such as "Options", names no section
 DEV = 50  # of so many pages one is for development
@@ -51,7 +51,7 @@ def read_pairs(folder: Path) -> Iterator[tuple[Path, str, str]]:
         parser = Sections()
         parser.feed(page.read_text(encoding="utf-8", errors="replace"))
         for heading, text in parser.sections:
-            heading = re.sub(r"^[\d.]+\s|[¶#]", "", " ".join(heading.split())).strip()
+            heading = re.sub(r"^[\d.]+\s|[¶#]\s*$", "", " ".join(heading.split())).strip()
             text = " ".join(text.split())
             if len(heading) > 3 and len(text) >= LEAST:
                 yield page, heading, text[:MOST]
@@ -73,17 +73,21 @@ def main() -> None:
     args = parser.parse_args()
     if missing := [folder for folder in (*args.folders, *args.heldout) if not folder.is_dir()]:
         parser.error(f"{missing[0]} is not a folder. Name a folder of HTML pages.")
-    (args.out / "retrieval" / "qrels").mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
     lines: dict[str, list[str]] = {"train": [], "dev": []}
+    seen = set()
     for page, heading, text in distinct(args.folders):
-        part = int(hashlib.sha256(page.name.encode()).hexdigest(), 16) % DEV
+        seen.add(text)
+        name = next(str(page.relative_to(folder)) for folder in args.folders if page.is_relative_to(folder))
+        part = int(hashlib.sha256(name.encode()).hexdigest(), 16) % DEV
         lines["train" if part else "dev"].append(json.dumps({"text": heading, "partner": text}))
     for name, pairs in lines.items():
         write(args.out / f"{name}.jsonl", pairs)
     if args.heldout:
-        sections = distinct(args.heldout)
+        sections = [section for section in distinct(args.heldout) if section[2] not in seen]
         queries = {heading: f"q{i}" for i, heading in enumerate(dict.fromkeys(heading for _, heading, _ in sections))}
         folder = args.out / "retrieval"
+        (folder / "qrels").mkdir(parents=True, exist_ok=True)
         write(folder / "corpus.jsonl", [json.dumps({"_id": f"d{i}", "text": s[2]}) for i, s in enumerate(sections)])
         write(folder / "queries.jsonl", [json.dumps({"_id": name, "text": text}) for text, name in queries.items()])
         judged = [f"{queries[heading]}\td{i}\t1" for i, (_, heading, _) in enumerate(sections)]

@@ -184,13 +184,14 @@ def _jsonl(path: Path) -> DataTable:
                 raise UserError(f"{path} line {number} is not a JSON object. Write one object per line.")
             yield number, record
 
-    _, first = _first(path, records())
+    _first(path, records())  # raises for an empty file
+    columns = tuple(dict.fromkeys(name for _, record in records() for name in record))
 
     def rows(columns: Sequence[str]) -> Iterator[TableRow]:
         for number, record in records():
             yield TableRow(number, [record.get(name) for name in columns])
 
-    return DataTable(str(path), "line", tuple(first), rows, {})
+    return DataTable(str(path), "line", columns, rows, {})
 
 
 def _parquet(path: Path) -> DataTable:

@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from labelled import write
@@ -283,3 +284,10 @@ def test_a_label_of_any_number_of_digits_is_one(tmp_path):
 def test_own_has_config_keys(tmp_path):
     write(tmp_path / "own.toml", 'kind = "regression"', 'train = "a.csv"', 'metrics = ["mse"]')
     assert load(CustomFiles, [tmp_path / "own.toml"]) == CustomFiles(kind="regression", train="a.csv", metrics=("mse",))
+
+
+def test_a_column_of_json_lines_may_begin_in_a_later_row(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"text": "a", "pair": "b"}\n{"text": "c", "pair": "d", "label": 0.5}\n')
+    files = CustomFiles(kind="texts", text_b="pair", train="x.jsonl")
+    with pytest.raises(UserError, match=mentioning("x.jsonl line 1", "label")):
+        files.read_texts("train", tmp_path)
