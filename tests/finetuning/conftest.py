@@ -1,10 +1,13 @@
-"""The planted tasks, of labels and of questions, and a run on each, made once."""
+"""The planted tasks, of labels, of questions and of vectors, and a run on each, made once."""
 
 from pathlib import Path
 
+import embedding_runs
+import numpy as np
 import planted
 import pytest
 import quiz
+from beginning import write_model
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +40,14 @@ def quiz_run(quiz_folder: Path) -> Path:
     run = quiz_folder / "run"
     assert quiz.finetune(quiz_folder, run, "--task=squad1") == 0
     return run
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model and pairs, and a finished run, which no test changes."""
+    folder, draw = tmp_path_factory.mktemp("embedding"), np.random.default_rng(0)
+    write_model(folder / "model", embedding_runs.WORDS, draw)
+    for name, count in (("train", 64), ("dev", 24)):
+        embedding_runs.write_pairs(folder / f"{name}.jsonl", draw, count)
+    assert embedding_runs.finetune(folder, folder / "run", "--epochs=4", "--embedding.sizes=[4]", "--accumulate=2") == 0
+    return folder

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from beginning import write_model
+from embedding_runs import TOPICS, WORDS, finetune
 from messages import mentioning, mentions
 from tiny import devices
 
@@ -23,38 +23,6 @@ from bertzoo.models import Compute
 from bertzoo.runs import load_model
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.task import Example
-
-TOPICS = ("bara doti kelu", "mopi nuro sati", "vexo zupi lafe", "gine rodu tami")
-WORDS = " ".join(TOPICS).split()
-OPTIONS = ("--head=embedding", "--task=own", "--own.kind=texts", "--own.text_b=partner", "--seeds=1", "--max_length=12")
-FAST = ("--batch_size=8", "--encoder_dropout=0", "--optimizer.learning_rate=1e-2", "--buckets=1", "--log_every=50")
-
-
-def write_pairs(file: Path, draw: np.random.Generator, count: int) -> None:
-    """Pairs of texts on one of four topics, each with two of its three words."""
-    rows = []
-    for nth in range(count):
-        words = TOPICS[nth % len(TOPICS)].split()
-        first, second = (" ".join(draw.permutation(words)[:2]) + f" {draw.choice(WORDS)}" for _ in range(2))
-        rows.append({"text": f"{first} {draw.choice(WORDS)}", "partner": f"{second} {draw.choice(WORDS)}"})
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model and pairs, and a finished run, which no test changes."""
-    folder, draw = tmp_path_factory.mktemp("embedding"), np.random.default_rng(0)
-    write_model(folder / "model", WORDS, draw)
-    for name, count in (("train", 64), ("dev", 24)):
-        write_pairs(folder / f"{name}.jsonl", draw, count)
-    assert finetune(folder, folder / "run", "--epochs=4", "--embedding.sizes=[4]", "--accumulate=2") == 0
-    return folder
-
-
-def finetune(folder: Path, run: Path, *more: str) -> int:
-    with devices(1):
-        words = ["finetune", "finetune", f"--from={folder / 'model'}", f"--data_dir={folder}", f"--run_dir={run}"]
-        return cli.main([*words, *OPTIONS, *FAST, *more])
 
 
 def test_a_run_learns_and_its_model_repeats_the_score(place: Path) -> None:

@@ -1,0 +1,30 @@
+"""Pairs of texts on four topics, and fine-tuning runs of their vectors."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from tiny import devices
+
+from bertzoo.cli import main as cli
+
+TOPICS = ("bara doti kelu", "mopi nuro sati", "vexo zupi lafe", "gine rodu tami")
+WORDS = " ".join(TOPICS).split()
+OPTIONS = ("--head=embedding", "--task=own", "--own.kind=texts", "--own.text_b=partner", "--seeds=1", "--max_length=12")
+FAST = ("--batch_size=8", "--encoder_dropout=0", "--optimizer.learning_rate=1e-2", "--buckets=1", "--log_every=50")
+
+
+def write_pairs(file: Path, draw: np.random.Generator, count: int) -> None:
+    """Pairs of texts on one of four topics, each with two of its three words."""
+    rows = []
+    for nth in range(count):
+        words = TOPICS[nth % len(TOPICS)].split()
+        first, second = (" ".join(draw.permutation(words)[:2]) + f" {draw.choice(WORDS)}" for _ in range(2))
+        rows.append({"text": f"{first} {draw.choice(WORDS)}", "partner": f"{second} {draw.choice(WORDS)}"})
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def finetune(folder: Path, run: Path, *more: str) -> int:
+    with devices(1):
+        words = ["finetune", "finetune", f"--from={folder / 'model'}", f"--data_dir={folder}", f"--run_dir={run}"]
+        return cli.main([*words, *OPTIONS, *FAST, *more])
