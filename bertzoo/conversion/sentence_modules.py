@@ -125,13 +125,15 @@ def add_modules(backbone: Pretrained, modules: Modules, directory: Path) -> Pret
             f"{directory / _OPTIONS}: similarity_fn_name = {show(similarity)} is not supported, because bertzoo "
             'compares vectors by the cosine. Change it to "cosine" if that serves.'
         )
+    whole = projection or model.hidden_size
+    width = min(size or whole, whole)
     head = SentenceEmbedding(
         pooling=pooling,  # pyright: ignore[reportArgumentType] (a value of _POOLINGS)
         projection=projection,
         activation=activation,  # pyright: ignore[reportArgumentType] (a value of _ACTIVATIONS)
-        size=size if size is not None and size < (projection or model.hidden_size) else 0,
+        size=width if width < whole else 0,
         normalise=normalise,
-        sizes=tuple(s for s in notes.pop("sizes") if s <= (projection or model.hidden_size)),
+        sizes=tuple(s for s in notes.pop("sizes") if s <= width),
     )
     names = parameter_shapes(model, head)
     length = _read_length(modules.transformer, backbone)

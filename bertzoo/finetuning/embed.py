@@ -147,7 +147,7 @@ class EmbeddingModel(SavedModel):
         """Encode the texts of examples."""
         scale = 5.0 if task.files is None else source_number(self.pretrained.source, "scale", self.recipe.scale)
         split = text_split(examples, self.tokenizer, self.max_length, self.padding, scale, name)
-        return replace(split, sizes=self.pretrained.head.sizes)
+        return replace(split, temperature=self.recipe.embedding.temperature, sizes=self.pretrained.head.sizes)
 
 
 def embedding_model(model: SavedModel) -> EmbeddingModel | None:

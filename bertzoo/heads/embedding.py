@@ -40,11 +40,17 @@ _FAR = 1e9  # subtracted from padding before a maximum
 _LEAST_NORM = 1e-12  # as in torch.nn.functional.normalize
 
 
-def pool(pooling: str, x_BLD: jax.Array, first_BD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+def pool(
+    pooling: str,
+    x_BLD: jax.Array,
+    first_BD: jax.Array,
+    mask_BL: jax.Array,
+    precision: jax.lax.Precision | None = None,
+) -> jax.Array:
     """Reduce the states of a text's tokens to one vector (B,D); padding has mask 0.
 
     mean: the mean. weighted_mean: the mean with weights 1 to L (Muennighoff 2022, §3). max: the maximum of each
-    dimension. first: `first_BD`.
+    dimension. first: `first_BD`. precision: of the products on accelerators, which round to bfloat16 by default.
     """
     if pooling == "first":
         return first_BD
@@ -53,7 +59,8 @@ def pool(pooling: str, x_BLD: jax.Array, first_BD: jax.Array, mask_BL: jax.Array
         return jnp.max(x_BLD - _FAR * (1 - weight_BL)[..., None], axis=-2)
     if pooling == "weighted_mean":
         weight_BL = weight_BL * (1 + jnp.arange(mask_BL.shape[-1])).astype(x_BLD.dtype)
-    return (weight_BL[..., None, :] @ x_BLD)[..., 0, :] / jnp.sum(weight_BL, -1, keepdims=True)
+    total_BD = jnp.matmul(weight_BL[..., None, :], x_BLD, precision=precision)[..., 0, :]
+    return total_BD / jnp.sum(weight_BL, -1, keepdims=True)
 
 
 def normalise(x: jax.Array) -> jax.Array:
@@ -81,7 +88,8 @@ class SentenceEncoder(Encoding):
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool
     ) -> tuple[Encoded, jax.Array]:
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
-        x = pool(self.pooling, encoded.hidden_states[-1].astype(jnp.float32), encoded.pooled, attention_mask)
+        states, highest = encoded.hidden_states[-1].astype(jnp.float32), jax.lax.Precision.HIGHEST
+        x = pool(self.pooling, states, encoded.pooled, attention_mask, highest)
         return encoded, finish(x.astype(jnp.float32), self.projection, self)
 
     def logits(
@@ -160,6 +168,10 @@ class SentenceEmbedding(HeadConfig):
             raise ConfigError(f"size = {self.size} is above projection = {self.projection}. Use a smaller size.")
         if any(size < 1 for size in self.sizes):
             raise ConfigError(f"sizes = {list(self.sizes)} has a number below 1. Remove it.")
+        if self.size and any(size > self.size for size in self.sizes):
+            raise ConfigError(
+                f"sizes = {list(self.sizes)} has a number above size = {self.size}, which cuts vectors. Remove it."
+            )
 
     def width(self, model: Any) -> int:
         """Return the number of dimensions of a vector."""
@@ -268,19 +280,19 @@ class EmbeddingObjective:
     contrastive: cross-entropy of finding the second text by the first one among the second texts of the whole batch,
     over all devices, and its further texts, the hard negatives (InfoNCE, van den Oord et al. 2018;
     MultipleNegativesRankingLoss). Texts that equal a right answer are left out. With n = 1 each text is its own
-    partner, with other dropout (Gao et al. 2021, SimCSE, §3).
+    partner, with other dropout (SimCSE, Gao, Yao & Chen 2021, §3).
     cosine: squared error of the cosine of two texts against `similarity` (B,) (Reimers & Gurevych 2019, §3).
     cosent: log(1 + Σ exp((cos_i - cos_j) / temperature)) over all pairs whose similarity orders them i < j (CoSENT).
 
     The losses on `teacher` (B,n,E), by their weights:
 
     l2: mean squared difference of all numbers. directions: 1 - cosine. relations: squared difference of the cosines of
-    all pairs of texts of the batch (Tung & Mori 2019, §3).
+    all pairs of texts of the batch (after Tung & Mori 2019, who compare row-normalised Gram matrices of activations).
 
     temperature: divides cosines. symmetric: whether "contrastive" also finds the first text by the second one.
     sizes: further numbers of first dimensions whose losses are added (Kusupati et al. 2022, equation 1).
     chunks: number of parts in which texts are embedded, to save memory; the loss is that of the whole batch, because
-    the backward pass computes each part again (Gao et al. 2021, gradient cache).
+    the backward pass computes each part again (gradient cache, Gao, Zhang, Han & Callan 2021).
     """
 
     model: SentenceEncoder
@@ -348,8 +360,6 @@ class EmbeddingObjective:
     def _taught(self, x_BNE: jax.Array, teacher_BNE: jax.Array, weight_B: jax.Array) -> jax.Array:
         x_ME, weight_M = x_BNE.reshape(-1, x_BNE.shape[-1]), jnp.repeat(weight_B, x_BNE.shape[1])
         teacher_ME = teacher_BNE.reshape(-1, teacher_BNE.shape[-1])
-        if len(teacher_ME) < len(x_ME):  # texts that are their own partners
-            teacher_ME = jnp.repeat(teacher_ME, len(x_ME) // len(teacher_ME), 0)
         loss = jnp.float32(0)
         if self.l2:
             loss += self.l2 * _mean(jnp.mean(jnp.square(x_ME - teacher_ME), -1), weight_M)

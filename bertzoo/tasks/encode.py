@@ -12,17 +12,18 @@ from bertzoo.tasks.rows import Rows
 from bertzoo.tasks.task import Example, Kind, Label
 
 _TOGETHER = 10_000  # texts per call of the tokenizer
-LEAST = 5  # least max_length: [CLS], two [SEP] and a token of each text
+_LEAST = {"a text": 3, "two texts": 5}  # least max_length: [CLS], and for each text a token and [SEP]
 
 
 def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind, padding: int = 0) -> Rows:
-    """Return examples as rows of at most `max_length` tokens; raises ConfigError if that is too short for two texts.
+    """Return examples as rows of at most `max_length` tokens; raises ConfigError if that is too short for their texts.
 
     A second text without tokens is left out, as in BERT's code. The rows have labels if every example has a label.
     padding: least number of padding tokens after a row, as in Rows.
     """
-    if max_length < LEAST:
-        raise ConfigError(f"max_length = {max_length} leaves no room for two texts. Use at least {LEAST}.")
+    texts = "two texts" if any(example.text_b for example in examples) else "a text"
+    if max_length < _LEAST[texts]:
+        raise ConfigError(f"max_length = {max_length} leaves no room for {texts}. Use at least {_LEAST[texts]}.")
     make = _tokens if kind == "tokens" else _texts
     ids, middle, lengths, first, cut = make(examples, tokenizer, max_length)
     labels = [example.label for example in examples]
