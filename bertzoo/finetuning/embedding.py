@@ -1,8 +1,12 @@
 """Fine-tuning of vectors of texts: on pairs, on similarities of pairs, and on a teacher's vectors."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import os
+import sys
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +17,10 @@ import numpy as np
 from bertzoo.conversion import tensors
 from bertzoo.core import atomic, lock
 from bertzoo.core.config import plain
-from bertzoo.core.documents import read_json
+from bertzoo.core.documents import DocumentError, read_json
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, resolve_name
+from bertzoo.data.tokenizers.tokenizer import label
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Say, TaskKind, TaskSplits, changed_field
@@ -27,6 +32,7 @@ from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.rows import Rows
 from bertzoo.tasks.task import Example
 from bertzoo.train import state
 from bertzoo.train.objective import Objective
@@ -53,7 +59,8 @@ class EmbeddingTask(TaskKind):
             raise ConfigError(
                 f"accumulate = {recipe.accumulate} does not divide batch_size = {recipe.batch_size}. Use a divisor."
             )
-        if own is None and recipe.embedding.loss == "contrastive":
+        self._check_effects()
+        if own is None and recipe.alpha and recipe.embedding.loss == "contrastive":
             raise ConfigError(
                 "embedding.loss = 'contrastive' needs pairs without a similarity, but task = stsb has similarities. "
                 "Use 'cosine' or 'cosent'."
@@ -62,6 +69,42 @@ class EmbeddingTask(TaskKind):
             raise ConfigError("task = own has no training examples. Set own.train.")
         if own is not None and not (own.dev or recipe.embedding.sts_dir):
             raise ConfigError("task = own has no development examples. Set own.dev, or embedding.sts_dir.")
+        if own is not None and own.dev and not own.text_b and recipe.alpha == 1:
+            raise ConfigError(
+                "dev has single texts, which only a teacher can score. Set own.text_b, or name a teacher."
+            )
+
+    def _check_effects(self) -> None:
+        """Raise ConfigError for an option that changes neither the loss nor the scores."""
+        recipe, options = self.recipe, self.recipe.embedding
+        taught, labelled, contrastive = recipe.alpha < 1, recipe.alpha > 0, options.loss == "contrastive"
+        rules = (
+            (("l2", "directions", "relations", "vectors_dir"), taught, "a teacher, with alpha below 1"),
+            (("loss",), labelled, "a loss on labels, with alpha above 0"),
+            (("symmetric",), labelled and contrastive, "embedding.loss = 'contrastive', with alpha above 0"),
+            (("temperature",), labelled and options.loss != "cosine", "a loss with a temperature, with alpha above 0"),
+            (("sizes",), labelled or options.relations > 0, "alpha above 0 or embedding.relations above 0"),
+            (("sts_dir",), self.task is not None, "task = own, because task = stsb scores STS-B itself"),
+        )
+        changed = [
+            (f"embedding.{field}", needs)
+            for names, applies, needs in rules
+            if not applies and (field := changed_field(options, names))
+        ]
+        if recipe.own.negatives and not (taught or contrastive):
+            needs = "embedding.loss = 'contrastive' or a teacher"
+            changed.append((f"own.negatives = {list(recipe.own.negatives)}", needs))
+        if changed:
+            option, needs = changed[0]
+            raise ConfigError(f"{option} has no effect without {needs}. Remove it, or change that.")
+
+    def check_model(self, model: Any) -> None:
+        rates = [getattr(model, name, 0) for name in ("dropout", "attention_dropout")]
+        if self.task is not None and not self.task.text_b and self.recipe.alpha and not any(rates):
+            raise ConfigError(
+                "without own.text_b each text is its own partner, with other dropout, but the model's dropout and "
+                "attention_dropout are 0, so there is nothing to learn. Set encoder_dropout = 0.1, for example."
+            )
 
     @property
     def name(self) -> str:
@@ -120,12 +163,12 @@ class EmbeddingTask(TaskKind):
                 f"{recipe.own.label!r}."
             )
         dev = {name: self._split(self._examples(name), tokenizer, padding, name) for name in self._dev}
-        for name, split in dev.items():
-            if split.deciding == ("teacher_cosine",) and recipe.alpha == 1:
-                raise ConfigError(
-                    f"{name} has single texts, which only a teacher can score. Set own.text_b, or name a teacher."
-                )
         splits = {"train": train, **dev}
+        if recipe.scale != 1 and all(split.similarity is None for name, split in splits.items() if name != STSB):
+            raise ConfigError(
+                f"scale = {recipe.scale:g} has no effect, because the files have no similarities in a column "
+                f"{recipe.own.label!r}. Remove scale, or name the column with own.label."
+            )
         for name, split in splits.items():
             cut = int(split.rows.cut.sum())
             more = f", {cut:,} of them cut to {recipe.max_length} tokens" if cut else ""
@@ -157,10 +200,11 @@ class EmbeddingTask(TaskKind):
                 f"embedding.projection = {width}, or use embedding.relations without l2 and directions."
             )
         record = {"path": resolve_name(teacher), "parameters_sha256": tensors.digest(model.params)}
-        folder = Path(options.vectors_dir or self.recipe.data_dir)
+        beside = (Path(self.recipe.data_dir) / (self.task.train if self.task else "")).parent
+        folder = Path(options.vectors_dir or self.recipe.data_dir or beside)
         seen = {"train": train} | {name: s for name, s in dev.items() if s.deciding == ("teacher_cosine",)}
         taught = {
-            name: replace(split, teacher=teacher_vectors(model, distinct_texts(split), folder, self.recipe, mesh, tell))
+            name: replace(split, teacher=teacher_vectors(model, split.texts, folder, self.recipe, mesh, tell))
             for name, split in seen.items()
         }
         return taught["train"], {**dev, **{name: s for name, s in taught.items() if name != "train"}}, record
@@ -185,6 +229,8 @@ def text_split(
 ) -> Any:
     """Encode examples as a TextSplit, or its subclass `kind`; each distinct text once.
 
+    Texts with equal tokens, such as those that differ only in case, are one text to the model: the first one.
+
     scale: divisor of similarities. name: the split's name in errors. Raises ConfigError for a similarity, divided by
     `scale`, that no cosine has.
     """
@@ -197,6 +243,7 @@ def text_split(
         np.int32,
     )
     rows = encode([Example(str(i), text) for i, text in enumerate(number)], tokenizer, max_length, "texts", padding)
+    texts, index, rows = _merge_equal(list(number), index, rows)
     similarity = None
     if examples[0].label is not None:
         similarity = np.array([example.label for example in examples], np.float32) / np.float32(scale)
@@ -205,12 +252,26 @@ def text_split(
                 f"{name} has a similarity of {np.abs(similarity).max() * scale:g}, and scale = {scale:g}. Set scale to "
                 "the highest similarity, because a cosine is at most 1."
             )
-    return kind(examples=examples, rows=rows, index=index, similarity=similarity)
+    return kind(examples=examples, texts=texts, rows=rows, index=index, similarity=similarity)
 
 
-def distinct_texts(split: TextSplit) -> list[str]:
-    """Return the distinct texts of a split in the order of its rows."""
-    return list(dict.fromkeys(t for e in split.examples for t in (e.text_a, *filter(None, [e.text_b]), *e.negatives)))
+def _merge_equal(texts: list[str], index: np.ndarray, rows: Rows) -> tuple[list[str], np.ndarray, Rows]:
+    """Keep the first of the texts with equal tokens; return the texts, `index` into them, and their rows."""
+    number: dict[bytes, int] = {}
+    merged = np.array(
+        [
+            number.setdefault(rows.ids[start : start + length].tobytes(), len(number))
+            for start, length in zip(rows.starts, rows.lengths, strict=True)
+        ],
+        np.int32,
+    )
+    if len(number) == len(texts):
+        return texts, index, rows
+    first = np.unique(merged, return_index=True)[1]
+    kept = np.isin(np.arange(len(texts)), first)
+    chosen = {name: getattr(rows, name)[kept] for name in ("lengths", "middle", "cut")}
+    keys, ids = tuple(rows.keys[i] for i in first), rows.ids[np.repeat(kept, rows.lengths)]
+    return [texts[i] for i in first], merged[index], replace(rows, keys=keys, ids=ids, **chosen)
 
 
 def teacher_vectors(
@@ -219,20 +280,26 @@ def teacher_vectors(
     """Return the teacher's vectors of texts, (T,E) float16, as a memory map of a file in `folder`.
 
     The file's name has a hash of the teacher, the texts and the row length. A later call reads the file; after a kill,
-    it goes on after the last part. The teacher computes in the run's number format, with its own tokenizer.
+    it goes on after the last part. A file of another shape or type is computed again. The teacher computes in the run's
+    number format, with its own tokenizer. Raises WriteError for a full disk.
     """
     longest = min(recipe.max_length, teacher.model.max_positions)
-    facts = [tensors.digest(teacher.params), plain(teacher.head), longest, recipe.compute.dtype, list(texts)]
-    name = f"vectors-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.npy"
+    shape = (len(texts), teacher.head.width(teacher.model))
+    name = f"vectors-{_fingerprint(teacher, texts, longest, recipe.compute.dtype)[:16]}.npy"
     file, part, progress = (folder / f"{name}{end}" for end in ("", ".part", ".part.json"))
-    with lock.wait_for(folder / name):
-        if not file.is_file():
-            width = teacher.head.width(teacher.model)
-            done = read_json(progress, {"texts": int})["texts"] if progress.is_file() and part.is_file() else 0
-            tell(f"computing the teacher's vectors of {len(texts) - done:,} texts into {file}")
-            array = np.lib.format.open_memmap(
-                part, "r+" if done else "w+", np.float16, None if done else (len(texts), width)
-            )
+    if (stored := _mapped(file, shape)) is not None:
+        return stored
+    with _only_writer(file):
+        if (stored := _mapped(file, shape)) is not None:  # another process has written it
+            return stored
+        if os.path.lexists(file):
+            tell(f"warning: {file} is damaged, so its vectors are computed again")
+        done = _count_done(part, progress, shape, tell)
+        tell(f"computing the teacher's vectors of {len(texts) - done:,} texts into {file}")
+        try:
+            if not done:
+                _write_zeros(part, progress, shape)
+            array = np.lib.format.open_memmap(part, "r+")
             run = embedder(teacher, recipe, mesh, longest)
             for start in range(done, len(texts), _PART):
                 array[start : start + _PART] = run(texts[start : start + _PART])
@@ -240,8 +307,79 @@ def teacher_vectors(
                 atomic.write_json(progress, {"texts": min(start + _PART, len(texts))})
             del array
             part.replace(file)
-            progress.unlink()
+        except OSError as error:
+            raise atomic.WriteError(
+                f"{file} was not written: {error.strerror or error}. Correct this, or set embedding.vectors_dir to "
+                "another folder."
+            ) from error
+        progress.unlink()
     return np.load(file, mmap_mode="r")
+
+
+def _fingerprint(teacher: Any, texts: Sequence[str], longest: int, dtype: str) -> str:
+    """Return a SHA-256 of everything that the teacher's vectors depend on, in hexadecimal."""
+    tokenizer = teacher.tokenizer
+    vocabulary = [label(tokenizer), asdict(replace(tokenizer.config, path=""))]
+    facts = [tensors.digest(teacher.params), plain(teacher.model), plain(teacher.head), vocabulary, longest, dtype]
+    sha = hashlib.sha256(repr(facts).encode())
+    for text in texts:
+        data = text.encode(errors="surrogatepass")
+        sha.update(len(data).to_bytes(8, "little") + data)
+    return sha.hexdigest()
+
+
+@contextmanager
+def _only_writer(file: Path) -> Iterator[None]:
+    """Wait until no other process writes `file`, then hold its lock in this context, and remove the lock file."""
+    path = file.with_name(file.name + lock.NAME)
+    with lock.hold(path, str(file), patience=sys.maxsize):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _mapped(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
+    """Return a memory map of a file of float16 numbers of a shape, or None if it is missing or holds something else."""
+    try:
+        array = np.lib.format.open_memmap(file, "r")
+    except (FileNotFoundError, ValueError, SyntaxError, tokenize.TokenError):  # numpy parses the header as Python
+        return None
+    return array if array.dtype == np.float16 and array.shape == shape else None
+
+
+def _count_done(part: Path, progress: Path, shape: tuple[int, int], tell: Say) -> int:
+    """Return how many vectors an unfinished file holds; 0 if the files do not fit, or are links."""
+    if not os.path.lexists(part) and not os.path.lexists(progress):
+        return 0
+    try:
+        done = read_json(progress, {"texts": int})["texts"]
+    except (FileNotFoundError, DocumentError):
+        done = 0
+    if 0 < done <= shape[0] and not part.is_symlink() and _mapped(part, shape) is not None:
+        return done
+    tell(f"warning: {part} holds no usable vectors, so they are computed from the start")
+    return 0
+
+
+def _write_zeros(part: Path, progress: Path, shape: tuple[int, int]) -> None:
+    """Write a file of an array of float16 zeros; raises OSError if the disk is full.
+
+    A write to a memory map whose file has holes would kill the process instead.
+    """
+    progress.unlink(missing_ok=True)
+    part.unlink(missing_ok=True)  # a link there would redirect the writes to another file
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float16)), "fortran_order": False, "shape": shape}
+    try:
+        with part.open("xb") as out:
+            np.lib.format.write_array_header_1_0(out, header)
+            for start in range(0, shape[0], _PART):
+                out.write(bytes(2 * shape[1] * min(_PART, shape[0] - start)))
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def embedder(model: Any, recipe: Finetune, mesh: jax.sharding.Mesh, longest: int) -> Any:

@@ -39,12 +39,14 @@ class EmbeddingOptions:
     directions: float = 1.0  # 1 - cosine
     relations: float = 0.0  # squared difference of the cosines within the batch
     sts_dir: str = ""  # folder of STS-B; its development set is scored too
-    vectors_dir: str = ""  # folder for the teacher's vectors, which later runs reuse; unset: data_dir
+    vectors_dir: str = (
+        ""  # folder for the teacher's vectors, which later runs reuse; unset: data_dir, or train's folder
+    )
 
     def __post_init__(self):
         SentenceEmbedding(pooling=self.pooling, projection=self.projection, sizes=self.sizes)  # checks the values
-        if not self.temperature > 0:
-            raise ConfigError(f"temperature = {self.temperature} is not positive. Use 0.05, for example.")
+        if not 0 < self.temperature < float("inf"):
+            raise ConfigError(f"temperature = {self.temperature} is not a positive number. Use 0.05, for example.")
         weights = (self.l2, self.directions, self.relations)
         if min(weights) < 0 or not 0 < sum(weights) < float("inf"):
             raise ConfigError(

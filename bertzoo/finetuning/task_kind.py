@@ -82,6 +82,10 @@ class TaskKind(ABC):
         options = {"alpha": self.recipe.alpha} if self.head.distillable else {}
         return self.head.objective(module, reduction=self.recipe.reduction, **options)
 
+    def check_model(self, model: Any) -> None:
+        """Raise ConfigError for the config of a model that the task cannot train."""
+        return
+
     @abstractmethod
     def check_files(self) -> None:
         """Read the training and development files; raise UserError if one is wrong or the test file is missing."""

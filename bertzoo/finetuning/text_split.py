@@ -22,12 +22,14 @@ _QUERIES = 1024  # queries that are compared with all texts at once
 class TextSplit:
     """N examples of n texts each, of which T are distinct. `plan` and `batch` run over the distinct texts.
 
-    rows: the distinct texts, (T). index: each example's texts as indices of `rows`, (N,n): a text, its partner, and
-    hard negatives. similarity: of each example's first two texts, (N,); None without. teacher: a teacher's vectors of
-    the distinct texts, (T,E); None without. sizes: further numbers of first dimensions to score.
+    texts: the distinct texts, (T); texts with equal tokens are one. rows: their tokens, (T). index: each example's
+    texts as indices of `rows`, (N,n): a text, its partner, and hard negatives. similarity: of each example's first two
+    texts, (N,); None without. teacher: a teacher's vectors of the distinct texts, (T,E); None without. sizes: further
+    numbers of first dimensions to score.
     """
 
     examples: Sequence[Example]
+    texts: Sequence[str] = ()
     rows: Rows
     index: np.ndarray
     similarity: np.ndarray | None = None

@@ -72,6 +72,7 @@ def load_starting_model(
             f"quantise = int8 simulates the files of {' and '.join(SIMULATED)} only, and {path} is a {model.kind}. "
             "Remove quantise."
         )
+    task.check_model(model)
     module = task.head.build(model, recipe.compute)
     objective = task.objective(Int8Model(module, recipe.accumulate) if recipe.quantise == "int8" else module)
     unpadded = task.head.build(model, replace(recipe.compute, vocab_multiple=1))
