@@ -1,9 +1,13 @@
 """Reduce a model to one head or none, add pooling, and let its convolutions read padding, as Hugging Face's do."""
 
+import hashlib
+import json
 from dataclasses import replace
 from typing import Any
 
+from bertzoo.conversion import tensors
 from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.config import plain
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
 from bertzoo.models import Compute
@@ -72,6 +76,20 @@ def shape_vectors(pretrained: Pretrained, size: int | None, output: str | None) 
     except ConfigError as error:
         raise UserError(f"{name}: {error}") from error
     return replace(pretrained, head=head)
+
+
+def vectors_digest(pretrained: Pretrained) -> str:
+    """Return the SHA-256 of all that decides the vectors of texts: used parameters, model, head and tokenizer.
+
+    Models whose vectors differ only in size, in the form in a file, or in the length of rows have the same one.
+    """
+    head = {name: value for name, value in plain(pretrained.head).items() if name not in ("size", "sizes", "output")}
+    tokenizer, vocabulary = pretrained.tokenizer, None
+    if tokenizer is not None:
+        contents = hashlib.sha256(tokenizer.contents).hexdigest()
+        vocabulary = [tokenizer.config.kind, tokenizer.config.normalization, contents]
+    facts = [tensors.digest(pretrained.params), plain(pretrained.model), head, vocabulary]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def _with_head(pretrained: Pretrained, head: Any) -> tuple[Pretrained, list[str]]:

@@ -258,11 +258,15 @@ def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str
 
 
 def _origin(pretrained: Pretrained) -> dict[str, Any]:
-    """Return a model's source, with paths shortened by `model_name`, and the SHA-256 of the model's parameters."""
+    """Return a model's source, with paths shortened by `model_name`, and the SHA-256 of the model's parameters.
+
+    For vectors of texts, also `vectors_digest`, by which an index knows a file as its model.
+    """
     source = {
         key: model_name(str(value)) if key in ("path", "from") else value for key, value in pretrained.source.items()
     }
-    return source | {"parameters_sha256": tensors.digest(pretrained.params | pretrained.unused)}
+    vectors = {"vectors_sha256": heads.vectors_digest(pretrained)} if pretrained.head.task_kind == "embedding" else {}
+    return source | {"parameters_sha256": tensors.digest(pretrained.params | pretrained.unused)} | vectors
 
 
 def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:

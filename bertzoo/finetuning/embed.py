@@ -2,19 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from functools import cached_property
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from bertzoo.conversion import tensors
+from bertzoo.conversion.heads import vectors_digest
 from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.finetuning.embedding import STSB, text_split
-from bertzoo.finetuning.saved_model import SavedModel, Unlabelled
+from bertzoo.finetuning.saved_model import SavedModel, Unlabelled, mesh
 from bertzoo.finetuning.task_kind import Say
 from bertzoo.finetuning.text_split import TextSplit, unit_vectors
+from bertzoo.runs.runner import FlaxRunner, Runner
+from bertzoo.tasks import fields
 from bertzoo.tasks.custom import CustomFiles
-from bertzoo.tasks.encode import encode, encode_pieces
+from bertzoo.tasks.encode import encode_pieces
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example
 
@@ -22,6 +25,7 @@ DOCUMENT, QUERY = ("document", "passage"), ("query",)  # names of prompts for a 
 Precision = Literal["float32", "int8", "binary"]
 Long = Literal["cut", "average"]
 _PART = 4096  # texts that are encoded at once
+_LENGTHS = (16, 32, 64, 128, 256)  # row lengths in tokens, beside the longest
 
 
 class TextFiles(NamedTuple):
@@ -42,10 +46,12 @@ class EmbeddingModel(SavedModel):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the parameters; a file's is that of its model."""
-        if self.file is not None:
-            return str(self.pretrained.source.get("parameters_sha256", ""))
-        return tensors.digest(self.pretrained.params)
+        """SHA-256 of all that decides the vectors; a file's is that of its model, which its JSON records."""
+        if self.file is None:
+            return vectors_digest(self.pretrained)
+        if "vectors_sha256" not in self.pretrained.source:
+            raise UserError(f"the JSON of {self.path} has no source.vectors_sha256. Convert the model again.")
+        return str(self.pretrained.source["vectors_sha256"])
 
     def prompt(self, name: str | None, *usual: str) -> str:
         """Return the prompt `name` that the model records, to put before a text; raises UserError if there is none.
@@ -78,34 +84,64 @@ class EmbeddingModel(SavedModel):
         prompt: text to put before each text. size: number of first dimensions to return, of length 1 again if the
         model's vectors have; 0: all. long: what becomes of a text with more than `max_length` tokens: "cut" embeds its
         beginning, "average" the mean of its pieces' vectors, weighted by their tokens. batch_size: as in `runner`; it
-        does not change the vectors. Raises UserError if `size` is above E.
+        does not change the vectors. Raises UserError for a wrong argument.
         """
-        if size > self.width:
-            raise UserError(f"size = {size} is above the {self.width} dimensions of {self.path}. Use a smaller size.")
-        runner = None
+        self._check(texts, size, long, batch_size)
+        runner = self._runner(batch_size)
         for start in range(0, len(texts), _PART):
             batch = [prompt + text for text in texts[start : start + _PART]]
-            rows, owner = encode_pieces(batch, self.tokenizer, self.max_length, self.padding)
-            count = np.bincount(owner, minlength=len(batch))
-            if long == "cut" and len(owner) > len(batch):
-                examples = [Example(str(i), text) for i, text in enumerate(batch)]
-                rows = encode(examples, self.tokenizer, self.max_length, "texts", self.padding)
-                owner = np.arange(len(batch))
-            if runner is None or self.file is None:
-                runner = self.runner([rows], batch_size)
+            rows, owner = encode_pieces(batch, self.tokenizer, self.max_length, self.padding, whole=long == "average")
             slots, outputs = runner.run_all(rows)
             pieces = rows.restore(slots, [output["embedding"] for output in outputs])
             if len(owner) == len(batch):
                 vectors = pieces
             else:
                 vectors = np.zeros((len(batch), pieces.shape[1]), np.float64)
-                np.add.at(vectors, owner, pieces * (rows.lengths - 2)[:, None])
-                vectors /= np.bincount(owner, rows.lengths - 2, len(batch))[:, None].clip(1)
+                weight = np.maximum(rows.lengths - 2, 1)  # an empty text has no token
+                np.add.at(vectors, owner, pieces * weight[:, None])
+                vectors /= np.bincount(owner, weight)[:, None]
                 vectors = unit_vectors(vectors) if self.pretrained.head.normalise else vectors
             if size:
                 vectors = vectors[:, :size]
                 vectors = unit_vectors(vectors) if self.pretrained.head.normalise else vectors
-            yield vectors.astype(np.float32), int((count > 1).sum())
+            yield vectors.astype(np.float32), len(np.unique(owner[rows.cut]))
+
+    def _check(self, texts: Sequence[str], size: int, long: str, batch_size: int) -> None:
+        """Raise UserError for a wrong argument of `parts`."""
+        if not isinstance(size, int) or size < 0:
+            raise UserError(f"size = {size!r} is no number of dimensions. Use 1 to {self.width}, or 0 for all.")
+        if size > self.width:
+            raise UserError(f"size = {size} is above the {self.width} dimensions of {self.path}. Use a smaller size.")
+        if long not in get_args(Long):
+            raise UserError(f"long = {long!r} is unknown. Use one of {', '.join(get_args(Long))}.")
+        if not isinstance(batch_size, int) or batch_size < 0:
+            raise UserError(
+                f"batch_size = {batch_size!r} is no number of texts. Use 1 or more, or 0 for the usual one."
+            )
+        if batch_size and self.file is not None:
+            raise UserError(
+                f"batch_size = {batch_size} does not apply to {self.path}, which is an exported file. Leave it out."
+            )
+        for number, text in enumerate(texts, 1):
+            if not isinstance(text, str):
+                raise UserError(f"text {number} is {str(text)[:40]!r}, a {type(text).__name__}. Give a list of texts.")
+            fields.text(text, f"text {number}", "text")  # raises for half of a surrogate pair
+
+    def _runner(self, batch_size: int) -> Runner:
+        """Return the exported file, or a runner of the model whose row lengths fit any texts; keeps its programs."""
+        if self.file is not None:
+            return self.file
+        size = batch_size or self.recipe.batch_size
+        if size not in self._runners:
+            module, params = self.module()
+            predict = self.pretrained.head.objective(module).predict
+            lengths = (*(length for length in _LENGTHS if length < self.max_length), self.max_length)
+            self._runners[size] = FlaxRunner(predict, params, mesh(), size, lengths)
+        return self._runners[size]
+
+    @cached_property
+    def _runners(self) -> dict[int, Runner]:
+        return {}
 
     def fit(self, longest: int) -> "EmbeddingModel":
         """Return a copy with rows of at most `longest` tokens."""
@@ -160,8 +196,11 @@ def quantised(vectors: np.ndarray, precision: Precision) -> np.ndarray:
 
     int8: round(127 x / max|x|) for each vector, which changes its length alone; compare by the cosine. binary: one bit
     for each dimension, 1 if it is positive, the first in the highest bit; compare by the number of equal bits (the
-    precisions "int8" and "ubinary" of sentence-transformers, the first with a scale for each vector).
+    precisions "int8" and "ubinary" of sentence-transformers, the first with a scale for each vector). Raises UserError
+    for another precision.
     """
+    if precision not in get_args(Precision):
+        raise UserError(f"precision = {precision!r} is unknown. Use one of {', '.join(get_args(Precision))}.")
     if precision == "int8":
         largest = np.abs(vectors).max(-1, keepdims=True)
         return np.round(127 * vectors / np.maximum(largest, np.finfo(np.float32).tiny)).astype(np.int8)

@@ -49,17 +49,20 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, k
 
 
 def encode_pieces(
-    texts: Sequence[str], tokenizer: Tokenizer, max_length: int, padding: int = 0
+    texts: Sequence[str], tokenizer: Tokenizer, max_length: int, padding: int = 0, *, whole: bool = True
 ) -> tuple[Rows, np.ndarray]:
     """Cut texts into pieces of about equal length; return the pieces as rows, and the index of each one's text, (R,).
 
-    A text that fits has one piece, the row that `encode` makes. Arguments: as in `encode`.
+    A text that fits has one piece, the row that `encode` makes. whole: if False, a longer text has one piece too, as
+    many tokens as fit. The rows of longer texts are `cut`. Other arguments: as in `encode`.
     """
-    pieces, owner = [], []
+    pieces, owner, cut = [], [], []
     for text, ids in enumerate(_tokenised(tokenizer, texts)):
-        parts = np.array_split(ids, max(1, -(-len(ids) // (max_length - 2))))
+        count = max(1, -(-len(ids) // (max_length - 2)))
+        parts = np.array_split(ids, count) if whole else [ids[: max_length - 2]]
         pieces += parts
         owner += [text] * len(parts)
+        cut += [count > 1] * len(parts)
     cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
     lengths = np.array([len(piece) + 2 for piece in pieces], np.int64)
     rows = Rows(
@@ -67,7 +70,7 @@ def encode_pieces(
         ids=np.concatenate([np.concatenate([cls, piece, sep]) for piece in pieces]).astype(np.int32),
         lengths=lengths,
         middle=lengths,
-        cut=np.zeros(len(pieces), bool),
+        cut=np.array(cut, bool),
         label=None,
         first=None,
         words=None,
