@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bertzoo.cli.embed import embedding_options, read_texts, text_options, vector_options
 from bertzoo.cli.support.options import Parser, json_option, say
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import UserError, visible
 
 
 def arguments(parser: Parser) -> None:
@@ -64,9 +64,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     options["size"] = index.size if index.size != model.width else 0
     for query, hits in zip(texts, index.search(model.embed(texts, **options), args.top or 5), strict=True):
         if args.json:
-            print(json.dumps([hit._asdict() for hit in hits], ensure_ascii=False))
+            line = json.dumps([hit._asdict() for hit in hits], ensure_ascii=False)
+            print("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line))
             continue
-        print(query)
+        print(visible(query))
         for hit in hits:
-            print(f"    {hit.score:.3f}  {' '.join(hit.text.split())[:200]}")
+            print(f"    {hit.score:.3f}  {visible(' '.join(hit.text.split())[:200])}")
     return 0

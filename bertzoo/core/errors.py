@@ -12,9 +12,14 @@ def shorten(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else f"{text[: longest * 3 // 4]} … {text[len(text) - longest // 5 :]}"
 
 
+def visible(text: str) -> str:
+    """Return a text with control characters and invisible ones escaped, as Python writes them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def one_line(message: str) -> str:
     """Return a message as one line, with control characters escaped and long words, quotations and messages cut."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message[: 100 * _MESSAGE])
+    shown = visible(message[: 100 * _MESSAGE])
     return shorten(_LONG_VALUES.sub(lambda match: shorten(match[0]), shown), _MESSAGE)
 
 

@@ -11,6 +11,7 @@ from bertzoo.conversion import sentence_modules
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config, tables
 from bertzoo.core.documents import read_json
+from bertzoo.core.errors import visible
 from bertzoo.core.version import __version__
 from bertzoo.export.options import LITERT
 from bertzoo.heads import KINDS
@@ -326,8 +327,7 @@ def _texts(proof: Mapping[str, Any] | None) -> str:
 
 def _visible(text: str) -> str:
     """Return a text as code with invisible characters escaped."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return f"`{shown}`"
+    return f"`{visible(text)}`"
 
 
 def _operators(description: Mapping[str, Any]) -> Iterator[str]:

@@ -4,10 +4,13 @@ A directory holds index.json (model, sizes), vectors.npy (N,E), with bits also b
 """
 
 import json
+import math
+import tokenize
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,12 +19,21 @@ from bertzoo.core.documents import parse_json, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import model_name
 from bertzoo.finetuning.embed import EmbeddingModel, Long, Precision, quantised
+from bertzoo.tasks import fields
 
 _DESCRIPTION, _VECTORS, _BITS, _TEXTS = "index.json", "vectors.npy", "bits.npy", "texts.jsonl"
-_FIELDS = {"version": int, "model": str, "parameters_sha256": str, "texts": int, "size": int, "precision": str}
+_FIELDS = {
+    **{"version": Literal[1], "model": str, "vectors_sha256": str, "texts": int, "size": int},
+    **{"precision": Precision, "prompt": str, "long": Long},
+}
+_ADVICE = "Build the index again."
 _PART = 65_536  # vectors that are compared with the queries at once
 _RESCORED = 10  # with bits: candidates for each result, which the int8 vectors order
 _LEAST = 100  # least number of candidates
+_QUERIES = 64  # queries that are compared at once
+_CHUNK = 1 << 20  # bytes of the texts that are read at once
+# What numpy raises for the header of a hostile .npy.
+_DAMAGE = (OSError, ValueError, TypeError, EOFError, SyntaxError, OverflowError, RecursionError, MemoryError)
 
 Say = Callable[[str], None]
 
@@ -36,25 +48,40 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """An opened index. vectors: (N,E), float32 or int8. bits: (N,E/8) uint8, or None. texts: the N texts."""
+    """An opened index. vectors: (N,E), float32 or int8. bits: (N,E/8) uint8, or None. file: N lines of JSON, the texts.
+
+    starts: the byte at which each line begins, and the size of the file, (N+1,).
+    """
 
     description: dict[str, Any]
     vectors: np.ndarray
     bits: np.ndarray | None
-    texts: list[str]
+    file: Path
+    starts: np.ndarray
 
     @property
     def size(self) -> int:
         """Number of dimensions of the vectors."""
         return int(self.description["size"])
 
+    def text(self, row: int) -> str:
+        """Return the text `row`; raises UserError if its line is damaged."""
+        place = f"{self.file} line {row + 1}"
+        try:
+            with self.file.open("rb") as file:
+                file.seek(int(self.starts[row]))
+                line = file.read(int(self.starts[row + 1] - self.starts[row]))
+            return fields.text(parse_json(line.removesuffix(b"\n"), str), place, "text")
+        except (OSError, ValueError) as error:
+            raise UserError(f"{place} is damaged ({error}). {_ADVICE}") from error
+
     def check_model(self, model: EmbeddingModel) -> None:
-        """Raise UserError if the index was made with other parameters than the model's."""
-        if model.fingerprint != self.description["parameters_sha256"]:
+        """Raise UserError if another model made the index: other parameters, head or tokenizer."""
+        if model.fingerprint != self.description["vectors_sha256"]:
             raise UserError(
-                f"{model.path} is not the model of the index: its parameters have the SHA-256 "
+                f"{model.path} is not the model of the index: its parameters, head and tokenizer have the SHA-256 "
                 f"{model.fingerprint[:12]}…, those of the index's {self.description['model']} have "
-                f"{self.description['parameters_sha256'][:12]}…. Use that model, or build the index again."
+                f"{self.description['vectors_sha256'][:12]}…. Use that model, or build the index again."
             )
 
     def search(self, queries: np.ndarray, top: int) -> list[list[Hit]]:
@@ -65,41 +92,62 @@ class Index:
                 "the model of the index."
             )
         unit = _unit(queries)
-        rows = None if self.bits is None else self._nearest_bits(queries, max(_RESCORED * top, _LEAST))
-        found = [
-            self._nearest(query[None], top, None if rows is None else np.sort(rows[i])) for i, query in enumerate(unit)
-        ]
-        return [[Hit(int(row), float(score), self.texts[row]) for score, row in hits] for hits in found]
-
-    def _nearest(self, query: np.ndarray, top: int, rows: np.ndarray | None) -> list[tuple[float, int]]:
-        """Return (cosine, row) of the nearest vectors among `rows`, by default all."""
-        best: list[tuple[float, int]] = []
-        count = len(self.vectors) if rows is None else len(rows)
-        for start in range(0, count, _PART):
-            part = np.arange(start, min(start + _PART, count)) if rows is None else rows[start : start + _PART]
-            scores = (_unit(self.vectors[part].astype(np.float32)) @ query.T)[:, 0]
-            order = np.argsort(-scores, kind="stable")[:top]
-            best = sorted([*best, *zip(scores[order].tolist(), part[order].tolist(), strict=True)], key=_rank)[:top]
-        return best
-
-    def _nearest_bits(self, queries: np.ndarray, top: int) -> np.ndarray:
-        """Return the rows of the vectors with the most bits equal to each query's, (Q, at most top)."""
-        assert self.bits is not None
-        codes = quantised(queries, "binary")
-        found = []
-        for code in codes:
-            different = np.concatenate(
-                [
-                    np.bitwise_count(self.bits[start : start + _PART] ^ code).sum(1, dtype=np.int32)
-                    for start in range(0, len(self.bits), _PART)
-                ]
+        if self.bits is None:
+            found = _nearest(unit, self.vectors, top, _unit_rows, lambda block, part: block @ part.T)
+        else:
+            candidates = _nearest(
+                quantised(queries, "binary"), self.bits, max(_RESCORED * top, _LEAST), np.asarray, _equal_bits
             )
-            found.append(np.argsort(different, kind="stable")[:top])
-        return np.array(found)
+            found = []
+            for query, (_, rows) in zip(unit, candidates, strict=True):
+                rows = np.sort(rows)
+                scores = _unit_rows(self.vectors[rows]) @ query
+                best = _best(scores, top)
+                found.append((scores[best], rows[best]))
+        if not all(np.isfinite(scores).all() for scores, _ in found):
+            raise UserError(f"a cosine of {self.file.with_name(_VECTORS)} and a query is not finite. {_ADVICE}")
+        return [
+            [Hit(int(row), float(score), self.text(row)) for score, row in zip(*hits, strict=True)] for hits in found
+        ]
 
 
-def _rank(hit: tuple[float, int]) -> tuple[float, int]:
-    return -hit[0], hit[1]
+def _nearest(
+    queries: np.ndarray,
+    stored: np.ndarray,
+    top: int,
+    prepare: Callable[[np.ndarray], np.ndarray],
+    compare: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return (scores, rows) of the vectors in `stored` with the highest scores, for each query.
+
+    prepare: applied once to each part of `stored`. compare: (queries (q,·), part (n,·)) -> scores (q,n).
+    """
+    found = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
+    for start in range(0, len(stored), _PART):
+        part = prepare(stored[start : start + _PART])
+        for first in range(0, len(queries), _QUERIES):
+            for i, scores in enumerate(compare(queries[first : first + _QUERIES], part), first):
+                rows = _best(scores, top)
+                scores, rows = np.append(found[i][0], scores[rows]), np.append(found[i][1], rows + start)
+                best = _best(scores, top)
+                found[i] = scores[best], rows[best]
+    return found
+
+
+def _best(scores: np.ndarray, top: int) -> np.ndarray:
+    """Return the indices of the `top` highest scores, the highest first; ties in their order, NaN first."""
+    scores = np.where(np.isnan(scores), np.inf, scores)
+    least = np.partition(scores, -top)[-top] if top < len(scores) else -np.inf
+    kept = np.flatnonzero(scores >= least)
+    return kept[np.argsort(-scores[kept], kind="stable")[:top]]
+
+
+def _equal_bits(codes: np.ndarray, part: np.ndarray) -> np.ndarray:
+    return np.stack([-np.bitwise_count(part ^ code).sum(1, dtype=np.int32) for code in codes])
+
+
+def _unit_rows(vectors: np.ndarray) -> np.ndarray:
+    return _unit(vectors.astype(np.float32))
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
@@ -129,7 +177,7 @@ def build_index(
     description = {
         "version": 1,
         "model": model_name(str(model.path)),
-        "parameters_sha256": model.fingerprint,
+        "vectors_sha256": model.fingerprint,
         "texts": len(texts),
         "size": width,
         "precision": precision,
@@ -139,20 +187,22 @@ def build_index(
     stored: Precision = "int8" if precision == "binary" else precision
     atomic.check_new_directory(destination)
     with atomic.new_directory(destination) as folder:
-        vectors = _new_array(folder / _VECTORS, (len(texts), width), np.dtype(stored))
-        bits = (
-            _new_array(folder / _BITS, (len(texts), -(-width // 8)), np.dtype(np.uint8))
-            if precision == "binary"
-            else None
-        )
         done = longer = 0
-        for part, cut in model.parts(texts, prompt=prompt, size=size, long=long, batch_size=batch_size):
-            vectors[done : done + len(part)] = quantised(part, stored)
-            if bits is not None:
-                bits[done : done + len(part)] = quantised(part, "binary")
-            done, longer = done + len(part), longer + cut
-            say(f"{done:,} of {len(texts):,} texts embedded")
-        del vectors, bits
+        with ExitStack() as stack:
+            vectors = stack.enter_context((folder / _VECTORS).open("wb"))
+            _write_header(vectors, (len(texts), width), stored)
+            bits = None
+            if precision == "binary":
+                bits = stack.enter_context((folder / _BITS).open("wb"))
+                _write_header(bits, (len(texts), -(-width // 8)), "uint8")
+            for part, cut in model.parts(texts, prompt=prompt, size=size, long=long, batch_size=batch_size):
+                if not np.isfinite(part).all():
+                    raise UserError(f"{model.path} gives a vector that is not finite. Use another model.")
+                vectors.write(quantised(part, stored).tobytes())
+                if bits is not None:
+                    bits.write(quantised(part, "binary").tobytes())
+                done, longer = done + len(part), longer + cut
+                say(f"{done:,} of {len(texts):,} texts embedded")
         with (folder / _TEXTS).open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
         (folder / _DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
@@ -162,45 +212,67 @@ def build_index(
     return description
 
 
-def _new_array(file: Path, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
-    return np.lib.format.open_memmap(file, "w+", dtype, shape)
+def _write_header(file: BinaryIO, shape: tuple[int, int], dtype: str) -> None:
+    """Begin a .npy file. Its vectors follow by writes, because a full disk kills a process that writes a memory map."""
+    description = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, description)
 
 
 def read_index(directory: Path) -> Index:
     """Open an index; raises UserError if a file is missing or damaged, or does not fit the others."""
     if not (directory / _DESCRIPTION).is_file():
         raise UserError(f"{directory} is no index: it has no {_DESCRIPTION}. Make one with `bertzoo search index`.")
-    advice = "Build the index again."
     try:
-        description = read_json(directory / _DESCRIPTION, _FIELDS | {"prompt": str, "long": str})
-    except ValueError as error:
-        raise UserError(f"{directory / _DESCRIPTION} is damaged ({error}). {advice}") from error
-    if description["version"] != 1 or description["precision"] not in ("float32", "int8", "binary"):
-        raise UserError(
-            f"{directory / _DESCRIPTION} has version = {description['version']} and precision = "
-            f"{description['precision']}, which this bertzoo does not know. {advice}"
-        )
+        description = read_json(directory / _DESCRIPTION, _FIELDS)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{directory / _DESCRIPTION} is damaged ({error}). {_ADVICE}") from error
     count, size, binary = description["texts"], description["size"], description["precision"] == "binary"
+    if count < 1 or size < 1:
+        raise UserError(f"{directory / _DESCRIPTION} has texts = {count} and size = {size}, not 1 or more. {_ADVICE}")
     stored = "int8" if binary else description["precision"]
     vectors = _read_array(directory / _VECTORS, (count, size), stored)
     bits = _read_array(directory / _BITS, (count, -(-size // 8)), "uint8") if binary else None
-    try:
-        lines = (directory / _TEXTS).read_text(encoding="utf-8").split("\n")  # a text may hold other line breaks
-        texts = [parse_json(line, str) for line in lines[:-1]]
-    except (OSError, ValueError) as error:
-        raise UserError(f"{directory / _TEXTS} is missing or damaged ({error}). {advice}") from error
-    if len(texts) != count:
-        raise UserError(f"{directory / _TEXTS} has {len(texts)} texts, not {count}. {advice}")
-    return Index(description=description, vectors=vectors, bits=bits, texts=texts)
+    starts = _line_starts(directory / _TEXTS)
+    if len(starts) != count + 1:
+        raise UserError(f"{directory / _TEXTS} has {len(starts) - 1} texts, not {count}. {_ADVICE}")
+    return Index(description=description, vectors=vectors, bits=bits, file=directory / _TEXTS, starts=starts)
 
 
-def _read_array(file: Path, shape: tuple[int, int], dtype: str) -> np.ndarray:
+def _line_starts(path: Path) -> np.ndarray:
+    """Return the bytes at which the lines of a file begin, and the file's size; a text may hold other line breaks."""
+    starts, size = [np.zeros(1, np.int64)], 0
+    _check_file(path)
     try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} is missing or damaged ({error}). Build the index again.") from error
-    if array.shape != shape or array.dtype != np.dtype(dtype):
-        raise UserError(
-            f"{file} holds {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}. Build the index again."
-        )
-    return array
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                starts.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")) + size + 1)
+                size += len(chunk)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error}). {_ADVICE}") from error
+    found = np.concatenate(starts)
+    if found[-1] != size:
+        raise UserError(f"{path} is damaged: its last line has no end. {_ADVICE}")
+    return found
+
+
+def _read_array(path: Path, shape: tuple[int, int], dtype: str) -> np.ndarray:
+    """Map a .npy file; raises UserError unless it holds exactly an array of this shape and type."""
+    _check_file(path)
+    try:
+        with path.open("rb") as file:
+            if (version := np.lib.format.read_magic(file)) != (1, 0):
+                raise ValueError(f"it has version {version} of .npy")
+            *found, kind = np.lib.format.read_array_header_1_0(file)
+            start, size = file.tell(), path.stat().st_size
+    except (*_DAMAGE, tokenize.TokenError) as error:
+        raise UserError(f"{path} is damaged ({error}). {_ADVICE}") from error
+    if found != [shape, False] or kind != np.dtype(dtype):
+        raise UserError(f"{path} holds {kind} of shape {found[0]}, not {dtype} of shape {shape}. {_ADVICE}")
+    if size != (expected := start + math.prod(shape) * kind.itemsize):
+        raise UserError(f"{path} has {size:,} bytes, not {expected:,}. {_ADVICE}")
+    return np.memmap(path, kind, "r", start, shape)
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise UserError(f"{path} is missing, or no file. {_ADVICE}")
