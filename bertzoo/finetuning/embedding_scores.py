@@ -1,6 +1,7 @@
 """Scores of a model that embeds texts: similarity, pair classification, retrieval and clustering, as MTEB defines them.
 
-MTEB: Muennighoff et al. 2023, §3.2. Each task is a file or a folder of the user's.
+MTEB: Muennighoff et al. 2023, §3.2. Clustering differs: it runs KMeans from ten starts, where MTEB runs
+MiniBatchKMeans. Each task is a file or a folder of the user's.
 """
 
 import math
@@ -112,7 +113,8 @@ def _retrieval(model: EmbeddingModel, folder: str, split: str, batch_size: int) 
         cosines = asked[start : start + _QUERIES] @ documents.T
         for query, row in zip(queries[start : start + _QUERIES], cosines, strict=True):
             best = np.argsort(-row, kind="stable")[: _RECALLED + 1]
-            ranked[query] = [names[i] for i in best if names[i] != query][:_RECALLED]
+            relevant = data.relevance[query]
+            ranked[query] = [names[i] for i in best if names[i] != query or query in relevant][:_RECALLED]
     return len(queries), retrieval_scores(ranked, data.relevance)
 
 
@@ -141,7 +143,8 @@ def _discounted(gains: Sequence[float]) -> float:
 def read_retrieval(folder: Path, split: str) -> Retrieval:
     """Read corpus.jsonl, queries.jsonl (`_id`, `text`, perhaps `title`) and qrels/SPLIT.tsv, the files of BEIR.
 
-    Queries without a relevant document are left out. Raises UserError if a file is missing or names an unknown text.
+    Queries without a relevant document are left out. A document with the identifier of a query is no result of it,
+    unless it is judged relevant, as in BEIR. Raises UserError if a file is missing or names an unknown text.
     """
     documents, every = (_read_texts(folder / f"{name}.jsonl") for name in ("corpus", "queries"))
     table = readers.read_table(folder / "qrels" / f"{split}.tsv")
@@ -160,10 +163,15 @@ def read_retrieval(folder: Path, split: str) -> Retrieval:
 def _read_texts(file: Path) -> dict[str, str]:
     table = readers.read_table(file)
     columns = ["_id", "text", *(["title"] if "title" in table.columns else [])]
-    found = {}
+    found: dict[str, str] = {}
     for place, (name, text, *title) in table.valid_rows(columns):
-        joined = " ".join(filter(None, [*(str(t) for t in title if t), fields.text(text, place, "text")])).strip()
-        found[str(name)] = joined
+        if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
+            raise UserError(f"{place} has the _id {name!r}. Use a text or an integer.")
+        if str(name) in found:
+            raise UserError(f"{place} has the _id {str(name)!r}, as an earlier line. Give each line its own.")
+        parts = [fields.text(cell, place, "title") for cell in title if cell is not None]
+        parts.append(fields.text(text, place, "text"))
+        found[str(name)] = " ".join(filter(None, parts)).strip()
     return found
 
 
