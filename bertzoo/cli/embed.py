@@ -12,6 +12,7 @@ examples:
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from typing import Any
 from bertzoo.cli.support.finetuned import model_flags
 from bertzoo.cli.support.options import Parser, check_file, say
 from bertzoo.core.errors import UserError
+
+_MOST_COSINES = 1000  # texts whose cosines --cosines prints
 
 
 def arguments(parser: Parser) -> None:
@@ -42,7 +45,9 @@ def text_options(parser: Parser, text: str) -> None:
     """Declare the flags that name texts; `text` is the help of TEXT."""
     inputs = parser.group("input")
     inputs.add_argument("text", nargs="*", default=[], metavar="TEXT", help=text)
-    inputs.add_argument("--input", metavar="FILE", help="texts in a TSV, CSV, JSONL or Parquet file (default: none)")
+    inputs.add_argument(
+        "--input", metavar="FILE", help="texts in a TSV, CSV, JSONL, Parquet or .txt file (default: none)"
+    )
     inputs.add_argument("--text_a", metavar="COLUMN", help="the column of the texts (default: text)")
 
 
@@ -64,13 +69,22 @@ def vector_options(parser: Parser, long: str = "cut") -> None:
 
 def read_texts(args: argparse.Namespace) -> list[str]:
     """Return the texts that the flags name; raises UserError if they name two sources."""
-    from bertzoo.tasks import inputs
+    from bertzoo.tasks import inputs, readers
 
     form = inputs.InputForm()
     if args.input and args.text:
         raise UserError(f"--input={args.input} and TEXT exclude each other, because each names the texts. Keep one.")
     if args.text_a and not args.input:
         raise UserError("--text_a names a column of a table. Add --input=TABLE.")
+    if len(args.text) == 1 and os.path.isfile(file := args.text[0]):
+        raise UserError(
+            f"TEXT = {file} is the name of a file. Read the file with --input={file}, or pass the name itself as a "
+            "text on standard input."
+        )
+    if args.input and args.input.endswith(".txt"):
+        if args.text_a:
+            raise UserError(f"--text_a={args.text_a} names a column, which --input={args.input} lacks. Leave it out.")
+        return readers.read_lines(args.input)
     if args.input:
         return [example.text_a for example in inputs.from_table(args.input, [args.text_a or "text"], form)]
     examples = inputs.from_texts(args.text, form) if args.text else inputs.from_stdin(sys.stdin, form)
@@ -110,28 +124,35 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     if not texts:
         say("there are no texts")
         return 0
+    if args.cosines and len(texts) > _MOST_COSINES:
+        raise UserError(
+            f"--cosines of {len(texts):,} texts would print {len(texts) ** 2:,} numbers. Use at most "
+            f"{_MOST_COSINES:,} texts, or `bertzoo search`."
+        )
     model = open_embedding_model(args.model, args.seed, args.batch_size, args.python)
     options = embedding_options(args, model)
-    parts, longer = [], 0
+    parts, done, longer = [], 0, 0
     for part, count in model.parts(texts, **options):
-        parts.append(part)
-        longer += count
+        done, longer = done + len(part), longer + count
+        part = quantised(part, args.precision)
+        if args.output or args.cosines:
+            parts.append(part)
+        else:
+            for vector in part:
+                print(json.dumps([round(value, 6) for value in vector.tolist()]))
         if len(texts) > len(part):
-            say(f"{sum(map(len, parts)):,} of {len(texts):,} texts embedded")
-    vectors = np.concatenate(parts)
+            say(f"{done:,} of {len(texts):,} texts embedded")
     if longer:
         state = "averaged over their pieces" if args.long == "average" else "cut; --long=average embeds them whole"
         say(f"{longer:,} of {len(texts):,} texts have more than {model.max_length} tokens and were {state}")
     if args.cosines:
-        unit = unit_vectors(vectors)
+        unit = unit_vectors(np.concatenate(parts))
         for row in unit @ unit.T:
             print("  ".join(f"{value:6.3f}" for value in row))
         return 0
-    vectors = quantised(vectors, args.precision)
     if not args.output:
-        for vector in vectors:
-            print(json.dumps([round(value, 6) for value in vector.tolist()]))
         return 0
+    vectors = np.concatenate(parts)
     with atomic.replacing(Path(args.output)) as temporary, temporary.open("wb") as file:
         np.save(file, vectors)
     say(f"Wrote {args.output}: {len(vectors):,} vectors of {vectors.shape[1]} {vectors.dtype} numbers.")

@@ -67,11 +67,7 @@ def read_table(name: Path | str, *, header: bool = True) -> DataTable:
     Quotation marks have no meaning in a .tsv. header: whether the first line of a .tsv or .csv names the columns; if
     not, the columns are called 0, 1, and so on.
     """
-    path = on_disk(name, "the table", "Copy the file to this machine and name the copy.")
-    if path.is_dir():
-        raise UserError(f"{path} is a directory, not a table. Name a file in it.")
-    if not path.is_file():
-        raise UserError(f"the file {path} does not exist. Correct the name.")
+    path = _file(name, "table")
     if path.suffix == PARQUET:
         return _parquet(path)
     if path.suffix == ".jsonl":
@@ -81,6 +77,20 @@ def read_table(name: Path | str, *, header: bool = True) -> DataTable:
     if path.suffix not in (".tsv", ".csv"):
         raise UserError(f"{path} has an unknown suffix. Use one of {', '.join(SUFFIXES)}.")
     return _delimited(path, _tab_separated if path.suffix == ".tsv" else _comma_separated, header)
+
+
+def read_lines(name: Path | str) -> list[str]:
+    """Return the lines of a text file without their ends; raises UserError if it is missing or not text."""
+    return [line for _, line in _lines(_file(name, "text file"))]
+
+
+def _file(name: Path | str, kind: str) -> Path:
+    path = on_disk(name, f"the {kind}", "Copy the file to this machine and name the copy.")
+    if path.is_dir():
+        raise UserError(f"{path} is a directory, not a {kind}. Name a file in it.")
+    if not path.is_file():
+        raise UserError(f"the file {path} does not exist. Correct the name.")
+    return path
 
 
 def read_tfds(name: str, split: str) -> DataTable:
