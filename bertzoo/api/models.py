@@ -175,7 +175,7 @@ def predict(
 
 
 class TextEncoder:
-    """A model that embeds texts, with the methods that programs for sentence-transformers call.
+    """A model that embeds texts. Its methods and their arguments have the names that sentence-transformers uses.
 
     >>> encoder = bertzoo.TextEncoder("embedder")
     >>> vectors = encoder.encode(["a b", "c"])
@@ -220,16 +220,19 @@ class TextEncoder:
         """Return the vectors of texts, (N,E), or of one text, (E,).
 
         prompt_name: a prompt that the model records, by default its default prompt; prompt: the prompt itself, which is
-        put before each text. batch_size: texts
-        in a batch; 0: as in training. truncate_dim: first dimensions to keep. precision: as in `bertzoo embed`.
-        normalize_embeddings: give vectors the length 1. long: what becomes of a text with more tokens than a row.
+        put before each text. batch_size: texts in a batch; 0: as in training. truncate_dim: first dimensions to keep.
+        precision: as in `bertzoo embed`. normalize_embeddings: give vectors the length 1. long: what becomes of a text
+        with more tokens than a row. Raises UserError for a wrong argument.
         """
+        import numpy as np
+
         from bertzoo.core.errors import UserError
         from bertzoo.finetuning.embed import quantised
         from bertzoo.finetuning.text_split import unit_vectors
 
         if prompt_name is not None and prompt is not None:
             raise UserError(f"prompt_name = {prompt_name!r} and prompt = {prompt!r} exclude each other. Keep one.")
+        quantised(np.zeros((0, 8), np.float32), precision)  # raises for an unknown precision
         text = self._model.prompt(prompt_name) if prompt is None else prompt
         single = isinstance(sentences, str)
         vectors = self._model.embed(
@@ -242,23 +245,65 @@ class TextEncoder:
         found = quantised(unit_vectors(vectors) if normalize_embeddings else vectors, precision)
         return found[0] if single else found
 
+    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> "np.ndarray":
+        """Return the vectors of queries: `encode` with the prompt that the model records for them, if any."""
+        from bertzoo.finetuning.embed import QUERY
+
+        return self._encode_role(sentences, QUERY, options)
+
+    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> "np.ndarray":
+        """Return the vectors of documents: `encode` with the prompt that the model records for them, if any."""
+        from bertzoo.finetuning.embed import DOCUMENT
+
+        return self._encode_role(sentences, DOCUMENT, options)
+
+    def _encode_role(
+        self, sentences: str | Sequence[str], names: tuple[str, ...], options: dict[str, Any]
+    ) -> "np.ndarray":
+        if options.get("prompt_name") is None and options.get("prompt") is None:
+            options = options | {"prompt": self._model.prompt(None, *names)}
+        return self.encode(sentences, **options)
+
     @staticmethod
     def similarity(first: "np.ndarray", second: "np.ndarray") -> "np.ndarray":
-        """Return the cosines of vectors (M,E) and (N,E), (M,N)."""
+        """Return the cosines of vectors (M,E) and (N,E), (M,N).
+
+        Bits, which are uint8, count as 1 and -1: the cosine is 1 if all bits are equal and -1 if all differ. Raises
+        UserError if only one of the arrays is uint8.
+        """
         import numpy as np
 
+        from bertzoo.core.errors import UserError
         from bertzoo.finetuning.text_split import unit_vectors
 
-        return unit_vectors(np.atleast_2d(first)) @ unit_vectors(np.atleast_2d(second)).T
+        first, second = np.atleast_2d(first), np.atleast_2d(second)
+        if (bits := first.dtype == np.uint8) != (second.dtype == np.uint8):
+            raise UserError(
+                f"vectors of {first.dtype} and of {second.dtype} cannot be compared, because uint8 holds bits. Encode "
+                "both with the same precision."
+            )
+        if bits:
+            first, second = (2 * np.unpackbits(x, axis=-1).astype(np.float32) - 1 for x in (first, second))
+        return unit_vectors(first) @ unit_vectors(second).T
 
 
-def embed(path: Path | str, texts: Sequence[str], *, seed: int | None = None, **options: Any) -> "np.ndarray":
-    """Return the vectors of texts, (N,E), as `bertzoo embed` does. options: those of `TextEncoder.encode`."""
+def embed(
+    path: Path | str,
+    texts: Sequence[str],
+    *,
+    seed: int | None = None,
+    python: Path | str | None = None,
+    **options: Any,
+) -> "np.ndarray":
+    """Return the vectors of texts, (N,E), as `bertzoo embed` does.
+
+    seed, python: as in `evaluate`. options: those of `TextEncoder.encode`.
+    """
     from bertzoo.core.errors import UserError
 
     if isinstance(texts, str):
         raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
-    return TextEncoder(path, seed=seed).encode(texts, **options)
+    return TextEncoder(path, seed=seed, python=python).encode(texts, **options)
 
 
 def convert(
