@@ -5,8 +5,8 @@ these. DST must be new or empty; it appears once it is complete.
 
 Files for phones are litert (NAME.tflite), mediapipe (NAME.tflite that takes a string, for MediaPipe's text tasks), onnx
 (NAME.onnx), onnx-text (NAME.onnx that takes a string), executorch (NAME.pte), torch-export (NAME.pt2) and torchscript
-(NAME.pt). FILE.json describes FILE; FILE.files/ has the model card, the tokenizer and golden.json, test data for an
-app. A file whose outputs in its runtime differ from the model's is not written.
+(NAME.pt). FILE.json describes FILE; FILE.files/ has the card, the tokenizer and test data for apps. A file whose
+outputs differ from the model's is not written.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface --head=masked
@@ -54,50 +54,49 @@ def arguments(parser: Parser) -> None:
         "--size",
         type=partial(_count, "size", 64),
         metavar="N",
-        help="keep the first N dimensions of a model's vectors, normalised again (default: all)",
+        help="first dimensions of a vector to keep (default: all)",
     )
     files = parser.group("files for phones")
     files.add_argument(
         "--lengths",
         type=_lengths,
         metavar="N,…",
-        help="row lengths in tokens. litert: a signature for each. mediapipe, executorch: only one. onnx, "
-        "torch-export: a single N fixes the length (default: 128; onnx and torch formats: any length)",
+        help="row lengths in tokens; mediapipe, executorch: only one; onnx, torch-export: one fixes the length "
+        "(default: 128; onnx and torch formats: any length)",
     )
     files.add_argument(
         "--precision",
         metavar="NAME",
-        help=f"precision of the weights: {', '.join(PRECISIONS)}; in .pte only fp32 and int8-dynamic; in .onnx, .pt "
-        "and .pt2 only fp32 (default: fp32)",
+        help=f"precision of the weights: {', '.join(PRECISIONS)}; .pte: fp32, int8-dynamic; .onnx, .pt, .pt2: fp32 "
+        "(default: fp32)",
     )
     files.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="for int8-static: texts to calibrate on, a text or tab-separated pair per line (default: none)",
+        help="for int8-static: texts or tab-separated pairs to calibrate on, one per line (default: none)",
     )
     files.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="for a model without a head: makes one vector (default: mean)",
+        help="vector of a model without a head (default: mean)",
     )
     files.add_argument(
         "--output",
         choices=OUTPUTS,
-        help="form of a model's vectors: int8, whose cosine needs no scale, or binary, a bit per dimension "
-        "(default: float32)",
+        help="numbers of a vector, for a model that embeds texts (default: float32)",
     )
     files.add_argument(
         "--examples",
         type=partial(_count, "examples", 500),
         metavar="N",
-        help=f"how many development examples to score a fine-tuned model and DST on; 0: all (default: {EXAMPLES:,})",
+        help=f"development examples to score model and file on; 0: all (default: {EXAMPLES:,})",
     )
     files.add_argument(
         "--no-optimize",
         action="store_true",
         default=None,
-        help="for .tflite: write the training graph, without rewrites for phones",
+        help="for .tflite: write the training graph unchanged",
     )
     files.add_argument(
         "--python",
