@@ -16,12 +16,13 @@ _LEAST = {"a text": 3, "two texts": 5}  # least max_length: [CLS], and for each 
 
 
 def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind, padding: int = 0) -> Rows:
-    """Return examples as rows of at most `max_length` tokens; raises ConfigError if that is too short for their texts.
+    """Return examples as rows of at most `max_length` tokens; raises ConfigError if that is too short.
 
-    A second text without tokens is left out, as in BERT's code. The rows have labels if every example has a label.
+    There must be room for two texts, or for one if `kind` is "texts". A second text without tokens is left out, as in
+    BERT's code. The rows have labels if every example has a label.
     padding: least number of padding tokens after a row, as in Rows.
     """
-    texts = "two texts" if any(example.text_b for example in examples) else "a text"
+    texts = "a text" if kind == "texts" else "two texts"
     if max_length < _LEAST[texts]:
         raise ConfigError(f"max_length = {max_length} leaves no room for {texts}. Use at least {_LEAST[texts]}.")
     make = _tokens if kind == "tokens" else _texts

@@ -70,6 +70,13 @@ def test_a_cut_vector_is_a_smaller_layer(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.params["projection/kernel"], np.eye(24, 6))
 
 
+def test_sizes_above_a_cut_are_left_out(tmp_path: Path) -> None:
+    folder = write(tmp_path / "out", SentenceEmbedding(normalise=False, sizes=(4, 8)))
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncate_dim": 6}))
+    assert huggingface.read_huggingface(folder).head == SentenceEmbedding(normalise=False, size=6, sizes=(4,))
+
+
 def test_the_pooler_is_kept_for_other_heads(tmp_path: Path) -> None:
     folder, bare = write(tmp_path / "out", SentenceEmbedding()), write(tmp_path / "bare", NoHead())
     (folder / "model.safetensors").write_bytes((bare / "model.safetensors").read_bytes())

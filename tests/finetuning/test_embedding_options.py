@@ -109,7 +109,7 @@ def test_the_least_length_of_a_row_is_named(place: Path) -> None:
     with pytest.raises(ConfigError, match=mentioning("max_length = 2", "a text", 3)):
         encode([Example("0", "bara")], tokenizer, 2, "texts")
     with pytest.raises(ConfigError, match=mentioning("max_length = 4", "two texts", 5)):
-        encode([Example("0", "bara", "doti")], tokenizer, 4, "texts")
+        encode([Example("0", "bara", "doti")], tokenizer, 4, "classification")
     assert encode([Example("0", "bara doti")], tokenizer, 3, "texts").lengths.tolist() == [3]
 
 
