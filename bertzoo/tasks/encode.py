@@ -55,8 +55,10 @@ def encode_pieces(
     """Cut texts into pieces of about equal length; return the pieces as rows, and the index of each one's text, (R,).
 
     A text that fits has one piece, the row that `encode` makes. whole: if False, a longer text has one piece too, as
-    many tokens as fit. The rows of longer texts are `cut`. Other arguments: as in `encode`.
+    many tokens as fit. The rows of longer texts are `cut`. Other arguments and errors: as in `encode`.
     """
+    if max_length < (least := _LEAST["a text"]):
+        raise ConfigError(f"max_length = {max_length} leaves no room for a text. Use at least {least}.")
     pieces, owner, cut = [], [], []
     for text, ids in enumerate(_tokenised(tokenizer, texts)):
         count = max(1, -(-len(ids) // (max_length - 2)))

@@ -199,6 +199,13 @@ def test_wrong_arguments_of_an_encoder(
         bertzoo.embed(place / "run", texts, **options)
 
 
+@pytest.mark.parametrize("length", [-4, 0, 2])
+def test_rows_without_room_for_a_text(place: Path, length: int) -> None:
+    model = dataclasses.replace(open_embedding_model(place / "run"), max_length=length)
+    with pytest.raises(UserError, match=mentioning("max_length", length, 3)):
+        model.embed(["bara"])
+
+
 def test_an_encoder_of_queries_documents_and_bits(place: Path) -> None:
     encoder = bertzoo.TextEncoder(place / "run")
     model = encoder._model
