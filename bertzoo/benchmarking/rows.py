@@ -147,7 +147,7 @@ def figure(rows: Sequence[Measurement], base: str, runs: int) -> "Figure":
     colours = [COLOURS[backends.index(row.backend) % len(COLOURS)] for row in rows]
     bars = axes.barh(range(len(rows)), medians, color=colours)
     axes.bar_label(bars, [_figures(row, rows, base) for row in rows], padding=3, fontsize=SMALL)
-    axes.margins(x=0.3)  # room for the figures behind the longest bar
+    axes.margins(x=0.3)  # room for the numbers behind the longest bar
     axes.set_yticks(range(len(rows)), labels, fontsize=SMALL, parse_math=False)
     axes.invert_yaxis()
     axes.set_xlabel("milliseconds of a run, median", fontsize=SMALL)

@@ -60,8 +60,11 @@ def score_embeddings(
 def _similarity(model: EmbeddingModel, file: str, split: str, batch_size: int) -> tuple[int, Scores]:
     rows = _read(file, (_FIRST, _SECOND, _SCORE))
     cosines = _pair_cosines(model, rows, batch_size)
-    wanted = np.array([fields.number(row[2], place, "score") for place, row in rows])
-    return len(rows), {"spearman": metrics.spearman(cosines, wanted), "pearson": metrics.pearson(cosines, wanted)}
+    similarities = np.array([fields.number(row[2], place, "score") for place, row in rows])
+    return len(rows), {
+        "spearman": metrics.spearman(cosines, similarities),
+        "pearson": metrics.pearson(cosines, similarities),
+    }
 
 
 def _pair_classification(model: EmbeddingModel, file: str, split: str, batch_size: int) -> tuple[int, Scores]:
@@ -69,19 +72,19 @@ def _pair_classification(model: EmbeddingModel, file: str, split: str, batch_siz
     import sklearn.metrics
 
     rows = _read(file, (_FIRST, _SECOND, _SCORE))
-    wanted = np.array([fields.flag(row[2], place, "label") for place, row in rows], bool)
-    if wanted.all() or not wanted.any():
-        raise UserError(f"{file} has only pairs with the label {int(wanted.all())}. Add pairs of the other label.")
+    labels = np.array([fields.flag(row[2], place, "label") for place, row in rows], bool)
+    if labels.all() or not labels.any():
+        raise UserError(f"{file} has only pairs with the label {int(labels.all())}. Add pairs of the other label.")
     cosines = _pair_cosines(model, rows, batch_size)
     order = np.argsort(-cosines, kind="stable")
     last = np.append(np.diff(cosines[order]) != 0, True)  # a threshold cannot separate equal cosines
-    true = np.cumsum(wanted[order])
+    true = np.cumsum(labels[order])
     chosen = np.arange(1, len(rows) + 1)
-    right = true + ((~wanted).sum() - (chosen - true))
-    f1 = 2 * true / (chosen + wanted.sum())
+    right = true + ((~labels).sum() - (chosen - true))
+    f1 = 2 * true / (chosen + labels.sum())
     return len(rows), {
-        "average_precision": 100 * float(sklearn.metrics.average_precision_score(wanted, cosines)),
-        "accuracy": 100 * float(max(right[last].max(), (~wanted).sum()) / len(rows)),
+        "average_precision": 100 * float(sklearn.metrics.average_precision_score(labels, cosines)),
+        "accuracy": 100 * float(max(right[last].max(), (~labels).sum()) / len(rows)),
         "f1": 100 * float(f1[last].max()),
     }
 
@@ -98,8 +101,8 @@ def _clustering(model: EmbeddingModel, file: str, split: str, batch_size: int) -
         raise UserError(f"{file} has only the label {labels[0]!r}. Add texts with another label.")
     vectors = model.embed([fields.nonblank(row[0], place, "text") for place, row in rows], batch_size=batch_size)
     means = sklearn.cluster.KMeans(clusters, n_init=10, random_state=0)  # pyright: ignore[reportArgumentType]
-    found = means.fit_predict(vectors)
-    return len(rows), {"v_measure": 100 * float(sklearn.metrics.v_measure_score(labels, found))}
+    clusters_of_texts = means.fit_predict(vectors)
+    return len(rows), {"v_measure": 100 * float(sklearn.metrics.v_measure_score(labels, clusters_of_texts))}
 
 
 def _retrieval(model: EmbeddingModel, folder: str, split: str, batch_size: int) -> tuple[int, Scores]:
@@ -107,10 +110,10 @@ def _retrieval(model: EmbeddingModel, folder: str, split: str, batch_size: int) 
     names, queries = list(data.documents), list(data.queries)
     options: dict[str, Any] = {"long": "average", "batch_size": batch_size}
     documents = unit_vectors(model.embed([*data.documents.values()], prompt=model.prompt(None, *DOCUMENT), **options))
-    asked = unit_vectors(model.embed([*data.queries.values()], prompt=model.prompt(None, *QUERY), **options))
+    query_vectors = unit_vectors(model.embed([*data.queries.values()], prompt=model.prompt(None, *QUERY), **options))
     ranked: dict[str, list[str]] = {}
     for start in range(0, len(queries), _QUERIES):
-        cosines = asked[start : start + _QUERIES] @ documents.T
+        cosines = query_vectors[start : start + _QUERIES] @ documents.T
         for query, row in zip(queries[start : start + _QUERIES], cosines, strict=True):
             best = np.argsort(-row, kind="stable")[: _RECALLED + 1]
             relevant = data.relevance[query]
@@ -125,15 +128,17 @@ def retrieval_scores(ranked: Mapping[str, Sequence[str]], relevance: Mapping[str
     reciprocal rank of the first relevant document of the first 10. recall_10, recall_100: share of the relevant
     documents among the first 10 and 100.
     """
-    found: dict[str, list[float]] = {"ndcg_10": [], "mrr_10": [], "recall_10": [], "recall_100": []}
+    values_by_metric: dict[str, list[float]] = {"ndcg_10": [], "mrr_10": [], "recall_10": [], "recall_100": []}
     for query, judged in relevance.items():
         gains = [judged.get(name, 0.0) for name in ranked[query]]
         ideal = sorted(judged.values(), reverse=True)[:_TOP]
-        found["ndcg_10"].append(_discounted(gains[:_TOP]) / _discounted(ideal))
-        found["mrr_10"].append(next((1 / rank for rank, gain in enumerate(gains[:_TOP], 1) if gain > 0), 0.0))
+        values_by_metric["ndcg_10"].append(_discounted(gains[:_TOP]) / _discounted(ideal))
+        values_by_metric["mrr_10"].append(
+            next((1 / rank for rank, gain in enumerate(gains[:_TOP], 1) if gain > 0), 0.0)
+        )
         for top in (_TOP, _RECALLED):
-            found[f"recall_{top}"].append(sum(gain > 0 for gain in gains[:top]) / len(judged))
-    return {name: 100 * float(np.mean(values)) for name, values in found.items()}
+            values_by_metric[f"recall_{top}"].append(sum(gain > 0 for gain in gains[:top]) / len(judged))
+    return {name: 100 * float(np.mean(values)) for name, values in values_by_metric.items()}
 
 
 def _discounted(gains: Sequence[float]) -> float:
@@ -163,16 +168,16 @@ def read_retrieval(folder: Path, split: str) -> Retrieval:
 def _read_texts(file: Path) -> dict[str, str]:
     table = readers.read_table(file)
     columns = ["_id", "text", *(["title"] if "title" in table.columns else [])]
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for place, (name, text, *title) in table.valid_rows(columns):
         if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
             raise UserError(f"{place} has the _id {name!r}. Use a text or an integer.")
-        if str(name) in found:
+        if str(name) in texts:
             raise UserError(f"{place} has the _id {str(name)!r}, as an earlier line. Give each line its own.")
         parts = [fields.text(cell, place, "title") for cell in title if cell is not None]
         parts.append(fields.text(text, place, "text"))
-        found[str(name)] = " ".join(filter(None, parts)).strip()
-    return found
+        texts[str(name)] = " ".join(filter(None, parts)).strip()
+    return texts
 
 
 def _read(file: str, columns: Sequence[Sequence[str]]) -> list[tuple[str, Sequence[Any]]]:

@@ -79,7 +79,7 @@ class ModelConfig:
         raise NotImplementedError
 
     def masked_head(self, compute: Compute) -> nn.Module:
-        """Build the masked-LM head, tied to the word table and as wide as it."""
+        """Build the masked-LM head, tied to the word embeddings and as wide as they are."""
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         return make.masked_head(self.vocab_size, getattr(self, "embedding_size", self.hidden_size), self.activation)
 
