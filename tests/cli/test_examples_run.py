@@ -202,7 +202,8 @@ def later_file(workplace: Workplace, path: Path) -> None:
 
 
 def exported(workplace: Workplace, path: Path) -> None:
-    workplace.export(workplace.place(f"runs/{path.stem}"), "--lengths=24")
+    origin = path.stem if path.stem == "minilm" else f"runs/{path.stem}"
+    workplace.export(workplace.place(origin), "--lengths=24")
 
 
 def table(workplace: Workplace, path: Path) -> None:
@@ -226,6 +227,50 @@ def pairs(workplace: Workplace, path: Path) -> None:
     respell(path)
 
 
+def titles(workplace: Workplace, path: Path) -> None:
+    """Pairs of a text and its answer, and a retrieval task in BEIR's files."""
+    draw = np.random.default_rng(0)
+    path.mkdir(exist_ok=True)
+    for name, count in (("train", 32), ("dev", 12)):
+        drawn = [[" ".join(draw.choice(planted.WORDS[8:], 3)) for _ in range(2)] for _ in range(count)]
+        (path / f"{name}.csv").write_text("\n".join(["text,answer", *(",".join(row) for row in drawn)]) + "\n")
+    (path / "corpus.jsonl").write_text('{"_id": "d1", "text": "bara doti"}\n{"_id": "d2", "text": "kera luso"}\n')
+    (path / "queries.jsonl").write_text('{"_id": "q1", "text": "bara"}\n')
+    (path / "qrels").mkdir()
+    (path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    respell(path)
+
+
+def similarities(workplace: Workplace, path: Path) -> None:
+    path.mkdir()
+    fields = [*"abcdefg", "sentence1", "sentence2", "score"]
+    for split in ("train", "dev"):
+        rows = [["x"] * 7 + [planted.WORDS[row % 8], planted.WORDS[row % 5], f"{row % 5}.0"] for row in range(16)]
+        (path / f"{split}.tsv").write_text("\n".join("\t".join(row) for row in [fields, *rows]) + "\n")
+    respell(path)
+
+
+def sentences(workplace: Workplace, path: Path) -> None:
+    path.write_text("text,question,section\nbara doti,kera,luso\nkera luso,bara,doti\n")
+
+
+def vectors(workplace: Workplace, path: Path) -> None:
+    """A run whose model maps texts to vectors of 128 numbers."""
+    options = ["--own.text_b=answer", "--embedding.projection=128", f"--from={workplace.place('model')}", *TUNED]
+    data = f"--data_dir={workplace.place('pairs')}"
+    assert cli.main(["finetune", "embedding", data, f"--run_dir={path}", *options]) == 0
+
+
+def sentence_transformer(workplace: Workplace, path: Path) -> None:
+    assert cli.main(["convert", str(workplace.place("runs/search")), str(path), "--to=huggingface"]) == 0
+
+
+def text_index(workplace: Workplace, path: Path) -> None:
+    model = workplace.place("minilm" if path.stem == "help" else "runs/search")
+    texts = f"--input={workplace.place('texts.csv')}"
+    assert cli.main(["search", "index", str(model), texts, f"--index={path}"]) == 0
+
+
 def tuned(*options: str) -> Callable[[Workplace, Path], None]:
     return lambda workplace, path: fine_tuned(workplace, path, *options)
 
@@ -244,7 +289,13 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"runs/labels": own_files,
     r"runs/(other|reviews|topics)": another_run,
     r"runs/squad\d": tuned("squad2", "squad", *ANSWERS),
+    r"runs/search": vectors,
     r"runs/[\w-]+": finished,
+    r"minilm": sentence_transformer,
+    r"(texts|help)\.index": text_index,
+    r"(texts|questions|help)\.csv": sentences,
+    r"help|pairs|pairs/retrieval": titles,
+    r"glue/STS-B": similarities,
     r"bert-base-uncased": hugging_face,
     r"model": model,
     r"text|my|law": texts,
@@ -252,7 +303,7 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"glue/CoLA": cola,
     r"glue/SST-2": sst2,
     r"glue/(MRPC|RTE)": pairs,
-    r"(sst2|own|labelled)\.tflite": exported,
+    r"(sst2|own|labelled|search|minilm)\.tflite": exported,
     r"new": own_files,
     r"comments|posts": many_labels,
     r"later\.csv": later_file,
@@ -277,10 +328,11 @@ def names(words: list[str]) -> Iterator[str]:
     """What a command reads: its words and the values of its options, a text's folder alone, but not what it writes."""
     verb, *rest = words
     writes = [word for word in rest if not word.startswith("--")][1:2] if verb in ("convert", "tokenize") else []
+    indexes = ["--index"] if rest[0] == "index" else []
     for word in rest:
         flag, _, value = word.rpartition("=")
         name = value.split("/")[0] if "*" in value and "runs" not in value else value
-        if flag not in ("--run_dir", "--out", "--output") and word not in writes:
+        if flag not in ("--run_dir", "--out", "--output", *indexes) and word not in writes:
             yield from (name for pattern in MAKERS if re.fullmatch(pattern, name))
 
 
@@ -312,7 +364,7 @@ def test_a_command_runs_as_printed(command: str, workplace: Workplace, monkeypat
         stdin = workplace.place(words.pop(words.index("<") + 1))
         words.remove("<")
         monkeypatch.setattr("sys.stdin", io.StringIO(stdin.read_text()))
-    if words[1].endswith(".tflite"):
+    if any(word.endswith(".tflite") for word in words[1:3]):
         workplace.export.stand_in(monkeypatch)
     for link in map(Path, dict.fromkeys(names(words))):
         link.parent.mkdir(parents=True, exist_ok=True)
