@@ -1,18 +1,12 @@
 // Classify the page's text with model.tflite, a file of `bertzoo convert RUN model.tflite --to=mediapipe`.
 
+import { attempt, normalize, openTask, read } from "./mediapipe.js";
+
 const MODEL = "model.tflite";
-const MEDIAPIPE = "./node_modules/@mediapipe/tasks-text";
 const PAUSE = 150; // milliseconds without a keystroke until the text is classified
 
-const [text, label, scores, error] = ["text", "label", "scores", "error"].map((id) => document.getElementById(id));
+const [text, label, scores] = ["text", "label", "scores"].map((id) => document.getElementById(id));
 const percent = new Intl.NumberFormat("en", { style: "percent", minimumFractionDigits: 1 });
-
-// Change a text as an uncased BERT's tokenizer does, and MediaPipe's does not: no accents, no invisible characters.
-function normalize(string) {
-  const clean = string.replace(/[\t\n\r\p{Z}]/gu, " ").replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\ufffd]/gu, "");
-  const plain = clean.normalize("NFD").replace(/\p{Mn}/gu, "");
-  return Array.from(plain, (character) => character.toLowerCase()).join(""); // each alone: a final sigma stays a sigma
-}
 
 function scoreRow({ categoryName, score }) {
   const row = document.createElement("li");
@@ -31,30 +25,14 @@ function showScores(categories) {
   scores.ariaBusy = "false";
 }
 
-async function attempt(action, advice) {
-  try {
-    return await action();
-  } catch (problem) {
-    showScores([]);
-    error.textContent = `${problem.message ?? problem}\n${advice}`;
-    error.hidden = false;
-    throw problem;
-  }
-}
-
 async function loadModel() {
-  const files = await FilesetResolver.forTextTasks(`${MEDIAPIPE}/wasm`);
-  const classifier = await TextClassifier.createFromOptions(files, { baseOptions: { modelAssetPath: MODEL } });
+  const classifier = await openTask("TextClassifier", await read(MODEL));
   const { categories } = classifier.classify("text").classifications[0];
   if (!categories[0].categoryName) throw new Error(`${MODEL} has no labels.`);
   return classifier;
 }
 
 label.value = "Loading the model …";
-const { FilesetResolver, TextClassifier } = await attempt(
-  () => import(`${MEDIAPIPE}/text_bundle.mjs`),
-  "Install MediaPipe with npm ci.",
-);
 const classifier = await attempt(loadModel, `Write ${MODEL} with bertzoo convert --to=mediapipe, from a classifier.`);
 
 const classify = () =>

@@ -2,9 +2,9 @@ import SwiftUI
 
 @main
 struct LiteRtApp: App {
-    private let classifier = Result<any Classifier, any Error> { try LiteRtClassifier(file: modelFile("model.tflite")) }
+    private let model = Result<any Model, any Error> { try LiteRtModel(file: modelFile("model.tflite")) }
 
     var body: some Scene {
-        WindowGroup { ClassifierScreen(classifier: classifier) }
+        WindowGroup { ModelScreen(model: model) }
     }
 }

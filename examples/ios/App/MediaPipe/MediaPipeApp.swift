@@ -2,11 +2,9 @@ import SwiftUI
 
 @main
 struct MediaPipeApp: App {
-    private let classifier = Result<any Classifier, any Error> {
-        try MediaPipeClassifier(file: modelFile("mediapipe.tflite"))
-    }
+    private let model = Result<any Model, any Error> { try MediaPipeModel(file: modelFile("mediapipe.tflite")) }
 
     var body: some Scene {
-        WindowGroup { ClassifierScreen(classifier: classifier) }
+        WindowGroup { ModelScreen(model: model) }
     }
 }

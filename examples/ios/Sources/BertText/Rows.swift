@@ -16,8 +16,12 @@ public struct Row {
 }
 
 /// What an app needs to know about a file: its tokenizer, inputs, signatures and labels.
-public struct ModelInfo {
+public struct ModelInfo: Sendable {
     public let tokenizer: WordPiece
+    /// A hash of the file, in hexadecimal digits.
+    public var hash: String { description.sha256 }
+    /// Whether the file gives vectors of texts.
+    public var embeds: Bool { description.head.kind == "embedding" }
     private let description: ModelDescription
     private let signatures: [(name: String, length: Int)]  // the shortest first
 
@@ -92,6 +96,7 @@ public struct ModelInfo {
 
 /// The keys that an app needs from the JSON beside a file.
 struct ModelDescription: Decodable {
+    let sha256: String
     let tokenizer: Tokenizer
     let inputs: [String: String]
     let signatures: [String: Signature]

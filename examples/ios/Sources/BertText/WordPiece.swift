@@ -3,7 +3,7 @@ import Foundation
 /// BERT's WordPiece tokenizer.
 ///
 /// It works on Unicode scalars, because Swift's strings take "é" and "e" with an accent for the same text.
-public struct WordPiece {
+public struct WordPiece: Sendable {
     private let ids: [[Unicode.Scalar]: Int32]
     private let unknown: Int32
     private let longestWord: Int  // in scalars; longer words become [UNK]

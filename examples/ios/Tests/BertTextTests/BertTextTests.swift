@@ -63,7 +63,7 @@ final class BertTextTests: XCTestCase {
 final class ProbabilitiesTests: XCTestCase {
     private func info(problem: String) throws -> ModelInfo {
         let json = """
-            {"tokenizer": {"kind": "wordpiece", "entries": 1, "longest_word": 100, "specials": {"unk": {"id": 0}},
+            {"sha256": "0", "tokenizer": {"kind": "wordpiece", "entries": 1, "longest_word": 100, "specials": {"unk": {"id": 0}},
             "normalization": {"lowercase": true, "strip_accents": true, "split_cjk": true}},
             "inputs": {}, "signatures": {}, "head": {"kind": "sequence_classification", "labels": ["no", "yes"],
             "problem_type": \(problem)}}
@@ -87,5 +87,63 @@ final class ProbabilitiesTests: XCTestCase {
 
     func testAnotherNumberOfOutputsIsAnError() throws {
         XCTAssertThrowsError(try info(problem: "null").probabilities([1]))
+    }
+}
+
+/// Tests of the index with drawn vectors.
+final class TextIndexTests: XCTestCase {
+    private let texts = (0..<50).map { "text \($0), größer" }
+    private var vectors: [String: [Float]] = [:]
+
+    override func setUp() {
+        vectors = Dictionary(uniqueKeysWithValues: texts.map { ($0, vector()) })
+    }
+
+    private func vector() -> [Float] {
+        (0..<64).map { _ in Float.random(in: -1...1) }
+    }
+
+    private func index(_ texts: [String]) async throws -> TextIndex {
+        try await TextIndex(texts: texts, key: "key") { [vectors] in vectors[$0]! }
+    }
+
+    private func cosine(_ one: [Float], _ other: [Float]) -> Float {
+        func dot(_ one: [Float], _ other: [Float]) -> Float { zip(one, other).map(*).reduce(0, +) }
+        return dot(one, other) / (dot(one, one) * dot(other, other)).squareRoot()
+    }
+
+    func testNearestReturnsTheLargestCosinesAndATextIsClosestToItself() async throws {
+        let (index, query) = (try await index(texts), vector())
+        let expected = texts.map { cosine(query, vectors[$0]!) }.sorted(by: >)
+        let found = try index.nearest(query, count: 7)
+        XCTAssertEqual(7, found.count)
+        for (at, (text, value)) in found.enumerated() {
+            XCTAssertEqual(cosine(query, vectors[text]!), value, accuracy: 0.01)
+            XCTAssertEqual(expected[at], value, accuracy: 0.01)
+        }
+        for (text, vector) in vectors {
+            XCTAssertEqual([text], try index.nearest(vector, count: 1).map(\.text))
+        }
+    }
+
+    func testAWrittenIndexIsReadWithItsKeyAlone() async throws {
+        let file = FileManager.default.temporaryDirectory.appendingPathComponent("\(UUID().uuidString).index")
+        let (index, query) = (try await index(texts), vector())
+        try index.write(file)
+        let read = try XCTUnwrap(TextIndex.read(file, key: "key"))
+        XCTAssertEqual(try index.nearest(query, count: 50).map(\.text), try read.nearest(query, count: 50).map(\.text))
+        XCTAssertNil(try TextIndex.read(file, key: "other key"))
+        try FileManager.default.removeItem(at: file)
+        XCTAssertNil(try TextIndex.read(file, key: "key"))
+    }
+
+    func testNoTextsHaveNoResults() async throws {
+        let found = try await index([]).nearest(vector(), count: 5)
+        XCTAssertTrue(found.isEmpty)
+    }
+
+    func testAQueryOfAnotherSizeIsAnError() async throws {
+        let index = try await index(texts)
+        XCTAssertThrowsError(try index.nearest([1, 2, 3], count: 5))
     }
 }
