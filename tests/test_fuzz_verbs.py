@@ -33,6 +33,8 @@ from bertzoo.tasks import readers, squad
 pytestmark = pytest.mark.slow
 LITERT = importlib.util.find_spec("litert_converter") is not None
 Check = Callable[[Path], object]
+INDEX = ["index.json", "vectors.npy", "bits.npy", "texts.jsonl"]
+SENTENCES = ["modules.json", "1_Pooling/config.json", "config_sentence_transformers.json", "sentence_bert_config.json"]
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,12 @@ def place(finished_run: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPa
         assert cli.main(["convert", "model", "hub", "--to=huggingface"]) == 0
         assert cli.main(["finetune", "finetune", *planted.OPTIONS[:3], "--seeds=1", "--epochs=1", "--data_dir=.",
                          "--from=model", "--run_dir=tuned", "--max_length=24"]) == 0  # fmt: skip
+        Path("pairs.csv").write_text("text,partner\n" + "bara doti,kera luso\n" * 8)
+        assert cli.main(["finetune", "embedding", "--own.text_b=partner", "--own.train=pairs.csv", "--own.dev=pairs.csv",
+                         "--data_dir=.", "--from=model", "--run_dir=vectors", "--max_length=8", "--batch_size=8",
+                         "--buckets=1"]) == 0  # fmt: skip
+        assert cli.main(["convert", "vectors", "sentences", "--to=huggingface"]) == 0
+        assert cli.main(["search", "index", "vectors", "--input=text.txt", "--index=index", "--precision=binary"]) == 0
         if not LITERT:
             Export(folder).stand_in(patch)
         assert cli.main(["convert", "tuned", "file.tflite", "--to=litert", "--lengths=16"]) == 0
@@ -128,6 +136,8 @@ def test_reports(place: Path, name: str) -> None:
         ("hub/model.safetensors", "convert hub NEW --to=bertzoo"),
         ("hub/tokenizer.json", "convert hub NEW --to=bertzoo"),
         ("hub/tokenizer_config.json", "convert hub NEW --to=bertzoo"),
+        *((f"index/{file}", "search query vectors bara --index=index") for file in INDEX),
+        *((f"sentences/{file}", "embed sentences bara") for file in SENTENCES),
         ("file.tflite.json", "phone pack file.tflite NEW"),
         ("file.tflite.json", "predict file.tflite bara"),
         ("file.tflite.files/golden.json", "phone pack file.tflite NEW"),

@@ -37,8 +37,8 @@ def build_quiz(
         model = saved_model.load_saved(source)
         if not model.knows_task:
             raise UserError(
-                f"{source} does not record the task it was trained on, so it cannot be scored. Convert the "
-                "fine-tuning run itself."
+                f"{source} does not record the task it was trained on, so it cannot be scored. Convert a fine-tuning "
+                "run, or score the file with `bertzoo evaluate --task=TASK`."
             )
         model = task_model(replace(model, pretrained=replace(model.pretrained, model=pretrained.model)))
         if longest < model.max_length:
