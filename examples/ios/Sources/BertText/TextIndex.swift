@@ -43,7 +43,7 @@ public struct TextIndex: Codable, Sendable {
                 "The query has \(query.count) numbers, and the index \(size). Build the index with the same model.")
         }
         let length = query.reduce(0) { $0 + $1 * $1 }.squareRoot()
-        let scored = vectors.withUnsafeBytes { bytes in
+        let scored = vectors.withUnsafeBytes { (bytes: UnsafeRawBufferPointer) in
             texts.enumerated().map { row, text in
                 var (dot, squares) = (Float(0), Float(0))
                 for at in 0..<size {
