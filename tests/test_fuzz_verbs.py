@@ -63,9 +63,9 @@ def place(finished_run: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPa
         assert cli.main(["finetune", "finetune", *planted.OPTIONS[:3], "--seeds=1", "--epochs=1", "--data_dir=.",
                          "--from=model", "--run_dir=tuned", "--max_length=24"]) == 0  # fmt: skip
         Path("pairs.csv").write_text("text,partner\n" + "bara doti,kera luso\n" * 8)
-        assert cli.main(["finetune", "embedding", "--own.train=pairs.csv", "--own.dev=pairs.csv",
-                         "--own.text_b=partner", "--data_dir=.", "--from=model", "--run_dir=vectors", "--max_length=8", "--batch_size=8",
-                         "--buckets=1"]) == 0  # fmt: skip
+        files = ("--own.train=pairs.csv", "--own.dev=pairs.csv", "--own.text_b=partner", "--data_dir=.")
+        sizes = ("--max_length=8", "--batch_size=8", "--buckets=1")
+        assert cli.main(["finetune", "embedding", *files, *sizes, "--from=model", "--run_dir=vectors"]) == 0
         assert cli.main(["convert", "vectors", "sentences", "--to=huggingface"]) == 0
         assert cli.main(["search", "index", "vectors", "--input=text.txt", "--index=index", "--precision=binary"]) == 0
         if not LITERT:
