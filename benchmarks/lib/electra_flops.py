@@ -16,8 +16,8 @@ from bertzoo.models.generator import generator_config, generator_sizes
 from bertzoo.models.parts import per_layer
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import Replaced
-from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.configs import Pretrain
+from bertzoo.runs.experiments import batch_shapes
 from bertzoo.train.state import boxed_shapes
 
 OUTPUT_SHARE = 0.15625

@@ -150,7 +150,7 @@ def our_step(objective: Any, settings: Any, *, trained: Any = None, rates: Any =
     from bertzoo.train import optim, sharding
     from bertzoo.train import state as states
     from bertzoo.train import step as steps
-    from bertzoo.train.compilation import StepProgram
+    from bertzoo.train.step import StepProgram
 
     optimizer = optim.build(settings, steps=1000, rates=rates)
     mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])

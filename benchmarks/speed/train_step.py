@@ -247,10 +247,10 @@ def main() -> None:
     if gpu:
         import torch
 
-        from bertzoo.train import metrics
+        from bertzoo.train import progress
 
         context.append(torch.cuda.get_device_name())
-        if sheet := metrics.peak_flops(torch.cuda.get_device_name()):
+        if sheet := progress.peak_flops(torch.cuda.get_device_name()):
             reached[0] |= _gflops({"data sheet": sheet})
             peaks["bfloat16"] = sheet
     else:

@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.lib import results
 from bertzoo.core import config
 from bertzoo.runs import experiments, transfer
-from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.configs import Transfer
+from bertzoo.runs.experiments import batch_shapes
 from bertzoo.train import optim, sharding
 from bertzoo.train import state as states
 from bertzoo.train.state import name_of

@@ -111,8 +111,8 @@ def pretrain(
     """
     from bertzoo.core.config import as_options
     from bertzoo.runs.configs import Pretrain
+    from bertzoo.runs.pretrain import load_recipe
     from bertzoo.runs.pretrain import pretrain as train
-    from bertzoo.runs.warm_start import load_recipe
 
     settings, origin = options_of("pretrain", tell, options), location(from_model, "from_model")
     if isinstance(config, Pretrain):

@@ -57,7 +57,7 @@ def command_config(argv: Sequence[str]) -> Any:
             f"`bertzoo config {argv[0]}` prints the config and takes no --help. Run `bertzoo {argv[0]} --help`."
         )
     if argv[0] == "pretrain":
-        from bertzoo.runs.warm_start import load_recipe
+        from bertzoo.runs.pretrain import load_recipe
 
         def absent() -> Any:
             raise UserError(

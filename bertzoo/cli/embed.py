@@ -111,7 +111,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.export.file_model import open_embedding_model
     from bertzoo.finetuning.embed import quantised
     from bertzoo.finetuning.text_split import unit_vectors
-    from bertzoo.train.compilation import keep_programs
+    from bertzoo.train.step import keep_programs
 
     if args.output:
         if not args.output.endswith(".npy"):

@@ -65,7 +65,7 @@ def arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Evaluate the model and print its metrics."""
     from bertzoo.export.file_model import is_pretraining
-    from bertzoo.train.compilation import keep_programs
+    from bertzoo.train.step import keep_programs
 
     keep_programs()
     if is_pretraining(args.run):

@@ -68,7 +68,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the most likely tokens of every blank, or a fine-tuned model's predictions."""
     from bertzoo.export.file_model import is_pretraining, open_model
     from bertzoo.runs.blanks import BlankFiller, run_filler
-    from bertzoo.train.compilation import keep_programs
+    from bertzoo.train.step import keep_programs
 
     keep_programs()
     if is_pretraining(args.run):

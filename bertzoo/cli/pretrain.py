@@ -44,7 +44,7 @@ def arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Pretrain to the end, as the only process or one of several."""
-    from bertzoo.runs.warm_start import load_recipe
+    from bertzoo.runs.pretrain import load_recipe
 
     def load() -> "Pretrain":
         return load_recipe(args.files, overrides, args.origin, args.run_dir, say)

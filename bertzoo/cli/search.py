@@ -42,7 +42,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.export.file_model import open_embedding_model
     from bertzoo.finetuning.embed import DOCUMENT, QUERY
     from bertzoo.finetuning.text_index import build_index, read_index
-    from bertzoo.train.compilation import keep_programs
+    from bertzoo.train.step import keep_programs
 
     foreign = {"index": ("top", "json"), "query": ("precision", "size")}[args.what]
     for name in foreign:

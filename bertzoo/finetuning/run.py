@@ -24,7 +24,7 @@ from bertzoo.tasks import custom_questions
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.squad_tasks import SQUAD
 from bertzoo.train import sharding
-from bertzoo.train.compilation import keep_programs
+from bertzoo.train.step import keep_programs
 
 NAMES = (*(name for name, task in GLUE.items() if task.train), *SQUAD, "own")  # tasks with a training set
 Results = dict[str, Any]

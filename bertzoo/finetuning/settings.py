@@ -10,10 +10,10 @@ from bertzoo.models import Compute
 from bertzoo.models.compute import Activation
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.squad_tasks import SquadOptions
-from bertzoo.train import stages
+from bertzoo.train import experiment
+from bertzoo.train.experiment import Stage
 from bertzoo.train.optim import AdamW, Optimizer, Schedule
 from bertzoo.train.sharding import Mesh
-from bertzoo.train.stages import Stage
 
 
 def _adamw() -> AdamW:
@@ -142,5 +142,5 @@ class Finetune:
             max_predictions=1,
             accumulate=1 if self.head == "embedding" else self.accumulate,  # its loss divides the batch itself
         )
-        stages.validate([stage])
+        experiment.validate([stage])
         return stage

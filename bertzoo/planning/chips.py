@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.train.metrics import peak_flops
+from bertzoo.train.progress import peak_flops
 
 GIB = 1 << 30
 CUBE = 4  # edge in chips: larger 3D slices are made of cubes of 4x4x4

@@ -27,9 +27,8 @@ from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import Structure, declare, resized
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import load_model, training, warm_start
-from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Transfer
-from bertzoo.runs.experiments import build_experiment, build_setups
+from bertzoo.runs.experiments import RunBatches, build_experiment, build_setups
 from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer import read_teacher

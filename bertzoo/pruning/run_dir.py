@@ -11,7 +11,7 @@ from bertzoo.pruning import layout
 from bertzoo.pruning.costs import Latency, Target
 from bertzoo.pruning.settings import Prune
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.train.stages import Stage, total_steps
+from bertzoo.train.experiment import Stage, total_steps
 
 # Config keys, or their beginnings, that may change during a run.
 FREE = ("run.", "mesh.", "compute.dtype", "compute.remat", "compute.grouped")

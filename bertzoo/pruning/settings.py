@@ -16,8 +16,8 @@ from bertzoo.pruning.costs import Cost, Flops, Target
 from bertzoo.pruning.objective import Gates, HardConcrete, Magnitudes
 from bertzoo.pruning.structure import LETTERS, Structure, cuttable
 from bertzoo.runs.configs import NoLayerTransfer, Pretrain, StrategyStages, TrainingConfig, Transfer, check_tables
+from bertzoo.train.experiment import Stage
 from bertzoo.train.optim import AdamW, Optimizer, Schedule
-from bertzoo.train.stages import Stage
 
 SHARED_WITH_GENERATOR = ("h", "e")  # a generator reads its discriminator's embedding
 

@@ -21,7 +21,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.tokenizer import difference
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import load_model
-from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.experiments import RunBatches
 from bertzoo.runs.run_dir import RunDirectory
 
 if TYPE_CHECKING:

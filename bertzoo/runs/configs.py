@@ -14,11 +14,11 @@ from bertzoo.data.pack import ElectraPacking
 from bertzoo.data.settings import Data
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Knowledge, Masked, TextLoss
-from bertzoo.train import optim, stages
+from bertzoo.train import experiment, optim
+from bertzoo.train.experiment import Stage
 from bertzoo.train.loop import RunSettings
 from bertzoo.train.optim import Optimizer, Schedule
 from bertzoo.train.sharding import Mesh
-from bertzoo.train.stages import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +61,14 @@ def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> Non
     """Raise ConfigError if tables of a run's config contradict one another; optimizers: one for each training stage."""
     if not 0 <= recipe.seed < 2**63:
         raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1. Use a number in that range.")
-    stages.validate(recipe.stages, recipe.where)
+    experiment.validate(recipe.stages, recipe.where)
     data, objective, model = recipe.data, recipe.objective, recipe.model
     try:
         shortest = data.packing.shortest(objective.sentence)
     except ConfigError as error:
         raise ConfigError(f"data.packing does not fit objective.sentence: {error}") from error
     for index, stage in enumerate(recipe.stages):
-        group, where = stages.schedule_group(recipe.stages, index), recipe.where(index)
+        group, where = experiment.schedule_group(recipe.stages, index), recipe.where(index)
         try:
             optim.schedule_of(optimizers[index], group.steps, group.learning_rate)
         except ConfigError as error:

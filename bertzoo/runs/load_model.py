@@ -30,17 +30,16 @@ from bertzoo.models import Model
 from bertzoo.models.generator import generator_config
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, Replaced, ReplacedObjective
 from bertzoo.runs import experiments
-from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Recipe, TrainingConfig
+from bertzoo.runs.experiments import RunBatches
 from bertzoo.runs.kinds import CHECKPOINTS
 from bertzoo.runs.remote_model import MODEL as MODEL
 from bertzoo.runs.remote_model import Tell, local_copy
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import sharding, state
 from bertzoo.train.checkpoint import restore_params
-from bertzoo.train.metrics import Totals
 from bertzoo.train.state import named
-from bertzoo.train.step import make_eval_step
+from bertzoo.train.step import Totals, make_eval_step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,16 @@
 """Pretrain a model from its config to the last step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.runs import training, warm_start
-from bertzoo.runs.batches import RunBatches
+from bertzoo.models import Model
+from bertzoo.runs import load_model, training, warm_start
 from bertzoo.runs.configs import Pretrain
-from bertzoo.runs.experiments import build_experiment
+from bertzoo.runs.experiments import RunBatches, build_experiment
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, sharding
@@ -64,3 +66,33 @@ def _start(
     for line in start.report:
         tell(line)
     return start, start.tokenizer
+
+
+def load_recipe(
+    files: Iterable[str | Path],
+    overrides: Iterable[tuple[str, str]],
+    origin: Location | None,
+    run_dir: str | Path,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Pretrain:
+    """Load the config of a pretraining run; if no file has [model], the model at `origin` provides it.
+
+    If the run has a checkpoint, the run's own config provides [model] instead. Raises UserError if the config is
+    invalid.
+    """
+    overrides = list(overrides)
+
+    def model() -> Model:
+        if origin is None:
+            raise ConfigError(
+                "no config describes the model. Add [model] to a config file, set --model.kind, name the model to "
+                "start from with --from=MODEL, or give another model's model.toml as one of the configs."
+            )
+        run = RunDirectory(run_dir)
+        if run.latest() is None:
+            return load_model.read_model(origin, tell).model
+        run.fetch()
+        return run.load().model
+
+    has_options = any(key.startswith("model.") for key, _ in overrides)
+    return config.load(Pretrain, files, overrides, None if origin is None and has_options else {"model": model})

@@ -18,8 +18,8 @@ from bertzoo.runs.bucket import Bucket
 from bertzoo.runs.configs import Recipe
 from bertzoo.runs.kinds import CHECKPOINTS
 from bertzoo.train import checkpoint, hosts
+from bertzoo.train.experiment import locate, stage_of
 from bertzoo.train.progress import JsonLines
-from bertzoo.train.stages import locate, stage_of
 
 # Config keys that a run with a checkpoint cannot change: they set state shapes, objectives or the batch at step k.
 FIXED = (

@@ -17,16 +17,15 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.models import Compute
 from bertzoo.runs import load_model
-from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.bucket import Sender
 from bertzoo.runs.configs import NoLayerTransfer, Pretrain, Recipe, TrainingConfig, Transfer
+from bertzoo.runs.experiments import RunBatches
 from bertzoo.runs.run_dir import ORIGINS, RunDirectory
 from bertzoo.runs.warm_start import WarmStart
-from bertzoo.train import checkpoint, compilation, hosts, loop, memory, sharding
+from bertzoo.train import checkpoint, hosts, loop, memory, sharding, step
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.experiment import Experiment
+from bertzoo.train.experiment import Experiment, Stage, locate, stage_of
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
-from bertzoo.train.stages import Stage, locate, stage_of
 
 AnyRecipe = TypeVar("AnyRecipe", Pretrain, Transfer)
 DAY = 24 * 3600.0  # seconds that the other processes wait while process 0 tokenises or copies a model
@@ -178,7 +177,7 @@ def check_experiment(
     hosts.share("the newest checkpoint's model", check_checkpoint)
     memory.check_memory(built, tell)
     compute.tell_format(tell)
-    compilation.keep_programs()
+    step.keep_programs()
 
 
 def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:

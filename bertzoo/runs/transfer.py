@@ -19,9 +19,8 @@ from bertzoo.core.paths import Location
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import stack
 from bertzoo.runs import experiments, load_model, training
-from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Transfer
-from bertzoo.runs.experiments import build_experiment
+from bertzoo.runs.experiments import RunBatches, build_experiment
 from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.warm_start import (
@@ -33,8 +32,7 @@ from bertzoo.runs.warm_start import (
     pad_vocabulary,
 )
 from bertzoo.train import hosts, sharding
-from bertzoo.train.experiment import Experiment
-from bertzoo.train.stages import locate, start_of
+from bertzoo.train.experiment import Experiment, locate, start_of
 from bertzoo.train.state import name_of, named, shapes_of
 
 

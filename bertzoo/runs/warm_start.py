@@ -7,7 +7,6 @@ it is drawn from the seed.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -23,8 +22,6 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer, check_size
 from bertzoo.models import Compute, Model
 from bertzoo.runs import load_model
 from bertzoo.runs.configs import Pretrain
-from bertzoo.runs.remote_model import Tell
-from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.state import shapes_of
 
 BACKBONE = ("embedding", "encoder")
@@ -73,36 +70,6 @@ class Match:
         if self.left:
             lines.append(f"left out, because this model has no place for it: {', '.join(self.left)}")
         return lines
-
-
-def load_recipe(
-    files: Iterable[str | Path],
-    overrides: Iterable[tuple[str, str]],
-    origin: Location | None,
-    run_dir: str | Path,
-    tell: Tell = lambda line: None,
-) -> Pretrain:
-    """Load the config of a pretraining run; if no file has [model], the model at `origin` provides it.
-
-    If the run has a checkpoint, the run's own config provides [model] instead. Raises UserError if the config is
-    invalid.
-    """
-    overrides = list(overrides)
-
-    def model() -> Model:
-        if origin is None:
-            raise ConfigError(
-                "no config describes the model. Add [model] to a config file, set --model.kind, name the model to "
-                "start from with --from=MODEL, or give another model's model.toml as one of the configs."
-            )
-        run = RunDirectory(run_dir)
-        if run.latest() is None:
-            return load_model.read_model(origin, tell).model
-        run.fetch()
-        return run.load().model
-
-    has_options = any(key.startswith("model.") for key, _ in overrides)
-    return config.load(Pretrain, files, overrides, None if origin is None and has_options else {"model": model})
 
 
 def match_parameters(

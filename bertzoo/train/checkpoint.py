@@ -401,8 +401,10 @@ class Checkpoints:
         self._remove_orphans()
 
     def _remove_orphans(self) -> None:
-        if hosts.is_first():
-            contents.remove_orphans(self.directory)
+        """Remove the manifests of checkpoints that no longer exist."""
+        for path in self.directory.glob(f"*{contents.SUFFIX}*") if hosts.is_first() else ():
+            if not path.with_name(path.name.split(contents.SUFFIX)[0]).exists():
+                path.unlink(missing_ok=True)
 
     def _seal(self, step: int) -> None:
         try:

@@ -122,13 +122,6 @@ def another_step(checkpoint: Path, step: int) -> CheckpointError:
     )
 
 
-def remove_orphans(directory: Path) -> None:
-    """Remove the manifests of checkpoints that no longer exist."""
-    for path in directory.glob(f"*{SUFFIX}*"):
-        if not path.with_name(path.name.split(SUFFIX)[0]).exists():
-            path.unlink(missing_ok=True)
-
-
 @dataclass(frozen=True, kw_only=True)
 class StoredArray:
     """An array on disk.

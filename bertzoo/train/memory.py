@@ -1,21 +1,88 @@
-"""Estimate the memory of a training step from shapes alone, and advise what to change if devices have less."""
+"""The memory of a training step: estimated from shapes, compared once compiled, and how to reduce it."""
 
 import bisect
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.extend import core
 
 from bertzoo.core.errors import OutOfMemory
+from bertzoo.core.memory import machine_memory
 from bertzoo.core.schema import divisors
 from bertzoo.nn import liveness
-from bertzoo.train import compilation, sharding
-from bertzoo.train.experiment import Experiment
-from bertzoo.train.stages import Stage
+from bertzoo.train import sharding
+
+if TYPE_CHECKING:
+    from bertzoo.train.experiment import Experiment, Stage
+
+Advice = Callable[[int, float], str]  # (stage, share of its present memory to stay below) -> advice for the user
+
+
+class DeviceMemory(NamedTuple):
+    """Memory of one device in bytes.
+
+    total: the most that one process can use.
+    free: what is available now on a CPU device; None on other devices.
+    """
+
+    total: int
+    free: int | None
+
+    @property
+    def usable(self) -> int:
+        """The bytes that a step can use now."""
+        return self.total if self.free is None else min(self.total, self.free)
+
+
+def device_memory() -> DeviceMemory:
+    """Return the memory of the first local device; CPU devices share the machine's memory evenly."""
+    if limit := (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit"):
+        return DeviceMemory(int(limit), None)
+    total, available = machine_memory()
+    devices = jax.local_device_count()
+    return DeviceMemory(total // devices, available // devices)
+
+
+def check_fits(analysis: Any) -> int:
+    """Return the bytes that a compiled program needs on one device, 0 if unknown.
+
+    analysis: the program's `memory_analysis()`. Raises OutOfMemory if the device has fewer bytes.
+    """
+    if analysis is None:  # some backends have none
+        return 0
+    beside = analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    needed, memory = beside + analysis.argument_size_in_bytes, device_memory()
+    if needed > memory.total:
+        raise OutOfMemory(needed, memory.total)
+    if memory.free is not None and beside > memory.free:  # the arguments are there already
+        raise OutOfMemory(beside, memory.free, "free of this machine's memory")
+    return needed
+
+
+@contextmanager
+def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
+    """Raise OutOfMemory, with advice, in place of memory errors in the with block.
+
+    stage: returns the current stage's index.
+    advice: `loop.Job.memory_advice`, called with (stage, share). The share is the memory available divided by the
+    memory needed, or 0.5 if the memory needed is unknown.
+    """
+    try:
+        yield
+    except OutOfMemory as error:
+        share = error.available / error.needed if error.needed else 0.5
+        raise error.of_step(f"the step of stage {stage()}", advice(stage(), share)) from error
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        step = f"the step of stage {stage()}"
+        raise OutOfMemory(None, device_memory().total, step=step, advice=advice(stage(), 0.5)) from error
+
 
 # Compiled steps need 0.85 to 1.32 times the estimate on a CPU, and less on accelerators, whose compilers fuse more.
 _LEAST = {"cpu": 0.85}
@@ -55,7 +122,7 @@ class StepMemory:
 
 
 def step_memory(
-    built: Experiment, index: int, accumulate: int | None = None, gradients: core.Jaxpr | None = None
+    built: "Experiment", index: int, accumulate: int | None = None, gradients: core.Jaxpr | None = None
 ) -> StepMemory:
     """Return the memory that a step needs in training stage `index`.
 
@@ -78,7 +145,7 @@ def step_memory(
     )
 
 
-def ceiling(built: Experiment, index: int) -> int:
+def ceiling(built: "Experiment", index: int) -> int:
     """Return a number of bytes that a step of stage `index` never needs, from the parameters' sizes alone.
 
     It counts the state three times, and for each token and each column of a parameter eight values and a row of
@@ -90,13 +157,13 @@ def ceiling(built: Experiment, index: int) -> int:
     return 3 * bytes_of(held, whole=True) + 4 * tokens * columns * (8 + stage.max_length)
 
 
-def check_memory(built: Experiment, tell: Callable[[str], None] = lambda line: None) -> None:
+def check_memory(built: "Experiment", tell: Callable[[str], None] = lambda line: None) -> None:
     """Raise OutOfMemory, with advice, if the largest step is certain not to fit the devices.
 
-    Warns through `tell` about a step that may not fit; `train.compilation.check_fits` decides after compiling it.
+    Warns through `tell` about a step that may not fit; `check_fits` decides after compiling it.
     """
     index = max(range(len(built.stages)), key=lambda i: _tokens(built.stages[i]))
-    device = compilation.device_memory()
+    device = device_memory()
     if ceiling(built, index) <= device.usable:
         return  # without tracing the model, which takes most of the time of starting a small run
     memory = step_memory(built, index)
@@ -112,7 +179,7 @@ def check_memory(built: Experiment, tell: Callable[[str], None] = lambda line: N
         raise error.of_step(f"the step of stage {index}", advice(built)(index, device.usable / memory.total))
 
 
-def advice(built: Experiment) -> compilation.Advice:
+def advice(built: "Experiment") -> Advice:
     """Return a function (stage's index, share) -> sentence that advises how to cut the memory of the stage's step.
 
     The sentence offers two options: more microbatches (`accumulate`) or a smaller `batch_size`. Either one cuts the
@@ -154,5 +221,5 @@ def bytes_of(tree: Any, whole: bool = False) -> int:
     return total
 
 
-def _tokens(stage: Stage) -> int:
+def _tokens(stage: "Stage") -> int:
     return stage.batch_size // stage.microbatches * stage.max_length

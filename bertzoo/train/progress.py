@@ -1,13 +1,17 @@
-"""Reporters of a run's records: metrics.jsonl, TensorBoard and the console."""
+"""Records of a run, with its throughput, and their reporters: metrics.jsonl, TensorBoard and the console."""
 
 import contextlib
+import dataclasses
 import json
+import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
+import jax
+import psutil
 from rich.console import Console as RichConsole
 from rich.live import Live
 from tensorboardX.event_file_writer import EventsWriter
@@ -16,7 +20,95 @@ from tensorboardX.summary import scalar
 
 from bertzoo.core import atomic
 from bertzoo.core.documents import DocumentError, parse_json
-from bertzoo.train.stages import Stage, locate, total_steps
+from bertzoo.train.experiment import Stage, locate, start_of, total_steps
+from bertzoo.train.step import Batch, Totals
+
+if TYPE_CHECKING:
+    from bertzoo.train.loop import Job
+
+# Peak bf16 FLOP/s of one jax device by the prefix of its device_kind (longest match), from the vendors' tables. A TPU
+# v2, v3 or TPU7x chip is two devices.
+PEAK_FLOPS = {
+    "TPU v2": 22.5e12,
+    "TPU v3": 61.5e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5": 459e12,
+    "TPU v6": 918e12,
+    "TPU7x": 1153.5e12,
+    "NVIDIA A100": 312e12,
+    "NVIDIA H100": 989e12,
+    "NVIDIA H100 NVL": 835e12,
+    "NVIDIA H100 PCIe": 756e12,
+    "NVIDIA H200": 989e12,
+    "NVIDIA H200 NVL": 835e12,
+    "Tesla V100": 125e12,
+}
+
+
+def peak_flops(device_kind: str) -> float | None:
+    """Return the peak bf16 FLOP/s of a device, or None if it is unknown."""
+    prefixes = [prefix for prefix in PEAK_FLOPS if device_kind.startswith(prefix)]
+    return PEAK_FLOPS[max(prefixes, key=len)] if prefixes else None
+
+
+def memory_bytes() -> int:
+    """Return the first local device's peak memory so far, or this process's memory now if the device reports none."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return int(stats.get("peak_bytes_in_use", psutil.Process().memory_info().rss))
+
+
+class Throughput(NamedTuple):
+    """Steps, tokens and model FLOPs per second."""
+
+    steps: float
+    tokens: float
+    flops: float
+
+
+@dataclasses.dataclass(kw_only=True)
+class Meter:
+    """Count steps, tokens, FLOPs and seconds between two calls of `throughput`, except while a step compiles."""
+
+    steps: int = 0
+    tokens: int = 0
+    flops: float = 0.0
+    seconds: float = 0.0
+    last: float | None = None  # None: the next step is not timed, because it compiles
+
+    def step(self, tokens: int, flops: float) -> None:
+        """Count the step that has just finished; it had `tokens` tokens and `flops` FLOPs."""
+        now = time.perf_counter()
+        if self.last is not None:
+            self.steps += 1
+            self.tokens += tokens
+            self.flops += flops
+            self.seconds += now - self.last
+        self.last = now
+
+    def resume(self) -> None:
+        """Exclude from the throughput the time since the last step, in which an evaluation or a save ran."""
+        if self.last is not None:
+            self.last = time.perf_counter()
+
+    def leave_out(self, seconds: float) -> None:
+        """Exclude `seconds` of the time since the last step from the throughput."""
+        if self.last is not None:
+            self.last += seconds
+
+    def restart(self) -> None:
+        """Exclude the next step, which compiles, from the throughput."""
+        self.last = None
+
+    def throughput(self) -> Throughput | None:
+        """Return the throughput since the last call, or None if no step was timed."""
+        result = None
+        if self.seconds:
+            result = Throughput(*(count / self.seconds for count in (self.steps, self.tokens, self.flops)))
+        self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
+        return result
+
 
 Record = dict[str, Any]
 # Ending of metrics that are shares -> their label in a line of the console. An objective adds those that it logs.
@@ -199,3 +291,146 @@ class Console:
     def close(self) -> None:
         if self._live:
             self._live.stop()
+
+
+_WATCH_SHARE = 0.05  # largest share of the time that a stage's `watch` may take
+_FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # steps to log in addition to every `log_every`-th
+
+
+class Recorder:
+    """Collect the reports of training steps and pass a record to every reporter each `log_every` steps."""
+
+    def __init__(self, job: "Job"):
+        self._job, self._built = job, job.experiment
+        self._peak = peak_flops(jax.devices()[0].device_kind)
+        self._pending: tuple[int, int, dict[str, Any], tuple[int, float], dict[str, float]] | None = None
+        self._flops: dict[int, float] = {}  # FLOPs of a row in this stage, by row length
+        self._totals = Totals()
+        self._meter = Meter()
+        self._started = time.perf_counter()
+        self._next_watch = self._started
+        self._stage = 0
+
+    def enter_stage(self, index: int, fresh: bool) -> None:
+        """Enter stage `index`, at its first step if `fresh`; the first step of each row length is not timed."""
+        stage, name = self._built.stages[index], self._built.setups[index].name
+        if name and fresh:  # only stages that differ in more than their sizes have names
+            sizes = {"steps": stage.steps, "batch_size": stage.batch_size, "max_length": stage.max_length}
+            start = start_of(self._built.stages, index)
+            self._emit({"event": "stage", "step": start, "stage": index, "name": name, **sizes})
+        self._learning_rate = self._built.learning_rate(index)
+        self._stage, self._flops = index, {}
+
+    @property
+    def stage(self) -> int:
+        """Index of the current stage; 0 before the first `enter_stage`."""
+        return self._stage
+
+    def compiled(self, step: int, batch: Batch, compile_step: Callable[[], int]) -> None:
+        """Record the event "compiling", call `compile_step`, and record the event "compiled".
+
+        batch: the batch of `step`, whose shapes the step is compiled for.
+        compile_step: returns the bytes that the compiled step needs on one device.
+        """
+        shape = {"rows": self._built.stages[self._stage].batch_size, "length": self._length(batch)}
+        self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
+        start = time.perf_counter()
+        figures = {"memory_bytes": compile_step(), "seconds": time.perf_counter() - start}
+        self._emit({"event": "compiled", "step": step - 1, "stage": self._stage, **shape, **figures})
+
+    def event(self, name: str, step: int, **details: Any) -> None:
+        """Record that the event `name` happened after `step`."""
+        self._emit({"event": name, "step": step, "stage": self._stage_of(step), **details})
+
+    def put(self, step: int, row: int, report: dict[str, Any], batch: Batch, params: Any) -> None:
+        """Keep the report of the step just dispatched, and read the report of the step before it.
+
+        row: the first row of the step's batch.
+        params: the parameters after the step, for the stage's `watch`. They must not be read later, because the next
+        step reuses their memory.
+        """
+        index, _ = locate(self._built.stages, step - 1)
+        stage, length = self._built.stages[index], self._length(batch)
+        if length not in self._flops:
+            self._meter.restart()  # else the compilation would count as the previous step's time
+            self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
+        self.drain()
+        figures = self._watch(index, step, params)
+        work = stage.batch_size * length, stage.batch_size * self._flops[length]
+        self._pending = step, row, report, work, figures
+
+    def drain(self) -> None:
+        """Read the report that `put` kept last; raises NonFinite if a number in it is not finite."""
+        if self._pending is None:
+            return
+        (step, row, report, work, figures), self._pending = self._pending, None
+        if not bool(report["finite"]):
+            records = self._job.describe_batch(step, row)
+            error = self._job.non_finite(step, records)
+            self.event("non_finite", step, message=str(error), records=records)
+            raise error
+        self._totals.add(report)
+        self._meter.step(*work)
+        if self._is_logged(step):
+            self._emit(self._train_record(step, float(report["gradient_norm"])) | figures)
+
+    def heldout(self, step: int, means: dict[str, float]) -> float:
+        """Record the held-out metrics after `step` and return the loss; raises NonFinite if the loss is not finite."""
+        if not math.isfinite(means["loss"]):
+            error = self._job.non_finite_heldout(step)
+            self.event("non_finite", step, message=str(error))
+            raise error
+        self._emit({"step": step, "stage": self._stage_of(step), "split": "heldout", **means})
+        return means["loss"]
+
+    def resume(self) -> None:
+        """Exclude the evaluation or save that has just ended from the steps' time."""
+        self._meter.resume()
+
+    def _length(self, batch: Batch) -> int:
+        return self._job.length(batch) if self._job.length else self._built.stages[self._stage].max_length
+
+    def _stage_of(self, step: int) -> int:
+        return locate(self._built.stages, max(step - 1, 0))[0]
+
+    def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
+        """Return the metrics that the stage's `watch` computes, or {} if `watch` is not called after this step.
+
+        `watch` is called after the stage's last step. It is also called after a logged step, unless its last call, of t
+        seconds, ended less than t / _WATCH_SHARE seconds ago.
+        """
+        watch, ends_stage = self._built.setups[index].watch, locate(self._built.stages, step)[1] == 0
+        if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):
+            return {}
+        jax.block_until_ready(params)
+        start = time.perf_counter()
+        figures = watch(params)
+        seconds = time.perf_counter() - start
+        self._meter.leave_out(seconds)
+        self._next_watch = time.perf_counter() + seconds / _WATCH_SHARE
+        return figures
+
+    def _is_logged(self, step: int) -> bool:
+        regular = step % self._job.config.log_every == 0 or step in _FIRST_STEPS
+        return regular or locate(self._built.stages, step)[1] == 0
+
+    def _emit(self, record: dict[str, Any]) -> None:
+        for reporter in self._job.reporters:
+            reporter(record)
+
+    def _train_record(self, step: int, gradient_norm: float) -> dict[str, Any]:
+        index = self._stage_of(step)
+        record = {"step": step, "stage": index, "split": "train", **self._totals.means()}
+        record |= {"learning_rate": float(self._learning_rate(step)), "gradient_norm": gradient_norm}
+        self._totals = Totals()
+        if speed := self._meter.throughput():
+            examples = speed.steps * self._built.stages[index].batch_size
+            record |= {"examples_per_second": examples, "tokens_per_second": speed.tokens}
+            if speed.flops:
+                record["flops_per_second"] = speed.flops
+                if self._peak:
+                    record["mfu"] = speed.flops / (self._peak * jax.device_count())
+        return record | {
+            "memory_bytes": memory_bytes(),
+            "elapsed_seconds": time.perf_counter() - self._started,
+        }

@@ -1,8 +1,11 @@
-"""Compile one training step and one evaluation step."""
+"""Compile the training step and the evaluation step, and keep compiled programs between runs."""
 
 import dataclasses
 import functools
+import hashlib
+import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -10,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from bertzoo.core.paths import cache_folder
+from bertzoo.core.processor import processor
 from bertzoo.nn.platform import traced_for
-from bertzoo.train import sharding
-from bertzoo.train.metrics import Totals
+from bertzoo.train import hosts, sharding
+from bertzoo.train.memory import check_fits
 from bertzoo.train.objective import Batch, Metrics, Objective, Sums
 from bertzoo.train.state import State
 
@@ -191,8 +196,100 @@ def evaluate(
     batches: Iterable[HostBatch],
     mesh: jax.sharding.Mesh,
 ) -> dict[str, float]:
-    """Return the loss and metrics over all batches, each as total sum / total weight (`metrics.Totals.means`)."""
+    """Return the loss and metrics over all batches, each as total sum / total weight (`Totals.means`)."""
     totals = Totals()
     for batch in batches:
         totals.add(eval_step(params, frozen, put_batch(batch, mesh)))
     return totals.means()
+
+
+class StepProgram:
+    """The jitted training step of a stage, compiled once for each shape of batch.
+
+    Compiling raises OutOfMemory if the program needs more memory than the device has.
+    """
+
+    def __init__(self, step: Any, shared: bool = True):
+        """shared: whether other programs are compiled from `step`; if not, its traces are dropped after compiling."""
+        self._step, self._shared = step, shared
+        self._programs: dict[tuple, Any] = {}
+
+    def is_compiled(self, batch: Batch) -> bool:
+        """Return whether the step is compiled for the shapes of `batch`."""
+        return _shapes(batch) in self._programs
+
+    def compile(self, state: Any, frozen: Any, batch: Batch) -> int:
+        """Compile the step for a batch's shapes and return the bytes that it needs on one device, 0 if unknown."""
+        program = self._step.lower(state, frozen, batch).compile()
+        if not self._shared:
+            self._step.clear_cache()  # a fifth of what a transfer's step needs beside its arrays
+        needed = check_fits(program.memory_analysis())
+        self._programs[_shapes(batch)] = program
+        return needed
+
+    def __call__(self, state: Any, frozen: Any, batch: Batch) -> tuple[Any, dict[str, Any]]:
+        if not self.is_compiled(batch):
+            self.compile(state, frozen, batch)
+        return self._programs[_shapes(batch)](state, frozen, batch)
+
+
+def _shapes(batch: Batch) -> tuple:
+    return tuple((name, array.shape) for name, array in batch.items())
+
+
+_LARGEST_CACHE = 2**31  # bytes; the least recently used programs are dropped first
+_QUICKEST = 0.2  # seconds; programs that compile faster are not kept
+
+
+def keep_programs() -> None:
+    """Cache compiled programs in the user's cache folder, so that a later command does not compile them again.
+
+    Does nothing if JAX already has a cache directory (JAX_COMPILATION_CACHE_DIR) or the folder cannot be written. Also
+    does nothing if the folder is another user's, who could change the programs, and in a run of several processes,
+    whose caches would all have to hold the same programs. JAX_ENABLE_COMPILATION_CACHE=false turns the cache off.
+    """
+    chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if chosen or not hosts.alone():
+        return
+    with suppress(OSError, RuntimeError):  # no home, or one that cannot be written: compile every time
+        folder = cache_folder("programs") / _processor()
+        if not folder.parent.exists():
+            folder.parent.mkdir(parents=True, mode=0o700)
+        folder.mkdir(exist_ok=True)
+        private = all(path.stat().st_uid == os.geteuid() for path in (folder.parent, folder))
+        if private and os.access(folder, os.W_OK):
+            jax.config.update("jax_compilation_cache_max_size", _LARGEST_CACHE)
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", _QUICKEST)
+            jax.config.update("jax_compilation_cache_dir", str(folder))
+
+
+def _processor() -> str:
+    """Return a hash of this machine's processor type. Programs compiled for another type may not run here."""
+    name, extensions = processor()
+    return hashlib.sha256("\n".join([name, *sorted(extensions)]).encode()).hexdigest()[:12]
+
+
+class Totals:
+    """Sums and weights of the loss terms and metrics over several batches."""
+
+    def __init__(self):
+        self.terms: dict[str, np.ndarray] = {}
+        self.metrics: dict[str, np.ndarray] = {}
+
+    def add(self, report: dict[str, Any]) -> None:
+        """Add the report of a training or evaluation step: `terms` and `metrics`, {name: (sum, weight)}.
+
+        Waits for the device.
+        """
+        for totals, pairs in ((self.terms, report["terms"]), (self.metrics, report["metrics"])):
+            for name, pair in jax.device_get(pairs).items():
+                totals[name] = totals.get(name, np.zeros(2)) + np.array(pair, np.float64)
+
+    def means(self) -> dict[str, float]:
+        """Return means: every loss term as `<term>_loss`, the sum of terms as `loss`, and every metric.
+
+        Leaves out terms and metrics of weight 0.
+        """
+        losses = {f"{name}_loss": total / weight for name, (total, weight) in self.terms.items() if weight}
+        metrics = {name: total / weight for name, (total, weight) in self.metrics.items() if weight}
+        return {name: float(x) for name, x in {"loss": sum(losses.values()), **losses, **metrics}.items()}

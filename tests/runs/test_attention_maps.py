@@ -30,8 +30,8 @@ from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.models import Bert, ConvBert, MobileBert
 from bertzoo.runs import attention, load_model
 from bertzoo.runs.attention import Strip, UnpaddedRow, choose_layers
-from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Pretrain
+from bertzoo.runs.experiments import RunBatches
 from bertzoo.runs.run_dir import RunDirectory
 
 RNG = np.random.default_rng(0)

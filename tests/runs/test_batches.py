@@ -13,8 +13,8 @@ from messages import mentioning
 from bertzoo.core import config
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.pipeline import open_corpus
-from bertzoo.runs.batches import RunBatches, batch_shapes
 from bertzoo.runs.configs import Pretrain
+from bertzoo.runs.experiments import RunBatches, batch_shapes
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from bertzoo.cli.main import main
 from bertzoo.core import config as loader
 from bertzoo.core.errors import CheckpointError
 from bertzoo.data.pipeline import open_corpus
-from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Pretrain
+from bertzoo.runs.experiments import RunBatches
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import checkpoint, contents, optim, sharding
 from bertzoo.train import state as states

@@ -15,7 +15,7 @@ from bertzoo.core.kinds import shipped as shipped_of
 from bertzoo.models.generator import generator_config
 from bertzoo.runs import experiments
 from bertzoo.runs.configs import Pretrain
-from bertzoo.train import optim, stages
+from bertzoo.train import experiment, optim
 from bertzoo.train.state import boxed_shapes, shapes_of
 
 PATHS = config.shipped()
@@ -87,9 +87,9 @@ def shipped(request):
 def test_loads_builds_and_survives_a_round_trip(shipped):
     _, recipe, _ = shipped
     assert config.from_dict(Pretrain, tomllib.loads(config.dump(recipe))) == recipe
-    stages.validate(recipe.stages)
+    experiment.validate(recipe.stages)
     for index in range(len(recipe.stages)):
-        group = stages.schedule_group(recipe.stages, index)
+        group = experiment.schedule_group(recipe.stages, index)
         optim.build(recipe.optimizer, group.steps, group.learning_rate)
 
 
@@ -195,7 +195,7 @@ def test_the_second_stage_of_the_models_page(name, tmp_path):
     first, second = recipe.stages
     assert (first.steps, first.max_length, first.max_predictions) == (1_000_000, 128, 19)
     assert (second.max_length, second.max_predictions, second.carry) == (512, 79, "all")
-    assert stages.schedule_group(recipe.stages, 1).steps == first.steps + second.steps
+    assert experiment.schedule_group(recipe.stages, 1).steps == first.steps + second.steps
     assert config.load(Pretrain, [name], [("stages.0.steps", "4_000_000")]).stages[0].steps == 4_000_000
 
 
@@ -208,4 +208,4 @@ def test_the_recipes_of_the_papers():
     assert squeezebert.optimizer.schedule.warmup_share == 0.28 and squeezebert.objective.sentence == "sop"
     bert = config.load(Pretrain, ["bert_base"])
     assert sum(stage.steps for stage in bert.stages) == 1_000_000 and bert.stages[1].carry == "all"
-    assert stages.schedule_group(bert.stages, 1).steps == 1_000_000
+    assert experiment.schedule_group(bert.stages, 1).steps == 1_000_000

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from bertzoo.objectives.replaced import corrupt
-from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.experiments import RunBatches
 from bertzoo.runs.load_model import LoadedRun, load_run
 
 MARGIN = 0.05

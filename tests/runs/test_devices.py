@@ -13,7 +13,7 @@ import pytest
 from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, SqueezeBert
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.planning.hlo import find_collectives
-from bertzoo.train import optim, sharding, stages, state, step
+from bertzoo.train import experiment, optim, sharding, state, step
 from bertzoo.train.experiment import Experiment, StageSetup
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "layers": 1, "heads": 4, "feed_forward_size": 64, "max_positions": 16}
@@ -209,7 +209,7 @@ def scaled(sizes: tuple[int, int, int]) -> dict[str, np.ndarray]:
     frozen = state.fresh(inner, optim.build(optimizer, 1), mesh, seed=3).params
     built = Experiment(
         setups=[StageSetup(objective=Scaled(inner), optimizer=optimizer)],
-        stages=[stages.Stage(steps=1, batch_size=FEW[0], max_length=FEW[1], max_predictions=MASKED)],
+        stages=[experiment.Stage(steps=1, batch_size=FEW[0], max_length=FEW[1], max_predictions=MASKED)],
         mesh=mesh,
     )
     now = state.fresh(Scaled(inner), built.transformation(0), mesh, seed=3)

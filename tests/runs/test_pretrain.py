@@ -24,7 +24,7 @@ from bertzoo.cli.main import main
 from bertzoo.core.processor import processor
 from bertzoo.data.pipeline import parallel_batches
 from bertzoo.nn.products import RESULTS_VARIABLE
-from bertzoo.runs import batches, load_model
+from bertzoo.runs import experiments, load_model
 from bertzoo.runs.load_model import load_run
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
@@ -421,7 +421,7 @@ def test_batch_workers_do_not_change_the_run(config, finished, tmp_path, monkeyp
         counts.append(workers)
         return parallel_batches(*arguments, workers=workers)
 
-    monkeypatch.setattr(batches, "parallel_batches", spied)
+    monkeypatch.setattr(experiments, "parallel_batches", spied)
     assert main(["pretrain", config, f"--run_dir={tmp_path / 'run'}", "--batch_workers=1"]) == 0
     assert counts == [1, 1], "one of each stage"
     assert_same_state(tmp_path / "run", finished)

@@ -20,10 +20,9 @@ from bertzoo.runs import training
 from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.experiments import build_experiment
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.train import compilation, memory, sharding
-from bertzoo.train.compilation import DeviceMemory, check_fits
-from bertzoo.train.memory import ceiling, check_memory, step_memory
-from bertzoo.train.stages import Stage
+from bertzoo.train import memory, sharding
+from bertzoo.train.experiment import Stage
+from bertzoo.train.memory import DeviceMemory, ceiling, check_fits, check_memory, step_memory
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def test_a_ceiling_above_the_estimate_decides_without_a_trace(recipe: Pretrain, 
     built, indices = build_experiment(recipe), range(len(recipe.stages))
     assert all(ceiling(built, index) > 2 * step_memory(built, index).total for index in {0, indices[-1]})
     ample = DeviceMemory(max(ceiling(built, index) for index in indices), None)
-    monkeypatch.setattr(compilation, "device_memory", lambda: ample)
+    monkeypatch.setattr(memory, "device_memory", lambda: ample)
     monkeypatch.setattr(memory, "step_memory", None)
     check_memory(built)
 
@@ -63,7 +62,7 @@ def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, monkeypa
     """Also if other programs use most of the memory: the options fit the free memory."""
     needed = step_memory(build_experiment(recipe), 0).total
     there = DeviceMemory(needed // 3, None) if free is None else DeviceMemory(10 * needed, needed // free)
-    monkeypatch.setattr(compilation, "device_memory", lambda: there)
+    monkeypatch.setattr(memory, "device_memory", lambda: there)
     with pytest.raises(OutOfMemory) as caught:
         check_memory(build_experiment(recipe))
     assert (caught.value.needed, caught.value.available) == (needed, needed // 3)
@@ -80,21 +79,21 @@ def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, monkeypa
 
 def test_a_step_that_may_not_fit_warns(recipe: Pretrain, monkeypatch: pytest.MonkeyPatch):
     needed, lines = step_memory(build_experiment(recipe), 0).total, []
-    monkeypatch.setattr(compilation, "device_memory", lambda: DeviceMemory(int(0.95 * needed), None))
+    monkeypatch.setattr(memory, "device_memory", lambda: DeviceMemory(int(0.95 * needed), None))
     check_memory(build_experiment(recipe), lines.append)
     assert len(lines) == 1 and mentions(lines[0], "stage 0", "--stages.*.accumulate=2")
 
 
 def test_a_state_larger_than_the_device_has_no_batch_that_fits(recipe: Pretrain, monkeypatch):
     exact = step_memory(build_experiment(recipe), 0).exact
-    monkeypatch.setattr(compilation, "device_memory", lambda: DeviceMemory(exact - 1, None))
+    monkeypatch.setattr(memory, "device_memory", lambda: DeviceMemory(exact - 1, None))
     with pytest.raises(OutOfMemory) as caught:
         check_memory(build_experiment(recipe))
     assert "accumulate" not in str(caught.value)
 
 
 def test_a_recipe_for_pods_stops_on_a_laptop_before_it_reads_text(tmp_path: Path, monkeypatch, capsys):
-    monkeypatch.setattr(compilation, "device_memory", lambda: DeviceMemory(16 * 10**9, None))
+    monkeypatch.setattr(memory, "device_memory", lambda: DeviceMemory(16 * 10**9, None))
     options = [f"--data.source={tmp_path}/missing.txt", "--model.layers=1", "--mesh.data=-1"]
     options += ["--stages.*.accumulate=1"]  # microbatches, the default on CPUs, would fit
     assert main(["pretrain", "squeezebert", f"--run_dir={tmp_path / 'run'}", *options]) == 2

@@ -24,8 +24,8 @@ from bertzoo.heads import NoHead
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Replaced
 from bertzoo.runs import experiments, load_model, transfer
-from bertzoo.runs.batches import RunBatches, batch_shapes
 from bertzoo.runs.configs import Transfer
+from bertzoo.runs.experiments import RunBatches, batch_shapes
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import sharding, state
 from bertzoo.train.checkpoint import restore_params

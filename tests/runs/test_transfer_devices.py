@@ -11,7 +11,7 @@ from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.runs import experiments, transfer, warm_start
-from bertzoo.runs.batches import batch_shapes
+from bertzoo.runs.experiments import batch_shapes
 from bertzoo.train import loop, sharding
 from bertzoo.train.state import abstract_params, name_of, named
 

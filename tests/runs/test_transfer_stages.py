@@ -20,9 +20,9 @@ from bertzoo.models.partial import stack
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import discrepancy
 from bertzoo.runs import experiments
-from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.configs import Transfer
-from bertzoo.train import optim, sharding, stages
+from bertzoo.runs.experiments import batch_shapes
+from bertzoo.train import experiment, optim, sharding
 from bertzoo.train import state as states
 from bertzoo.train.state import boxed_shapes, named
 from bertzoo.train.step import gradients, make_train_step
@@ -298,7 +298,7 @@ def test_at_ground_truth_1_the_loss_has_no_teacher():
 def run(made, index, steps, frozen, params=None, rate=None, setup=None):
     """The state after so many steps of a stage on one batch, and the first and the last report."""
     setup = setup or experiments.build_setups(made)[index]
-    group = stages.schedule_group(made.stages, index)
+    group = experiment.schedule_group(made.stages, index)
     optimizer = optim.build(setup.optimizer, max(steps, group.steps), rate, rates=setup.rates)
     mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
     given = {} if params is None else named(params)

@@ -23,9 +23,10 @@ from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.runs import load_model, warm_start
-from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.configs import Pretrain
+from bertzoo.runs.experiments import RunBatches
 from bertzoo.runs.load_model import load_run
+from bertzoo.runs.pretrain import load_recipe
 from bertzoo.train import optim, sharding, state
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -200,14 +201,14 @@ def test_run_json_records_the_source(folder, adapted, tmp_path):
 def test_a_config_without_a_model_takes_the_sources(folder, adapted, tmp_path, capsys):
     lean, source, new = tmp_path / "lean.toml", load_model.read_model(folder / "hf"), tmp_path / "new"
     lean.write_text("[data]" + (folder / "bert.toml").read_text().partition("[data]")[2])
-    load = functools.partial(warm_start.load_recipe, [lean])
+    load = functools.partial(load_recipe, [lean])
     assert load([], folder / "hf", new).model == source.model
     assert load([("model.dropout", "0.3")], folder / "hf", new).model == replace(source.model, dropout=0.3)
     # A run with a checkpoint does not read its source again.
     assert load([], tmp_path / "gone", adapted).model == load_run(adapted).recipe.model
     options = [f"--from={folder / 'hf'}", f"--data.source={folder / 'text.txt'}", *NSP]
     assert main(["pretrain", str(lean), f"--run_dir={shutil.copytree(adapted, tmp_path / 'run')}", *options]) == 0
-    assert recipe(folder) == warm_start.load_recipe([folder / "bert.toml"], [], folder / "hf", new)
+    assert recipe(folder) == load_recipe([folder / "bert.toml"], [], folder / "hf", new)
     with pytest.raises(ConfigError, match=mentioning("model ", "--model.kind", "--from=MODEL", "model.toml")):
         load([], None, new)
     assert main(["convert", str(folder / "hf"), str(tmp_path / "ours"), "--to=bertzoo"]) == 0

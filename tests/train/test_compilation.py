@@ -15,8 +15,9 @@ from messages import mentioning
 
 from bertzoo.cli.main import main
 from bertzoo.core.errors import OutOfMemory
-from bertzoo.train import compilation, loop
-from bertzoo.train.compilation import DeviceMemory, StepProgram, check_fits, device_memory, keep_programs, memory_errors
+from bertzoo.train import loop
+from bertzoo.train.memory import DeviceMemory, check_fits, device_memory, memory_errors
+from bertzoo.train.step import StepProgram, keep_programs
 
 
 class Steps:
@@ -66,7 +67,7 @@ def test_only_shared_steps_keep_their_trace(shared: bool, traces: int):
 @pytest.mark.parametrize("free", [None, 10])
 def test_a_step_larger_than_the_device_stops_before_it_runs(monkeypatch: pytest.MonkeyPatch, free: int | None):
     memory = DeviceMemory(1000 if free is None else 10**12, free)
-    monkeypatch.setattr(compilation, "device_memory", lambda: memory)
+    monkeypatch.setattr("bertzoo.train.memory.device_memory", lambda: memory)
     steps, asked = Steps(), []
 
     def advice(stage: int, share: float) -> str:

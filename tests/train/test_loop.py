@@ -22,7 +22,7 @@ from messages import mentioning, mentions
 from tiers import quick
 
 from bertzoo.core.errors import ConfigError, NonFinite, Stopped
-from bertzoo.train import loop, metrics
+from bertzoo.train import loop, progress
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.loop import RunSettings
 from bertzoo.train.progress import Record
@@ -367,10 +367,16 @@ def test_senseless_intervals_raise(fields, named):
 def test_throughput_counts_the_computed_tokens(monkeypatch: pytest.MonkeyPatch):
     """Rows have two lengths and a step takes a second; compilation, at the first step of each, does not count."""
     lengths = [8, 8, 4, 8, 4, 4]
-    seconds = itertools.count()
-    monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
-    monkeypatch.setattr(loop, "_FIRST_STEPS", ())
-    monkeypatch.setitem(metrics.PEAK_FLOPS, jax.devices()[0].device_kind, 1e9)
+    clock, count = SimpleNamespace(now=0.0), progress.Meter.step
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    def step(meter: progress.Meter, tokens: int, flops: float) -> None:
+        clock.now += 1.0
+        count(meter, tokens, flops)
+
+    monkeypatch.setattr(progress.Meter, "step", step)
+    monkeypatch.setattr(progress, "_FIRST_STEPS", ())
+    monkeypatch.setitem(progress.PEAK_FLOPS, jax.devices()[0].device_kind, 1e9)
     monkeypatch.setattr(toy.Toy, "__call__", chex.assert_max_traces(toy.Toy.__call__, n=2))  # each length once
 
     def batches(stage: int, row: int):

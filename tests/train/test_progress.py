@@ -11,7 +11,7 @@ from messages import mentioning, mentions
 from tensorboardX.proto import event_pb2
 from toy import stage
 
-from bertzoo.train import metrics
+from bertzoo.train import progress
 from bertzoo.train.progress import (
     Console,
     JsonLines,
@@ -22,6 +22,7 @@ from bertzoo.train.progress import (
     quantity,
     tokens_left,
 )
+from bertzoo.train.step import Totals
 
 STAGES = stage(10, max_length=128), stage(10, max_length=512, carry="all")
 RECORD = {
@@ -208,11 +209,11 @@ def test_tensorboard_has_every_figure(tmp_path: Path):
     [("TPU v5 lite", 197e12), ("TPU v5", 459e12), ("TPU v4", 275e12), ("NVIDIA H100 80GB HBM3", 989e12), ("cpu", None)],
 )
 def test_peak_flops_uses_the_longest_prefix(kind, peak):
-    assert metrics.peak_flops(kind) == peak
+    assert progress.peak_flops(kind) == peak
 
 
 def test_means_divide_sums_by_weights_and_skip_weight_zero():
-    totals = metrics.Totals()
+    totals = Totals()
     totals.add(
         {"terms": {"mlm": (6.0, 2.0), "sop": (1.0, 4.0)}, "metrics": {"mlm_accuracy": (1.0, 2.0), "x": (0.0, 0.0)}}
     )
@@ -224,8 +225,8 @@ def test_means_divide_sums_by_weights_and_skip_weight_zero():
 
 def test_the_meter_counts_only_steps(monkeypatch: pytest.MonkeyPatch):
     clock = iter([10.0, 12.0, 14.0, 50.0, 52.0, 99.0])
-    monkeypatch.setattr(metrics.time, "perf_counter", lambda: next(clock))
-    meter = metrics.Meter()
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    meter = progress.Meter()
     meter.step(100, 1e6)  # 10: compiled, not timed
     meter.step(20, 5.0)  # 12
     meter.step(30, 5.0)  # 14

@@ -5,9 +5,9 @@ from messages import mentioning
 from toy import job, stage
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.train import stages as staging
+from bertzoo.train import experiment as staging
+from bertzoo.train.experiment import Group, Stage
 from bertzoo.train.optim import AdamW, Schedule
-from bertzoo.train.stages import Group, Stage
 
 BERT = stage(900), stage(100, carry="all"), stage(50, learning_rate=0.5), stage(7, carry="all")
 

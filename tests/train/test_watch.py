@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import toy
 
-from bertzoo.train import loop, metrics
+from bertzoo.train import loop
 from bertzoo.train.loop import RunSettings
 from bertzoo.train.progress import Record
 
@@ -44,8 +44,7 @@ def test_watched_figures_are_in_every_record_and_not_timed(monkeypatch: pytest.M
     assert watched[0] is records[0] and watched[-1] is records[-1] and toy.same(seen[-1], state.params)
 
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("bertzoo.train.loop.time", SimpleNamespace(perf_counter=lambda: clock.now))
-    monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr("bertzoo.train.progress.time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def slow(params: Any) -> dict[str, float]:
         clock.now += 10.0

@@ -13,10 +13,9 @@ from flax import linen as nn
 
 from bertzoo.train import sharding
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.experiment import Experiment, StageSetup
+from bertzoo.train.experiment import Experiment, Stage, StageSetup
 from bertzoo.train.loop import Job, RunSettings
 from bertzoo.train.optim import AdamW
-from bertzoo.train.stages import Stage
 
 ROWS, WIDTH = 16, 8
 
