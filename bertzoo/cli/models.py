@@ -12,7 +12,7 @@ examples:
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.config import config as config
@@ -39,7 +39,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
     names = args.names or shipped("pretrain")
     recipes = [loader.load(config_class(name), [name], overrides) for name in names]
-    rows = (measured(name, recipe) for name, recipe in zip(names, recipes, strict=True))
+    rows = measured(names, recipes)
     if args.json:
         for index, row in enumerate(rows):
             print(f"{',' if index else '['}\n{json.dumps(row)}", end="", flush=True)
@@ -52,19 +52,22 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     return 0
 
 
-def measured(name: str, recipe: "Recipe") -> dict[str, Any]:
-    """Return a config's sizes and FLOPs as a JSON object."""
+def measured(names: Sequence[str], recipes: Sequence["Recipe"]) -> Iterator[dict[str, Any]]:
+    """Yield the sizes and FLOPs of each config as a JSON object; many configs share a model, which is traced once."""
     from bertzoo.planning.sizes import measure
 
-    sizes = measure(recipe.model, recipe.objective)
-    return {
-        "name": name,
-        "params_encoder": sizes.params_encoder,
-        "params_with_pooler": sizes.params_with_pooler,
-        "params_pretraining": sizes.params_pretraining,
-        "gflops_128": sizes.flops_128 / 1e9,
-        "activation_bytes": sizes.activation_bytes,
-    }
+    known = {}
+    for name, recipe in zip(names, recipes, strict=True):
+        tables = recipe.model, recipe.objective
+        sizes = known[tables] = known.get(tables) or measure(*tables)
+        yield {
+            "name": name,
+            "params_encoder": sizes.params_encoder,
+            "params_with_pooler": sizes.params_with_pooler,
+            "params_pretraining": sizes.params_pretraining,
+            "gflops_128": sizes.flops_128 / 1e9,
+            "activation_bytes": sizes.activation_bytes,
+        }
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The processor's model name and instruction set extensions, as Linux lists them in /proc/cpuinfo."""
 
-import functools
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +18,12 @@ class Processor(NamedTuple):
     extensions: frozenset[str]
 
 
-@functools.cache  # a trace asks for each product, and the file lists every core
 def processor() -> Processor:
     """Return this machine's processor; its fields are empty on systems other than Linux."""
-    return parse(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else "")
+    if not _CPUINFO.is_file():
+        return parse("")
+    with _CPUINFO.open(encoding="utf-8") as file:
+        return parse("".join(takewhile(str.strip, file)))  # the first core: a trace asks for each product
 
 
 def parse(cpuinfo: str) -> Processor:

@@ -1,13 +1,10 @@
 """Find the versions of packages in the Python that runs this module; as a program, print them as JSON."""
 
-import functools
 import importlib.metadata
 import importlib.util
 import json
 import sys
 from collections.abc import Iterable
-
-_distributions = functools.cache(importlib.metadata.packages_distributions)  # reads the files of all distributions
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
@@ -19,8 +16,11 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def _version(package: str) -> str:
-    distributions = sorted(set(_distributions().get(package, ())))
-    return ", ".join(importlib.metadata.version(name) for name in distributions)
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # of another name: read the files of all distributions
+        distributions = sorted(set(importlib.metadata.packages_distributions().get(package, ())))
+        return ", ".join(importlib.metadata.version(name) for name in distributions)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Base class of head configs, and functions that initialise and apply a model."""
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -11,8 +10,8 @@ import jax.numpy as jnp
 from bertzoo.models.compute import ACTIVATIONS, Compute
 from bertzoo.models.parts import Backbone, LayerFactory, OnBackbone, Pretraining
 from bertzoo.nn import ClassificationHead, Dense, Dropout
-from bertzoo.nn.parameter import init_shapes
 from bertzoo.train.objective import Batch, Params
+from bertzoo.train.state import boxed_shapes
 
 TYPES = "token_type_ids"
 Pooled = Callable[[jax.Array], jax.Array]
@@ -184,11 +183,15 @@ def parameter_axes(model: Any, head: Any) -> dict[str, tuple[str, ...]]:
     return {path: axes for path, (_, axes) in _parameters(model, head).items()}
 
 
-@functools.lru_cache(maxsize=64)  # a run needs this again for every model that it saves
+class _Whole(NamedTuple):
+    module: Any
+
+    def init(self, key: jax.Array) -> Params:
+        more = (jnp.zeros((1, 1), jnp.int32),) if isinstance(self.module, Pretraining) else ()
+        return init_model(self.module, key, *more)
+
+
 def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
-    module = head.build(model, Compute())
-    ids = jax.ShapeDtypeStruct((1, 4), jnp.int32)
-    more = (jax.ShapeDtypeStruct((1, 1), jnp.int32),) if isinstance(module, Pretraining) else ()
-    boxed = init_shapes(module.init, jax.random.key(0), ids, ids, ids, *more)["params"]
+    boxed = boxed_shapes(_Whole(head.build(model, Compute())))
     flat, _ = jax.tree_util.tree_flatten_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.Partitioned))
     return {jax.tree_util.keystr(path, simple=True, separator="/"): (box.value.shape, box.names) for path, box in flat}

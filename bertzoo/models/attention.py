@@ -16,9 +16,9 @@ from bertzoo.nn import (
     SelfAttention,
     SpanConvolution,
     SpanKey,
+    TruncatedNormal,
     WindowedAttention,
     keep_padding,
-    truncated_normal,
     zero_padding,
 )
 
@@ -165,7 +165,7 @@ class MixedHeads:
         depthwise = Depthwise(
             window=self.kernel_size,
             axes=("model",),
-            kernel_init=truncated_normal(1 / self.kernel_size),  # as in ConvBERT's code
+            kernel_init=TruncatedNormal(1 / self.kernel_size),  # as in ConvBERT's code
             dtype=make.compute.jax_dtype,
         )
         match self.convolution:

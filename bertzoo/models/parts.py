@@ -26,11 +26,11 @@ from bertzoo.nn import (
     OnlyRow,
     SelfAttention,
     Table,
+    TruncatedNormal,
     Untied,
+    ZerosBeyond,
     glorot_uniform,
     pool,
-    truncated_normal,
-    zeros_beyond,
 )
 from bertzoo.nn.positions import masked_states, tokens_read
 
@@ -125,13 +125,13 @@ class LayerFactory(NamedTuple):
     def word_table(self, vocab_size: int, width: int) -> Table:
         """Build the word table, padded with rows of zeros to a multiple of compute.vocab_multiple."""
         rows = self.compute.vocab_rows(vocab_size)
-        init = zeros_beyond(vocab_size, 0, self.kernel_init)
+        init = ZerosBeyond(vocab_size, 0, self.kernel_init)
         return Table(rows=rows, features=width, axes=("vocab", "embed"), init=init)
 
     def untied(self, vocab_size: int) -> Untied:
         """Build an output layer to vocabulary logits, with its own kernel instead of the word table."""
         rows = self.compute.vocab_rows(vocab_size)
-        return Untied(features=rows, kernel_init=zeros_beyond(vocab_size, 1, self.kernel_init))
+        return Untied(features=rows, kernel_init=ZerosBeyond(vocab_size, 1, self.kernel_init))
 
     def embedding(self, config: ModelConfig, width: int) -> Embedding:
         """Build an embedding: word, position and (if any) token-type tables of width `width`, and a norm."""
@@ -219,7 +219,7 @@ class LayerFactory(NamedTuple):
 
 def layer_factory(compute: Compute, initializer_range: float, norm_epsilon: float) -> LayerFactory:
     """Return a factory that draws kernels from N(0, initializer_range²), cut at ±2σ, not rescaled (BERT's TF code)."""
-    return LayerFactory(compute, truncated_normal(initializer_range), norm_epsilon)
+    return LayerFactory(compute, TruncatedNormal(initializer_range), norm_epsilon)
 
 
 def logit() -> Dense:
@@ -382,7 +382,7 @@ def pretraining(config: ModelConfig, compute: Compute, sentence: bool) -> Pretra
     """Build a model with its masked language model head; `sentence` adds the two-way sentence head."""
     head = None
     if sentence:
-        init = truncated_normal(config.initializer_range)
+        init = TruncatedNormal(config.initializer_range)
         head = Dense(features=(2,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
     embedding, encoder, pooler = config.backbone(compute)
     return Pretraining(

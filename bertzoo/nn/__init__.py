@@ -39,5 +39,5 @@ from bertzoo.nn.encoder import (
 )
 from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
 from bertzoo.nn.norm import LayerNorm, NoNorm
-from bertzoo.nn.parameter import glorot_uniform, truncated_normal, zeros_beyond
+from bertzoo.nn.parameter import TruncatedNormal, ZerosBeyond, glorot_uniform
 from bertzoo.nn.random import content_seeds, row_seeds, sample

@@ -1,6 +1,6 @@
 """Declare a layer's parameter, and find the shapes of all parameters of a model."""
 
-import functools
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -10,9 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-# The same function for the same deviation, so that equal modules compare equal and share cached traces.
-glorot_uniform = nn.initializers.glorot_uniform()
-truncated_normal = functools.cache(nn.initializers.truncated_normal)  # as above
+glorot_uniform = nn.initializers.glorot_uniform()  # one function, so that equal modules compare equal and share traces
 _shapes_only: ContextVar[bool] = ContextVar("shapes_only", default=False)
 
 
@@ -27,6 +25,29 @@ class Matrix(NamedTuple):
     inputs: int
     outputs: int
     groups: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TruncatedNormal:
+    """An initialiser; equal ones compare equal, so that equal modules do and share traces."""
+
+    stddev: float
+
+    def __call__(self, key: jax.Array, shape: Sequence[int], dtype: Any) -> jax.Array:
+        return nn.initializers.truncated_normal(self.stddev)(key, shape, dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class ZerosBeyond:
+    """An initialiser that draws the first `size` entries along `axis` with `init` and sets the rest to 0."""
+
+    size: int
+    axis: int
+    init: Callable
+
+    def __call__(self, key: jax.Array, shape: Sequence[int], dtype: Any) -> jax.Array:
+        drawn = self.init(key, (*shape[: self.axis], self.size, *shape[self.axis + 1 :]), dtype)
+        return jnp.pad(drawn, [(0, whole - part) for whole, part in zip(shape, drawn.shape, strict=True)])
 
 
 class Kernel(nn.LogicallyPartitioned):
@@ -79,14 +100,3 @@ def init_shapes(init: Callable, *args: Any) -> Any:
         return jax.eval_shape(lambda *inner: init(*inner), *args)
     finally:
         _shapes_only.reset(token)
-
-
-@functools.cache  # so that equal modules share cached traces, as above
-def zeros_beyond(size: int, axis: int, init: Callable) -> Callable:
-    """Return an initialiser that draws the first `size` entries along `axis` with `init` and sets the rest to 0."""
-
-    def filled(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-        drawn = init(key, (*shape[:axis], size, *shape[axis + 1 :]), dtype)
-        return jnp.pad(drawn, [(0, shape[i] - drawn.shape[i]) for i in range(len(shape))])
-
-    return filled

@@ -1,6 +1,5 @@
 """Count a model's parameters, and the operations and memory of its inference, from its Linen module."""
 
-import functools
 from dataclasses import dataclass
 
 import jax
@@ -33,7 +32,6 @@ class Sizes:
     activation_bytes: int
 
 
-@functools.cache  # many configs share a model, whose trace takes a second
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
     """Return the sizes of a model; `params_pretraining` counts parameters that pretraining on `objective` trains."""
     whole = objective.build(config, Compute())

@@ -1,12 +1,9 @@
 """The cost of a model as a function of the sizes of its dimensions, and the kinds of budget in [target]."""
 
-import functools
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 import jax
@@ -14,7 +11,7 @@ import jax.numpy as jnp
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads import NoHead
-from bertzoo.models import Compute, Model
+from bertzoo.models import Compute
 from bertzoo.nn.flops import flops_by_scope
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.pruning.latency import latency, read_table
@@ -39,7 +36,10 @@ def flops(structure: Structure, length: int = 128) -> Cost:
     kernels = [(f"/{use.path.removesuffix('kernel')}", use.dimension) for use in full.axis_uses]
     heads = [name for name, dimension in full.dimensions.items() if dimension.letter == "a"]
     total: Counter[tuple[tuple[str, ...], ...]] = Counter()  # by factors, each a sum of sizes
-    for scope, operations in _flops_by_scope(structure.model, length).items():
+    module, ids = NoHead().build(structure.model, Compute()), jnp.zeros((1, length), jnp.int32)
+    params = init_shapes(module.init, jax.random.key(0), ids, ids, ids)
+    scopes = flops_by_scope(lambda params, ids: module.apply(params, ids, ids, ids).pooled, params, ids)  # type: ignore
+    for scope, operations in scopes.items():
         factors = [(dimension,) for module, dimension in kernels if module in scope]
         for name in heads if not factors else ():
             if f"/{name[:-1]}" in scope:
@@ -55,14 +55,6 @@ def flops(structure: Structure, length: int = 128) -> Cost:
         each[factors], rest = divmod(operations, product(factors, before))
         assert not rest, f"{operations} operations are no multiple of {factors}"
     return lambda sizes: sum(number * product(factors, before | dict(sizes)) for factors, number in each.items())
-
-
-@functools.lru_cache(maxsize=4)  # each iteration and the budget would trace the model again, for seconds
-def _flops_by_scope(model: Model, length: int) -> Mapping[str, int]:
-    module, ids = NoHead().build(model, Compute()), jnp.zeros((1, length), jnp.int32)
-    params = init_shapes(module.init, jax.random.key(0), ids, ids, ids)
-    scopes = flops_by_scope(lambda params, ids: module.apply(params, ids, ids, ids).pooled, params, ids)  # type: ignore
-    return MappingProxyType(scopes)
 
 
 def betas(structure: Structure, cost: Cost) -> dict[str, float]:

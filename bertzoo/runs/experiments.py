@@ -17,7 +17,7 @@ from bertzoo.data.pipeline import Batch, Batches, parallel_batches, prefetch
 from bertzoo.data.rng import fold
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import BELOW_LAYERS, names
-from bertzoo.nn import Dense, truncated_normal
+from bertzoo.nn import Dense, TruncatedNormal
 from bertzoo.objectives import PROJECTIONS, Replaced, Teacher, TransferObjective, build_teacher
 from bertzoo.runs.configs import Auxiliary, Pretrain, Progressive, Recipe, Transfer
 from bertzoo.train import sharding
@@ -246,7 +246,7 @@ class _TransferSetups:
             self._projection = Dense(
                 features=(recipe.teacher.hidden_size,),
                 axes=("model", "teacher"),
-                kernel_init=truncated_normal(recipe.model.initializer_range),
+                kernel_init=TruncatedNormal(recipe.model.initializer_range),
                 dtype=recipe.compute.jax_dtype,
             )
 

@@ -77,9 +77,7 @@ def check_model(path: Location, options: Options) -> None:
 
     If `path` is a URL, every machine copies the model to its cache.
     """
-    hosts.share("the model", lambda: load_model.check_model(path, options.tell), timeout=DAY)
-    if not hosts.is_first():
-        load_model.check_model(path, options.tell)
+    hosts.in_turn("the model", lambda: load_model.check_model(path, options.tell), timeout=DAY)
     hosts.barrier("the model", timeout=DAY)
 
 
@@ -193,7 +191,6 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
             "Leave --corpus out; --data.source names the text of a new run."
         )
 
-    @functools.cache  # process 0 would open the corpus, or even tokenise it, twice
     def opened() -> Corpus:
         if begun and (options.corpus or run.corpus_is_elsewhere()):
             source = recipe.data.source.rstrip("/")
@@ -215,9 +212,9 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
             run.check_corpus(corpus)
         return corpus
 
-    expected = hosts.share("the corpus", lambda: opened().hash, timeout=DAY)
-    corpus = opened()
+    corpus = hosts.in_turn("the corpus", opened, timeout=DAY)
     hosts.barrier("the corpus", timeout=DAY)  # each host downloads a corpus behind a URL
+    expected = hosts.share("the corpus's hash", lambda: corpus.hash)
     if corpus.hash != expected:
         raise UserError(
             f"the corpus {corpus.address} has hash {corpus.hash}, but the corpus of process 0 has {expected}. Give "
@@ -286,8 +283,7 @@ def train(
             origins = {} if start is None else {start.key: start.record}
         run.write_provenance(kinds, jax.process_count(), batches.corpus, origins)
 
-    hosts.share("the plans of the rows", batches.check_rows)
-    batches.check_rows()
+    hosts.in_turn("the plans of the rows", batches.check_rows)
     hosts.share("the run directory", begin)
     own = functools.partial(sharding.own_rows, mesh=built.mesh)
     reporters: list[Reporter] = []

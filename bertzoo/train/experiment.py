@@ -18,7 +18,7 @@ from bertzoo.train import state as states
 from bertzoo.train.objective import Batch, Objective, Sums
 from bertzoo.train.optim import Optimizer
 from bertzoo.train.state import State, matrices_of, name_of
-from bertzoo.train.step import StepProgram, gradients, make_train_step
+from bertzoo.train.step import StepProgram, gradients, make_eval_step, make_train_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,7 +239,7 @@ Shapes = dict[str, jax.ShapeDtypeStruct]
 
 
 @functools.lru_cache(maxsize=16)  # a seed or a sweep's run would trace again what an equal one traced, for seconds
-def _jitted_step(
+def _jitted_steps(
     setup: StageSetup,
     schedule: tuple[int, float | None],
     microbatches: int,
@@ -247,16 +247,17 @@ def _jitted_step(
     fallbacks: sharding.Fallbacks,
     frozen_places: tuple[jax.sharding.Sharding, ...],
     frozen_tree: Any,
-) -> Any:
-    """Build a stage's jitted step."""
+) -> tuple[Any, Any]:
+    """Build a stage's jitted training step and its evaluation step."""
     optimizer = setup.transformation(*schedule)
-    return make_train_step(
+    train_step = make_train_step(
         setup.trained,
         optimizer,
         accumulate=microbatches,
         shardings=states.shardings_of(states.abstract(setup.objective, optimizer, mesh, fallbacks)),
         frozen_shardings=jax.tree.unflatten(frozen_tree, frozen_places),
     )
+    return train_step, make_eval_step(setup.objective)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -270,6 +271,8 @@ class Experiment:
     boxed with their logical axes; None without any. frozen_dtype: the number format in which they are held.
     plain: builds the same run without recomputation in the backward pass, to count the model's own FLOPs.
     where(stage): config key of a stage, for messages.
+    boxed: shapes and dtypes of the trained parameters, boxed with their logical axes; all stages have the same.
+    frozen_shapes: shapes, dtypes and shardings of the frozen parameters; None without any.
 
     Raises ConfigError if the stages contradict one another, or if the mesh does not divide a batch or a parameter.
     """
@@ -283,6 +286,8 @@ class Experiment:
     frozen_dtype: Any = None
     plain: Callable[[], "Experiment"] | None = None
     where: Callable[[int], str] = "stages.{}".format
+    boxed: Any = dataclasses.field(init=False)
+    frozen_shapes: Any = dataclasses.field(init=False)
     _states: dict[int, State] = dataclasses.field(default_factory=dict, init=False)
     _programs: dict[int, StepProgram] = dataclasses.field(default_factory=dict, init=False)
 
@@ -292,21 +297,16 @@ class Experiment:
             raise ValueError(f"there are {len(self.setups)} setups for {len(self.stages)} stages. Give one per stage.")
         for stage in self.stages:
             sharding.check_rows(stage.batch_size, stage.microbatches, self.mesh)
+        object.__setattr__(self, "boxed", states.boxed_shapes(self.setups[0].objective))
         sharding.shardings(self.named_boxed, self.mesh, self.fallbacks)
-
-    @functools.cached_property
-    def boxed(self) -> Any:
-        """Shapes and dtypes of the trained parameters, boxed with their logical axes; all stages have the same."""
-        return states.boxed_shapes(self.setups[0].objective)
+        object.__setattr__(self, "frozen_shapes", self._frozen_shapes())
 
     @property
     def named_boxed(self) -> Any:
         """`boxed` with the frozen parameters under "teacher", the name that errors about them show."""
         return self.boxed if self.frozen is None else {**self.boxed, "teacher": self.frozen}
 
-    @functools.cached_property
-    def frozen_shapes(self) -> Any:
-        """Shapes, dtypes and shardings of the frozen parameters; None without any."""
+    def _frozen_shapes(self) -> Any:
         if self.frozen is None:
             return None
         places = sharding.shardings(self.frozen, self.mesh, self.fallbacks)
@@ -334,17 +334,18 @@ class Experiment:
         return self._states[index]
 
     def step(self, index: int, frozen: Any = None) -> StepProgram:
-        """Return the training step of stage `index`, built unless the last call was for it.
+        """Return the training step of stage `index`, with its evaluation; built unless the last call was for it.
 
-        frozen: as in `jitted_step`.
+        frozen: as in `jitted_steps`.
         """
         if index not in self._programs:
             self._programs.clear()  # a run never returns to a stage, and a transfer's 25 programs would need GBs
-            self._programs[index] = StepProgram(self.jitted_step(index, frozen), self.setups[index].is_shared)
+            self._programs[index] = StepProgram(*self.jitted_steps(index, frozen), self.setups[index].is_shared)
         return self._programs[index]
 
-    def jitted_step(self, index: int, frozen: Any = None) -> Any:
-        """Build the jitted function (state, frozen, batch) -> (state, report) of stage `index`.
+    def jitted_steps(self, index: int, frozen: Any = None) -> tuple[Any, Any]:
+        """Build the jitted training step and evaluation step of stage `index`, as `make_train_step` and
+        `make_eval_step` do.
 
         frozen: frozen parameters, or their shapes, with shardings; None for those of `frozen_shapes`.
         """
@@ -352,7 +353,7 @@ class Experiment:
         places = jax.tree.flatten(states.shardings_of(self.frozen_shapes if frozen is None else frozen))
         schedule = group.steps, group.learning_rate
         setup = self.setups[index]
-        build = _jitted_step if setup.is_shared else _jitted_step.__wrapped__
+        build = _jitted_steps if setup.is_shared else _jitted_steps.__wrapped__
         return build(setup, schedule, stage.microbatches, self.mesh, self.fallbacks, tuple(places[0]), places[1])
 
     def lower(self, index: int) -> jax.stages.Lowered:
@@ -362,7 +363,7 @@ class Experiment:
             name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=rows)
             for name, array in self.batch(index, self.stages[index].batch_size).items()
         }
-        return self.jitted_step(index).lower(self.state(index), self.frozen_shapes, batch)
+        return self.jitted_steps(index)[0].lower(self.state(index), self.frozen_shapes, batch)
 
     def gradient_function(self, index: int) -> Callable[[Any, Any, Any], Any]:
         """Return the function (params, frozen, batch) -> gradients of stage `index`, with a fixed random key."""

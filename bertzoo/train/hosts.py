@@ -283,6 +283,16 @@ def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Va
     return outcome["value"]
 
 
+def in_turn(topic: str, action: Callable[[], Any], timeout: float = _HOUR) -> Any:
+    """Run `action` in process 0, then in all other processes, and return each process's own result.
+
+    topic, timeout: as in `share`, whose errors this function raises.
+    """
+    results = []
+    share(topic, lambda: results.append(action()), timeout)
+    return results[0] if results else action()
+
+
 def _receive(key: str, topic: str, timeout: float) -> str:
     """Return the value of a key of the coordination service; raises HostLost after `timeout` seconds.
 

@@ -19,7 +19,7 @@ from bertzoo.train.memory import Advice, memory_errors
 from bertzoo.train.progress import Recorder, Reporter
 from bertzoo.train.signals import MaintenanceWatch, StopRequest
 from bertzoo.train.state import State
-from bertzoo.train.step import Batch, HostBatch, evaluate, make_eval_step, put_batch
+from bertzoo.train.step import Batch, HostBatch, evaluate, put_batch
 
 SHOWN_RECORDS = 4  # rows of a batch that an error message describes
 
@@ -266,7 +266,7 @@ def _evaluation(job: Job) -> Callable[[int, int, Any], dict[str, float]]:
         if job.measure is not None:
             return job.measure(step, params)
         batches = job.heldout(index) if job.heldout else ()
-        built = job.experiment
-        return evaluate(make_eval_step(built.setups[index].objective), params, job.frozen, batches, built.mesh)
+        eval_step = job.experiment.step(index, job.frozen).eval_step
+        return evaluate(eval_step, params, job.frozen, batches, job.experiment.mesh)
 
     return measure

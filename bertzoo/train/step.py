@@ -1,7 +1,6 @@
 """Compile the training step and the evaluation step, and keep compiled programs between runs."""
 
 import dataclasses
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -156,7 +155,6 @@ def make_train_step(
     return jax.jit(train_step, donate_argnums=0, out_shardings=(shardings, None))
 
 
-@functools.lru_cache(maxsize=4)  # equal runs in one process trace and compile it once; each stage of a transfer has one
 def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str, Any]]:
     """Return the jitted function (params, frozen, batch) -> {"terms": …, "metrics": …}, without dropout.
 
@@ -209,9 +207,11 @@ class StepProgram:
     Compiling raises OutOfMemory if the program needs more memory than the device has.
     """
 
-    def __init__(self, step: Any, shared: bool = True):
-        """shared: whether other programs are compiled from `step`; if not, its traces are dropped after compiling."""
-        self._step, self._shared = step, shared
+    def __init__(self, step: Any, eval_step: Any = None, shared: bool = True):
+        """eval_step: the stage's evaluation step. shared: whether other programs are compiled from `step`; if not, its
+        traces are dropped after compiling.
+        """
+        self._step, self.eval_step, self._shared = step, eval_step, shared
         self._programs: dict[tuple, Any] = {}
 
     def is_compiled(self, batch: Batch) -> bool:

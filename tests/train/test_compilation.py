@@ -60,7 +60,7 @@ def test_only_shared_steps_keep_their_trace(shared: bool, traces: int):
     calls = []
     step = jax.jit(lambda state, frozen, batch: calls.append(state) or state)
     for _ in range(2):
-        StepProgram(step, shared).compile(jnp.zeros(2), None, {"rows": jnp.zeros(3)})
+        StepProgram(step, shared=shared).compile(jnp.zeros(2), None, {"rows": jnp.zeros(3)})
     assert len(calls) == traces
 
 

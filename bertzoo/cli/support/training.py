@@ -92,9 +92,7 @@ def main(
     from bertzoo.core import config as loader
     from bertzoo.train import hosts
 
-    load = functools.cache(load)  # it may read a model
-    if not late:
-        load()
+    recipe = None if late else load()
     flags = {name.removeprefix("distributed."): value for name, value in vars(args).items() if "distributed." in name}
     cluster = hosts.Cluster(**flags)
     if cluster.detection() and not supervisor.is_child():
@@ -102,8 +100,8 @@ def main(
         return supervisor.supervise(sys.argv[1:], which)
     hosts.connect(cluster)
     with hosts.host_lost_errors():
-        first = hosts.share("the config", lambda: loader.dump(load()))
-        recipe = load()
+        recipe = recipe or hosts.in_turn("the model", load)
+        first = hosts.share("the config", lambda: loader.dump(recipe))
         if changed := loader.difference(parse_toml(first), parse_toml(loader.dump(recipe))):
             raise ConfigError(
                 f"this process and process 0 have different configs: {'; '.join(changed)}. Give every process the "
