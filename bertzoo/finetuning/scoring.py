@@ -161,7 +161,7 @@ class AnswerSplit:
 Split = LabelSplit | AnswerSplit | TextSplit
 
 
-@functools.lru_cache(maxsize=16)  # equal models of one process, such as a run's seeds, share traced programs
+@functools.lru_cache(maxsize=16)  # each of a run's seeds would trace the model again, for seconds
 def outputs_and_losses(objective: Any) -> Callable[[Any, Batch], Outputs]:
     """Return a function (params, batch) -> outputs of a model, and its LOSSES if the batch has labels."""
     mean = change(objective, reduction="mean")

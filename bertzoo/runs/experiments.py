@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -174,9 +175,7 @@ def build_setups(recipe: Recipe) -> tuple[StageSetup, ...]:
     if isinstance(recipe, Pretrain):
         objective = recipe.objective.build(recipe.model, recipe.compute)
         return (StageSetup(objective=objective, optimizer=recipe.optimizer),) * len(recipe.stages)
-    setups = _TransferSetups(recipe)
-    strategy = [setups.of_layers(index, layers) for index, layers in enumerate(recipe.layer_groups)]
-    return (*strategy, *[setups.distillation()] * len(recipe.distillation))
+    return tuple(_transfer_setups(recipe))
 
 
 def teacher_of(recipe: Transfer) -> Teacher:
@@ -235,83 +234,79 @@ def _owner(module: object, name: str) -> type:
     return type(module)
 
 
-class _TransferSetups:
-    def __init__(self, recipe: Transfer):
-        self._recipe = recipe
-        self._student = recipe.objective.build(recipe.model, recipe.compute)
-        self._teacher = teacher_of(recipe)
-        self._names = names(self._student.model.encoder.layers)  # type: ignore[attr-defined]
-        self._projection = None
-        if recipe.layer_groups and recipe.model.hidden_size != recipe.teacher.hidden_size:
-            self._projection = Dense(
-                features=(recipe.teacher.hidden_size,),
-                axes=("model", "teacher"),
-                kernel_init=TruncatedNormal(recipe.model.initializer_range),
-                dtype=recipe.compute.jax_dtype,
-            )
+def _transfer_setups(recipe: Transfer) -> Iterator[StageSetup]:
+    """Yield the setup of each stage of the layer transfer, then of each stage of the distillation."""
+    student, teacher, count = (
+        recipe.objective.build(recipe.model, recipe.compute),
+        teacher_of(recipe),
+        recipe.model.layers,
+    )
+    modules = names(student.model.encoder.layers)  # type: ignore[attr-defined]
+    groups, auxiliary = recipe.layer_groups, isinstance(recipe.transfer, Auxiliary)
+    lower_rate = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
+    fixed = _fixed_below_layers(recipe, student) if groups and not auxiliary else frozenset()
+    projection = None
+    if groups and recipe.model.hidden_size != recipe.teacher.hidden_size:
+        projection = Dense(
+            features=(recipe.teacher.hidden_size,),
+            axes=("model", "teacher"),
+            kernel_init=TruncatedNormal(recipe.model.initializer_range),
+            dtype=recipe.compute.jax_dtype,
+        )
 
-    def _objective(self, layers: tuple[int, ...], masked: bool) -> TransferObjective:
-        recipe = self._recipe
+    def objective(layers: tuple[int, ...], masked: bool) -> TransferObjective:
         return TransferObjective(
-            student=self._student,
-            teacher=self._teacher,
+            student=student,
+            teacher=teacher,
             knowledge=recipe.knowledge,
             pairs=tuple((layer, recipe.layer_map[layer]) for layer in layers),
             masked=masked,
-            projection=self._projection,
-            projected=tuple(range(1, recipe.model.layers + 1)) if self._projection else (),
+            projection=projection,
+            projected=tuple(range(1, count + 1)) if projection else (),
             width=recipe.model.hidden_size,
         )
 
-    def of_layers(self, index: int, layers: tuple[int, ...]) -> StageSetup:
-        """Return the setup of layer-transfer stage `index`, whose loss compares the student's `layers` (from 1)."""
-        recipe, count = self._recipe, self._recipe.model.layers
-        auxiliary = isinstance(recipe.transfer, Auxiliary)
-        lower_rate = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
-        fixed = self._fixed_below_layers
+    def rate(name: str, index: int, layers: tuple[int, ...]) -> float:
+        """Return the factor of a parameter's learning rate in stage `index`, which compares `layers` (from 1)."""
         single = len(layers) == 1
+        head, _, rest = name.partition("/")
+        if head in ("encoder", PROJECTIONS) and rest.startswith("layers_"):
+            module = rest.split("/")[0]
+            if head == PROJECTIONS:  # each layer has a projection, even if the layers share parameters
+                return float(int(module.removeprefix("layers_")) + 1 in layers)
+            layer = modules.index(module) + 1
+            return 1.0 if not single or layer == layers[0] else lower_rate * (layer < layers[0])
+        # Below the layers, parameters copied from the teacher stay fixed; the others train with the first layer.
+        if name in fixed or not name.startswith(BELOW_LAYERS):
+            return 0.0
+        return 1.0 if index == 0 or not single else lower_rate
 
-        def rate(name: str) -> float:
-            if auxiliary:
-                return 1.0
-            head, _, rest = name.partition("/")
-            if head in ("encoder", PROJECTIONS) and rest.startswith("layers_"):
-                module = rest.split("/")[0]
-                if head == PROJECTIONS:  # each layer has a projection, even if the layers share parameters
-                    return float(int(module.removeprefix("layers_")) + 1 in layers)
-                layer = self._names.index(module) + 1
-                if not single:
-                    return 1.0
-                return 1.0 if layer == layers[0] else lower_rate * (layer < layers[0])
-            # Below the layers, parameters copied from the teacher stay fixed; the others train with the first layer.
-            if name in fixed or not name.startswith(BELOW_LAYERS):
-                return 0.0
-            return 1.0 if index == 0 or not single else lower_rate
-
-        return StageSetup(
-            objective=self._objective(layers, auxiliary),
+    for index, layers in enumerate(groups):
+        yield StageSetup(
+            objective=objective(layers, auxiliary),
             optimizer=recipe.optimizer_of(index),
-            rates=rate,
-            name=f"transfer, layer {layers[0]} of {count}" if single else f"transfer, all {count} layers",
+            rates=(lambda name: 1.0) if auxiliary else functools.partial(rate, index=index, layers=layers),
+            name=f"transfer, layer {layers[0]} of {count}" if len(layers) == 1 else f"transfer, all {count} layers",
         )
+    distillation = StageSetup(
+        objective=objective((), True),
+        optimizer=recipe.optimizer,
+        rates=_without_projections if projection else None,
+        name="distillation" if recipe.knowledge.ground_truth < 1 else "pretraining",
+    )
+    yield from [distillation] * len(recipe.distillation)
 
-    @functools.cached_property
-    def _fixed_below_layers(self) -> frozenset[str]:
-        """Paths of the parameters that lie below the layers and do not train in a layer transfer.
 
-        Parameters that are copied from the teacher do not train. If only the embedding's norm is not copied, the norm
-        does not train either: a NoNorm that only the student has keeps scale 1 and bias 0, as in MobileBERT's code.
-        """
-        copied = frozenset(copied_names(self._recipe))
-        before = {name for name in shapes_of(self._student) if name.startswith(BELOW_LAYERS)}
-        rest = {name for name in before - copied if not name.startswith("embedding/norm/")}
-        return frozenset(before if not rest else before & copied)
+def _fixed_below_layers(recipe: Transfer, student: Any) -> frozenset[str]:
+    """Return the paths of the parameters that lie below the layers and do not train in a layer transfer.
 
-    def distillation(self) -> StageSetup:
-        recipe, objective = self._recipe, self._objective((), True)
-        rates = _without_projections if objective.projection else None
-        name = "distillation" if recipe.knowledge.ground_truth < 1 else "pretraining"
-        return StageSetup(objective=objective, optimizer=recipe.optimizer, rates=rates, name=name)
+    Parameters that are copied from the teacher do not train. If only the embedding's norm is not copied, the norm
+    does not train either: a NoNorm that only the student has keeps scale 1 and bias 0, as in MobileBERT's code.
+    """
+    copied = frozenset(copied_names(recipe))
+    before = {name for name in shapes_of(student) if name.startswith(BELOW_LAYERS)}
+    rest = {name for name in before - copied if not name.startswith("embedding/norm/")}
+    return frozenset(before if not rest else before & copied)
 
 
 def _without_projections(name: str) -> float:
