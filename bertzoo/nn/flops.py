@@ -25,30 +25,32 @@ def matmul_flops(function: Callable, *arguments) -> int:
 
 def flops_by_scope(function: Callable, *arguments) -> Counter[str]:
     """Return the counts of `matmul_flops` by scope, such as a Linen module "…/encoder/layers_0/attention/query/"."""
-    jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
-    return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0])
-
-
-def _count(jaxpr: core.Jaxpr, outside: str = "", spelled_out: bool = False) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for equation in jaxpr.eqns:
-        scope = f"{outside}{equation.source_info.name_stack}/"
-        if equation.primitive.name in PRODUCTS:
-            total[scope] += product_flops(equation)
-        elif equation.primitive.name == "mul" and spelled_out:
-            total[scope] += 2 * math.prod(_shape(equation.outvars[0]))
-        else:
-            inside = spelled_out or "convolution" in str(equation.params.get("name", ""))
-            repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-            for inner in inner_jaxprs(equation.params):
-                for name, count in _count(inner, scope, inside).items():
-                    total[name] += repeats * count
+    jaxpr, total = jax.make_jaxpr(function)(*arguments).jaxpr, Counter[str]()
+    for scope, times, equation in operations(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]):
+        total[scope] += times * operation_flops(equation)
     return total
 
 
-def product_flops(equation: core.JaxprEqn) -> int:
-    """Return the operations of a `dot_general` or `conv_general_dilated` equation, 2 per multiply-add."""
+def operations(
+    jaxpr: core.Jaxpr, outside: str = "", spelled_out: bool = False, times: int = 1
+) -> Iterator[tuple[str, int, core.JaxprEqn]]:
+    """Yield (scope, number of repetitions, equation) for each operation of a jaxpr that `matmul_flops` counts."""
+    for equation in jaxpr.eqns:
+        scope = f"{outside}{equation.source_info.name_stack}/"
+        if equation.primitive.name in PRODUCTS or (equation.primitive.name == "mul" and spelled_out):
+            yield scope, times, equation
+            continue
+        inside = spelled_out or "convolution" in str(equation.params.get("name", ""))
+        repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        for inner in inner_jaxprs(equation.params):
+            yield from operations(inner, scope, inside, times * repeats)
+
+
+def operation_flops(equation: core.JaxprEqn) -> int:
+    """Return the operations of a product, a convolution or a multiplication, 2 per multiply-add."""
     outputs = math.prod(_shape(equation.outvars[0]))
+    if equation.primitive.name == "mul":
+        return 2 * outputs
     if equation.primitive.name == "dot_general":
         (contracted, _), _ = equation.params["dimension_numbers"]
         sizes = _shape(equation.invars[0])

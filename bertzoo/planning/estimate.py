@@ -15,7 +15,7 @@ from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.nn.flops import PRODUCTS, inner_jaxprs, product_flops
+from bertzoo.nn.flops import PRODUCTS, operation_flops, operations
 from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.planning import chips, compiled
 from bertzoo.planning.chips import Topology
@@ -52,7 +52,13 @@ def padded_flops(jaxpr: core.Jaxpr, width: int) -> tuple[int, int]:
     A multiply-add is 2 operations. In a product (m,k)·(k,n), k is padded to a multiple of the unit's `width`. Of m and
     n, one is padded to a multiple of `width` and the other to a multiple of SUBLANES, whichever way costs less.
     """
-    return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0], width)
+    plain = padded = 0
+    for _, repeats, equation in operations(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]):
+        if equation.primitive.name in PRODUCTS:  # and not a convolution that is spelled out
+            times, m, k, n = _product_sizes(equation)
+            plain += repeats * operation_flops(equation)
+            padded += repeats * 2 * times * padded_product(m, k, n, width)
+    return plain, padded
 
 
 def padded_product(m: int, k: int, n: int, width: int) -> int:
@@ -62,21 +68,6 @@ def padded_product(m: int, k: int, n: int, width: int) -> int:
 
 def _pad(size: int, tile: int) -> int:
     return -(-size // tile) * tile
-
-
-def _count(jaxpr: core.Jaxpr, width: int) -> tuple[int, int]:
-    plain = padded = 0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name in PRODUCTS:
-            times, m, k, n = _product_sizes(equation)
-            plain += product_flops(equation)
-            padded += 2 * times * padded_product(m, k, n, width)
-        else:
-            repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-            for inner in inner_jaxprs(equation.params):
-                inner_plain, inner_padded = _count(inner, width)
-                plain, padded = plain + repeats * inner_plain, padded + repeats * inner_padded
-    return plain, padded
 
 
 def _product_sizes(equation: core.JaxprEqn) -> tuple[int, int, int, int]:
