@@ -22,6 +22,7 @@ from bertzoo.cli.support.options import Parser, say
 
 if TYPE_CHECKING:
     from bertzoo.runs.configs import Pretrain
+    from bertzoo.runs.training import Options
 
 
 def config() -> type:
@@ -52,9 +53,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     return training.main(args, load, train, late=args.origin is not None)
 
 
-def train(args: argparse.Namespace, recipe: "Pretrain") -> str:
+def train(args: argparse.Namespace, recipe: "Pretrain", options: "Options") -> str:
     """Pretrain to the end and return the closing line."""
     from bertzoo.runs import pretrain as method
 
-    step = method.pretrain(recipe, args.run_dir, args.origin, training.options(args))
+    step = method.pretrain(recipe, args.run_dir, args.origin, options)
     return training.finished(step, args.run_dir)

@@ -22,6 +22,7 @@ from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
     from bertzoo.pruning.settings import Prune
+    from bertzoo.runs.training import Options
 
 CLOSE = 0.01  # if more than this share of a budget is unused, `train` says why
 
@@ -71,12 +72,12 @@ def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> N
     seen |= {args.origin, data.source}
 
 
-def train(args: argparse.Namespace, recipe: "Prune") -> str:
+def train(args: argparse.Namespace, recipe: "Prune", options: "Options") -> str:
     """Prune to the end and return the closing line."""
     from bertzoo.pruning.layout import format_amount
     from bertzoo.pruning.run import prune
 
-    result = prune(recipe, args.run_dir, args.origin, training.options(args))
+    result = prune(recipe, args.run_dir, args.origin, options)
     left, whole, budget = (format_amount(amount, result.whole) for amount in (result.left, result.whole, result.target))
     unused = 1 - result.left / result.target
     note = f" and {unused:.1%} below it, because the last elements can only be cut together" if unused > CLOSE else ""

@@ -22,6 +22,7 @@ from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
     from bertzoo.runs.configs import Transfer
+    from bertzoo.runs.training import Options
 
 
 def config() -> type:
@@ -60,11 +61,11 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     return training.main(args, training.config_loader(config(), args.files, overrides), train)
 
 
-def train(args: argparse.Namespace, recipe: "Transfer") -> str:
+def train(args: argparse.Namespace, recipe: "Transfer", options: "Options") -> str:
     """Train the student to the end and return the closing line."""
     from bertzoo.runs import transfer as method
 
-    step = method.transfer(recipe, args.run_dir, args.teacher, args.stages, training.options(args))
+    step = method.transfer(recipe, args.run_dir, args.teacher, args.stages, options)
     if args.stages is not None and step < sum(stage.steps for stage in recipe.stages):
         last, count = args.stages[1], len(recipe.stages)
         return f"stopped after stage {last} of {count}, at step {step}; the same command with later --stages continues"

@@ -81,10 +81,11 @@ def config_loader(cls: type, files: Sequence[str], overrides: Sequence[tuple[str
 def main(
     args: argparse.Namespace,
     load: Callable[[], Any],
-    train: Callable[[argparse.Namespace, Any], str],
+    train: Callable[[argparse.Namespace, Any, "Options"], str],
     late: bool = False,
 ) -> int:
-    """Train to the end, as the only process or one of several; `train` returns the closing line.
+    """Train to the end, as the only process or one of several; `train`, which takes the run's options, returns the
+    closing line.
 
     load: returns the config.
     late: whether to call `load` only after the processes have connected, because `load` reads a model.
@@ -100,6 +101,8 @@ def main(
         return supervisor.supervise(sys.argv[1:], which)
     hosts.connect(cluster)
     with hosts.host_lost_errors():
+        from bertzoo.runs.training import Options
+
         recipe = recipe or hosts.in_turn("the model", load)
         first = hosts.share("the config", lambda: loader.dump(recipe))
         if changed := loader.difference(parse_toml(first), parse_toml(loader.dump(recipe))):
@@ -107,23 +110,17 @@ def main(
                 f"this process and process 0 have different configs: {'; '.join(changed)}. Give every process the "
                 "same config."
             )
-        line = train(args, recipe)
+        options = Options(
+            corpus=args.corpus,
+            workers=args.workers,
+            batch_workers=args.batch_workers,
+            tell=say,
+            progress=tokenising,
+        )
+        line = train(args, recipe, options)
     if hosts.is_first():
         say(line)
     return 0
-
-
-def options(args: argparse.Namespace) -> "Options":
-    """Return the run's options from the command line's flags."""
-    from bertzoo.runs.training import Options
-
-    return Options(
-        corpus=args.corpus,
-        workers=args.workers,
-        batch_workers=args.batch_workers,
-        tell=say,
-        progress=tokenising,
-    )
 
 
 def finished(step: int, run: str) -> str:
