@@ -1,25 +1,17 @@
-"""Record the provenance of a run: `run.json` with software, devices and corpus, and a copy of the tokenizer."""
+"""Record the provenance of a run in `run.json`."""
 
-import hashlib
-import logging
 import platform
-import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bertzoo.core import atomic
 from bertzoo.core.documents import read_json
-from bertzoo.core.errors import CorpusError, UserError
-from bertzoo.core.paths import is_url, on_disk
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import is_url
 from bertzoo.core.version import __version__
 
-if TYPE_CHECKING:
-    from bertzoo.data.corpus.reader import Corpus
-    from bertzoo.data.tokenizers.vocabulary import Tokenizer
-
-_LOG = logging.getLogger(__name__)
 RUN_JSON = "run.json"
 TOKENIZER = "tokenizer"  # a folder beside run.json, and the key in run.json that holds the folder's file hashes
 _MODEL = {"path": str, "parameters_sha256": str, "step?": int, "license?": str, "language?": str, "base_model?": str}
@@ -88,39 +80,6 @@ def git_revision(*beside: str) -> str | None:
         return None
 
 
-def copy_tokenizer(corpus: "Corpus", directory: Path) -> dict[str, Any]:
-    """Copy the corpus's tokenizer into a run's directory; return the entries of run.json for corpus and tokenizer."""
-    from bertzoo.data.tokenizers import tokenizer
-
-    copy, original = directory / TOKENIZER, corpus.directory / "tokenizer"
-    contents = {name: (original / name).read_bytes() for name in tokenizer.files(corpus.tokenizer.config.kind)}
-    shutil.rmtree(copy, ignore_errors=True)  # a run without a checkpoint may have had another corpus
-    copy.mkdir()
-    for name, data in contents.items():
-        atomic.write_bytes(copy / name, data)
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    return {"corpus": corpus.address, "corpus_sha256": corpus.hash, TOKENIZER: hashes}
-
-
-def read_tokenizer(directory: Path, record: dict[str, Any], run: str) -> "Tokenizer | None":
-    """Return the run's copy of its tokenizer, or None without one; raises CorpusError if it is damaged.
-
-    record: the contents of run.json; run: the run's name in errors.
-    """
-    from bertzoo.data.tokenizers import tokenizer
-
-    copy, hashes = directory / TOKENIZER, record.get(TOKENIZER, {})
-    if not hashes or not all((copy / name).is_file() for name in hashes):
-        return None
-    for name, digest in hashes.items():
-        if hashlib.sha256((copy / name).read_bytes()).hexdigest() != digest:
-            raise CorpusError(
-                f"{run}/{TOKENIZER}/{name} is damaged: its hash differs from the one in {RUN_JSON}. Restore a copy, "
-                "or remove the file to read the corpus's tokenizer instead."
-            )
-    return tokenizer.load(copy)
-
-
 def check_local(address: str, what: str, run: str, advice: str) -> str:
     """Return an address from a run's run.json; raises UserError if it is a URL, because a stranger may have written it.
 
@@ -132,68 +91,3 @@ def check_local(address: str, what: str, run: str, advice: str) -> str:
             f"{advice}"
         )
     return address
-
-
-def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: str | None) -> "Corpus":
-    """Open the corpus of a run; a corpus behind a URL is first copied to this machine.
-
-    Opens the corpus at `where` if set, else in the run's own folder `default`, else at the address in run.json
-    (`record`). If that address is a URL outside the run's bucket, only this machine's copy is opened. Raises UserError
-    if the corpus is missing or is not the one in run.json.
-    """
-    from bertzoo.data.corpus import manifest, remote
-    from bertzoo.data.corpus.reader import Corpus
-
-    expected = record.get("corpus_sha256")
-    if where is not None:
-        if expected is None:
-            address = f" at {record['corpus']}" if "corpus" in record else ""
-            raise CorpusError(
-                f"{run} does not record its corpus's hash, so nothing proves that --corpus={where} is its corpus. "
-                f"Restore the corpus{address} and leave --corpus out."
-            )
-        return _open_corpus(where, record, run)
-    own = isinstance(default, Path) and (default / manifest.NAME).is_file()
-    if own and expected in (None, manifest.read_manifest(Path(default)).hash):
-        return Corpus.open(Path(default))
-    if not record:
-        raise CorpusError(f"{run} has not started to train: it has no {RUN_JSON}. Run `bertzoo pretrain` first.")
-    if (address := record.get("corpus")) is None:
-        raise CorpusError(f"{run}/{RUN_JSON} does not name the run's corpus. Restore a copy of {RUN_JSON}.")
-    if is_url(address):
-        if address.split("/")[:3] == str(default).split("/")[:3]:
-            return _open_corpus(address, record, run)
-        if expected and (copy := remote.find_copy(expected, address)) is not None:
-            return copy
-        advice = (
-            f"If you trust it, add --corpus={address}. To use the run without --corpus, copy the corpus's folder "
-            f"tokenizer/ into {run}."
-        )
-        check_local(address, "corpus", run, advice)
-    if not (Path(address) / manifest.NAME).is_file():
-        remedy = "Restore it." if expected is None else "Name its new place with --corpus."
-        raise CorpusError(f"the corpus of {run} is no longer at {address}. {remedy}")
-    return _open_corpus(address, record, run)
-
-
-def check_corpus(where: str, digest: str, record: dict[str, Any], run: str) -> None:
-    """Raise CorpusError if the hash in run.json differs from `digest`, the hash of the corpus at `where`.
-
-    record: the contents of run.json. run: the run's name in the error.
-    """
-    expected = record.get("corpus_sha256", digest)
-    if digest != expected:
-        raise CorpusError(
-            f"{where} is not the corpus of {run}: its hash is {digest}, the run recorded {expected}. Name the corpus "
-            "that the run was trained on."
-        )
-
-
-def _open_corpus(where: str, record: dict[str, Any], run: str) -> "Corpus":
-    from bertzoo.data.corpus import manifest, remote
-    from bertzoo.data.corpus.reader import Corpus
-
-    path = None if is_url(where) else on_disk(where, "the corpus", "Write :// after the protocol.")
-    contents = remote.read_remote_manifest(where) if path is None else manifest.read_manifest(path)
-    check_corpus(where, contents.hash, record, run)  # before copying it
-    return remote.open_remote_corpus(where, _LOG.warning) if path is None else Corpus.open(path)

@@ -1,5 +1,8 @@
 """The directory of a run: its config, its provenance, its corpus and its checkpoints (docs/formats.md)."""
 
+import hashlib
+import logging
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -8,19 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from bertzoo.core import atomic, config, lock
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.kinds import CONFIG, METRICS, config_class
-from bertzoo.core.paths import Location, check_vacant, place, resolve_name, run_directory
+from bertzoo.core.paths import Location, check_vacant, is_url, on_disk, place, resolve_name, run_directory
+from bertzoo.data.corpus import manifest, remote
 from bertzoo.data.corpus.reader import Corpus
+from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import provenance
 from bertzoo.runs.bucket import Bucket
 from bertzoo.runs.configs import Recipe
 from bertzoo.runs.kinds import CHECKPOINTS
+from bertzoo.runs.provenance import RUN_JSON, TOKENIZER
 from bertzoo.train import checkpoint, hosts
 from bertzoo.train.experiment import locate, stage_of
 from bertzoo.train.progress import JsonLines
 
+_LOG = logging.getLogger(__name__)
 # Config keys that a run with a checkpoint cannot change: they set state shapes, objectives or the batch at step k.
 FIXED = (
     "from",
@@ -142,11 +149,19 @@ class RunDirectory:
         self, devices: list[str], processes: int, corpus: Corpus, origins: dict[str, dict[str, Any]] | None = None
     ) -> None:
         """Write run.json (software, devices, number of processes, corpus, `origins`) and copy the tokenizer."""
+        copy, original = self.path / TOKENIZER, corpus.directory / "tokenizer"
+        contents = {name: (original / name).read_bytes() for name in tokenizers.files(corpus.tokenizer.config.kind)}
+        shutil.rmtree(copy, ignore_errors=True)  # a run without a checkpoint may have had another corpus
+        copy.mkdir()
+        for name, data in contents.items():
+            atomic.write_bytes(copy / name, data)
         record: dict[str, Any] = {
             **provenance.software(),
             "devices": devices,
             "processes": processes,
-            **provenance.copy_tokenizer(corpus, self.path),
+            "corpus": corpus.address,
+            "corpus_sha256": corpus.hash,
+            TOKENIZER: {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
             **(origins or {}),
         }
         provenance.write_run_json(self.path, record)
@@ -154,15 +169,64 @@ class RunDirectory:
             self.bucket.send()
 
     def tokenizer(self) -> Tokenizer:
-        """Return the tokenizer from the run's copy or, without a copy, from the corpus."""
-        return provenance.read_tokenizer(self.path, self.provenance(), self.name) or self.open_corpus().tokenizer
+        """Return the tokenizer from the run's copy or, without a copy, from the corpus.
+
+        Raises CorpusError if the copy is damaged.
+        """
+        copy, hashes = self.path / TOKENIZER, self.provenance().get(TOKENIZER, {})
+        if not hashes or not all((copy / name).is_file() for name in hashes):
+            return self.open_corpus().tokenizer
+        for name, digest in hashes.items():
+            if hashlib.sha256((copy / name).read_bytes()).hexdigest() != digest:
+                raise CorpusError(
+                    f"{self.name}/{TOKENIZER}/{name} is damaged: its hash differs from the one in {RUN_JSON}. Restore "
+                    "a copy, or remove the file to read the corpus's tokenizer instead."
+                )
+        return tokenizers.load(copy)
 
     def open_corpus(self, where: str | None = None) -> Corpus:
-        """Open the corpus that the run was trained on; where: its path or URL, if it has moved.
+        """Open the corpus that the run was trained on; a corpus behind a URL is first copied to this machine.
 
-        Raises CorpusError if it is missing or not the one in run.json.
+        Opens the corpus at `where`, a path or URL, if set, else in the run's own folder, else at the address in
+        run.json. If that address is a URL outside the run's bucket, only this machine's copy is opened. Raises
+        UserError if the corpus is missing or is not the one in run.json.
         """
-        return provenance.find_corpus(self.corpus, self.provenance(), self.name, where)
+        run, record = self.name, self.provenance()
+        expected, address = record.get("corpus_sha256"), record.get("corpus")
+        if where is not None:
+            if expected is None:
+                raise CorpusError(
+                    f"{run} does not record its corpus's hash, so nothing proves that --corpus={where} is its corpus. "
+                    f"Restore the corpus{f' at {address}' if address else ''} and leave --corpus out."
+                )
+            return self._open_recorded(where)
+        own = isinstance(self.corpus, Path) and (self.corpus / manifest.NAME).is_file()
+        if own and expected in (None, manifest.read_manifest(Path(self.corpus)).hash):
+            return Corpus.open(Path(self.corpus))
+        if not record:
+            raise CorpusError(f"{run} has not started to train: it has no {RUN_JSON}. Run `bertzoo pretrain` first.")
+        if address is None:
+            raise CorpusError(f"{run}/{RUN_JSON} does not name the run's corpus. Restore a copy of {RUN_JSON}.")
+        if is_url(address):
+            if address.split("/")[:3] == str(self.corpus).split("/")[:3]:
+                return self._open_recorded(address)
+            if expected and (copy := remote.find_copy(expected, address)) is not None:
+                return copy
+            advice = (
+                f"If you trust it, add --corpus={address}. To use the run without --corpus, copy the corpus's folder "
+                f"tokenizer/ into {run}."
+            )
+            provenance.check_local(address, "corpus", run, advice)
+        if not (Path(address) / manifest.NAME).is_file():
+            remedy = "Restore it." if expected is None else "Name its new place with --corpus."
+            raise CorpusError(f"the corpus of {run} is no longer at {address}. {remedy}")
+        return self._open_recorded(address)
+
+    def _open_recorded(self, where: str) -> Corpus:
+        path = None if is_url(where) else on_disk(where, "the corpus", "Write :// after the protocol.")
+        contents = remote.read_remote_manifest(where) if path is None else manifest.read_manifest(path)
+        self.check_corpus(where, contents.hash)  # before copying it
+        return remote.open_remote_corpus(where, _LOG.warning) if path is None else Corpus.open(path)
 
     def corpus_is_elsewhere(self) -> bool:
         """Return whether run.json names a corpus outside the run's directory; such a corpus is never rebuilt."""
@@ -170,9 +234,13 @@ class RunDirectory:
         record = self.provenance()
         return "corpus_sha256" in record and record.get("corpus") != own
 
-    def check_corpus(self, corpus: Corpus) -> None:
-        """Raise CorpusError unless a corpus is the one that run.json names."""
-        provenance.check_corpus(corpus.address, corpus.hash, self.provenance(), self.name)
+    def check_corpus(self, where: str, digest: str) -> None:
+        """Raise CorpusError if the hash in run.json differs from `digest`, the hash of the corpus at `where`."""
+        if digest != (expected := self.provenance().get("corpus_sha256", digest)):
+            raise CorpusError(
+                f"{where} is not the corpus of {self.name}: its hash is {digest}, the run recorded {expected}. Name "
+                "the corpus that the run was trained on."
+            )
 
     @contextmanager
     def locked(self) -> Iterator[None]:

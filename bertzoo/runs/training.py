@@ -209,7 +209,7 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
                 tell=options.tell,
             )
         if begun:
-            run.check_corpus(corpus)
+            run.check_corpus(corpus.address, corpus.hash)
         return corpus
 
     corpus = hosts.in_turn("the corpus", opened, timeout=DAY)

@@ -19,7 +19,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.paths import cache_folder
 from bertzoo.finetuning.run_dir import model_of
 from bertzoo.pruning.run import unpruned_model
-from bertzoo.runs import provenance, training, transfer
+from bertzoo.runs import training, transfer
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 
@@ -159,12 +159,15 @@ def test_only_the_command_names_urls(machine, run, tmp_path, capsys):
 
 
 def test_a_run_in_a_bucket_reads_its_own_bucket(machine, run):
-    record = facts(run) | {"corpus": f"{BUCKET}/corpus"}
-    assert provenance.find_corpus(f"{BUCKET}/run/corpus", record, "run", None).address == f"{BUCKET}/corpus"
+    (run / "run.json").write_text(json.dumps(facts(run) | {"corpus": f"{BUCKET}/corpus"}))
+    directory = RunDirectory(run)
+    directory.corpus = f"{BUCKET}/run/corpus"
+    assert directory.open_corpus().address == f"{BUCKET}/corpus"
     for default in (run / "corpus", "memory://other/run/corpus"):
         shutil.rmtree(cache_folder("corpora"), ignore_errors=True)
         with pytest.raises(UserError, match=mentioning(f"{BUCKET}/corpus")):
-            provenance.find_corpus(default, record, "run", None)
+            directory.corpus = default
+            directory.open_corpus()
 
 
 @pytest.mark.slow
