@@ -20,7 +20,18 @@ from bertzoo.heads import (
     TokenClassification,
     parameter_shapes,
 )
-from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert, attention
+from bertzoo.models import (
+    Albert,
+    Bert,
+    ConvBert,
+    DistilBert,
+    Electra,
+    MobileBert,
+    SchuBert,
+    SqueezeBert,
+    Static,
+    attention,
+)
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.train.state import name_of
 
@@ -79,10 +90,15 @@ CASES: dict[str, tuple[Any, Any]] = {
     "bert": (Bert(**SIZES, **LAYERS), SentenceEmbedding(projection=14, activation="tanh", size=8)),
 }
 WINDOWED = SqueezeBert(**SIZES, **LAYERS, kernel_size=3, dilation=2, stride=3)
-TORCH_CASES = CASES | {  # LiteRT files have no windows of keys
-    "squeezebert-window": (replace(WINDOWED, stride=1), SentenceEmbedding(normalise=False)),
-    "squeezebert-stride": (WINDOWED, SentenceEmbedding()),
-}
+STATIC = {"static": (Static(**SIZES), SentenceEmbedding(size=16))}  # without layers, which prune and benchmarks need
+TORCH_CASES = (
+    CASES
+    | STATIC
+    | {  # LiteRT files have no windows of keys
+        "squeezebert-window": (replace(WINDOWED, stride=1), SentenceEmbedding(normalise=False)),
+        "squeezebert-stride": (WINDOWED, SentenceEmbedding()),
+    }
+)
 
 
 def pretrained(model: Any, head: Any, deviation: float = 0.3) -> Pretrained:

@@ -33,6 +33,7 @@ class Part(nn.Module):
 
     def __init__(self, description: dict, take: Callable[[str], Tensor], path: str) -> None:
         super().__init__()
+        self.rows: dict[str, list[str]] = {}
         for name in self.tensors:
             self.register_parameter(name, nn.Parameter(take(path + name)))
         for name, value in description.items():
@@ -48,11 +49,11 @@ class Part(nn.Module):
         places = [value.get("same_as", index) for index, value in enumerate(values)]
         for index in sorted(set(places)):
             self.add_module(f"{name}_{index}", make(values[index], take, f"{path}{name}_{index}."))
-        self.rows = {**getattr(self, "rows", {}), name: [f"{name}_{index}" for index in places]}
+        self.rows[name] = [f"{name}_{index}" for index in places]
 
     def row(self, name: str) -> list[nn.Module]:
         """Return the modules of the list `name`, looked up as attributes: a deep copy then returns its own modules."""
-        return [getattr(self, place) for place in self.rows[name]]
+        return [getattr(self, place) for place in self.rows.get(name, ())]
 
 
 class Table(Part):

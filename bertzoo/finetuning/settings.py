@@ -6,7 +6,7 @@ from typing import Literal
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads import SentenceEmbedding
 from bertzoo.heads.embedding import Pooling
-from bertzoo.models import Compute
+from bertzoo.models import Compute, Model
 from bertzoo.models.compute import Activation
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.squad_tasks import SquadOptions
@@ -69,6 +69,8 @@ class Finetune:
     own: CustomFiles = field(default_factory=CustomFiles)  # your files and columns, with task = "own"
     head: Literal["task", "embedding"] = "task"  # embedding: train vectors of texts (task stsb, or own.kind = "texts")
     embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)  # the vectors, and their loss
+    # a new model to train (embedding): of the one that --from names it takes the tokenizer and the words' vectors
+    model: Model | None = None
     squad: SquadOptions = field(default_factory=SquadOptions)  # how questions become rows, and answers are chosen
     seed: int = 0  # the first seed
     seeds: int = 5  # number of seeds, each a training of its own
@@ -111,6 +113,9 @@ class Finetune:
             raise ConfigError("quantise = int8 has no effect if wnli = majority, which trains nothing. Remove one.")
         if self.keep_head and self.wnli == "majority":
             raise ConfigError("keep_head has no effect if wnli = majority, which predicts one class. Remove one.")
+        if self.model is not None and (self.head != "embedding" or self.keep_head):
+            wrong = "keep_head" if self.keep_head else f"head = {self.head!r}"
+            raise ConfigError(f"{wrong} does not apply to a new [model], which embeds texts. Remove one.")
         if self.seeds > 1000:
             raise ConfigError(f"seeds = {self.seeds} is above 1000. Use fewer seeds.")
         if self.seed < 0:

@@ -12,6 +12,7 @@ from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Say, TaskKind
+from bertzoo.finetuning.word_vectors import initial_words
 from bertzoo.heads import KINDS, NoHead, parameter_shapes
 from bertzoo.nn.int8 import Int8Model
 from bertzoo.runs import load_model
@@ -54,12 +55,14 @@ def load_starting_model(
 ) -> StartingModel:
     """Load the model at `path` with the task's head, drawn from the seed unless `recipe.keep_head` is set.
 
+    If the config has [model], the model is a new one with the word vectors of the model at `path`.
+
     Raises UserError if the model is missing or does not fit `recipe`, or if its head is to be kept and does not fit.
     """
     source = load_model.read_model(path, tell)
     if source.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
-    model = source.model
+    model = source.model if recipe.model is None else recipe.model
     if recipe.encoder_dropout is not None:
         model = replace(model, dropout=recipe.encoder_dropout, attention_dropout=recipe.encoder_dropout)
     if recipe.max_length > model.max_positions:
@@ -79,14 +82,18 @@ def load_starting_model(
     padded, shapes = state.shapes_of(objective), state.shapes_of(task.objective(unpadded))
     if recipe.keep_head:
         _check_head(source, path, recipe, task)
-    heads = [name for head in KINDS.values() for name in head.parameters]
-    fresh = {} if recipe.keep_head else dict.fromkeys(heads, "trained for the task")
-    pooler = {name: array for name, array in source.unused.items() if name.startswith("pooler/")}
-    arrays = source.params | pooler
-    match = match_parameters(arrays, shapes, str(path), fresh)
-    if recipe.keep_head and match.fresh:
-        raise ConfigError(f"keep_head = true, but {path} lacks {', '.join(match.fresh)}. Remove keep_head.")
-    loaded = [name for name in shapes if name.split("/")[0] in match.taken]
+    if recipe.model is None:
+        heads = [name for head in KINDS.values() for name in head.parameters]
+        fresh = {} if recipe.keep_head else dict.fromkeys(heads, "trained for the task")
+        pooler = {name: array for name, array in source.unused.items() if name.startswith("pooler/")}
+        arrays = source.params | pooler
+        match = match_parameters(arrays, shapes, str(path), fresh)
+        if recipe.keep_head and match.fresh:
+            raise ConfigError(f"keep_head = true, but {path} lacks {', '.join(match.fresh)}. Remove keep_head.")
+        loaded, report = [name for name in shapes if name.split("/")[0] in match.taken], match.report(str(path))
+    else:
+        arrays = initial_words(source, model)
+        loaded, report = list(arrays), [f"a new {model.kind}, with the tokenizer and the words' vectors of {path}"]
     return StartingModel(
         model=model,
         head=task.head,
@@ -94,7 +101,7 @@ def load_starting_model(
         initial={name: pad_vocabulary(arrays[name], padded[name].shape) for name in loaded},
         tokenizer=source.tokenizer,
         record=origin_record(source, path),
-        report=match.report(str(path)),
+        report=report,
     )
 
 

@@ -16,5 +16,6 @@ from bertzoo.models.parts import Backbone, Pretraining, PretrainingOutput, pretr
 from bertzoo.models.replaced import ReplacedDetection, replaced_detection
 from bertzoo.models.schubert import SchuBert
 from bertzoo.models.squeezebert import SqueezeBert
+from bertzoo.models.static import Static
 
-Model = Albert | Bert | ConvBert | DistilBert | Electra | MobileBert | SchuBert | SqueezeBert
+Model = Albert | Bert | ConvBert | DistilBert | Electra | MobileBert | SchuBert | SqueezeBert | Static

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads import parameter_axes, parameter_shapes
-from bertzoo.models import Albert, Bert, ConvBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
+from bertzoo.models import Albert, Bert, ConvBert, Electra, MobileBert, Model, SchuBert, SqueezeBert, Static
 from bertzoo.models.parts import FeedForwardSize, per_layer
 
 Sizes = Mapping[str, int]  # {name of a dimension: size}
@@ -30,7 +30,12 @@ EVERY_FEED_FORWARD_ITS_OWN = ConvBert | MobileBert | SqueezeBert
 
 
 def cuttable(model: Model) -> tuple[str, ...]:
-    """Return the letters (keys of LETTERS) of the dimensions that can be cut in a model."""
+    """Return the letters (keys of LETTERS) of the dimensions that can be cut in a model.
+
+    Raises ConfigError for a model without layers.
+    """
+    if isinstance(model, Static):
+        raise ConfigError("a model of kind static has no layers, so it cannot be cut. Use a model of another kind.")
     if isinstance(model, EVERY_LAYER_ITS_OWN):
         return ("h", "f", "a", "k", "v")
     return ("e", "f") if _factorised(model) else ("f",)

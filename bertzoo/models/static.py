@@ -1,0 +1,58 @@
+"""A table of word vectors: the vector of a text is the mean of its tokens' vectors, wherever they stand.
+
+The idea of model2vec (https://github.com/MinishLab/model2vec): the words' vectors come from a model of sentences.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from flax.linen import initializers
+
+from bertzoo.models.compute import Activation, Compute
+from bertzoo.models.parts import Backbone, ModelConfig, check_sizes, layer_factory
+from bertzoo.nn import Dropout, Embedding, Encoder, NoNorm, Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Static(ModelConfig):
+    """Sizes of a table of word vectors, without layers. Its vectors of positions are zeros that training may change."""
+
+    kind: Literal["static"] = "static"
+    vocab_size: int = 30522
+    hidden_size: int = 256
+    max_positions: int = 512
+    activation: Activation = "gelu"
+    dropout: float = 0.0
+    initializer_range: float = 0.02
+    norm_epsilon: float = 1e-12
+
+    def __post_init__(self):
+        check_sizes(self)
+
+    @property
+    def layers(self) -> int:
+        """Always 0."""
+        return 0
+
+    @property
+    def token_types(self) -> int:
+        """Always 0: the words of both texts of a pair count alike."""
+        return 0
+
+    def backbone(self, compute: Compute) -> Backbone:
+        """Build the embedding of words, whose scales are 1 at first, and no layers."""
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
+        zeros = Table(
+            rows=self.max_positions, features=self.hidden_size, axes=("position", "embed"), init=initializers.zeros
+        )
+        return Backbone(
+            embedding=Embedding(
+                word=make.word_table(self.vocab_size, self.hidden_size),
+                position=zeros,
+                token_type=None,
+                norm=NoNorm(axis="embed", dtype=compute.jax_dtype),
+                dropout=Dropout(self.dropout),
+            ),
+            encoder=Encoder(layers=()),
+            pooler=None,
+        )

@@ -1,0 +1,105 @@
+"""Word vectors of new models: equal to numpy's from the states of a model, and runs that begin with them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from embedding_runs import finetune
+from messages import mentions
+
+import bertzoo
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.word_vectors import WORDS
+from bertzoo.heads import SentenceEmbedding
+from bertzoo.models import Electra
+from bertzoo.runs import load_model
+
+SCRIPT = Path(__file__).parents[2] / "launch" / "word_table.py"
+STUDENT = ("--model.kind=electra", "--model.layers=1", "--model.heads=2", "--model.feed_forward_size=16")
+SIZES = ("--model.embedding_size=6", "--model.hidden_size=8", "--model.vocab_size=73")
+
+
+@pytest.fixture(scope="module")
+def table(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("words") / "table"
+    done = subprocess.run(
+        [sys.executable, SCRIPT, place / "run", out, "--size", "6"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"{out}: ") and done.stdout.endswith("of 6 numbers\n")
+    return out
+
+
+def vectors(place: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The weighted principal components of the vectors of the tokens, and the ids of those that have one."""
+    model = load_model.read_model(place / "run")
+    tokens, specials = model.tokenizer, model.tokenizer.specials
+    ids = [i for i in range(tokens.vocab_size) if i not in (specials.cls, specials.sep, specials.mask)]
+    module, params = model.module()
+    rows = np.array([[specials.cls, i, specials.sep] for i in ids])
+    states = module.apply({"params": params}, rows, 0 * rows, 0 * rows + 1).hidden_states[-1]
+    means = np.asarray(states, np.float64).mean(1)
+    means -= means.mean(0)
+    components = means @ np.linalg.svd(means)[2][:6].T
+    frequency = 1 / np.arange(2, 2 + len(ids))
+    return components * (1e-4 / (1e-4 + frequency / frequency.sum()))[:, None], np.array(ids)
+
+
+def test_a_table_of_words_equals_numpys(place: Path, table: Path) -> None:
+    model = load_model.read_model(table)
+    wanted, ids = vectors(place)
+    words, specials = model.params[WORDS], model.tokenizer.specials
+    assert model.model.kind == "static" and len(words) == model.tokenizer.vocab_size
+    assert not words[list(vars(specials).values())].any()
+    some = np.isin(ids, [specials.pad, specials.unk], invert=True)
+    # A principal component's sign is arbitrary, and the length of the whole table is free.
+    found, wanted = (x @ x.T / np.abs(x @ x.T).max() for x in (words[ids[some]].astype(np.float64), wanted[some]))
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_a_text_is_the_sum_of_its_words_in_any_order(table: Path) -> None:
+    model = load_model.read_model(table)
+    one, other, words = bertzoo.embed(table, ["bara doti kelu", "kelu bara doti", "doti"])
+    np.testing.assert_allclose(one, other, atol=1e-6)
+    for text, vector in (("bara doti kelu", one), ("doti", words)):
+        total = model.params[WORDS][model.tokenizer.encode_batch([text])[0]].sum(0)
+        np.testing.assert_allclose(vector, total / np.linalg.norm(total), atol=1e-5)
+
+
+def test_a_new_model_begins_with_the_words_of_another(place: Path, tmp_path: Path) -> None:
+    teacher, options = f"--teacher={place / 'run'}", ("--alpha=0", "--embedding.projection=16", "--epochs=30")
+    run = tmp_path / "run"
+    assert finetune(place, run, f"--from={place / 'run'}", teacher, "--own.text_b=", *options, *STUDENT, *SIZES) == 0
+    results = json.loads((run / "results.json").read_text())
+    history = [entry["score"] for entry in results["seeds"][0]["history"]]
+    assert history[-1] > history[0] + 5, history
+    made = load_model.read_model(run)
+    assert isinstance(made.model, Electra) and made.head == SentenceEmbedding(projection=16)
+    assert made.model.vocab_size == made.tokenizer.vocab_size
+    assert json.loads((run / "run.json").read_text())["from"]["path"] == str(place / "run")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--model.embedding_size=99"], ("99", "Use at most as many")),
+        (["--model.vocab_size=9"], ("vocabulary", "9")),
+        (["--keep_head=true"], ("keep_head", "[model]")),
+        (["--head=task"], ("head = 'task'", "[model]")),
+    ],
+)
+def test_models_that_do_not_fit(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture, more: list[str], words: tuple[str, ...]
+) -> None:
+    assert finetune(place, tmp_path / "run", f"--from={place / 'run'}", *STUDENT, *SIZES, *more) == 2
+    assert mentions(capsys.readouterr().err, *words) and not (tmp_path / "run").exists()
+
+
+def test_a_model_without_vectors_has_no_words_to_give(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert finetune(place, tmp_path / "run", *STUDENT, *SIZES) == 2
+    assert mentions(capsys.readouterr().err, str(place / "model"), "gives texts no vectors")
+    assert Finetune(head="embedding").model is None
