@@ -11,6 +11,7 @@ from bertzoo.core.paths import on_disk
 from bertzoo.finetuning import predict_answers, predict_labels
 from bertzoo.finetuning.embed import EmbeddingModel, embedding_model
 from bertzoo.finetuning.embedding_scores import SCORERS, score_embeddings
+from bertzoo.finetuning.mteb_tasks import PREFIX, score_mteb
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
 from bertzoo.finetuning.saved_model import SavedModel, Unlabelled
@@ -67,11 +68,13 @@ def evaluate_split(
     score: the figure that chooses a run's best epoch.
     loss: the mean loss.
     collapsed: whether all predictions are equal.
-    The tasks of `embedding_scores.SCORERS`, for a model that embeds texts, have no loss and no `collapsed`. Raises
-    UserError if the split has no labels.
+    The tasks of `embedding_scores.SCORERS` and of mteb, for a model that embeds texts, have no loss and no `collapsed`.
+    Raises UserError if the split has no labels.
     """
     if isinstance(model, EmbeddingModel) and task in SCORERS:
         return score_embeddings(model, task, input=input, data_dir=data_dir, split=split, batch_size=batch_size)
+    if isinstance(model, EmbeddingModel) and task.startswith(PREFIX):
+        return score_mteb(model, task, input=input, data_dir=data_dir, split=split, batch_size=batch_size)
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
     if output is not None and not isinstance(model, QuestionModel):
