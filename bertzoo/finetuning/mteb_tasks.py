@@ -11,7 +11,6 @@ import numpy as np
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.finetuning.embed import DOCUMENT, QUERY, EmbeddingModel
-from bertzoo.finetuning.text_split import unit_vectors
 
 PREFIX = "mteb:"  # before the name of a task, as in --task=mteb:STSBenchmark
 _SPLITS = {"dev": "validation"}  # mteb's names of splits that differ from ours
@@ -43,18 +42,15 @@ class MtebEncoder:
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the cosines of vectors (M,E) and (N,E), (M,N)."""
-        import torch
+        from mteb.similarity_functions import cos_sim
 
-        first, second = (unit_vectors(np.atleast_2d(np.asarray(x))) for x in (embeddings1, embeddings2))
-        return torch.from_numpy(first @ second.T)
+        return cos_sim(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the cosine of each vector (N,E) with the one at its place in the other array, (N,)."""
-        import torch
+        from mteb.similarity_functions import pairwise_cos_sim
 
-        return torch.from_numpy(
-            np.sum(unit_vectors(np.asarray(embeddings1)) * unit_vectors(np.asarray(embeddings2)), -1)
-        )
+        return pairwise_cos_sim(embeddings1, embeddings2)
 
 
 def score_mteb(

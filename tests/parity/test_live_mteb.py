@@ -66,11 +66,8 @@ def test_similarity(model: EmbeddingModel, tmp_path: Path) -> None:
 
 def test_retrieval(model: EmbeddingModel, tmp_path: Path) -> None:
     draw, folder = np.random.default_rng(2), tmp_path / "search"
-    lines(
-        folder / "corpus.jsonl",
-        [{"_id": f"d{i}", "text": text} for i, text in enumerate(dict.fromkeys(texts(draw, 40)))],
-    )
-    lines(folder / "queries.jsonl", [{"_id": f"q{i}", "text": text} for i, text in enumerate(texts(draw, 9))])
+    for name, found in (("corpus", list(dict.fromkeys(texts(draw, 40)))), ("queries", texts(draw, 9))):
+        lines(folder / f"{name}.jsonl", [{"_id": f"{name[0]}{i}", "text": text} for i, text in enumerate(found)])
     judged = [(f"q{i}", f"c{draw.integers(30)}") for i in range(9)]
     lines(folder / "qrels" / "test.jsonl", [{"query-id": q, "corpus-id": d, "score": 1} for q, d in judged])
     rows = ["query-id\tcorpus-id\tscore", *(f"{q}\t{d}\t1" for q, d in judged), ""]
