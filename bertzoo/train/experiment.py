@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import optax
 from jax.extend import core
 
@@ -287,7 +286,7 @@ class Experiment:
     plain: Callable[[], "Experiment"] | None = None
     where: Callable[[int], str] = "stages.{}".format
     boxed: Any = dataclasses.field(init=False)
-    frozen_shapes: Any = dataclasses.field(init=False)
+    frozen_shapes: Any = dataclasses.field(default=None, init=False)
     _states: dict[int, State] = dataclasses.field(default_factory=dict, init=False)
     _programs: dict[int, StepProgram] = dataclasses.field(default_factory=dict, init=False)
 
@@ -299,21 +298,14 @@ class Experiment:
             sharding.check_rows(stage.batch_size, stage.microbatches, self.mesh)
         object.__setattr__(self, "boxed", states.boxed_shapes(self.setups[0].objective))
         sharding.shardings(self.named_boxed, self.mesh, self.fallbacks)
-        object.__setattr__(self, "frozen_shapes", self._frozen_shapes())
+        if self.frozen is not None:
+            frozen = states.placed(self.frozen, self.mesh, self.fallbacks, self.frozen_dtype)
+            object.__setattr__(self, "frozen_shapes", frozen)
 
     @property
     def named_boxed(self) -> Any:
         """`boxed` with the frozen parameters under "teacher", the name that errors about them show."""
         return self.boxed if self.frozen is None else {**self.boxed, "teacher": self.frozen}
-
-    def _frozen_shapes(self) -> Any:
-        if self.frozen is None:
-            return None
-        places = sharding.shardings(self.frozen, self.mesh, self.fallbacks)
-        dtype = jnp.dtype(self.frozen_dtype)
-        return jax.tree.map(
-            lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place), nn.unbox(self.frozen), places
-        )
 
     def transformation(self, index: int) -> optax.GradientTransformation:
         """Build the optimiser of stage `index`; the schedule spans all stages that share it."""

@@ -71,9 +71,13 @@ def matrices_of(objective: Any) -> dict[str, Matrix]:
 
 def abstract_params(objective: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
     """Return the shapes, dtypes and shardings of an objective's parameters; raises the errors of `sharding.place`."""
-    boxed = boxed_shapes(objective)
+    return placed(boxed_shapes(objective), mesh, fallbacks)
+
+
+def placed(boxed: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks, dtype: Any = None) -> Any:
+    """Return the shapes, dtypes (or `dtype`) and shardings of boxed parameters; raises the errors of `place`."""
     return jax.tree.map(
-        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+        lambda x, place: jax.ShapeDtypeStruct(x.shape, dtype or x.dtype, sharding=place),
         nn.unbox(boxed),
         sharding.shardings(boxed, mesh, fallbacks),
     )
