@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.lib.program import bertzoo
 from bertzoo.export.companions import companions
-from bertzoo.finetuning import predict_labels
+from bertzoo.finetuning.evaluate import load_task_model
 
 PRECISIONS = ("fp32", "int8-dynamic", "int8-static")
 TEXTS = 100  # training examples that set the scales of int8-static
@@ -21,8 +21,8 @@ def score_row(run: Path, folder: Path) -> dict[str, Any]:
     Files and what `bertzoo convert` found of them are kept under the folder.
     """
     folder = folder / hashlib.sha256(str(run).encode()).hexdigest()[:12]
-    model = predict_labels.load_label_model(run)
-    task = model.task()
+    model = load_task_model(run)
+    task = model.task().task
     folder.mkdir(parents=True, exist_ok=True)
     texts = folder / "texts.txt"
     if not texts.exists():

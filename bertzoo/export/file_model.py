@@ -20,7 +20,6 @@ from bertzoo.export.options import SUFFIXES
 from bertzoo.finetuning import evaluate, saved_model
 from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.evaluate import TaskModel
-from bertzoo.finetuning.predict_labels import LabelModel
 from bertzoo.runs import blanks, load_model
 from bertzoo.runs.blanks import BlankFiller
 from bertzoo.runs.run_dir import RunDirectory
@@ -87,12 +86,12 @@ def open_embedding_model(
 ) -> EmbeddingModel:
     """Open a model or an exported file, as `open_model` does; raises UserError for another head."""
     model = open_model(path, seed, batch_size, python)
-    if not isinstance(model, EmbeddingModel):
+    if isinstance(model, BlankFiller) or model.kind != "embedding":
         raise UserError(
             f"{path} has no head for embeddings. Train one with `bertzoo finetune --head=embedding`, or convert the "
             "model with --head=none --pooling=mean; without such training its vectors are poor."
         )
-    return model
+    return EmbeddingModel(**vars(model))
 
 
 def load_file(path: Path, python: Path | None = None) -> TaskModel | BlankFiller:
@@ -122,11 +121,10 @@ def load_file(path: Path, python: Path | None = None) -> TaskModel | BlankFiller
         fill = partial(_masked_logits, file, tokenizer.specials.pad)
         return BlankFiller(path=path, tokenizer=tokenizer, longest=lengths[-1], masked_logits=fill)
     model = replace(model.fit(lengths[-1]), file=file)
-    if not isinstance(model, LabelModel):
-        return model
     task = GLUE.get(model.task_name)
     # The file has class names for apps; predictions have GLUE's labels, like the model's.
-    return model if task is None or task.class_names != model.labels else model.for_task(task)
+    named = task is not None and task.class_names == model.labels
+    return model.for_task(model.task()) if named else model
 
 
 def _masked_logits(run: RowRunner, pad: int, row: Inputs) -> np.ndarray:

@@ -1,38 +1,25 @@
 """A model that embeds texts: vectors of texts, and scores on pairs and similarities."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from bertzoo.conversion.heads import vectors_digest
-from bertzoo.conversion.pretrained import source_number
-from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.finetuning.embedding import STSB, text_split
-from bertzoo.finetuning.saved_model import SavedModel, Unlabelled, mesh
-from bertzoo.finetuning.task_kind import Say
-from bertzoo.finetuning.text_split import TextSplit, unit_vectors
+from bertzoo.core.errors import UserError
+from bertzoo.finetuning.saved_model import SavedModel, one_device
+from bertzoo.finetuning.text_split import unit_vectors
 from bertzoo.runs.runner import FlaxRunner, Runner
 from bertzoo.tasks import fields
-from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.encode import encode_pieces
-from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.task import Example
 
 DOCUMENT, QUERY = ("document", "passage"), ("query",)  # names of prompts for a search
 Precision = Literal["float32", "int8", "binary"]
 Long = Literal["cut", "average"]
 _PART = 4096  # texts that are encoded at once
 _LENGTHS = (16, 32, 64, 128, 256)  # row lengths in tokens, beside the longest
-
-
-class TextFiles(NamedTuple):
-    """Files of texts: STS-B's, or the user's own, which `files` describes."""
-
-    name: str
-    files: CustomFiles | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,59 +123,12 @@ class EmbeddingModel(SavedModel):
             module, params = self.module()
             predict = self.pretrained.head.objective(module).predict
             lengths = (*(length for length in _LENGTHS if length < self.max_length), self.max_length)
-            self._runners[size] = FlaxRunner(predict, params, mesh(), size, lengths)
+            self._runners[size] = FlaxRunner(predict, params, self.mesh or one_device(), size, lengths)
         return self._runners[size]
 
     @cached_property
     def _runners(self) -> dict[int, Runner]:
         return {}
-
-    def fit(self, longest: int) -> "EmbeddingModel":
-        """Return a copy with rows of at most `longest` tokens."""
-        return replace(self, max_length=min(self.max_length, longest))
-
-    def task(self, name: str = "", data_dir: str = "") -> TextFiles:
-        """Return the files of the task `name`, by default the model's own; raises ConfigError for another task."""
-        name = name or self.task_name or STSB
-        if name == "own":
-            self.check_columns()
-            return TextFiles(name, self.recipe.own.with_usual_files(data_dir) if data_dir else self.recipe.own)
-        if name != STSB:
-            raise ConfigError(
-                f"{self.path} embeds texts, which task = {name!r} does not score. Use stsb, own, sts, "
-                "pair_classification, clustering or retrieval."
-            )
-        return TextFiles(name, None)
-
-    def for_task(self, task: TextFiles, tell: Say = lambda line: None) -> "EmbeddingModel":
-        """Return the model itself, which serves every task."""
-        return self
-
-    def read_examples(
-        self, task: TextFiles, split: str, directory: str, tell: Say
-    ) -> tuple[dict[str, list[Example]], dict[str, dict[str, int]]]:
-        """Return the examples of a split by the name of the data set; raises UserError for texts without partners."""
-        if task.files is None:
-            read = GLUE[STSB].read(split, directory)
-            examples, skipped = read.examples, {split: read.skipped} if read.skipped else {}
-        else:
-            examples, skipped = task.files.read_texts(split, directory), {}
-        if any(example.label is None and example.text_b is None for example in examples):
-            raise Unlabelled(split, f"the {split} set of {task.name} has single texts, so it cannot be scored.")
-        if task.files is None and any(example.label is None for example in examples):
-            raise Unlabelled(split, f"the {split} set of {task.name} has no scores, so it cannot be scored.")
-        return {split: examples}, skipped
-
-    def encode_split(self, task: TextFiles, examples: Sequence[Example], name: str) -> TextSplit:
-        """Encode the texts of examples."""
-        scale = 5.0 if task.files is None else source_number(self.pretrained.source, "scale", self.recipe.scale)
-        split = text_split(examples, self.tokenizer, self.max_length, self.padding, scale, name)
-        return replace(split, temperature=self.recipe.embedding.temperature, sizes=self.pretrained.head.sizes)
-
-
-def embedding_model(model: SavedModel) -> EmbeddingModel | None:
-    """Convert a saved model to an EmbeddingModel, or return None if its head embeds no texts."""
-    return EmbeddingModel(**vars(model)) if model.pretrained.head.task_kind == "embedding" else None
 
 
 def quantised(vectors: np.ndarray, precision: Precision) -> np.ndarray:

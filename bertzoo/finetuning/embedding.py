@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import flax.linen as nn
 import jax
@@ -18,24 +18,27 @@ from bertzoo.conversion import tensors
 from bertzoo.core import atomic, lock
 from bertzoo.core.config import plain
 from bertzoo.core.documents import DocumentError, read_json
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location, resolve_name
 from bertzoo.data.tokenizers.tokenizer import label
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.finetuning.embed import EmbeddingModel
+from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Say, TaskKind, TaskSplits, changed_field
+from bertzoo.finetuning.task_kind import Purpose, RowForm, Say, TaskKind, Unlabelled, build_head, changed_field
 from bertzoo.finetuning.text_split import TextSplit, TrainingTexts
 from bertzoo.heads import SentenceEmbedding
-from bertzoo.models.parts import padding_seen
 from bertzoo.runs import load_model
-from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.rows import Rows
-from bertzoo.tasks.task import Example
+from bertzoo.tasks.task import Example, SplitExamples
 from bertzoo.train import state
 from bertzoo.train.objective import Objective
+
+if TYPE_CHECKING:
+    from bertzoo.finetuning.evaluate import TaskModel
 
 STSB = "stsb"
 _FOREIGN = ("dropout", "hidden", "pooler", "double_unordered", "wnli", "reduction", "quantise")  # other heads' options
@@ -47,9 +50,27 @@ class EmbeddingTask(TaskKind):
     """A fine-tuning task whose model maps a text to a vector. task: the files, or None for STS-B."""
 
     task: CustomFiles | None
-    unit = "examples"
 
-    def __post_init__(self):
+    @classmethod
+    def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
+        """Return the task `name`, by default the model's own, or STS-B; raises ConfigError for another task."""
+        name = name or model.task_name or STSB
+        if name == "own":
+            model.check_columns()
+            own = model.recipe.own
+            return cls(model.recipe, own.with_usual_files(data_dir) if data_dir else own)
+        if name != STSB:
+            raise ConfigError(
+                f"{model.path} embeds texts, which task = {name!r} does not score. Use stsb, own, sts, "
+                "pair_classification, clustering or retrieval."
+            )
+        return cls(replace(model.recipe, scale=1.0), None)
+
+    @classmethod
+    def unnamed(cls, model: "TaskModel") -> Self:
+        raise UserError(f"{model.path} predicts no labels: it embeds texts. Use `bertzoo embed` for its vectors.")
+
+    def check(self) -> None:
         recipe, own = self.recipe, self.task
         if field := changed_field(recipe.squad) and f"squad.{changed_field(recipe.squad)}":
             raise ConfigError(f"{field} applies only to questions, not to head = 'embedding'. Remove it.")
@@ -111,24 +132,15 @@ class EmbeddingTask(TaskKind):
         return STSB if self.task is None else "own"
 
     @property
-    def head(self) -> SentenceEmbedding:
-        options = self.recipe.embedding
-        return SentenceEmbedding(
-            pooling=options.pooling,
-            projection=options.projection,
-            normalise=options.normalise,
-            sizes=options.sizes,
-        )
+    def head(self) -> Any:
+        names = ("pooling", "projection", "normalise", "sizes")
+        options = {name: getattr(self.recipe.embedding, name) for name in names}
+        return build_head(self.recipe, SentenceEmbedding, "embedding", **options)
 
     def objective(self, module: Any) -> Objective:
         names = ("loss", "temperature", "symmetric", "sizes", "l2", "directions", "relations")
         options = {name: getattr(self.recipe.embedding, name) for name in names}
         return self.head.objective(module, alpha=self.recipe.alpha, chunks=self.recipe.accumulate, **options)
-
-    def check_files(self) -> None:
-        for split in ("train", *self._dev):
-            self._examples(split)
-        self.check_test_file()
 
     @property
     def notes(self) -> dict[str, str | int]:
@@ -140,47 +152,51 @@ class EmbeddingTask(TaskKind):
         return 5.0 if self.task is None and self.recipe.scale == 1 else self.recipe.scale
 
     @property
-    def _dev(self) -> tuple[str, ...]:
+    def dev(self) -> tuple[str, ...]:
         if self.task is None:
             return ("dev",)
         return (*(["dev"] if self.task.dev else []), *([STSB] if self.recipe.embedding.sts_dir else []))
 
-    def _examples(self, split: str) -> list[Example]:
-        if split == STSB:
-            return GLUE[STSB].read("dev", self.recipe.embedding.sts_dir).examples
+    def read(self, name: str, directory: str) -> SplitExamples:
+        if name == STSB:
+            return GLUE[STSB].read("dev", self.recipe.embedding.sts_dir)
         if self.task is None:
-            return GLUE[STSB].read(split, self.recipe.data_dir).examples
-        return self.task.read_texts(split, self.recipe.data_dir)
+            return GLUE[STSB].read(name, directory)
+        return SplitExamples(self.task.read_texts(name, directory))
 
-    def read_splits(self, tokenizer: Tokenizer, padding: int, tell: Say) -> TaskSplits:
+    def check_labels(self, name: str, read: SplitExamples) -> None:
+        unlabelled = [example for example in read.examples if example.label is None]
+        if any(example.text_b is None for example in unlabelled):
+            raise Unlabelled(name, f"the {name} set of {self.name} has single texts, so it cannot be scored.")
+        if self.task is None and unlabelled:
+            raise Unlabelled(name, f"the {name} set of {self.name} has no scores, so it cannot be scored.")
+
+    def encode(self, examples: Sequence[Example], name: str, form: RowForm, purpose: Purpose = "score") -> TextSplit:
+        options, scale = self.recipe.embedding, 5.0 if name == STSB else self._scale
+        kind = TrainingTexts if purpose == "train" else TextSplit
+        split = text_split(examples, *form, scale, name, kind)
+        return replace(split, temperature=options.temperature, sizes=options.sizes)
+
+    def read_splits(self, form: RowForm, tell: Say) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
+        """Read and encode the splits; raises ConfigError also if the loss or the scale does not fit the examples."""
         recipe, options = self.recipe, self.recipe.embedding
-        train = self._split(self.draw_subset(self._examples("train")), tokenizer, padding, "train", TrainingTexts)
-        if recipe.alpha and (train.similarity is None) != (options.loss == "contrastive"):
-            has = "no similarities" if train.similarity is None else "similarities"
+        train, dev, skipped = super().read_splits(form, tell)
+        similarities: dict[str, bool] = {
+            name: getattr(split, "similarity", None) is not None for name, split in {"train": train, **dev}.items()
+        }
+        if recipe.alpha and similarities["train"] == (options.loss == "contrastive"):
+            has = "similarities" if similarities["train"] else "no similarities"
             raise ConfigError(
                 f"embedding.loss = {options.loss!r} does not fit the training examples, which have {has}. Use "
-                f"{'contrastive' if train.similarity is None else 'cosine or cosent'}, or remove the column "
+                f"{'cosine or cosent' if similarities['train'] else 'contrastive'}, or remove the column "
                 f"{recipe.own.label!r}."
             )
-        dev = {name: self._split(self._examples(name), tokenizer, padding, name) for name in self._dev}
-        splits = {"train": train, **dev}
-        if recipe.scale != 1 and all(split.similarity is None for name, split in splits.items() if name != STSB):
+        if recipe.scale != 1 and not any(known for name, known in similarities.items() if name != STSB):
             raise ConfigError(
                 f"scale = {recipe.scale:g} has no effect, because the files have no similarities in a column "
                 f"{recipe.own.label!r}. Remove scale, or name the column with own.label."
             )
-        for name, split in splits.items():
-            cut = int(split.rows.cut.sum())
-            more = f", {cut:,} of them cut to {recipe.max_length} tokens" if cut else ""
-            tell(f"{name}: {len(split):,} examples, {len(split.rows):,} distinct texts{more}")
-        return train, dev, {}, {name: len(split) for name, split in splits.items()}
-
-    def _split(
-        self, examples: list[Example], tokenizer: Tokenizer, padding: int, name: str, kind: type = TextSplit
-    ) -> Any:
-        options, scale = self.recipe.embedding, 5.0 if name == STSB else self._scale
-        split = text_split(examples, tokenizer, self.recipe.max_length, padding, scale, name, kind)
-        return replace(split, temperature=options.temperature, sizes=options.sizes)
+        return train, dev, skipped
 
     def add_teacher(
         self, objective: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh, tell: Say
@@ -300,9 +316,12 @@ def teacher_vectors(
             if not done:
                 _write_zeros(part, progress, shape)
             array = np.lib.format.open_memmap(part, "r+")
-            run = embedder(teacher, recipe, mesh, longest)
+            model = EmbeddingModel(
+                **{"path": folder, "pretrained": teacher, "tokenizer": teacher.tokenizer, "recipe": recipe},
+                **{"task_name": "", "max_length": longest, "mesh": mesh},
+            )
             for start in range(done, len(texts), _PART):
-                array[start : start + _PART] = run(texts[start : start + _PART])
+                array[start : start + _PART] = model.embed(texts[start : start + _PART])
                 array.flush()
                 atomic.write_json(progress, {"texts": min(start + _PART, len(texts))})
             del array
@@ -380,19 +399,3 @@ def _write_zeros(part: Path, progress: Path, shape: tuple[int, int]) -> None:
     except OSError:
         part.unlink(missing_ok=True)
         raise
-
-
-def embedder(model: Any, recipe: Finetune, mesh: jax.sharding.Mesh, longest: int) -> Any:
-    """Return the function (texts) -> vectors (N,E) of a model with a head for embeddings."""
-    module = model.head.build(model.model, replace(recipe.compute, vocab_multiple=1))
-    predict = model.head.objective(module).predict
-    lengths = (*(size for size in (16, 32, 64, 128, 256) if size < longest), longest)
-    run = FlaxRunner(predict, model.module()[1], mesh, recipe.batch_size, lengths)
-
-    def vectors(texts: Sequence[str]) -> np.ndarray:
-        examples = [Example(str(i), text) for i, text in enumerate(texts)]
-        rows = encode(examples, model.tokenizer, longest, "texts", padding_seen(model.model))
-        slots, outputs = run.run_all(rows)
-        return rows.restore(slots, [output["embedding"] for output in outputs])
-
-    return vectors

@@ -1,43 +1,99 @@
-"""Score a fine-tuned model on a split or a file, or predict labels or answers for texts."""
+"""A fine-tuned model: score it on a split or a file, or predict labels or answers for texts."""
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
-from bertzoo.finetuning import predict_answers, predict_labels
-from bertzoo.finetuning.embed import EmbeddingModel, embedding_model
+from bertzoo.finetuning.embed import EmbeddingModel
+from bertzoo.finetuning.embedding import EmbeddingTask
 from bertzoo.finetuning.embedding_scores import SCORERS, score_embeddings
+from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.mteb_tasks import PREFIX, score_mteb
-from bertzoo.finetuning.predict_answers import QuestionModel
-from bertzoo.finetuning.predict_labels import LabelModel
-from bertzoo.finetuning.saved_model import SavedModel, Unlabelled
-from bertzoo.finetuning.scoring import score_splits
-from bertzoo.finetuning.task_kind import warn_unknown
-from bertzoo.tasks import inputs, predictions
+from bertzoo.finetuning.question_answering import QuestionTask
+from bertzoo.finetuning.saved_model import SavedModel, load_saved
+from bertzoo.finetuning.scoring import Split, score_splits
+from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm, TaskKind, Unlabelled, tell_skipped, warn_unknown
+from bertzoo.tasks import inputs
+from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example
 
 Say = Callable[[str], None]
-M = TypeVar("M", bound=SavedModel)
+CLASSES: dict[str, type[TaskKind]] = {"span": QuestionTask, "embedding": EmbeddingTask}  # others have labels
 
 
-TaskModel = LabelModel | QuestionModel | EmbeddingModel
+@dataclass(frozen=True, kw_only=True)
+class TaskModel(SavedModel):
+    """A fine-tuned model with the head of a task, which it predicts and is scored on."""
+
+    @property
+    def kind(self) -> Any:
+        """Kind of the tasks that the head is for, as `tasks.task.Kind`."""
+        return self.pretrained.head.task_kind
+
+    @property
+    def task_class(self) -> type[TaskKind]:
+        return CLASSES.get(self.kind, LabelTask)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels in the order of the logits; empty for a regression, and for other tasks."""
+        return () if self.kind == "regression" else self.pretrained.head.labels
+
+    @property
+    def pair(self) -> bool:
+        """Whether an example is known to have two texts."""
+        if self.task_class is QuestionTask:
+            return True
+        if self.task_name == "own":
+            return bool(self.recipe.own.text_b)
+        return self.task_name in GLUE and GLUE[self.task_name].pair
+
+    def task(self, name: str = "", data_dir: str = "") -> TaskKind:
+        """Return the task `name`, as TaskKind.named does."""
+        return self.task_class.named(self, name, data_dir)
+
+    def for_task(self, task: TaskKind, tell: Say = lambda line: None) -> Self:
+        """Return a copy with outputs in the order of the task's labels; raises ConfigError if the labels differ."""
+        return task.adapt(self, tell)
+
+    def fit(self, longest: int) -> Self:
+        """Return a copy with rows of at most `longest` tokens; raises UserError if the task has no room there."""
+        recipe = self.task_class.fit(self.recipe, longest)
+        return replace(self, recipe=recipe, max_length=min(self.max_length, longest))
+
+    def encode(self, task: TaskKind, examples: Sequence[Any], name: str = "", purpose: Purpose = "score") -> Split:
+        """Encode examples of `task`. name: the data set's name."""
+        return task.encode(examples, name, RowForm(self.tokenizer, self.max_length, self.padding), purpose)
+
+    def predict(self, examples: Sequence[Any], batch_size: int = 0) -> Predictions:
+        """Predict labels or answers; known ones and the batch size do not affect the result.
+
+        Raises UserError if the model embeds texts.
+        """
+        task = self.task_class.unnamed(self)
+        split = self.encode(task, examples, purpose="predict")
+        slots, outputs = self.runner([split.rows], batch_size).run_all(split)
+        return task.decode(split, slots, outputs, self.tokenizer)
 
 
 def task_model(model: SavedModel) -> TaskModel:
-    """Convert a saved model to the model class of its head; raises UserError if the head is of no task."""
-    return predict_answers.question_model(model) or embedding_model(model) or predict_labels.label_model(model)
+    """Convert a saved model to a TaskModel; raises UserError if the head is of no task."""
+    head = model.pretrained.head
+    if not head.task_kind:
+        raise UserError(
+            f"{model.path} has a head of kind {head.kind}, not the head of a task. Fine-tune the model first."
+        )
+    return TaskModel(**vars(model))
 
 
-def predictor(model: TaskModel) -> LabelModel | QuestionModel:
-    """Return the model itself; raises UserError if it embeds texts."""
-    if isinstance(model, EmbeddingModel):
-        raise UserError(f"{model.path} predicts no labels: it embeds texts. Use `bertzoo embed` for its vectors.")
-    return model
+def load_task_model(path: Path, seed: int | None = None) -> TaskModel:
+    """Load a fine-tuned model. path, seed: as in `saved_model.load_saved`."""
+    return task_model(load_saved(path, seed))
 
 
 def evaluate_split(
@@ -71,31 +127,38 @@ def evaluate_split(
     The tasks of `embedding_scores.SCORERS` and of mteb, for a model that embeds texts, have no loss and no `collapsed`.
     Raises UserError if the split has no labels.
     """
-    if isinstance(model, EmbeddingModel) and task in SCORERS:
-        return score_embeddings(model, task, input=input, data_dir=data_dir, split=split, batch_size=batch_size)
-    if isinstance(model, EmbeddingModel) and task.startswith(PREFIX):
-        return score_mteb(model, task, input=input, data_dir=data_dir, split=split, batch_size=batch_size)
+    if model.kind == "embedding" and (task in SCORERS or task.startswith(PREFIX)):
+        score = score_embeddings if task in SCORERS else score_mteb
+        embedder = EmbeddingModel(**vars(model))
+        return score(embedder, task, input=input, data_dir=data_dir, split=split, batch_size=batch_size)
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
-    if output is not None and not isinstance(model, QuestionModel):
+    if output is not None and model.kind != "span":
         raise UserError(f"output = {output} applies only to answers, but {model.path} gives none. Leave output out.")
     model, split = (_on_file(model, input), "test") if input else (model, split or "dev")
     directory = data_dir or model.recipe.data_dir
-    scored_task: Any = model.task(task, data_dir)
-    check_files(model, directory, split, scored_task.name)
-    model = model.for_task(scored_task, tell)
-    try:
-        examples, skipped = model.read_examples(scored_task, split, directory, tell)  # pyright: ignore[reportArgumentType]
-    except Unlabelled as error:
-        raise UserError(f"{error} {_advise_predict(model, input, error.part, task, data_dir)}") from error
-    for part, rows in examples.items():
-        warn_unknown(model.tokenizer, rows, part, tell)
-    splits: Any = {part: model.encode_split(scored_task, rows, part) for part, rows in examples.items()}  # pyright: ignore[reportArgumentType]
+    scored = model.task(task, data_dir)
+    check_files(model, directory, split, scored.name)
+    model = model.for_task(scored, tell)
+    splits: dict[str, Split] = {}
+    skipped: dict[str, dict[str, int]] = {}
+    for part in scored.parts(split):
+        read = scored.read(part, directory)
+        skipped |= {part: dict(read.skipped)} if read.skipped else {}
+        tell_skipped({part: read.skipped} if read.skipped else {}, "rows", tell)
+        try:
+            scored.check_labels(part, read)
+        except Unlabelled as error:
+            raise UserError(f"{error} {_advise_predict(model, input, error.part, task, data_dir)}") from error
+        if note := scored.note(part):
+            tell(f"{part}: {note}")
+        warn_unknown(model.tokenizer, read.examples, part, tell)
+        splits[part] = model.encode(scored, read.examples, part)
     figures, save = score_splits(model.runner([part.rows for part in splits.values()], batch_size), splits)
     if output is not None:
         save(output)
-    counts = {part: len(rows) for part, rows in examples.items()}
-    return {"task": scored_task.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **figures}
+    counts = {part: len(encoded.examples) for part, encoded in splits.items()}
+    return {"task": scored.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **figures}
 
 
 def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_dir: str) -> str:
@@ -118,7 +181,7 @@ def check_files(model: SavedModel, directory: str, split: str, task: str) -> Non
         )
 
 
-def _on_file(model: M, file: str) -> M:
+def _on_file(model: TaskModel, file: str) -> TaskModel:
     """Return the model with `file` as the test file of its task; raises UserError for other tasks than `own`."""
     if model.task_name != "own":
         raise UserError(
@@ -134,17 +197,15 @@ def predict_texts(
 ) -> list[dict[str, Any]]:
     """Return a prediction record (see `tasks.predictions`) for each text or pair of texts, in order.
 
-    A QuestionModel takes pairs (question, paragraph with the answer). Raises UserError for an EmbeddingModel.
+    A model that answers questions takes pairs (question, paragraph with the answer). Raises UserError if the model
+    embeds texts.
     """
-    model = predictor(model)
-    pair = isinstance(model, QuestionModel) or model.pair or any(not isinstance(text, str) for text in texts)
-    words = isinstance(model, LabelModel) and model.kind == "tokens"
+    model.task_class.unnamed(model)  # raises before the texts are read
+    pair = model.pair or any(not isinstance(text, str) for text in texts)
     flat = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
-    examples = inputs.from_texts(flat, inputs.InputForm(pair=pair, words=words))
-    if isinstance(model, QuestionModel):
-        return list(predictions.answer_records(model.answer(to_questions(examples, "the texts"), batch_size).answered))
-    values, chances, cut = model.predict(examples, batch_size)
-    return list(predictions.label_records(examples, model.labels, values, chances, cut))
+    examples = inputs.from_texts(flat, inputs.InputForm(pair=pair, words=model.kind == "tokens"))
+    given = to_questions(examples, "the texts") if model.kind == "span" else examples
+    return list(model.predict(given, batch_size).records)
 
 
 def to_questions(examples: Sequence[Example], origin: str) -> list[Question]:

@@ -1,7 +1,9 @@
-"""Reorder a fine-tuned model's outputs to a task's label order, and compute a teacher's logits as soft labels."""
+"""Tasks that label a text, a pair of texts or every word: training, scores and predictions."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
@@ -10,17 +12,269 @@ from bertzoo.conversion import tensors
 from bertzoo.conversion.pretrained import Pretrained, source_number
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, resolve_name
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Say
-from bertzoo.heads import SequenceClassification
-from bertzoo.heads.labels import LabelledObjective
+from bertzoo.finetuning.task_kind import (
+    Predictions,
+    Purpose,
+    RowForm,
+    Say,
+    TaskKind,
+    Unlabelled,
+    build_head,
+    changed_field,
+)
+from bertzoo.heads import SequenceClassification, TokenClassification
+from bertzoo.heads.labels import PROBLEMS, TEACHER, LabelledObjective
 from bertzoo.models.parts import padding_seen
 from bertzoo.runs import load_model
-from bertzoo.runs.runner import FlaxRunner
+from bertzoo.runs.runner import FlaxRunner, Outputs
+from bertzoo.tasks import metrics
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.rows import bucket_lengths
-from bertzoo.tasks.task import Example, Task
+from bertzoo.tasks.predictions import label_records
+from bertzoo.tasks.rows import Slot, bucket_lengths
+from bertzoo.tasks.squad_tasks import SQUAD
+from bertzoo.tasks.task import Example, SplitExamples, Task, double_unordered
+
+if TYPE_CHECKING:
+    from bertzoo.finetuning.evaluate import TaskModel
+
+NUMBER = "number"  # name of a regression's single output
+TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to tags of words
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSplit(Split):
+    """Encoded examples of a split, with classes, sets of classes, word tags or numbers as labels.
+
+    scale: a regression's output times `scale` is the predicted number.
+    teacher: a teacher's logits for each example and class, (N,C), to train on; None without.
+    """
+
+    task: Task
+    scale: float = 1.0
+    teacher: np.ndarray | None = None
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """All metrics or, for multi_label, the first (by default micro-F1)."""
+        return self.task.metrics[:1] if self.task.kind == "multi_label" else self.task.metrics
+
+    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
+        """Return the arrays of a planned batch, by name; numbers are divided by `scale`."""
+        batch = super().batch(slot, batch_size)
+        if self.teacher is not None:
+            batch[TEACHER] = np.zeros((batch_size, self.teacher.shape[1]), np.float32)
+            batch[TEACHER][: len(slot.rows)] = self.teacher[slot.rows]
+        if self.scale != 1 and "label" in batch:
+            return {**batch, "label": (batch["label"] / self.scale).astype(np.float32)}
+        return batch
+
+    def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Any:
+        """Return predictions in the order of the examples, as in Predictions.values."""
+        logits = [output["logits"] for output in outputs]
+        if self.task.kind == "tokens":
+            return self.rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
+        whole = self.rows.restore(slots, logits)
+        if self.task.kind == "multi_label":
+            return (whole > 0).astype(np.int32)
+        return whole[:, 0] * self.scale if self.task.kind == "regression" else whole.argmax(-1)
+
+    def probabilities(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Any:
+        """Return the probabilities of the labels, as in Predictions."""
+        logits = [output["logits"] for output in outputs]
+        if self.task.kind == "tokens":
+            return self.rows.restore_words(slots, [softmax(batch).max(-1) for batch in logits])
+        share = sigmoid if self.task.kind == "multi_label" else softmax
+        return None if self.task.kind == "regression" else share(self.rows.restore(slots, logits))
+
+    def is_finite(self, predictions: Any) -> bool:
+        return self.task.kind != "regression" or bool(np.isfinite(predictions).all())
+
+    def scores(self, predictions: Any) -> dict[str, float]:
+        if not self.is_finite(predictions):
+            return dict.fromkeys(self.task.metrics, 0.0)
+        return metrics.score(self.task, predictions, [example.label for example in self.examples])
+
+    def distinct(self, predictions: Any) -> set[Any]:
+        """Return the distinct predictions; numbers, divided by `scale`, are rounded to 6 decimals."""
+        if self.task.kind == "regression":
+            return set(np.round(predictions / self.scale, 6).tolist())
+        if self.task.kind == "multi_label":
+            return set(map(tuple, predictions.tolist()))
+        classes = np.concatenate(predictions) if self.task.kind == "tokens" else predictions
+        return set(np.unique(classes).tolist()) - {-1}  # -1: a word that was cut off
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return the softmax over the last axis, in float64."""
+    shifted = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Return the sigmoid of each logit, in float64."""
+    return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
+
+
+@dataclass(frozen=True)
+class LabelTask(TaskKind):
+    """A task whose examples have labels: a class, a set of classes, a number, or a tag for each word."""
+
+    task: Task
+
+    @classmethod
+    def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
+        """Return a task with labels. Without labels in the config, the task `own` gets those of the model's head."""
+        name = name or model.task_name
+        if not name:
+            raise ConfigError(f"{model.path} does not record its task. Name a task with --task.")
+        if name in SQUAD:
+            raise ConfigError(
+                f"{model.path} is fine-tuned for {model.kind}, but {name} has questions. Name a task with labels."
+            )
+        if name == "own":
+            model.check_columns()
+            own = model.recipe.own
+            own = own if own.labels else replace(own, labels=model.labels)
+            return cls(model.recipe, own.task(data_dir or model.recipe.data_dir))
+        if name not in GLUE:
+            raise ConfigError(f"task = {name!r} is unknown. Use one of {', '.join((*GLUE, 'own'))}.")
+        return cls(model.recipe, GLUE[name])
+
+    @classmethod
+    def unnamed(cls, model: "TaskModel") -> Self:
+        limits = GLUE[model.task_name].range if model.task_name in GLUE else None
+        read: Any = None
+        return cls(
+            model.recipe,
+            Task(name="", kind=model.kind, metrics=(), read=read, labels=model.labels, range=limits),
+        )
+
+    def adapt(self, model: "TaskModel", tell: Say) -> "TaskModel":
+        if self.task.kind != model.kind:
+            raise ConfigError(
+                f"{model.path} is fine-tuned for tasks of kind {model.kind}, but {self.name} is of kind "
+                f"{self.task.kind}. Name a task of kind {model.kind}."
+            )
+        order = label_order(model.pretrained.head.labels, self.task, str(model.path), lambda line: None)
+        file = model.file
+        if file is not None and order is not None:
+            file = file.then(lambda outputs: outputs | {"logits": outputs["logits"][..., order]})
+        return replace(model, pretrained=relabel(model.pretrained, self.task, str(model.path), tell), file=file)
+
+    @property
+    def train(self) -> tuple[str, ...]:
+        return self.task.train
+
+    @property
+    def dev(self) -> tuple[str, ...]:
+        return self.task.dev
+
+    def parts(self, split: str) -> tuple[str, ...]:
+        return self.task.parts(split)
+
+    def check(self) -> None:
+        recipe, task = self.recipe, self.task
+        if field := changed_field(recipe.squad):
+            raise ConfigError(f"squad.{field} applies only to questions, not to {task.name}. Remove it.")
+        if not task.train or not task.dev:
+            lacking, key = ("development", "dev") if task.train else ("training", "train")
+            raise ConfigError(f"task = {task.name} has no {lacking} examples. Set own.{key}.")
+        if recipe.wnli == "majority" and (task.name != "wnli" or recipe.alpha < 1):
+            conflict = f"alpha = {recipe.alpha}" if task.name == "wnli" else f"task = {task.name}"
+            raise ConfigError(
+                f'wnli = "majority" applies only to task = wnli without a teacher, not to {conflict}. Remove wnli.'
+            )
+        if recipe.scale != 1 and task.kind != "regression":
+            raise ConfigError(
+                f"scale = {recipe.scale} applies only to tasks whose labels are numbers, not to {task.name}. Remove it."
+            )
+        if task.kind == "tokens" and (field := changed_field(recipe, TEXT_ONLY)):
+            raise ConfigError(
+                f"{field} applies only to tasks that label texts, but {task.name} labels words. Remove it."
+            )
+        if recipe.double_unordered and not task.symmetric:
+            raise ConfigError(
+                "double_unordered applies only to tasks on pairs of texts whose order is irrelevant, not to "
+                f"{task.name}. Remove it."
+            )
+
+    @property
+    def head(self) -> Any:
+        usual = TokenClassification if self.task.kind == "tokens" else SequenceClassification
+        return build_head(
+            self.recipe,
+            usual,
+            self.task.kind,
+            labels=self.task.labels or (NUMBER,),
+            hidden=self.recipe.hidden,
+            dropout=self.recipe.dropout,
+            problem_type=PROBLEMS[self.task.kind],
+            pooler=self.recipe.pooler and self.task.kind != "tokens",
+        )
+
+    def read(self, name: str, directory: str) -> SplitExamples:
+        return self.task.read(name, directory)
+
+    def check_labels(self, name: str, read: SplitExamples) -> None:
+        if unlabelled := sum(example.label is None for example in read.examples):
+            raise Unlabelled(
+                name,
+                f"the {name} set of {self.name} has no label for {unlabelled:,} of its {len(read.examples):,} "
+                "examples, so it cannot be scored.",
+            )
+
+    @property
+    def notes(self) -> dict[str, str | int]:
+        return {"scale": str(self.recipe.scale)}
+
+    def add_teacher(
+        self,
+        objective: Any,
+        train: LabelSplit,
+        dev: Mapping[str, Any],
+        teacher: Location,
+        mesh: jax.sharding.Mesh,
+        tell: Say,
+    ) -> tuple[LabelSplit, Mapping[str, Any], dict[str, Any]]:
+        logits, record = teacher_logits(teacher, self.recipe, self.task, train.examples, mesh, tell)
+        return replace(train, teacher=logits), dev, record
+
+    def constant(self, train: LabelSplit) -> int | None:
+        """Return the index of the most common training label, the lowest on a tie, for `wnli` = "majority"."""
+        if self.recipe.wnli != "majority":
+            return None
+        counts = Counter(example.label for example in train.examples)
+        return max(range(len(self.task.labels)), key=lambda label: counts[label])
+
+    def encode(self, examples: Sequence[Example], name: str, form: RowForm, purpose: Purpose = "score") -> LabelSplit:
+        if purpose == "train" and self.recipe.double_unordered:
+            examples = double_unordered(examples)
+        bare = [example._replace(label=None) for example in examples] if purpose == "predict" else examples
+        rows = encode(bare, form.tokenizer, form.max_length, self.task.kind, form.padding)
+        return LabelSplit(task=self.task, examples=examples, rows=rows, scale=self.recipe.scale)
+
+    def decode(
+        self, split: LabelSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], tokenizer: Tokenizer
+    ) -> Predictions:
+        """Return labels, numbers or tags. A number is clipped to the task's limits."""
+        rows = split.rows
+        if self.task.kind == "regression":
+            numbers = rows.restore(slots, [output["logits"] for output in outputs])[:, 0].astype(np.float64)
+            values = numbers * self.recipe.scale
+            values = values if self.task.range is None else np.clip(values, *self.task.range)
+        else:
+            values = split.predict(slots, outputs)
+        chances = split.probabilities(slots, outputs)
+        empty = sum(
+            not (pair.text_a.strip() and (pair.text_b is None or pair.text_b.strip())) for pair in split.examples
+        )
+        records = label_records(split.examples, self.task.labels, values, chances, rows.cut)
+        counts = [(int(rows.cut.sum()), f"cut to {rows.max_length} tokens"), (empty, "empty")]
+        return Predictions(values, chances, rows.cut, records, counts)
 
 
 def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from bertzoo.core.errors import UserError
 from bertzoo.data.sources.tfds import PREFIX
-from bertzoo.finetuning.predict_labels import LabelModel, load_label_model
+from bertzoo.finetuning.evaluate import TaskModel, load_task_model
+from bertzoo.finetuning.labels import LabelTask
 from bertzoo.tasks import submission
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example
@@ -30,17 +31,17 @@ def predict_test_sets(
     Reads and counts all test sets before the first prediction. Raises UserError if a task or row is missing or occurs
     twice.
     """
-    models: dict[str, LabelModel] = {}
+    models: dict[str, TaskModel] = {}
     for path in paths:
-        model = load_label_model(path)
+        model = load_task_model(path)
         name = model.task_name
-        if name not in GLUE or not GLUE[name].train:
+        if model.task_class is not LabelTask or name not in GLUE or not GLUE[name].train:
             raise UserError(
                 f"{path} is fine-tuned on {name or 'an unknown task'}, not on a task of GLUE. Leave it out."
             )
         if name in models:
             raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}. Leave one model out.")
-        models[name] = model.for_task(GLUE[name], tell)
+        models[name] = model.for_task(model.task(name), tell)
     if "wnli" in models and wnli == "majority":
         tell(
             f"{models.pop('wnli').path} is left out: WNLI gets its most common label. --wnli=predicted uses the model."
@@ -54,7 +55,7 @@ def predict_test_sets(
     for task, splits in tests.items():
         model = models.pop(task)  # frees the previous task's parameters
         for name, examples in splits.items():
-            values, _, cut = model.predict(examples, batch_size)
+            values, _, cut, *_ = model.predict(examples, batch_size)
             note = f", {int(cut.sum()):,} of them cut to {model.max_length} tokens" if cut.any() else ""
             tell(f"{name}: {len(examples):,} rows{note}")
             predictions[name] = {example.key: value for example, value in zip(examples, values.tolist(), strict=True)}

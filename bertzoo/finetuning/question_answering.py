@@ -1,33 +1,129 @@
-"""Fine-tuning on questions about paragraphs: SQuAD's and the user's own."""
+"""Tasks with questions about paragraphs, SQuAD's and the user's own: training, scores and answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from bertzoo.conversion.pretrained import source_number
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.finetuning.scoring import AnswerSplit
-from bertzoo.finetuning.task_kind import Say, TaskKind, TaskSplits, changed_field, tell_skipped
+from bertzoo.finetuning.scoring import LOSSES, Split
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm, TaskKind, Unlabelled, build_head, changed_field
 from bertzoo.heads import JointSpanExtraction, SpanExtraction
-from bertzoo.tasks import windows
-from bertzoo.tasks.squad_tasks import SpanTask, SquadOptions
+from bertzoo.runs.runner import Outputs
+from bertzoo.tasks import custom_questions, squad_metric, windows
+from bertzoo.tasks.answers import Answered, Decoding, decode
+from bertzoo.tasks.predictions import answer_records
+from bertzoo.tasks.rows import Slot
+from bertzoo.tasks.squad import Question
+from bertzoo.tasks.squad_tasks import SQUAD, SpanTask, SquadOptions
+from bertzoo.tasks.task import SplitExamples
+from bertzoo.tasks.windows import Windows
+
+if TYPE_CHECKING:
+    from bertzoo.finetuning.evaluate import TaskModel
 
 LABELS_ONLY = ("double_unordered", "scale", "hidden", "pooler", "wnli")  # options that do not apply to questions
 NOTED = ("stride", "max_question", "longest", "candidates", "threshold")  # options that answers depend on
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnswerSplit(Split):
+    """Questions of a split, encoded as windows of their paragraphs. decoding: how answers are chosen."""
+
+    task: SpanTask
+    windows: Windows
+    decoding: Decoding
+    finite_only = True
+
+    @property
+    def summary(self) -> str:
+        return f"{self.size:,} questions, {len(self):,} windows"
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        return (self.task.chosen_by,)
+
+    @property
+    def digest(self) -> str:
+        return self.windows.digest
+
+    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
+        return self.windows.batch(slot, batch_size)
+
+    def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> list[Answered]:
+        """Return an answer to each question; raises UserError if an output is not finite."""
+        named = [{name: array for name, array in output.items() if name != LOSSES} for output in outputs]
+        return decode(self.windows, self.windows.restore(slots, named) if slots else [], self.decoding)
+
+    def scores(self, predictions: list[Answered]) -> dict[str, float]:
+        """Return SQuAD's official metrics by name."""
+        return self.task.score(self.examples, predictions, self.decoding.threshold)
+
+    def distinct(self, predictions: list[Answered]) -> set[Any]:
+        """Return the distinct answers, or none for a single question, whose answer proves no collapse."""
+        return {answer.text for answer in predictions} if len(predictions) > 1 else set()
+
+    def save(self, folder: Path, predictions: list[Answered]) -> None:
+        """Write the answers as SQuAD's scripts read them."""
+        squad_metric.save(folder, predictions)
+
+
 @dataclass(frozen=True)
 class QuestionTask(TaskKind):
-    """A fine-tuning task whose examples are questions.
+    """A task whose examples are questions.
 
     A row holds a question and a window: a part of the question's paragraph.
     """
 
     task: SpanTask
-    unit = "questions"
+    unit = skipped_unit = "questions"
 
-    def __post_init__(self):
+    @classmethod
+    def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
+        name, known = name or model.task_name, " or ".join(SQUAD)
+        if name == "own":
+            model.check_columns()
+            return cls(model.recipe, custom_questions.question_task(model.recipe.own))
+        if not name:
+            raise ConfigError(f"{model.path} does not record its task. Name {known} with --task.")
+        if name not in SQUAD:
+            raise ConfigError(f"{model.path} answers questions, but {name} has no questions. Name {known} with --task.")
+        return cls(model.recipe, SQUAD[name])
+
+    @classmethod
+    def unnamed(cls, model: "TaskModel") -> Self:
+        """Return a task with questions; the model's own task, or its `source`, says whether all have an answer."""
+        if model.task_name == "own":
+            nulls = model.recipe.own.unanswerable
+        elif model.task_name in SQUAD:
+            nulls = SQUAD[model.task_name].nulls
+        else:
+            nulls = bool(model.pretrained.source.get("nulls", 0))
+        read: Any = None
+        return cls(model.recipe, SpanTask(name="", nulls=nulls, read=read))
+
+    @staticmethod
+    def fit(recipe: Finetune, longest: int) -> Finetune:
+        """Return the config for windows of at most `longest` tokens.
+
+        Raises UserError if a window has no room for a paragraph beside a question of `squad.max_question` tokens.
+        """
+        options = recipe.squad
+        room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
+        if room < 1:
+            raise UserError(
+                f"rows of {longest} tokens leave no room for a paragraph beside a question of {options.max_question} "
+                "tokens. Use longer --lengths."
+            )
+        # Windows overlap by at least half, as in long rows.
+        return replace(recipe, squad=replace(options, stride=min(options.stride, max(1, room // 2))))
+
+    def check(self) -> None:
         recipe, options, name = self.recipe, self.recipe.squad, self.task.name
         if field := changed_field(recipe, LABELS_ONLY):
             raise ConfigError(f"{field} applies only to tasks with labels, and {name} has questions. Remove it.")
@@ -35,6 +131,8 @@ class QuestionTask(TaskKind):
             raise ConfigError(
                 f"dropout = {recipe.dropout} conflicts with squad.joint, whose head has no dropout. Use dropout = 0."
             )
+        if recipe.head != "task" and (options.joint or self.head.answer_options):
+            raise ConfigError(f"squad.joint decides the head, so head = {recipe.head!r} does not apply. Remove head.")
         if options.threshold is not None and not self.task.nulls:
             raise ConfigError(
                 f"squad.threshold = {options.threshold} applies only to tasks with unanswerable questions, not to "
@@ -50,48 +148,66 @@ class QuestionTask(TaskKind):
         options.decoding(self.task.nulls)
 
     @property
-    def head(self) -> SpanExtraction | JointSpanExtraction:
+    def head(self) -> Any:
         if self.recipe.squad.joint:
             return JointSpanExtraction(beam=self.recipe.squad.candidates)
-        return SpanExtraction(dropout=self.recipe.dropout, pooler=False)
+        return build_head(self.recipe, SpanExtraction, "span", dropout=self.recipe.dropout, pooler=False)
 
-    def check_files(self) -> None:
-        self.task.splits(self.recipe.data_dir, self.recipe.squad.heldout)
-        self.check_test_file()
+    def read(self, name: str, directory: str) -> SplitExamples:
+        """Read questions. If the run sets squad.heldout, train and dev are parts of the training data."""
+        split: Any = name
+        return self.task.split(split, directory, self.recipe.squad.heldout)
+
+    def read_files(self) -> dict[str, SplitExamples]:
+        splits = self.task.splits(self.recipe.data_dir, self.recipe.squad.heldout)
+        return dict(zip(("train", "dev"), splits, strict=True))
+
+    def note(self, name: str) -> str:
+        if not self.recipe.squad.heldout or name == "test":
+            return ""
+        return f"the articles that squad.heldout {'holds out' if name == 'dev' else 'leaves for training'}"
+
+    def check_labels(self, name: str, read: SplitExamples) -> None:
+        if read.hidden:
+            raise Unlabelled(name, f"the {name} set of {self.name} has no answers, so it cannot be scored.")
 
     @property
     def notes(self) -> dict[str, str | int]:
         return squad_notes(self.recipe.squad, self.task.nulls)
 
-    def read_splits(self, tokenizer: Tokenizer, padding: int, tell: Say) -> TaskSplits:
-        recipe = self.recipe
-        train_set, dev_set = self.task.splits(recipe.data_dir, recipe.squad.heldout)
-        questions = self.draw_subset(train_set.questions)
-        if train_set.ambiguous:
-            tell(
-                f"train: {train_set.ambiguous:,} answers occur more than once in their paragraph; the first occurrence "
-                "counts"
+    def encode(self, examples: Sequence[Question], name: str, form: RowForm, purpose: Purpose = "score") -> AnswerSplit:
+        """Encode questions; raises UserError if none has a window, or one to score lacks an answer."""
+        options, scored, labels = self.recipe.squad, purpose == "score", purpose != "predict"
+        if scored:
+            self.task.check(examples)
+        bare = examples if labels else [question._replace(answers=(), impossible=False) for question in examples]
+        windowing = options.windowing(form.max_length)
+        data = windows.make_windows(bare, form.tokenizer, windowing, labels=labels, every=scored, padding=form.padding)
+        if labels and not data.windows:
+            raise ConfigError(
+                f"all {len(examples)} questions of {name} were skipped ({', '.join(data.skipped)}). Correct the data."
             )
-        windowing, decoding = recipe.squad.windowing(recipe.max_length), recipe.squad.decoding(self.task.nulls)
-        encoded = {
-            "train": windows.make_windows(questions, tokenizer, windowing, labels=True, padding=padding),
-            "dev": windows.make_windows(
-                dev_set.questions, tokenizer, windowing, labels=True, every=True, padding=padding
-            ),
-        }
-        skipped = encoded["train"].skipped
-        by_reason = {"train": dict(skipped)} if skipped else {}
-        tell_skipped(by_reason, "questions", tell)
-        sizes = {"train": len(questions) - skipped.total(), "dev": len(dev_set.questions)}
-        for name, split in encoded.items():
-            if not split.windows:
-                raise ConfigError(
-                    f"all {len(split.questions)} questions of {name} were skipped ({', '.join(split.skipped)}). "
-                    "Correct the data."
-                )
-            tell(f"{name}: {sizes[name]:,} questions, {len(split.windows):,} windows")
-        train, dev = (AnswerSplit(task=self.task, windows=split, decoding=decoding) for split in encoded.values())
-        return train, {"dev": dev}, by_reason, sizes
+        return AnswerSplit(
+            task=self.task,
+            examples=examples,
+            rows=data.rows,
+            skipped={} if scored else data.skipped,
+            windows=data,
+            decoding=options.decoding(self.task.nulls),
+        )
+
+    def decode(
+        self, split: AnswerSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], tokenizer: Tokenizer
+    ) -> Predictions:
+        answered, most = split.predict(slots, outputs), self.recipe.squad.max_question
+        pieces = tokenizer.encode_batch([question.text for question in split.examples])
+        cut = np.array([len(ids) > most for ids in pieces], bool)
+        counts = [
+            (int(cut.sum()), f"cut to {most} pieces"),
+            (sum(not question.text.strip() for question in split.examples), "empty"),
+            (sum(split.skipped.values()), "without an answer: the text has no word"),
+        ]
+        return Predictions(answered, None, cut, answer_records(answered), counts)
 
 
 def squad_notes(options: SquadOptions, nulls: bool) -> dict[str, str | int]:

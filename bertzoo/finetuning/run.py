@@ -9,9 +9,9 @@ from bertzoo.core import atomic
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, on_disk
-from bertzoo.finetuning.classification import LabelTask
 from bertzoo.finetuning.embedding import STSB, EmbeddingTask
 from bertzoo.finetuning.kind import RESULTS
+from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.run_dir import check_config, claim, model_of
 from bertzoo.finetuning.seeds import Seed, SeedJob
@@ -40,27 +40,27 @@ def resolve_task(recipe: Finetune) -> TaskKind:
         raise ConfigError(f"--task is missing. Use one of {', '.join(NAMES)}.")
     if name not in NAMES and name not in GLUE:
         raise ConfigError(f"task = {name!r} is unknown. Use one of {', '.join(NAMES)}.")
-    if recipe.head != "embedding" and (field := changed_field(recipe.embedding)):
+    if not recipe.embeds and (field := changed_field(recipe.embedding)):
         raise ConfigError(f"embedding.{field} applies only to head = 'embedding'. Set head, or remove it.")
-    if recipe.head == "embedding" and name not in (STSB, "own"):
-        raise ConfigError(f"head = 'embedding' is trained on task = stsb or own, not on {name}. Use one of them.")
+    if recipe.embeds and name not in (STSB, "own"):
+        raise ConfigError(f"head = {recipe.head!r} is trained on task = stsb or own, not on {name}. Use one of them.")
     if name == "own":
         own = own.with_usual_files(recipe.data_dir)
         recipe = replace(recipe, own=own)
-        if recipe.head == "embedding":
-            if own.kind != "texts":
-                raise ConfigError(
-                    f"head = 'embedding' needs own.kind = 'texts', not {own.kind!r}. Set own.kind, or remove head."
-                )
-            return EmbeddingTask(recipe, own)
-        if own.kind == "span":
-            return QuestionTask(recipe, custom_questions.question_task(own))
-        return LabelTask(recipe, own.task(recipe.data_dir))
-    if field := changed_field(own):
+        if recipe.embeds and own.kind != "texts":
+            raise ConfigError(
+                f"head = {recipe.head!r} needs own.kind = 'texts', not {own.kind!r}. Set own.kind, or remove head."
+            )
+    elif field := changed_field(own):
         raise ConfigError(f"own.{field} applies only to task = own, not to task = {name}. Remove it.")
-    if recipe.head == "embedding":
-        return EmbeddingTask(recipe, None)
-    return QuestionTask(recipe, SQUAD[name]) if name in SQUAD else LabelTask(recipe, GLUE[name])
+    if recipe.embeds:
+        task = EmbeddingTask(recipe, own if name == "own" else None)
+    elif name in SQUAD or (name == "own" and own.kind == "span"):
+        task = QuestionTask(recipe, SQUAD[name] if name in SQUAD else custom_questions.question_task(own))
+    else:
+        task = LabelTask(recipe, GLUE[name] if name in GLUE else own.task(recipe.data_dir))
+    task.check()
+    return task
 
 
 def train(

@@ -8,16 +8,17 @@ from typing import Any
 import jax
 
 from bertzoo.conversion import huggingface
-from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.conversion.pretrained import Pretrained, source_number
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import CONFIG, kind_of_run
 from bertzoo.core.paths import is_url
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.kind import FINETUNE, MODEL, RESULTS
+from bertzoo.finetuning.question_answering import noted_options
 from bertzoo.finetuning.scoring import outputs_and_losses
 from bertzoo.finetuning.seeds import SCORES
-from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
 from bertzoo.models import Compute
 from bertzoo.models.parts import padding_seen
 from bertzoo.runs import load_model
@@ -28,23 +29,16 @@ from bertzoo.tasks.windows import Windowing
 from bertzoo.train import sharding
 
 
-class Unlabelled(UserError):
-    """Raised if the data set `part` of a task cannot be scored, because labels or answers are missing."""
-
-    def __init__(self, part: str, message: str):
-        super().__init__(message)
-        self.part = part
-
-
 @dataclass(frozen=True, kw_only=True)
 class SavedModel:
     """A fine-tuned model.
 
     path: as the user wrote it.
-    recipe: the config of the model's run, or the default config if the model belongs to no run.
+    recipe: the config of the model's run; if it belongs to no run, the default config with the options that it records.
     task_name: empty if unknown.
     max_length: greatest row length in tokens.
     file: an exported file that computes the outputs in place of `pretrained`, which then has no parameters.
+    mesh: the devices that compute the outputs; None: one.
     """
 
     path: Path
@@ -54,9 +48,10 @@ class SavedModel:
     task_name: str
     max_length: int
     file: RowRunner | None = None
+    mesh: jax.sharding.Mesh | None = None
 
     def runner(self, rows: Sequence[Rows], batch_size: int = 0) -> Runner:
-        """Return a runner for `rows`: the exported file, or the model on one device.
+        """Return a runner for `rows`: the exported file, or the model on `mesh`.
 
         batch_size: rows in a batch; 0: as in training.
         """
@@ -65,7 +60,8 @@ class SavedModel:
         module, params = self.module()
         lengths = bucket_lengths(rows, self.recipe.buckets, self.max_length)
         size = batch_size or self.recipe.batch_size
-        return FlaxRunner(outputs_and_losses(self.pretrained.head.objective(module)), params, mesh(), size, lengths)
+        function = outputs_and_losses(self.pretrained.head.objective(module))
+        return FlaxRunner(function, params, self.mesh or one_device(), size, lengths)
 
     def module(self) -> tuple[Any, Any]:
         """Return the Linen module of the model with its head, in the run's precision, and the parameters."""
@@ -91,7 +87,7 @@ class SavedModel:
         return padding_seen(self.pretrained.model)
 
 
-def mesh() -> jax.sharding.Mesh:
+def one_device() -> jax.sharding.Mesh:
     """Return a mesh of one device."""
     return sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
 
@@ -129,9 +125,21 @@ def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) 
         path=path,
         pretrained=model,
         tokenizer=model.tokenizer,
-        recipe=recipe or Finetune(compute=Compute(), own=config.from_dict(CustomFiles, model.source.get("own", {}))),
+        recipe=recipe or _recorded(model),
         task_name=recipe.task if recipe else str(model.source.get("task", "")),
         max_length=min(longest, model.model.max_positions),
+    )
+
+
+def _recorded(model: Pretrained) -> Finetune:
+    """Return the default config, with the options that `model.source` records."""
+    source = model.source
+    return Finetune(
+        compute=Compute(),
+        own=config.from_dict(CustomFiles, source.get("own", {})),
+        squad=noted_options(source, model.head)[0],
+        scale=source_number(source, "scale", 1.0),
+        embedding=EmbeddingOptions(sizes=getattr(model.head, "sizes", ())),
     )
 
 

@@ -1,24 +1,17 @@
 """Score a model on encoded examples: in training, of a saved model, and of an exported file."""
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as change
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bertzoo.finetuning.text_split import TextSplit
-from bertzoo.heads.labels import TEACHER
 from bertzoo.runs.runner import Outputs, Runner
-from bertzoo.tasks import metrics, squad_metric
-from bertzoo.tasks.answers import Answered, Decoding, decode
 from bertzoo.tasks.rows import Rows, Slot
-from bertzoo.tasks.squad import Question
-from bertzoo.tasks.squad_tasks import SpanTask
-from bertzoo.tasks.task import Example, Task
-from bertzoo.tasks.windows import Windows
 from bertzoo.train.step import Batch
 
 LOSSES = "losses"  # in a runner's outputs: {loss term: (sum of losses, sum of weights)} of a batch with labels
@@ -33,132 +26,71 @@ class Evaluation(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelSplit:
-    """Encoded examples of a split, with classes, sets of classes, word tags or numbers as labels.
+class Split(ABC):
+    """Encoded examples of a split, with a score of the model's outputs for them.
 
-    scale: a regression's output times `scale` is the predicted number.
-    teacher: a teacher's logits for each example and class, (N,C), to train on; None without.
+    skipped: number of examples without a row, which count nowhere, by reason. finite_only: whether `predict` raises
+    UserError for outputs that are not finite.
     """
 
-    task: Task
-    examples: Sequence[Example]
+    examples: Sequence[Any]
     rows: Rows
-    scale: float = 1.0
-    teacher: np.ndarray | None = None
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    finite_only: ClassVar[bool] = False
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     @property
+    def size(self) -> int:
+        """Number of examples that count."""
+        return len(self.examples) - sum(self.skipped.values())
+
+    @property
+    def summary(self) -> str:
+        """The number of examples, and of those that are cut."""
+        cut = int(self.rows.cut.sum())
+        return f"{self.size:,} examples" + (f", {cut:,} of them cut to {self.rows.max_length} tokens" if cut else "")
+
+    @property
+    @abstractmethod
     def deciding(self) -> tuple[str, ...]:
-        """Names of the metrics whose mean is the score: all or, for multi_label, the first (by default micro-F1)."""
-        return self.task.metrics[:1] if self.task.kind == "multi_label" else self.task.metrics
+        """Names of the metrics whose mean is the score."""
 
     @property
     def digest(self) -> str:
         """SHA-256 of the examples as the model reads them, in hexadecimal."""
         return self.rows.digest
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
         return self.rows.plan(batch_size, lengths, seed, epoch)
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
-        """Return the arrays of a planned batch, by name; numbers are divided by `scale`."""
-        batch = self.rows.batch(slot, batch_size)
-        if self.teacher is not None:
-            batch[TEACHER] = np.zeros((batch_size, self.teacher.shape[1]), np.float32)
-            batch[TEACHER][: len(slot.rows)] = self.teacher[slot.rows]
-        if self.scale != 1 and "label" in batch:
-            return {**batch, "label": (batch["label"] / self.scale).astype(np.float32)}
-        return batch
+        """Return the arrays of a planned batch, by name."""
+        return self.rows.batch(slot, batch_size)
 
+    @abstractmethod
     def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Any:
-        """Return predictions in the order of the examples.
-
-        The kind of the task decides what a prediction is:
-        classification: index of the class, (N,).
-        multi_label: 0 or 1 for each of C labels, (N,C).
-        regression: a number, (N,).
-        tokens: for each example, an array with the class index of each word.
-        """
-        logits = [output["logits"] for output in outputs]
-        if self.task.kind == "tokens":
-            return self.rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
-        whole = self.rows.restore(slots, logits)
-        if self.task.kind == "multi_label":
-            return (whole > 0).astype(np.int32)
-        return whole[:, 0] * self.scale if self.task.kind == "regression" else whole.argmax(-1)
+        """Return predictions in the order of the examples."""
 
     def is_finite(self, predictions: Any) -> bool:
-        return self.task.kind != "regression" or bool(np.isfinite(predictions).all())
+        return True
 
+    @abstractmethod
     def scores(self, predictions: Any) -> dict[str, float]:
-        """Return the task's metrics by name; 0 if a predicted number is not finite."""
-        if not self.is_finite(predictions):
-            return dict.fromkeys(self.task.metrics, 0.0)
-        return metrics.score(self.task, predictions, [example.label for example in self.examples])
+        """Return metrics by name, in points; 0 if predictions are not finite."""
 
+    @abstractmethod
     def distinct(self, predictions: Any) -> set[Any]:
-        """Return the distinct predictions; numbers, divided by `scale`, are rounded to 6 decimals."""
-        if self.task.kind == "regression":
-            return set(np.round(predictions / self.scale, 6).tolist())
-        if self.task.kind == "multi_label":
-            return set(map(tuple, predictions.tolist()))
-        classes = np.concatenate(predictions) if self.task.kind == "tokens" else predictions
-        return set(np.unique(classes).tolist()) - {-1}  # -1: a word that was cut off
+        """Return the distinct predictions, which show a collapse if there is only one."""
 
+    def loss(self, predictions: Any, mean: float | None) -> float | None:
+        """Return the loss. mean: that of the batches, or None if the runner computes none."""
+        return mean if mean is None or self.is_finite(predictions) else float("nan")
 
-@dataclass(frozen=True, kw_only=True)
-class AnswerSplit:
-    """Questions of a split, encoded as windows of their paragraphs; it has the methods of LabelSplit.
-
-    decoding: how answers are chosen.
-    """
-
-    task: SpanTask
-    windows: Windows
-    decoding: Decoding
-
-    @property
-    def deciding(self) -> tuple[str, ...]:
-        return (self.task.chosen_by,)
-
-    @property
-    def examples(self) -> Sequence[Question]:
-        return self.windows.questions
-
-    @property
-    def rows(self) -> Rows:
-        return self.windows.rows
-
-    @property
-    def digest(self) -> str:
-        return self.windows.digest
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        return self.rows.plan(batch_size, lengths, seed, epoch)
-
-    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
-        return self.windows.batch(slot, batch_size)
-
-    def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> list[Answered]:
-        """Return an answer to each question; raises UserError if an output is not finite."""
-        named = [{name: array for name, array in output.items() if name != LOSSES} for output in outputs]
-        return decode(self.windows, self.windows.restore(slots, named) if slots else [], self.decoding)
-
-    def scores(self, predictions: list[Answered]) -> dict[str, float]:
-        """Return SQuAD's official metrics by name."""
-        return self.task.score(self.windows.questions, predictions, self.decoding.threshold)
-
-    def distinct(self, predictions: list[Answered]) -> set[Any]:
-        """Return the distinct answers, or none for a single question, whose answer proves no collapse."""
-        return {answer.text for answer in predictions} if len(predictions) > 1 else set()
-
-
-Split = LabelSplit | AnswerSplit | TextSplit
+    def save(self, folder: Path, predictions: Any) -> None:
+        """Write the predictions into `folder`, if they have a file format."""
+        return
 
 
 @functools.lru_cache(maxsize=16)  # each of a run's seeds would trace the model again, for seconds
@@ -185,27 +117,22 @@ def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
     collapsed: whether all predictions are equal.
     scores: by split and metric.
 
-    If the loss for questions is not finite, there are no scores.
+    If the loss of a split that is `finite_only` is not finite, there are no scores.
     """
     predictions, losses = dict[str, Any](), []
     for name, split in splits.items():
         slots, outputs = runner.run_all(split)
         loss = _mean_loss(outputs)
-        if loss is not None and not np.isfinite(loss) and isinstance(split, AnswerSplit):
+        if split.finite_only and loss is not None and not np.isfinite(loss):
             figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {name: {}}}
             return Evaluation(figures, lambda folder: None)  # train.loop raises NonFinite for this loss
         predictions[name] = split.predict(slots, outputs)
-        if isinstance(split, TextSplit):
-            loss = split.loss(predictions[name])
-        finite = isinstance(split, AnswerSplit) or split.is_finite(predictions[name])
-        losses.append(loss if loss is None or finite else float("nan"))
+        losses.append(split.loss(predictions[name], loss))
     figures = {} if None in losses else {"loss": float(np.mean(losses))}
 
     def save(folder: Path) -> None:
-        """Write the answers as SQuAD's scripts read them."""
         for name, split in splits.items():
-            if isinstance(split, AnswerSplit):
-                squad_metric.save(folder, predictions[name])
+            split.save(folder, predictions[name])
 
     return Evaluation(figures | score_predictions(predictions, splits), save)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.heads import SentenceEmbedding
+from bertzoo.heads import KINDS, SentenceEmbedding
 from bertzoo.heads.embedding import Pooling
 from bertzoo.models import Compute, Model
 from bertzoo.models.compute import Activation
@@ -67,7 +67,8 @@ class Finetune:
     task: str = ""  # a task of GLUE, squad1, squad2, or own
     data_dir: str = ""  # folder of the task's files
     own: CustomFiles = field(default_factory=CustomFiles)  # your files and columns, with task = "own"
-    head: Literal["task", "embedding"] = "task"  # embedding: train vectors of texts (task stsb, or own.kind = "texts")
+    # the kind of head; task: the usual one; embedding: train vectors of texts (task stsb, or own.kind = "texts")
+    head: str = "task"
     embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)  # the vectors, and their loss
     # a new model to train (embedding): of the one that --from names it takes the tokenizer and the words' vectors
     model: Model | None = None
@@ -103,6 +104,9 @@ class Finetune:
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
 
     def __post_init__(self):
+        trained = [name for name, head in KINDS.items() if head().task_kind]
+        if self.head not in ("task", *trained):
+            raise ConfigError(f"head = {self.head!r} is trained on no task. Use task, {', '.join(trained)}.")
         for name in ("seeds", "epochs", "batch_size", "accumulate", "buckets", "log_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)} is less than 1. Use 1 or more.")
@@ -137,6 +141,11 @@ class Finetune:
         if self.patience and self.select == "last":
             raise ConfigError(f'patience = {self.patience} does not apply to select = "last". Remove it.')
 
+    @property
+    def embeds(self) -> bool:
+        """Whether the run trains vectors of texts."""
+        return self.head != "task" and KINDS[self.head]().task_kind == "embedding"
+
     def stage(self, rows: int) -> Stage:
         """Return the training as one Stage with `rows` rows per epoch; raises ConfigError if the Stage is invalid."""
         steps = -(-rows // self.batch_size)
@@ -145,7 +154,7 @@ class Finetune:
             batch_size=self.batch_size,
             max_length=self.max_length,
             max_predictions=1,
-            accumulate=1 if self.head == "embedding" else self.accumulate,  # its loss divides the batch itself
+            accumulate=1 if self.embeds else self.accumulate,  # its loss divides the batch itself
         )
         experiment.validate([stage])
         return stage

@@ -1,37 +1,78 @@
-"""The interface between a fine-tuning run and its task: head, loss, batches and scores."""
+"""The interface between a model and its task: head, loss, examples, batches, scores and predictions."""
 
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, cast
 
 import jax
 import numpy as np
 
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location
 from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.finetuning.scoring import Evaluation, Split, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
+from bertzoo.heads import KINDS, HeadConfig
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.tasks.squad import Question
-from bertzoo.tasks.task import Example
+from bertzoo.tasks.task import Example, SplitExamples
 from bertzoo.train.objective import Objective
 from bertzoo.train.step import HostBatch
+
+if TYPE_CHECKING:
+    from bertzoo.finetuning.evaluate import TaskModel
 
 Say = Callable[[str], None]
 Batches = Callable[[int, int], Iterator[HostBatch]]
 _SAMPLED = 1000  # number of examples in which [UNK] is counted
 _SUBSET = 3  # random stream of draw_subset
 T = TypeVar("T")
+Purpose = Literal["train", "score", "predict"]  # "predict" needs no labels
 
 
-# The training split, the development splits by name, the number of skipped examples by split and reason, and the number
-# of examples by split, without skipped ones.
-TaskSplits = tuple[Split, Mapping[str, Split], dict[str, dict[str, int]], dict[str, int]]
+class Unlabelled(UserError):
+    """Raised if the data set `part` of a task cannot be scored, because labels or answers are missing."""
+
+    def __init__(self, part: str, message: str):
+        super().__init__(message)
+        self.part = part
+
+
+class RowForm(NamedTuple):
+    """What a model reads: rows of at most `max_length` tokens.
+
+    padding: number of padding tokens after a row that affect the model's outputs.
+    """
+
+    tokenizer: Tokenizer
+    max_length: int
+    padding: int
+
+
+class Predictions(NamedTuple):
+    """Predictions for N examples, in order.
+
+    The task decides what `values` and `probabilities` hold:
+    classification: label indices (N,); probabilities (N,C) of C labels.
+    multi_label: whether each label's probability is above 0.5, (N,C); probabilities (N,C).
+    regression: numbers (N,); None.
+    tokens: for each example, an array with the tag index of each word; an array with the predicted tags'
+    probabilities. The tag index of a word that was cut off is -1.
+    span: an `answers.Answered` for each question; None.
+
+    cut: (N,) bool, whether the text or the question was cut. records: see `tasks.predictions`. counts: how many
+    examples are in a state, such as (3, "empty").
+    """
+
+    values: Any
+    probabilities: Any
+    cut: np.ndarray
+    records: Iterable[dict[str, Any]]
+    counts: list[tuple[int, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +103,59 @@ class TaskData:
 
 @dataclass(frozen=True)
 class TaskKind(ABC):
-    """The task of a fine-tuning run. The constructor raises ConfigError for options that do not apply to the task."""
+    """A task, with all that its kind decides: which head learns it, and how examples are read, encoded and predicted.
+
+    recipe: the config of a fine-tuning run, or of a model's training. task: the files, labels and metrics.
+    """
 
     recipe: Finetune
     task: Any
-    unit: ClassVar[str]  # plural noun for its examples in messages
+    unit: ClassVar[str] = "examples"  # plural noun for its examples in messages
+    skipped_unit: ClassVar[str] = "rows"
+
+    @classmethod
+    @abstractmethod
+    def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
+        """Return the task `name`, or the model's own if empty; raises ConfigError for a task of another kind.
+
+        data_dir: folder of the task's files; empty: the folder used in training.
+        """
+
+    @classmethod
+    @abstractmethod
+    def unnamed(cls, model: "TaskModel") -> Self:
+        """Return a task for predictions, which need no files; raises UserError if the model predicts nothing."""
+
+    @staticmethod
+    def fit(recipe: Finetune, longest: int) -> Finetune:
+        """Return the config for rows of at most `longest` tokens; raises UserError if they have no room."""
+        return recipe
+
+    def adapt(self, model: "TaskModel", tell: Say) -> Any:
+        """Return the model with its outputs in the task's order; raises ConfigError if it has others."""
+        return model
 
     @property
     def name(self) -> str:
         return self.task.name
+
+    @property
+    def train(self) -> tuple[str, ...]:
+        """Names of the data sets to train on."""
+        return ("train",)
+
+    @property
+    def dev(self) -> tuple[str, ...]:
+        """Names of the data sets that are scored in training."""
+        return ("dev",)
+
+    def parts(self, split: str) -> tuple[str, ...]:
+        """Return the names of the data sets of a split; raises UserError if there is none."""
+        return (split,)
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise ConfigError for options of a run that do not apply to the task."""
 
     @property
     @abstractmethod
@@ -79,28 +164,60 @@ class TaskKind(ABC):
 
     def objective(self, module: Any) -> Objective:
         """Return the training objective of a model with the task's head."""
-        options = {"alpha": self.recipe.alpha} if self.head.distillable else {}
-        return self.head.objective(module, reduction=self.recipe.reduction, **options)
+        head = self.head
+        options = {"alpha": self.recipe.alpha} if head.distillable else {}
+        return head.objective(module, reduction=self.recipe.reduction, **options)
 
     def check_model(self, model: Any) -> None:
         """Raise ConfigError for the config of a model that the task cannot train."""
         return
 
     @abstractmethod
-    def check_files(self) -> None:
-        """Read the training and development files; raise UserError if one is wrong or the test file is missing."""
+    def read(self, name: str, directory: str) -> SplitExamples:
+        """Read a data set; raises UserError for a wrong file."""
+
+    def read_files(self) -> dict[str, SplitExamples]:
+        """Read the training and development files; raises UserError if one is wrong."""
+        return {name: self.read(name, self.recipe.data_dir) for name in (*self.train, *self.dev)}
+
+    def note(self, name: str) -> str:
+        """Return a note for the user on what a data set holds, or ""."""
+        return ""
+
+    @abstractmethod
+    def check_labels(self, name: str, read: SplitExamples) -> None:
+        """Raise Unlabelled if the examples of a data set cannot be scored."""
+
+    @abstractmethod
+    def encode(self, examples: Sequence[Any], name: str, form: RowForm, purpose: Purpose = "score") -> Split:
+        """Encode the examples of the data set `name`; raises UserError if one does not suit the purpose."""
+
+    def decode(self, split: Any, slots: Sequence[Any], outputs: Sequence[Any], tokenizer: Tokenizer) -> Predictions:
+        """Return the predictions of a model's outputs for a split that is encoded to "predict"."""
+        raise NotImplementedError(f"{type(self).__name__} predicts nothing. Define `decode`.")
 
     @property
     @abstractmethod
     def notes(self) -> dict[str, str | int]:
         """Options that predictions depend on, for the saved model's `source`."""
 
-    @abstractmethod
-    def read_splits(self, tokenizer: Tokenizer, padding: int, tell: Say) -> TaskSplits:
+    def read_splits(self, form: RowForm, tell: Say) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
         """Read and encode the splits, and report their sizes; raises UserError for wrong files.
 
-        padding: as in `prepare`.
+        Returns the training split, the development splits by name, and the number of skipped examples by split and
+        reason.
         """
+        read = self.read_files()
+        drawn = self.draw_subset([example for name in self.train for example in read[name].examples])
+        if ambiguous := sum(read[name].ambiguous for name in self.train):
+            tell(f"train: {ambiguous:,} answers occur more than once in their paragraph; the first occurrence counts")
+        train = self.encode(drawn, "train", form, "train")
+        dev = {name: self.encode(read[name].examples, name, form) for name in self.dev}
+        skipped = {name: dict(part.skipped) for name, part in [*read.items(), ("train", train)] if part.skipped}
+        tell_skipped(skipped, self.skipped_unit, tell)
+        for name, split in {"train": train, **dev}.items():
+            tell(f"{name}: {split.summary}")
+        return train, dev, skipped
 
     def add_teacher(
         self, objective: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh, tell: Say
@@ -133,7 +250,7 @@ class TaskKind(ABC):
         """
         recipe, size = self.recipe, self.recipe.batch_size
         self.check_test_file()
-        train, dev, skipped, sizes = self.read_splits(tokenizer, padding, tell)
+        train, dev, skipped = self.read_splits(RowForm(tokenizer, recipe.max_length, padding), tell)
         splits: dict[str, Split] = {"train": train, **dev}
         for name, split in splits.items():
             check_split(tokenizer, split.examples, name, tell)
@@ -155,13 +272,18 @@ class TaskKind(ABC):
             rows=len(train),
             batches=batches,
             score=lambda params: score_splits(runner.with_params(params), dev),
-            examples=sizes,
+            examples={name: split.size for name, split in splits.items()},
             skipped=skipped,
             digests={name: split.digest for name, split in splits.items()},
             notes=self.notes,
             teacher=record,
             constant=self.constant(train),
         )
+
+    def check_files(self) -> None:
+        """Read the training and development files; raise UserError if one is wrong or the test file is missing."""
+        self.read_files()
+        self.check_test_file()
 
     def check_test_file(self) -> None:
         """Raise UserError if the test file named in [own] is missing; else the error would come after training."""
@@ -180,6 +302,25 @@ class TaskKind(ABC):
             return examples
         order = np.argsort(fold_arrays(fold(self.recipe.seed, _SUBSET), np.arange(len(examples))), kind="stable")
         return [examples[index] for index in sorted(order[:count])]
+
+
+def build_head(recipe: Finetune, usual: type[HeadConfig], kind: str, **options: Any) -> Any:
+    """Return the head that `recipe.head` names, by default the `usual` one, with the `options` that are its fields.
+
+    Raises ConfigError if the head is not for tasks of this `kind`, or lacks an option that the config changes.
+    """
+    chosen = usual if recipe.head == "task" else KINDS[recipe.head]
+    names = {field.name for field in dataclasses.fields(cast(Any, chosen))}
+    head = chosen(**{name: value for name, value in options.items() if name in names})
+    if head.task_kind != kind:
+        raise ConfigError(
+            f"head = {recipe.head!r} is for tasks of kind {head.task_kind}, not for {recipe.task}, whose kind is "
+            f"{kind}. Remove head, or choose another task."
+        )
+    lacking = [name for name in options if name not in names and hasattr(recipe, name)]
+    if chosen is not usual and lacking and (field := changed_field(recipe, lacking)):
+        raise ConfigError(f"{field} does not apply to head = {recipe.head!r}, which has no such option. Remove it.")
+    return head
 
 
 def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
@@ -216,7 +357,7 @@ def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example | Question])
     return tokenizer.unknown_share([text for example in sample for text in example.texts])
 
 
-def tell_skipped(skipped: dict[str, dict[str, int]], unit: str, tell: Say) -> None:
+def tell_skipped(skipped: Mapping[str, Mapping[str, int]], unit: str, tell: Say) -> None:
     """Report the number of skipped examples by split and reason. unit: a noun for examples."""
     for name, reasons in skipped.items():
         tell(f"{name}: skipped {', '.join(f'{count} {unit} ({reason})' for reason, count in reasons.items())}")

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from bertzoo.finetuning.scoring import Split
 from bertzoo.heads.labels import TEACHER
 from bertzoo.runs.runner import Outputs
 from bertzoo.tasks import metrics
-from bertzoo.tasks.rows import Rows, Slot, plan_batches
-from bertzoo.tasks.task import Example
+from bertzoo.tasks.rows import Slot, plan_batches
 
 _TOP = 10  # results of a search that count for `mrr`
 _QUERIES = 1024  # queries that are compared with all texts at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSplit:
+class TextSplit(Split):
     """N examples of n texts each, of which T are distinct. `plan` and `batch` run over the distinct texts.
 
     texts: the distinct texts, (T); texts with equal tokens are one. rows: their tokens, (T). index: each example's
@@ -28,9 +28,7 @@ class TextSplit:
     numbers of first dimensions to score.
     """
 
-    examples: Sequence[Example]
     texts: Sequence[str] = ()
-    rows: Rows
     index: np.ndarray
     similarity: np.ndarray | None = None
     teacher: np.ndarray | None = None
@@ -39,6 +37,10 @@ class TextSplit:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @property
+    def summary(self) -> str:
+        return super().summary.replace(" examples", f" examples, {len(self.rows):,} distinct texts", 1)
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -52,12 +54,6 @@ class TextSplit:
         """SHA-256 of the examples as the model reads them, in hexadecimal."""
         arrays = [self.index, *([] if self.similarity is None else [self.similarity])]
         return hashlib.sha256(self.rows.digest.encode() + b"".join(array.tobytes() for array in arrays)).hexdigest()
-
-    def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        return self.rows.plan(batch_size, lengths, seed, epoch)
-
-    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
-        return self.rows.batch(slot, batch_size)
 
     def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> np.ndarray:
         """Return the vectors of the distinct texts, (T,E)."""
@@ -91,7 +87,7 @@ class TextSplit:
             "accuracy": 100 * float(np.mean(ranks == 1)),
         }
 
-    def loss(self, vectors: np.ndarray) -> float:
+    def loss(self, vectors: np.ndarray, mean: float | None = None) -> float:
         """Return the loss of the vectors: squared error of the cosine, cross-entropy of the search, or 1 - cosine."""
         if not self.is_finite(vectors):
             return float("nan")

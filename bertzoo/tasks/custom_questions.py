@@ -8,19 +8,20 @@ from bertzoo.core.errors import UserError
 from bertzoo.tasks import fields
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.squad import Answer, Question, check_questions
-from bertzoo.tasks.squad_tasks import QuestionSet, SpanTask, SplitName
+from bertzoo.tasks.squad_tasks import SpanTask, SplitName
+from bertzoo.tasks.task import SplitExamples
 
 
 def question_task(own: CustomFiles) -> SpanTask:
     """Return the question answering task with the files and columns that the config table [own] names."""
 
-    def read(split: SplitName, directory: Path | str) -> QuestionSet:
+    def read(split: SplitName, directory: Path | str) -> SplitExamples:
         return read_question_set(own, split, directory)
 
     return SpanTask(name="own", nulls=own.unanswerable, read=read, dev=bool(own.dev))
 
 
-def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str) -> QuestionSet:
+def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str) -> SplitExamples:
     """Return the questions of a split; raises UserError naming file and line.
 
     Without the column `own.start`, an answer starts at its first occurrence in the paragraph. An answer that does not
@@ -46,7 +47,7 @@ def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str)
             ambiguous += context.find(answers[0].text, start + 1) >= 0
         impossible = not answers and own.unanswerable
         questions.append(Question(key, text, context, answers, impossible, context, place))
-    return QuestionSet(check_questions(questions, table.name), ambiguous, hidden)
+    return SplitExamples(check_questions(questions, table.name), ambiguous=ambiguous, hidden=hidden)
 
 
 def _answers(own: CustomFiles, row: dict[str, Any], context: str, place: str) -> tuple[Answer, ...]:

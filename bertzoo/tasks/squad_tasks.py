@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.sources import tfds
@@ -11,6 +11,7 @@ from bertzoo.tasks import squad
 from bertzoo.tasks.answers import Answered, Decoding
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.squad_metric import score_1, score_2
+from bertzoo.tasks.task import SplitExamples
 from bertzoo.tasks.windows import Windowing
 
 ELECTRA_THRESHOLD = -2.75
@@ -50,18 +51,6 @@ class SquadOptions:
         return Decoding(candidates=self.candidates, longest=self.longest, nulls=nulls, threshold=threshold)
 
 
-class QuestionSet(NamedTuple):
-    """The questions of a split.
-
-    ambiguous: number of questions whose answer occurs more than once in the paragraph.
-    hidden: whether the split lacks answers, so that predictions cannot be scored.
-    """
-
-    questions: list[Question]
-    ambiguous: int = 0
-    hidden: bool = False
-
-
 @dataclass(frozen=True, kw_only=True)
 class SpanTask:
     """A task with questions whose answers are parts of paragraphs; `read(split, directory)` returns a split.
@@ -71,21 +60,21 @@ class SpanTask:
 
     name: str
     nulls: bool
-    read: Callable[[SplitName, Path | str], QuestionSet]
+    read: Callable[[SplitName, Path | str], SplitExamples]
     dev: bool = True
 
-    def splits(self, directory: Path | str, heldout: float) -> tuple[QuestionSet, QuestionSet]:
+    def splits(self, directory: Path | str, heldout: float) -> tuple[SplitExamples, SplitExamples]:
         """Return the training and development questions; `heldout`: as in `split`.
 
         Raises UserError if a file is missing or the development questions cannot be scored.
         """
         train = self.read("train", directory)
         if heldout:
-            kept, held = squad.hold_out(train.questions, heldout)
-            train, dev = train._replace(questions=kept), QuestionSet(held)
+            kept, held = squad.hold_out(train.examples, heldout)
+            train, dev = train._replace(examples=kept), SplitExamples(held)
         else:
             dev = self.read("dev", directory)
-        self.check(dev.questions)
+        self.check(dev.examples)
         return train, dev
 
     def check(self, questions: Sequence[Question]) -> None:
@@ -93,15 +82,15 @@ class SpanTask:
         if not self.nulls and (bare := next((q for q in questions if not q.answers), None)):
             raise UserError(f"{bare.place} has no answer, so predictions cannot be scored. Use a split with answers.")
 
-    def split(self, split: SplitName, directory: Path | str, heldout: float) -> QuestionSet:
+    def split(self, split: SplitName, directory: Path | str, heldout: float) -> SplitExamples:
         """Return a split's questions.
 
         heldout: share of the training articles that make up dev, while the others make up train. With 0, dev is the
         development file, and `directory` may be the path of this file.
         """
         if heldout and split != "test":
-            train, held = squad.hold_out(self.read("train", directory).questions, heldout)
-            return QuestionSet(train if split == "train" else held)
+            train, held = squad.hold_out(self.read("train", directory).examples, heldout)
+            return SplitExamples(train if split == "train" else held)
         return self.read("train" if split == "dev" and _is_file(directory) else split, directory)
 
     def score(self, questions: Sequence[Question], answered: Sequence[Answered], threshold: float) -> dict[str, float]:
@@ -133,8 +122,8 @@ def _is_file(source: Path | str) -> bool:
     return not str(source).startswith(tfds.PREFIX) and Path(source).is_file()
 
 
-def _squad(version: squad.Version) -> Callable[[SplitName, Path | str], QuestionSet]:
-    def read(split: SplitName, source: Path | str) -> QuestionSet:
+def _squad(version: squad.Version) -> Callable[[SplitName, Path | str], SplitExamples]:
+    def read(split: SplitName, source: Path | str) -> SplitExamples:
         if split == "test":
             raise UserError(f"SQuAD {version} has no public test set. Use dev.")
         if split == "dev" and _is_file(source):
@@ -142,7 +131,7 @@ def _squad(version: squad.Version) -> Callable[[SplitName, Path | str], Question
                 f"data_dir = {source} is one file, which leaves no questions for scoring. Name a directory with "
                 "the train and dev files, or set squad.heldout."
             )
-        return QuestionSet(squad.load_squad(source, split, version))
+        return SplitExamples(squad.load_squad(source, split, version))
 
     return read
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bertzoo.core.errors import UserError
 
@@ -35,10 +35,17 @@ class Example(NamedTuple):
 
 
 class SplitExamples(NamedTuple):
-    """The examples of a split, and the number of malformed rows that were skipped, by reason."""
+    """The examples of a split: each an Example or a `squad.Question`.
 
-    examples: list[Example]
-    skipped: dict[str, int]
+    skipped: number of malformed rows that were skipped, by reason.
+    ambiguous: number of questions whose answer occurs more than once in the paragraph.
+    hidden: whether the questions lack answers, so that predictions cannot be scored.
+    """
+
+    examples: list[Any]
+    skipped: Mapping[str, int] = {}
+    ambiguous: int = 0
+    hidden: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

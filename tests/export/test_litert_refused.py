@@ -25,13 +25,13 @@ from bertzoo.export.check.quiz import build_quiz, draw_evenly
 from bertzoo.export.litert import mediapipe, write
 from bertzoo.export.options import FILES, ExportOptions
 from bertzoo.export.text_input import check_text_model, text_model
-from bertzoo.finetuning.predict_answers import QuestionModel
-from bertzoo.finetuning.predict_labels import LabelModel
-from bertzoo.finetuning.saved_model import Unlabelled
 from bertzoo.heads import JointSpanExtraction, NoHead, SequenceClassification
 from bertzoo.heads.embedding import Pooling
 from bertzoo.models import Bert, ConvBert
 from bertzoo.runs import load_model
+from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.squad_tasks import SQUAD
+from bertzoo.tasks.task import Example, SplitExamples
 
 
 @pytest.fixture(scope="module")
@@ -265,15 +265,11 @@ def test_examples_are_drawn_evenly() -> None:
 
 
 def test_examples_without_labels_get_advice(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what the reader of questions prints is left out."""
-
-    def unlabelled(self: Any, task: Any, split: str, directory: str, tell: Any) -> Any:
-        tell("a note")
-        raise Unlabelled(split, "the dev set has no label, so it cannot be scored.")
-
-    for model, notes in ((LabelModel, 1), (QuestionModel, 0)):
-        monkeypatch.setattr(model, "read_examples", unlabelled)
-        source, lines = models / {LabelModel: "stsb", QuestionModel: "span"}[model], []
+    """And skipped rows are reported."""
+    bare = SplitExamples([Example("0", "a", "b")], {"too short": 2}, hidden=True)
+    for name, task, table in (("stsb", "stsb", GLUE), ("span", "squad1", SQUAD)):
+        monkeypatch.setitem(table, task, dataclasses.replace(table[task], read=lambda split, directory: bare))
+        source, lines = models / name, []
         with pytest.raises(UserError, match=mentioning("cannot be scored. Add labels to the file of this set.")):
             build_quiz(source, load_model.read_model(source), 24, 5, lines.append)
-        assert lines == ["a note"] * notes
+        assert [mentions(line, "dev", 2, "too short") for line in lines] == [True]

@@ -1,6 +1,7 @@
 """Fine-tuning of vectors: learning, a teacher's vectors, scores, search; vectors equal numpy's from the same states."""
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -118,25 +119,20 @@ def test_a_teachers_vectors_are_kept_and_a_kill_loses_one_part(
     teacher = load_model.read_model(place / "run")
     texts = [f"{a} {b}" for a in WORDS for b in WORDS[:3]]
     expected = open_embedding_model(place / "run").embed(texts)
-    mesh = saved_model.mesh()
+    mesh = saved_model.one_device()
     recipe, calls = Finetune(batch_size=8, max_length=12, compute=Compute()), []
-    build = embedding.embedder
+    run = embedding.EmbeddingModel.embed
 
-    def counting(*arguments: Any, fail: bool) -> Any:
-        run = build(*arguments)
-
-        def embed(part: list[str]) -> np.ndarray:
-            if fail and len(calls) == 2:
-                raise KeyboardInterrupt
-            calls.append(len(part))
-            return run(part)
-
-        return embed
+    def counting(model: Any, part: list[str], fail: bool) -> np.ndarray:
+        if fail and len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(len(part))
+        return run(model, part)
 
     monkeypatch.setattr(embedding, "_PART", 10)
     with devices(1):
         for fail in (True, False):
-            monkeypatch.setattr(embedding, "embedder", lambda *a, fail=fail: counting(*a, fail=fail))
+            monkeypatch.setattr(embedding.EmbeddingModel, "embed", functools.partialmethod(counting, fail=fail))
             try:
                 found = embedding.teacher_vectors(teacher, texts, tmp_path, recipe, mesh, lambda line: None)
             except KeyboardInterrupt:

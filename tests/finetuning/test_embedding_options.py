@@ -35,7 +35,9 @@ def task_of(own: dict[str, Any] | None = None, options: Any = None, **recipe: An
     """The task of files, or that of STS-B with `task`."""
     files = None if recipe.get("task") == "stsb" else CustomFiles(**PAIRS | (own or {}))
     known = {"task": "own", "head": "embedding", "embedding": EmbeddingOptions(**options or {})} | recipe
-    return embedding.EmbeddingTask(Finetune(**known | ({} if files is None else {"own": files})), files)
+    task = embedding.EmbeddingTask(Finetune(**known | ({} if files is None else {"own": files})), files)
+    task.check()
+    return task
 
 
 @pytest.mark.parametrize(
@@ -155,9 +157,9 @@ class Vectors:
     def __init__(self, place: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
         self.teacher, self.folder = load_model.read_model(place / "run"), folder
         self.computed, self.told, self.fail = [], [], 0
-        self.mesh, self.recipe = saved_model.mesh(), Finetune(max_length=12)
+        self.mesh, self.recipe = saved_model.one_device(), Finetune(max_length=12)
         monkeypatch.setattr(embedding, "_PART", 10)
-        monkeypatch.setattr(embedding, "embedder", lambda *arguments: self.embed)
+        monkeypatch.setattr(embedding.EmbeddingModel, "embed", lambda model, texts: self.embed(texts))
 
     def embed(self, texts: list[str]) -> np.ndarray:
         if self.fail and len(self.computed) >= self.fail:

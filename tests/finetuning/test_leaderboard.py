@@ -12,6 +12,7 @@ from messages import mentions
 
 from bertzoo.cli import main as cli
 from bertzoo.finetuning import leaderboard
+from bertzoo.finetuning.labels import LabelTask
 from bertzoo.heads import SequenceClassification
 from bertzoo.runs import load_model
 from bertzoo.tasks import submission
@@ -108,8 +109,8 @@ def test_wnli_is_the_majority_by_default(
 
 def test_the_folder_of_the_command_replaces_that_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     model, read = SimpleNamespace(task_name="cola", recipe=SimpleNamespace(data_dir="of the run")), []
-    model.for_task = lambda task, tell: model
-    monkeypatch.setattr(leaderboard, "load_label_model", lambda path: model)
+    model.task_class, model.task, model.for_task = LabelTask, lambda name: None, lambda task, tell: model
+    monkeypatch.setattr(leaderboard, "load_task_model", lambda path: model)
     monkeypatch.setattr(leaderboard, "_tests", lambda task, directory: read.append(directory) or {})
     monkeypatch.setattr(submission, "FILES", {"cola": ("CoLA.tsv", 0)})
     for data_dir in ("", "of the command"):

@@ -14,8 +14,7 @@ from planted import records, said
 from quiz import kept, results
 
 from bertzoo.conversion import huggingface
-from bertzoo.finetuning import predict_answers
-from bertzoo.finetuning import saved_model as keeping
+from bertzoo.finetuning.evaluate import load_task_model
 from bertzoo.finetuning.question_answering import noted_options, squad_notes
 from bertzoo.heads import JointSpanExtraction, SpanExtraction
 from bertzoo.runs import load_model
@@ -35,12 +34,6 @@ def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = {"task": "squad2", "max_length": 24, **squad_notes(options, True)}
     planted.write(made, base.model, head, base.tokenizer, **source)
     return made
-
-
-def load(path: Path) -> predict_answers.QuestionModel:
-    found = predict_answers.question_model(keeping.load_saved(path))
-    assert found is not None
-    return found
 
 
 @pytest.mark.slow
@@ -71,15 +64,15 @@ def test_evaluate_repeats_the_scores_and_files_of_the_run(
 
 @pytest.mark.slow
 def test_a_split_is_a_named_file_or_the_heldout_part(quiz_run: Path, quiz_folder: Path) -> None:
-    model = load(quiz_run)
+    model = load_task_model(quiz_run)
     task = model.task()
     for split in ("train", "dev"):
         file = quiz_folder / f"{split}-v1.1.json"
-        assert model.read_questions(task, split, str(quiz_folder)).questions == squad.read_questions(file)
+        assert task.read(split, str(quiz_folder)).examples == squad.read_questions(file)
     one = quiz_folder / "train-v1.1.json"
-    assert model.read_questions(task, "dev", str(one)).questions == squad.read_questions(one)
+    assert task.read("dev", str(one)).examples == squad.read_questions(one)
     held = replace(model, recipe=replace(model.recipe, squad=replace(model.recipe.squad, heldout=0.3)))
-    parts = tuple(held.read_questions(task, split, str(quiz_folder)).questions for split in ("train", "dev"))
+    parts = tuple(held.task().read(split, str(quiz_folder)).examples for split in ("train", "dev"))
     assert parts == squad.hold_out(squad.read_questions(one), 0.3)
 
 
@@ -104,11 +97,11 @@ def test_answers_are_those_that_were_scored_with_their_places(
 
 
 def test_neither_order_nor_batches_nor_lengths_change_an_answer(quiz_run: Path, quiz_folder: Path) -> None:
-    model, questions = load(quiz_run), squad.read_questions(quiz_folder / "dev-v1.1.json")
-    whole = [each.given for each in model.answer(questions).answered]
+    model, questions = load_task_model(quiz_run), squad.read_questions(quiz_folder / "dev-v1.1.json")
+    whole = [each.given for each in model.predict(questions).values]
     order = np.random.default_rng(3).permutation(len(questions))
     other = replace(model, recipe=replace(model.recipe, buckets=3))
-    found = [each.given for each in other.answer([questions[i] for i in order], 7).answered]
+    found = [each.given for each in other.predict([questions[i] for i in order], 7).values]
     for one, index in zip(found, order.tolist(), strict=True):
         two = whole[index]
         assert one is not None and two is not None and (one.text, one.at) == (two.text, two.at)
@@ -166,8 +159,8 @@ def test_a_head_with_nulls_prints_null_odds(
     found = records(capsys, joint, f"--input={quiz_folder / 'dev-v2.0.json'}", "--batch_size=5")
     assert {each["index"]: each["null_odds"] for each in found} == pytest.approx(odds, abs=1e-5)
     assert all((each["answer"] == "") == (each["null_odds"] > 0) == (each["start"] is None) for each in found)
-    model = load(joint)
-    assert model.nulls and model.recipe.squad == SquadOptions(
+    model = load_task_model(joint)
+    assert model.task_class.unnamed(model).task.nulls and model.recipe.squad == SquadOptions(
         joint=True, candidates=4, stride=8, max_question=4, threshold=0
     )
     assert any(-2.75 < each["null_odds"] <= 0 for each in found) and any(each["null_odds"] > 0 for each in found)
@@ -179,14 +172,19 @@ def test_a_hugging_face_directory_answers(
     best = results(quiz_run)["best"]
     model = load_model.read_model(quiz_run)
     huggingface.write_huggingface(model, tmp_path)
-    found = load(tmp_path)
-    assert not found.nulls and found.task_name == "" and found.max_length == 32 and found.recipe.squad == SquadOptions()
+    found = load_task_model(tmp_path)
+    assert (
+        not found.task_class.unnamed(found).task.nulls
+        and found.task_name == ""
+        and found.max_length == 32
+        and found.recipe.squad == SquadOptions()
+    )
     assert mentions(said(capsys, "evaluate", tmp_path, code=2)[1], "squad1", "squad2", "--task")
     options = ["--task=squad1", f"--data_dir={quiz_folder}"]
     assert mentions(said(capsys, "evaluate", tmp_path, *options, code=2)[1], "max_length", "max_question")
-    usual = replace(found, max_length=24, recipe=load(quiz_run).recipe)
+    usual = replace(found, max_length=24, recipe=load_task_model(quiz_run).recipe)
     questions = squad.load_squad(quiz_folder, "dev", "1.1")
-    assert {each.key: each.text for each in usual.answer(questions).answered} == kept(quiz_run, best, "predictions")
+    assert {each.key: each.text for each in usual.predict(questions).values} == kept(quiz_run, best, "predictions")
 
 
 def test_the_recorded_options_equal_the_used_ones() -> None:
@@ -215,7 +213,7 @@ def test_the_recorded_options_equal_the_used_ones() -> None:
         (["predict", "RUN", "--input=ROWS"], ("'question'", "asked, paragraph, said")),
         (["predict", "RUN", "a", "b", "--data_dir=x"], ("--data_dir", "--split", "--task")),
         (["predict", "RUN", "--split=validation"], ("--split=validation", "train", "dev", "test")),
-        (["submission", "OUT", "RUN"], ("answers",)),
+        (["submission", "OUT", "RUN"], ("squad1", "GLUE")),
     ],
 )
 def test_impossible_options_print_one_error(

@@ -19,7 +19,7 @@ from tiers import quick
 from zoo import pretrained
 
 from bertzoo.conversion import huggingface
-from bertzoo.finetuning.predict_labels import load_label_model
+from bertzoo.finetuning.evaluate import load_task_model
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads import SequenceClassification, TokenClassification
 from bertzoo.models import ConvBert, MobileBert
@@ -86,13 +86,13 @@ def test_the_files_that_taught_a_run_are_needed_no_more(
     assert mentions(err, "0, 1", "dev.csv", "line 2", "'maybe'", "'label'")
     (tmp_path / "dev.conll").write_text("bara I-X\ndoti O\n")
     own = CustomFiles(kind="tokens", train="none.conll", dev="dev.conll", text_a="0", label="1")
-    tags = replace(load_label_model(models / "tags"), recipe=Finetune(task="own", own=own), task_name="own")
-    (example,) = tags.task(data_dir=str(tmp_path)).read("dev", tmp_path).examples
+    tags = replace(load_task_model(models / "tags"), recipe=Finetune(task="own", own=own), task_name="own")
+    (example,) = tags.task(data_dir=str(tmp_path)).read("dev", str(tmp_path)).examples
     assert [tags.labels[tag] for tag in example.label] == ["I-X", "O"]
     own = CustomFiles(kind="regression", train="none.csv", dev="dev.csv", text_b="other")
-    numbers = replace(load_label_model(models / "stsb"), recipe=Finetune(task="own", own=own), task_name="own")
+    numbers = replace(load_task_model(models / "stsb"), recipe=Finetune(task="own", own=own), task_name="own")
     (tmp_path / "dev.csv").write_text("text,other,label\nbara,doti,2.5\n")
-    assert numbers.task(data_dir=str(tmp_path)).read("dev", tmp_path).examples[0].label == 2.5
+    assert numbers.task(data_dir=str(tmp_path)).read("dev", str(tmp_path)).examples[0].label == 2.5
 
 
 def test_predictions_are_those_that_were_scored_in_the_order_of_the_texts(
@@ -111,7 +111,7 @@ def test_predictions_are_those_that_were_scored_in_the_order_of_the_texts(
 
 
 def test_neither_order_nor_batches_nor_lengths_change_a_prediction(finished: Path, folder: Path) -> None:
-    model = load_label_model(finished)
+    model = load_task_model(finished)
     texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     whole = model.predict([Example(str(i), text) for i, text in enumerate(texts)]).probabilities
     order = np.random.default_rng(3).permutation(len(texts))
@@ -147,7 +147,7 @@ def test_a_model_that_sees_padding_predicts_the_same_in_any_batch(
     model = replace(model, vocab_size=tokenizer.vocab_size)
     head = SequenceClassification(labels=("0", "1"))
     load_model.write_model(replace(pretrained(model, head), tokenizer=tokenizer), tmp_path)
-    kept = load_label_model(tmp_path)
+    kept = load_task_model(tmp_path)
     texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
     # All rows padded to the longest length, as in the reference codes.
@@ -156,8 +156,9 @@ def test_a_model_that_sees_padding_predicts_the_same_in_any_batch(
         other = replace(kept, recipe=replace(kept.recipe, buckets=buckets))
         np.testing.assert_allclose(other.predict(examples, size).probabilities, whole, atol=1e-6)
     assert np.ptp(whole[:, 0]) > 0.1
-    shortest = min(replace(kept, recipe=replace(kept.recipe, buckets=8)).runner([kept.rows(examples)]).lengths)
-    assert shortest == 8 * -(-(kept.rows(examples).lengths.min() + seen) // 8)
+    rows = kept.encode(kept.task_class.unnamed(kept), examples).rows
+    shortest = min(replace(kept, recipe=replace(kept.recipe, buckets=8)).runner([rows]).lengths)
+    assert shortest == 8 * -(-(rows.lengths.min() + seen) // 8)
 
 
 def test_texts_come_from_words_lines_and_files(
@@ -209,8 +210,8 @@ def test_a_pair_is_two_arguments_or_a_line_with_a_tab(
 def test_numbers_are_scaled_and_clipped_to_the_tasks_range(
     models: Path, folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    model = load_label_model(models / "stsb")
-    assert model.max_length == 16 and model.range == (0, 5)
+    model = load_task_model(models / "stsb")
+    assert model.max_length == 16
     examples = [Example("0", "bara", "doti"), Example("1", "kera lura", "")]
     bias = model.pretrained.params["classifier/output/bias"]
     free = replace(model, task_name="")
@@ -221,7 +222,7 @@ def test_numbers_are_scaled_and_clipped_to_the_tasks_range(
         clipped = replace(model, pretrained=moved).predict(examples).values
         np.testing.assert_array_equal(clipped, np.clip(numbers, 0, 5))
         assert kept is None or (clipped == kept).all()
-        plain = replace(free, pretrained=moved, scale=1.0).predict(examples).values
+        plain = replace(free, pretrained=moved, recipe=replace(free.recipe, scale=1.0)).predict(examples).values
         np.testing.assert_allclose(numbers, 5 * plain, rtol=1e-6)
     found = records(capsys, models / "stsb", "bara", "doti")
     assert found == [{"index": "0", "number": pytest.approx(model.predict(examples).values[0], abs=1e-6)}]

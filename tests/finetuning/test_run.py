@@ -17,7 +17,8 @@ from bertzoo.cli import main as cli
 from bertzoo.conversion.tensors import digest
 from bertzoo.core import config
 from bertzoo.finetuning import seeds
-from bertzoo.finetuning.scoring import LabelSplit, outputs_and_losses, score_splits
+from bertzoo.finetuning.labels import LabelSplit
+from bertzoo.finetuning.scoring import outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.heads.labels import LabelledObjective

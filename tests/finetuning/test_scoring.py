@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bertzoo.finetuning import run
-from bertzoo.finetuning.scoring import LabelSplit, score_predictions
+from bertzoo.finetuning.labels import LabelSplit
+from bertzoo.finetuning.scoring import score_predictions
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example, Task

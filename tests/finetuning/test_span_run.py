@@ -14,8 +14,10 @@ from planted import said
 from quiz import finetune, kept, results, span
 
 from bertzoo.core import config
-from bertzoo.finetuning.scoring import AnswerSplit, outputs_and_losses, score_splits
+from bertzoo.finetuning.question_answering import AnswerSplit
+from bertzoo.finetuning.scoring import outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.task_kind import RowForm
 from bertzoo.heads.span import SpanObjective
 from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner
@@ -76,7 +78,7 @@ def test_the_saved_model_answers_alike_in_any_batch_and_row_size(finished: Path,
         )
         decoding, objective = family.recipe.squad.decoding(False), SpanObjective(model=module)
         runner = FlaxRunner(outputs_and_losses(objective), params, mesh, size, lengths)
-        split = AnswerSplit(task=family.task, windows=dev, decoding=decoding)
+        split = AnswerSplit(task=family.task, examples=questions, rows=dev.rows, windows=dev, decoding=decoding)
         judged, save = score_splits(runner, {"dev": split})
         save(tmp_path / f"again-{size}")
         scores.append(judged["scores"])
@@ -147,7 +149,7 @@ OWN = [
 
 def encoded(task: Any, tokenizer: Any, tell: Any = print) -> tuple[windows.Windows, windows.Windows]:
     """The windows of the training questions and of the development questions."""
-    train, dev, *_ = task.read_splits(tokenizer, 0, tell)
+    train, dev, *_ = task.read_splits(RowForm(tokenizer, task.recipe.max_length, 0), tell)
     return train.windows, dev["dev"].windows
 
 

@@ -17,7 +17,8 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
-from bertzoo.finetuning import labels, predict_labels
+from bertzoo.finetuning import labels
+from bertzoo.finetuning.evaluate import load_task_model
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import StartingModel, load_starting_model
@@ -95,10 +96,11 @@ def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict
     examples, mesh = GLUE["mrpc"].read("train", data).examples, one_device()
     logits, record = labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh, print)
     # In the order of the examples and of the task's labels, which is not that of its head.
-    told = predict_labels.load_label_model(tmp_path / "teacher").for_task(GLUE["mrpc"]).predict(examples).probabilities
-    np.testing.assert_allclose(predict_labels.softmax(logits), told, atol=1e-6)
+    model = load_task_model(tmp_path / "teacher")
+    told = model.for_task(model.task("mrpc")).predict(examples).probabilities
+    np.testing.assert_allclose(labels.softmax(logits), told, atol=1e-6)
     assert np.ptp(told[:, 0]) > 1e-3 and record["path"] == str(tmp_path / "teacher")
-    turned = predict_labels.load_label_model(tmp_path / "teacher").predict(examples).probabilities
+    turned = load_task_model(tmp_path / "teacher").predict(examples).probabilities
     np.testing.assert_allclose(turned[:, ::-1], told, atol=1e-6)
 
 
@@ -111,13 +113,14 @@ def test_every_row_has_the_teachers_logits(folder: Path, data: Path, tmp_path: P
         begun.objective, begun.tokenizer, 0, one_device(), tmp_path / "teacher", lambda line: None
     )
     examples = double_unordered(GLUE["mrpc"].read("train", data).examples)
-    told = predict_labels.load_label_model(tmp_path / "teacher").for_task(GLUE["mrpc"]).predict(examples).probabilities
+    model = load_task_model(tmp_path / "teacher")
+    told = model.for_task(model.task("mrpc")).predict(examples).probabilities
     rows = encode(examples, begun.tokenizer, made.max_length, "classification")
     ids = [tuple(rows.ids[start : start + length]) for start, length in zip(rows.starts, rows.lengths, strict=True)]
     expected, seen = dict(zip(ids, told, strict=True)), 0
     for batch in itertools.islice(task_data.batches(3, 0), 12):
         for row, mask, logits in zip(batch["input_ids"], batch["attention_mask"], batch["teacher"], strict=True):
-            np.testing.assert_allclose(predict_labels.softmax(logits), expected[tuple(row[mask > 0])], atol=1e-6)
+            np.testing.assert_allclose(labels.softmax(logits), expected[tuple(row[mask > 0])], atol=1e-6)
             seen += 1
     assert seen == len(examples) == 192 and np.ptp(told[:, 0]) > 1e-3
 
@@ -137,7 +140,7 @@ def test_a_regression_teacher_predicts_in_its_students_scale(scale: int, data: P
     logits, _ = labels.teacher_logits(
         tmp_path / "teacher", recipe(data, f"--scale={scale}"), GLUE["stsb"], examples, one_device(), print
     )
-    numbers = predict_labels.load_label_model(tmp_path / "teacher").predict(examples).values
+    numbers = load_task_model(tmp_path / "teacher").predict(examples).values
     np.testing.assert_allclose(scale * logits[:, 0], numbers, atol=1e-5)
     assert np.ptp(numbers) > 1e-3
 

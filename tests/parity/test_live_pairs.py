@@ -13,7 +13,7 @@ import reference
 import torch
 import transformers
 
-from bertzoo.finetuning import predict_labels
+from bertzoo.finetuning.evaluate import load_task_model
 from bertzoo.tasks.task import Example
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##d", "##e", "##f", "the", "model", ".", ","]
@@ -43,6 +43,6 @@ def test_pairs_equal_those_of_transformers(family: str, tmp_path: Path) -> None:
     with torch.no_grad():
         logits = theirs(input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"]).logits
     examples = [Example(str(i), a, b) for i, (a, b) in enumerate(PAIRS)]
-    ours = predict_labels.load_label_model(tmp_path).predict(examples, 3).probabilities
+    ours = load_task_model(tmp_path).predict(examples, 3).probabilities
     np.testing.assert_allclose(ours, logits.softmax(-1).numpy(), rtol=0, atol=1e-5)
     assert np.ptp(ours[:, 0]) > 0.01

@@ -16,32 +16,32 @@ def test_columns_may_be_renamed_and_starts_are_located(tmp_path):
     write(tmp_path / "a.csv", "nr,q,c,a", '7,who?,"ada, then bob, then ada",ada', "8,when?,in 1843, 1843 ", "9,?,x,y")
     own = CustomFiles(kind="span", train="a.csv", question="q", context="c", answer="a", id="nr")
     found = custom_questions.read_question_set(own, "train", tmp_path)
-    assert [(q.key, q.text, q.answers) for q in found.questions] == [
+    assert [(q.key, q.text, q.answers) for q in found.examples] == [
         ("7", "who?", (Answer("ada", 0),)), ("8", "when?", (Answer("1843", 3),)), ("9", "?", (Answer("y", None),)),
     ]  # fmt: skip
-    assert found.ambiguous == 1 and {q.article for q in found.questions} == {"ada, then bob, then ada", "in 1843", "x"}
-    assert [q.impossible for q in found.questions] == [False] * 3
+    assert found.ambiguous == 1 and {q.article for q in found.examples} == {"ada, then bob, then ada", "in 1843", "x"}
+    assert [q.impossible for q in found.examples] == [False] * 3
 
 
 def test_given_starts_and_several_answers_are_read(tmp_path):
     record = {"question": "?", "context": "ada and ada", "answer": ["ada", "and"], "at": [8, 4]}
     write(tmp_path / "a.jsonl", json.dumps(record), json.dumps(record | {"answer": "ada", "at": 0}))
     found = custom_questions.read_question_set(CustomFiles(kind="span", train="a.jsonl", start="at"), "train", tmp_path)
-    first, second = found.questions
+    first, second = found.examples
     assert first.answers == (Answer("ada", 8), Answer("and", 4)) and second.answers == (Answer("ada", 0),)
-    assert found.ambiguous == 0 and [q.key for q in found.questions] == ["0", "1"]
+    assert found.ambiguous == 0 and [q.key for q in found.examples] == ["0", "1"]
 
 
 def test_an_empty_answer_means_unanswerable(tmp_path):
     write(tmp_path / "a.tsv", "question\tcontext\tanswer", "who?\tada\t", "who?\tada\tada")
     own = CustomFiles(kind="span", train="a.tsv", test="t.tsv", unanswerable=True)
-    assert [q.impossible for q in custom_questions.read_question_set(own, "train", tmp_path).questions] == [True, False]
+    assert [q.impossible for q in custom_questions.read_question_set(own, "train", tmp_path).examples] == [True, False]
     task = custom_questions.question_task(own)
     assert (
         task.nulls and not task.dev and not custom_questions.question_task(CustomFiles(kind="span", dev="d.csv")).nulls
     )
     write(tmp_path / "t.tsv", "question\tcontext", "who?\tada")
-    (asked,) = custom_questions.read_question_set(CustomFiles(kind="span", test="t.tsv"), "test", tmp_path).questions
+    (asked,) = custom_questions.read_question_set(CustomFiles(kind="span", test="t.tsv"), "test", tmp_path).examples
     assert asked.answers == ()
 
 

@@ -12,13 +12,10 @@ from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
-    from bertzoo.finetuning.predict_answers import QuestionModel
-    from bertzoo.finetuning.predict_labels import LabelModel
     from bertzoo.tasks.squad import Question
     from bertzoo.tasks.task import Example
 
 _SHOWN = 60  # characters of a text that stands beside its prediction
-Counts = list[tuple[int, str]]
 
 
 def flags(parser: Parser) -> argparse._ArgumentGroup:
@@ -72,10 +69,9 @@ def evaluate_model(args: argparse.Namespace) -> int:
     """Score a model on a split or on --input, print the scores and return the exit code."""
     from bertzoo.export.file_model import open_task_model
     from bertzoo.finetuning.evaluate import evaluate_split
-    from bertzoo.finetuning.predict_answers import QuestionModel
 
     model = open_task_model(args.run, args.seed, args.batch_size, args.python)
-    if not (questions := isinstance(model, QuestionModel)):
+    if not (questions := model.kind == "span"):
         reject_flags(args, ("output",), "a model that predicts labels")
     results = evaluate_split(
         model,
@@ -113,14 +109,12 @@ def output_suffix(args: argparse.Namespace) -> str:
 
 def predict(args: argparse.Namespace, model: "TaskModel", suffix: str) -> int:
     """Write the predictions in the order of the texts, and return the exit code. suffix: from `output_suffix`."""
-    from bertzoo.finetuning.evaluate import predictor
-    from bertzoo.finetuning.predict_answers import QuestionModel
     from bertzoo.finetuning.task_kind import warn_unknown
     from bertzoo.tasks import predictions
     from bertzoo.tasks.glue import GLUE
 
-    model = predictor(model)
-    questions = isinstance(model, QuestionModel)
+    model.task_class.unnamed(model)  # raises if the model predicts nothing
+    questions = model.kind == "span"
     _check_apart(args, model)
     if not questions:
         reject_flags(args, ("question", "context"), "a model that predicts labels")
@@ -128,19 +122,22 @@ def predict(args: argparse.Namespace, model: "TaskModel", suffix: str) -> int:
             raise UserError(
                 f"--output={args.output} is JSON for questions, but {args.run} predicts labels. Use .jsonl or .tsv."
             )
-    texts, records, counts = _answer(args, model) if questions else _label(args, model)
+    if args.task:
+        model = model.for_task(model.task(args.task, args.data_dir or ""), say)
+    texts = _read_questions(args, model) if questions else _read_examples(args, model)
     unit = "questions" if questions else "texts"
     if not texts:
         say(f"there are no {unit}")
         return 0
     warn_unknown(model.tokenizer, texts, f"the {unit}", say)
-    for count, state in counts:
+    predicted = model.predict(texts, args.batch_size or 0)
+    for count, state in predicted.counts:
         if count:
             say(f"{count:,} of {len(texts):,} {unit} {'is' if count == 1 else 'are'} {state}")
     task = GLUE.get(args.task or model.task_name)
     names = dict(zip(task.labels, task.class_names, strict=True)) if task else {}
-    shown = (_shown(text, record, names) for text, record in zip(texts, records, strict=True))
-    lines = predictions.FORMATS[suffix](records) if suffix else shown
+    shown = (_shown(text, record, names) for text, record in zip(texts, predicted.records, strict=True))
+    lines = predictions.FORMATS[suffix](predicted.records) if suffix else shown
     with written(args.output) as file:
         file.writelines(f"{line}\n" for line in lines)
     return 0
@@ -156,7 +153,7 @@ def _output_folder(name: str) -> Path:
     return folder
 
 
-def _check_apart(args: argparse.Namespace, model: "LabelModel | QuestionModel") -> None:
+def _check_apart(args: argparse.Namespace, model: "TaskModel") -> None:
     """Raise UserError if --output would replace an input, or a file in the task's directory."""
     if not args.output:
         return
@@ -170,45 +167,6 @@ def _check_apart(args: argparse.Namespace, model: "LabelModel | QuestionModel") 
     # Files of the task `own` are named above; every file in a directory of GLUE or SQuAD belongs to the task.
     if args.split and model.recipe.task != "own" and output.exists() and output.parent == directory:
         raise UserError(f"--output={args.output} is in the task's directory {directory}. Name another file.")
-
-
-def _label(args: argparse.Namespace, model: "LabelModel") -> tuple[Sequence["Example"], Iterable[dict], Counts]:
-    """Return the texts, a JSON record of each text's label, and how many texts are cut or empty.
-
-    The counts are pairs such as (3, "empty").
-    """
-    from bertzoo.tasks.predictions import label_records
-
-    if args.task:
-        model = model.for_task(model.task(args.task, args.data_dir or ""), say)
-    examples = _read_examples(args, model)
-    if not examples:
-        return [], [], []
-    values, chances, cut = model.predict(examples, args.batch_size or 0)
-    empty = sum(not (pair.text_a.strip() and (pair.text_b is None or pair.text_b.strip())) for pair in examples)
-    counts = [(int(cut.sum()), f"cut to {model.max_length} tokens"), (empty, "empty")]
-    return examples, label_records(examples, model.labels, values, chances, cut), counts
-
-
-def _answer(args: argparse.Namespace, model: "QuestionModel") -> tuple[Sequence["Question"], Iterable[dict], Counts]:
-    """Return the questions, a JSON record of each answer, and how many questions are cut, empty or unanswered.
-
-    The counts are pairs such as (3, "empty").
-    """
-    from bertzoo.tasks.predictions import answer_records
-
-    if args.task:
-        model = model.for_task(model.task(args.task))
-    questions = _read_questions(args, model)
-    if not questions:
-        return [], [], []
-    answered, skipped, shortened = model.answer(questions, args.batch_size or 0)
-    counts = [
-        (shortened, f"cut to {model.recipe.squad.max_question} pieces"),
-        (sum(not question.text.strip() for question in questions), "empty"),
-        (skipped.total(), "without an answer: the text has no word"),
-    ]
-    return questions, answer_records(answered), counts
 
 
 def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
@@ -229,9 +187,9 @@ def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
         )
 
 
-def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["Example"]:
+def _read_examples(args: argparse.Namespace, model: "TaskModel") -> Sequence["Example"]:
     from bertzoo.finetuning.evaluate import check_files
-    from bertzoo.finetuning.predict_labels import read_split
+    from bertzoo.finetuning.task_kind import tell_skipped
     from bertzoo.tasks import inputs
 
     _check_source(args, "TEXT" if args.text else "", tabular=bool(args.input))
@@ -250,7 +208,9 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
                 f"--split={args.split} of {task.name} has the parts {' and '.join((first, *others))}. Use "
                 f"--split={first}, or another part."
             )
-        return read_split(task, first, directory, say).examples
+        read = task.read(first, directory)
+        tell_skipped({first: read.skipped} if read.skipped else {}, "rows", say)
+        return read.examples
     if args.pair and (model.task_name or args.task) and not model.pair:
         raise UserError(f"--pair does not apply to {args.run}, which is fine-tuned on single texts. Leave --pair out.")
     form = inputs.InputForm(pair=args.pair or bool(args.text_b) or model.pair, words=model.kind == "tokens")
@@ -265,7 +225,7 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
     return inputs.from_texts(args.text, form) if args.text else inputs.from_stdin(sys.stdin, form)
 
 
-def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequence["Question"]:
+def _read_questions(args: argparse.Namespace, model: "TaskModel") -> Sequence["Question"]:
     from bertzoo.finetuning.evaluate import check_files, to_questions
     from bertzoo.tasks import inputs, squad
 
@@ -287,7 +247,7 @@ def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequenc
             raise UserError(f"--split={args.split} is unknown. Use train, dev or test.")
         directory, task = args.data_dir or model.recipe.data_dir, model.task(args.task or "")
         check_files(model, directory, args.split, task.name)
-        return model.read_questions(task, args.split, directory).questions
+        return task.read(args.split, directory).examples
     if squad_file:
         return squad.read_questions(Path(args.input))
     form, own = inputs.InputForm(pair=True), model.recipe.own

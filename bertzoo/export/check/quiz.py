@@ -12,7 +12,7 @@ from bertzoo.export.options import EXAMPLES
 from bertzoo.finetuning import saved_model
 from bertzoo.finetuning.evaluate import TaskModel, task_model
 from bertzoo.finetuning.labels import label_order
-from bertzoo.finetuning.predict_labels import LabelModel
+from bertzoo.finetuning.task_kind import Unlabelled, tell_skipped
 
 
 def build_quiz(
@@ -55,25 +55,27 @@ def build_quiz(
 
 
 def _draw(model: TaskModel, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]) -> Quiz:
-    task: Any = model.task()
-    model, labels, dev = model.for_task(task, tell).fit(longest), pretrained.head.labels, "dev"
-    if isinstance(model, LabelModel):
-        if label_order(labels, task, str(model.path), lambda line: None) not in (None, [*range(len(labels))]):
-            raise UserError(
-                f"{task.name} has the labels {', '.join(task.labels)}, but the model has them in the order "
-                f"{', '.join(labels)}. Fine-tune the model again on this task."
-            )
-        if not task.dev:
-            raise UserError(f"{task.name} has no development set. Fine-tune the model again with --own.dev=FILE.")
-        dev = task.dev[0]
-    # Questions are read without a note on squad.heldout, which concerns only training and evaluation.
-    report = tell if isinstance(model, LabelModel) else lambda line: None
+    task = model.task()
+    model, labels = model.for_task(task, tell).fit(longest), pretrained.head.labels
+    if labels and label_order(labels, task.task, str(model.path), lambda line: None) not in (
+        None,
+        [*range(len(labels))],
+    ):
+        raise UserError(
+            f"{task.name} has the labels {', '.join(task.task.labels)}, but the model has them in the order "
+            f"{', '.join(labels)}. Fine-tune the model again on this task."
+        )
+    if not task.dev:
+        raise UserError(f"{task.name} has no development set. Fine-tune the model again with --own.dev=FILE.")
+    dev = task.dev[0]
+    read = task.read(dev, model.recipe.data_dir)
+    tell_skipped({dev: read.skipped} if read.skipped else {}, "rows", tell)
     try:
-        whole = model.read_examples(task, dev, model.recipe.data_dir, report)[0][dev]  # pyright: ignore[reportArgumentType]
-    except saved_model.Unlabelled as error:
+        task.check_labels(dev, read)
+    except Unlabelled as error:
         raise UserError(f"{error} Add labels to the file of this set.") from error
-    split = model.encode_split(task, draw_evenly(whole, most), dev)
-    return Quiz(model.task_name, split, dev, len(whole), pretrained.head.convert_outputs)
+    split = model.encode(task, draw_evenly(read.examples, most), dev)
+    return Quiz(model.task_name, split, dev, len(read.examples), pretrained.head.convert_outputs)
 
 
 def draw_evenly(examples: Sequence[Any], most: int) -> list[Any]:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from bertzoo.export.graph.reference import GraphRunner, TrainingGraph
 from bertzoo.export.litert.write import signature
-from bertzoo.finetuning.scoring import LabelSplit, Split
+from bertzoo.finetuning.labels import LabelSplit
+from bertzoo.finetuning.scoring import Split
 from bertzoo.runs.runner import Outputs, RowRunner, Runner
 from bertzoo.tasks.rows import Slot
 
