@@ -54,6 +54,7 @@ ALLOWED = {
     "bertzoo.conversion.pickled": {"torch"},
     "bertzoo.conversion.variables": {"tensorflow"},
     "bertzoo.conversion.modeling_bertzoo": {"torch"},
+    "bertzoo.conversion.pytorch": {"torch"},
     "bertzoo.benchmarking.worker": {"torch", "onnxruntime", "executorch", "ai_edge_litert"},
     "bertzoo.export.litert.write": LITERT,
     "bertzoo.export.litert.litert_process": {"litert_converter"},
@@ -107,11 +108,14 @@ def definitions() -> Iterator[tuple[str, ast.AST]]:
     for file in FILES:
         tree = parsed(file)
         yield from ((module(file), node) for node in tree.body if isinstance(node, ast.FunctionDef))
-        yield from ((module(file), node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+        walked = list(ast.walk(tree))
+        twins = [node for node in walked if isinstance(node, ast.FunctionDef) and node.name == "twin"]
+        hidden = {inner for twin in twins for inner in ast.walk(twin)}
+        yield from ((module(file), node) for node in walked if isinstance(node, ast.ClassDef) and node not in hidden)
 
 
 def test_classes_have_unique_names_and_functions_telling_ones() -> None:
-    """No two classes share a name, except in the PyTorch twin of nn; no function has a meaningless name."""
+    """No two classes share a name, except PyTorch twins; no function has a meaningless name."""
     classes: dict[str, list[str]] = {}
     for name, node in definitions():
         if isinstance(node, ast.ClassDef) and name != "bertzoo.conversion.modeling_bertzoo":

@@ -109,7 +109,7 @@ def torch(request: LoadRequest) -> Loader:
     """
     import torch
 
-    from bertzoo.conversion.modeling_bertzoo import load
+    from bertzoo.conversion.pytorch import modeling
     from bertzoo.export import runtimes
 
     torch.set_num_threads(request.threads)
@@ -124,7 +124,7 @@ def torch(request: LoadRequest) -> Loader:
         runtime = runtimes.TorchExport if path.suffix == ".pt2" else runtimes.TorchScript
         yield _any_length(runtime(path, request.threads), request, threads)
         return
-    module = load(request.path)
+    module = modeling().load(request.path)
 
     def prepare(length: int) -> Inference:
         row = random_row(dict.fromkeys(TEXT_INPUTS, (1, length)), request.vocabulary)

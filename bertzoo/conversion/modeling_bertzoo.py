@@ -291,33 +291,6 @@ class ClassificationHead(Part):
         return self.output(self.dropout(x))
 
 
-class DensePair(Part):
-    tensors = ("kernel", "bias")
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        first, second = self.kernel.chunk(2)
-        return x @ first + y @ second + self.bias
-
-
-class PairHead(Part):
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.output(self.activation(self.dense(x, y)))[..., 0]
-
-
-class JointSpanHead(Part):
-    """Returns start_logits (B,L), the N likeliest starts (B,N), end_logits of each start (B,N,L), null_logits (B,)."""
-
-    def forward(self, x: Tensor, second: Tensor, starts: Tensor | None) -> Outputs:
-        excluded = EXCLUDED * functional.pad((1 - second.to(x.dtype))[:, 1:], (1, 0))
-        start_logits = self.start(x)[..., 0] + excluded
-        count = self.beam if self.beam <= x.shape[1] else x.shape[1]  # `min` fails if lengths are symbols
-        chosen = start_logits.topk(count).indices if starts is None else starts
-        first = x.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[2]))
-        end_logits = self.end(first[:, :, None], x[:, None]) + excluded[:, None]
-        null_logits = self.null(x[:, 0], (start_logits.softmax(-1)[:, None] @ x)[:, 0])
-        return {"start_logits": start_logits, "starts": chosen, "end_logits": end_logits, "null_logits": null_logits}
-
-
 class Encoding(Part):
     """A model; returns hidden_states, attentions (probabilities), pooled and its head's outputs. Padding has mask 0."""
 
@@ -345,92 +318,6 @@ class Encoding(Part):
                 f"{type(self).__name__} has no outputs for a file. Give it the method `exported`."
             )
         return outputs
-
-
-class SequenceClassifier(Encoding):
-    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
-        return {"logits": self.classifier(pooled)}
-
-
-class TokenClassifier(Encoding):
-    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
-        return {"logits": self.token_classifier(x)}
-
-
-class SpanFinder(Encoding):
-    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
-        return {"logits": self.span_head(x)}
-
-    def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
-        logits = self.span_head(x)
-        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
-
-
-class JointSpanFinder(Encoding):
-    """A model with a JointSpanHead. `starts` (B,N): start positions for end_logits; None uses the likeliest ones."""
-
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, starts: Tensor | None = None):
-        outputs = super().forward(input_ids, token_type_ids, attention_mask)
-        second = token_type_ids * attention_mask
-        return outputs | self.joint_span_head(outputs["hidden_states"][-1], second, starts)
-
-    def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
-        logits = self.joint_span_head(x, inputs["token_type_ids"] * inputs["attention_mask"], None)
-        null = {"starts": logits["starts"].int(), "null_logit": logits["null_logits"][:, None]}
-        return {name: logits[name] for name in ("start_logits", "end_logits")} | null
-
-
-class SentenceEncoder(Encoding):
-    """A model whose output `embedding` (B,E) is a vector of the text; the settings are those of its head."""
-
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None, attention_mask: Tensor | None = None):
-        outputs = super().forward(input_ids, token_type_ids, attention_mask)
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        return outputs | self.embed(outputs["hidden_states"][-1], outputs["pooled"], mask)
-
-    def embed(self, x: Tensor, pooled: Tensor, mask: Tensor) -> Outputs:
-        weight = mask.to(x.dtype)
-        if self.pooling == "weighted_mean":
-            weight = weight * torch.arange(1, x.shape[1] + 1, device=x.device)
-        if self.pooling == "first":
-            vector = pooled
-        elif self.pooling == "max":
-            vector = (x - 1e9 * (1 - weight)[..., None]).amax(1)
-        else:
-            vector = (weight[:, None] @ x)[:, 0] / weight.sum(-1, keepdim=True)
-        if self.projection is not None:
-            vector = self.projection(vector)
-            vector = vector.tanh() if self.tanh else vector
-        vector = vector[:, : self.size] if self.size else vector
-        norm = (vector * vector).sum(-1, keepdim=True).sqrt().clamp(min=1e-12)
-        vector = vector / norm if self.normalise else vector
-        if self.output == "int8":
-            scale = 127 / vector.abs().amax(-1, keepdim=True).clamp(min=1e-12)
-            vector = (vector * scale).round().to(torch.int8)
-        elif self.output == "binary":
-            bits = (vector > 0).to(torch.float32).unflatten(-1, (-1, 8))
-            places = 2.0 ** torch.arange(7, -1, -1, device=x.device)
-            vector = (bits * places).sum(-1).to(torch.uint8)
-        return {"embedding": vector}
-
-    def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
-        return self.embed(x, pooled, inputs["attention_mask"])
-
-
-class Discriminator(Encoding):
-    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
-        return {"logits": self.replaced_head(x)}
-
-
-class Pretraining(Encoding):
-    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
-        outputs = {"masked_logits": self.masked_head(x, self.embedding.word.embedding)}
-        if self.sentence_head is not None:
-            outputs["sentence_logits"] = self.sentence_head(pooled)
-        return outputs
-
-    def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
-        return self.head(x.index_select(1, inputs["masked_positions"][0]), pooled)
 
 
 FUNCTIONS: dict[str, Callable] = {

@@ -1,8 +1,10 @@
+# pyright: reportMissingImports=false
 """Export to PyTorch without transformers: tensors, a description of the modules, and modeling_bertzoo.py."""
 
 import dataclasses
+import inspect
 import json
-import shutil
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ import flax.linen as nn
 from bertzoo.conversion import tensors, tokenizers
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config as loader
+from bertzoo.heads import KINDS
 from bertzoo.models import Compute
 from bertzoo.models.compute import ACTIVATIONS
 from bertzoo.nn import from_bottleneck, from_stream, keep_padding, zero_padding
 
 MODULE = Path(__file__).with_name("modeling_bertzoo.py")
+_END = "FUNCTIONS: "  # the heads' classes come before this line
 # Fields for initialisation and computation in JAX, which a trained PyTorch module does not need.
 _LEFT_OUT = {"parent", "name", "kernel_init", "init", "dtype", "lowering"}
 _NAMED: dict[str, Callable] = {
@@ -51,6 +55,29 @@ def _plain_value(value: Any, where: str) -> Any:
     return value
 
 
+def modeling() -> Any:
+    """Return the module modeling_bertzoo with the classes of all heads; imports torch."""
+    import torch
+
+    from bertzoo.conversion import modeling_bertzoo
+
+    for head in KINDS.values():
+        for part in head.twin(modeling_bertzoo.Encoding, modeling_bertzoo.Part, torch):
+            part.__module__, part.__qualname__ = modeling_bertzoo.__name__, part.__name__
+            setattr(modeling_bertzoo, part.__name__, part)
+    return modeling_bertzoo
+
+
+def modeling_source() -> str:
+    """Return the source of modeling_bertzoo.py with the classes of all heads."""
+    before, after = MODULE.read_text(encoding="utf-8").split(f"\n\n{_END}")
+    for head in KINDS.values():
+        _, start, body = inspect.getsource(head.twin).partition("        class ")
+        classes = textwrap.dedent(start + body.rpartition("\n\n        return (")[0])
+        before += f"\n\n{classes}\n".replace("\n\nclass ", "\n\n\nclass ")[1:] if start else ""
+    return f"{before}\n\n{_END}{after}"
+
+
 def write_pytorch(pretrained: Pretrained, directory: Path) -> None:
     """Write config.json, model.safetensors, modeling_bertzoo.py and tokenizer files into an empty directory."""
     module = pretrained.head.build(pretrained.model, Compute())
@@ -63,6 +90,6 @@ def write_pytorch(pretrained: Pretrained, directory: Path) -> None:
     (directory / "config.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     named = {path.replace("/", "."): array for path, array in pretrained.params.items()}
     tensors.write_safetensors(named, directory / tensors.SAFE)
-    shutil.copyfile(MODULE, directory / MODULE.name)
+    (directory / MODULE.name).write_text(modeling_source(), encoding="utf-8")
     if pretrained.tokenizer is not None:
         tokenizers.write_tokenizer(pretrained.tokenizer, directory, pretrained.model)

@@ -82,6 +82,15 @@ class HeadConfig:
         """Return the head of the export graph, which maps states (R,D) of computed tokens to outputs by name."""
         raise NotImplementedError(f"{type(module).__name__} has no export graph. Define `graph` in its head's config.")
 
+    @staticmethod
+    def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
+        """Return the PyTorch classes of the head's module and of its own layers, under the same names.
+
+        Their source becomes a part of modeling_bertzoo.py, where `Encoding` and `Part` are. An Encoding defines `head`,
+        and `exported` too if a file has other outputs. If it reads the mask, it defines `forward` and `exported`.
+        """
+        return ()
+
     def convert_outputs(self, outputs: Arrays) -> Arrays:
         """Convert an exported file's outputs to those of the objective's `predict`."""
         return outputs

@@ -206,6 +206,46 @@ class SentenceEmbedding(HeadConfig):
         return {"embedding": output.logits}
 
     @staticmethod
+    def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
+        class SentenceEncoder(Encoding):
+            """A model whose output `embedding` (B,E) is a vector of the text; the settings are those of its head."""
+
+            def forward(self, input_ids, token_type_ids=None, attention_mask=None):
+                outputs = super().forward(input_ids, token_type_ids, attention_mask)
+                mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+                return outputs | self.embed(outputs["hidden_states"][-1], outputs["pooled"], mask)
+
+            def embed(self, x, pooled, mask):
+                weight = mask.to(x.dtype)
+                if self.pooling == "weighted_mean":
+                    weight = weight * torch.arange(1, x.shape[1] + 1, device=x.device)
+                if self.pooling == "first":
+                    vector = pooled
+                elif self.pooling == "max":
+                    vector = (x - 1e9 * (1 - weight)[..., None]).amax(1)
+                else:
+                    vector = (weight[:, None] @ x)[:, 0] / weight.sum(-1, keepdim=True)
+                if self.projection is not None:
+                    vector = self.projection(vector)
+                    vector = vector.tanh() if self.tanh else vector
+                vector = vector[:, : self.size] if self.size else vector
+                norm = (vector * vector).sum(-1, keepdim=True).sqrt().clamp(min=1e-12)
+                vector = vector / norm if self.normalise else vector
+                if self.output == "int8":
+                    scale = 127 / vector.abs().amax(-1, keepdim=True).clamp(min=1e-12)
+                    vector = (vector * scale).round().to(torch.int8)
+                elif self.output == "binary":
+                    bits = (vector > 0).to(torch.float32).unflatten(-1, (-1, 8))
+                    places = 2.0 ** torch.arange(7, -1, -1, device=x.device)
+                    vector = (bits * places).sum(-1).to(torch.uint8)
+                return {"embedding": vector}
+
+            def exported(self, x, pooled, inputs):
+                return self.embed(x, pooled, inputs["attention_mask"])
+
+        return (SentenceEncoder,)
+
+    @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "PooledVector":
         projection = None if module.projection is None else make.affine(module.projection, params["projection"])
         fields = {name: getattr(module, name) for name in ("pooling", "tanh", "size", "normalise", "output")}

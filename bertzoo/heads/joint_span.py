@@ -185,6 +185,46 @@ class JointSpanExtraction(AnswerHead):
         return {name: getattr(output, name) for name in names} | {"null_logit": output.null_logits[:, None]}
 
     @staticmethod
+    def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
+        class DensePair(Part):
+            tensors = ("kernel", "bias")
+
+            def forward(self, x, y):
+                first, second = self.kernel.chunk(2)
+                return x @ first + y @ second + self.bias
+
+        class PairHead(Part):
+            def forward(self, x, y):
+                return self.output(self.activation(self.dense(x, y)))[..., 0]
+
+        class JointSpanHead(Part):
+            """Return start_logits (B,L), N likely starts (B,N), end_logits (B,N,L) and null_logits (B,)."""
+
+            def forward(self, x, second, starts):
+                excluded = EXCLUDED * torch.nn.functional.pad((1 - second.to(x.dtype))[:, 1:], (1, 0))
+                start_logits = self.start(x)[..., 0] + excluded
+                count = self.beam if self.beam <= x.shape[1] else x.shape[1]  # `min` fails if lengths are symbols
+                chosen = start_logits.topk(count).indices if starts is None else starts
+                first = x.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[2]))
+                end_logits = self.end(first[:, :, None], x[:, None]) + excluded[:, None]
+                null_logits = self.null(x[:, 0], (start_logits.softmax(-1)[:, None] @ x)[:, 0])
+                logits = {"start_logits": start_logits, "end_logits": end_logits, "null_logits": null_logits}
+                return logits | {"starts": chosen}
+
+        class JointSpanFinder(Encoding):
+            def forward(self, input_ids, token_type_ids, attention_mask, starts=None):
+                outputs = super().forward(input_ids, token_type_ids, attention_mask)
+                second = token_type_ids * attention_mask
+                return outputs | self.joint_span_head(outputs["hidden_states"][-1], second, starts)
+
+            def exported(self, x, pooled, inputs):
+                logits = self.joint_span_head(x, inputs["token_type_ids"] * inputs["attention_mask"], None)
+                null = {"starts": logits["starts"].int(), "null_logit": logits["null_logits"][:, None]}
+                return {name: logits[name] for name in ("start_logits", "end_logits")} | null
+
+        return (DensePair, PairHead, JointSpanHead, JointSpanFinder)
+
+    @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "JointSpanLogits":
         head, weights = module.joint_span_head, params["joint_span_head"]
 

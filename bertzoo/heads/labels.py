@@ -124,6 +124,14 @@ class SequenceClassification(HeadConfig):
         return {"logits": logits}
 
     @staticmethod
+    def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
+        class SequenceClassifier(Encoding):
+            def head(self, x, pooled):
+                return {"logits": self.classifier(pooled)}
+
+        return (SequenceClassifier,)
+
+    @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "Logits":
         return logits_graph(module.classifier, params["classifier"], "first", make)
 
@@ -164,6 +172,14 @@ class TokenClassification(HeadConfig):
 
     def objective(self, module: Any, **options: Any) -> "LabelledObjective":
         return LabelledObjective(model=module, **options)
+
+    @staticmethod
+    def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
+        class TokenClassifier(Encoding):
+            def head(self, x, pooled):
+                return {"logits": self.token_classifier(x)}
+
+        return (TokenClassifier,)
 
     @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "Logits":

@@ -37,6 +37,20 @@ class MaskedLanguageModel(HeadConfig):
         return logits if output.sentence_logits is None else logits | {"sentence_logits": output.sentence_logits}
 
     @staticmethod
+    def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
+        class Pretraining(Encoding):
+            def head(self, x, pooled):
+                outputs = {"masked_logits": self.masked_head(x, self.embedding.word.embedding)}
+                if self.sentence_head is not None:
+                    outputs["sentence_logits"] = self.sentence_head(pooled)
+                return outputs
+
+            def exported(self, x, pooled, inputs):
+                return self.head(x.index_select(1, inputs["masked_positions"][0]), pooled)
+
+        return (Pretraining,)
+
+    @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "MaskedLogits":
         head, weights, sentence = module.masked_head, params["masked_head"], module.sentence_head
         return MaskedLogits(

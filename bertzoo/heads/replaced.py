@@ -36,6 +36,14 @@ class ReplacedTokens(HeadConfig):
         return Discriminator(*keep_pooler(model.backbone(compute), False), replaced_head(model, compute))
 
     @staticmethod
+    def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
+        class Discriminator(Encoding):
+            def head(self, x, pooled):
+                return {"logits": self.replaced_head(x)}
+
+        return (Discriminator,)
+
+    @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> Logits:
         return logits_graph(module.replaced_head, params["replaced_head"], "token", make)
 

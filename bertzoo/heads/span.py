@@ -84,6 +84,18 @@ class SpanExtraction(AnswerHead):
         return {"start_logits": output.logits[..., 0], "end_logits": output.logits[..., 1]}
 
     @staticmethod
+    def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
+        class SpanFinder(Encoding):
+            def head(self, x, pooled):
+                return {"logits": self.span_head(x)}
+
+            def exported(self, x, pooled, inputs):
+                logits = self.span_head(x)
+                return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+        return (SpanFinder,)
+
+    @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "SpanLogits":
         return SpanLogits(output=make.affine(module.span_head.output, params["span_head"]["output"]))
 

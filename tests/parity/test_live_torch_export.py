@@ -178,7 +178,7 @@ def test_a_head_without_outputs_raises() -> None:
 
 def test_layouts_equal_the_modules() -> None:
     """Kernels are turned once, no parameter is there twice, and groups give the same in whatever way."""
-    from bertzoo.conversion import modeling_bertzoo, pytorch
+    from bertzoo.conversion import pytorch
     from bertzoo.export.pytorch import phone_module
 
     for name in TORCH_CASES:
@@ -187,7 +187,7 @@ def test_layouts_equal_the_modules() -> None:
         found = []
         for grouped in phone_module.GROUPED:
             tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in source.params.items()}
-            model = modeling_bertzoo.make(pytorch.describe_module(plain.model), tensors.pop, "")
+            model = pytorch.modeling().make(pytorch.describe_module(plain.model), tensors.pop, "")
             count = sum(parameter.numel() for parameter in model.parameters())
             parts = [part for part in model.modules() if type(part).__name__ == "Grouped"]
             pointwise = any(map(phone_module.is_pointwise, parts))

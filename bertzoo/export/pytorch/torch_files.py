@@ -76,12 +76,11 @@ def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[by
 def _module(pretrained: Pretrained, rows: Rows, grouped: str) -> Any:
     import torch
 
-    from bertzoo.conversion import modeling_bertzoo  # these modules import torch
-    from bertzoo.export.pytorch import phone_module
+    from bertzoo.export.pytorch import phone_module  # imports torch
 
     description = pytorch.describe_module(pretrained.module()[0])
     tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
-    return phone_module.phone(modeling_bertzoo.make(description, tensors.pop, ""), tuple(rows), grouped)
+    return phone_module.phone(pytorch.modeling().make(description, tensors.pop, ""), tuple(rows), grouped)
 
 
 def _tensors(rows: Rows) -> dict[str, Any]:
