@@ -127,4 +127,4 @@ def classifier(pretrained: Pretrained) -> Pretrained:
     shapes = parameter_shapes(pretrained.model, head)
     check_available(sum(4 * math.prod(shape) for shape in shapes.values()), f"the model of {pretrained.origin}")
     params = {path: parameter(path, shape) for path, shape in shapes.items()}
-    return replace(pretrained, head=head, params=params, others={}, unused={})
+    return replace(pretrained, head=head, params=params, generator=None, unused={})

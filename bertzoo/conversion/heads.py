@@ -16,12 +16,12 @@ from bertzoo.models import Compute
 def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:
     """Return the model with only the head `kind`, and the names of the parameters that are dropped.
 
-    kind: "none", "replaced", or "masked" (without a sentence head). Raises UserError if the model has no such head.
+    kind: that of a head, which loses its sentence head if it has one, or "none". Raises UserError if the model has no
+    such head.
     """
     head = pretrained.head
-    if kind in pretrained.others:
-        other = pretrained.others[kind]
-        return other, [name for name in sorted(pretrained.params) if not name.startswith("embedding/")]
+    if pretrained.generator is not None and kind == pretrained.generator.head.kind:
+        return pretrained.generator, [name for name in sorted(pretrained.params) if not name.startswith("embedding/")]
     if kind == "none":
         new_head = NoHead(pooler=head.pooler or any(name.startswith("pooler/") for name in pretrained.unused))
     elif kind == head.kind:
@@ -95,7 +95,7 @@ def vectors_digest(pretrained: Pretrained) -> str:
 def _with_head(pretrained: Pretrained, head: Any) -> tuple[Pretrained, list[str]]:
     names = parameter_shapes(pretrained.model, head)
     params = {name: array for name, array in (pretrained.params | pretrained.unused).items() if name in names}
-    return replace(pretrained, head=head, params=params, others={}), sorted(pretrained.params.keys() - names)
+    return replace(pretrained, head=head, params=params, generator=None), sorted(pretrained.params.keys() - names)
 
 
 def leak_padding(pretrained: Pretrained) -> Pretrained:

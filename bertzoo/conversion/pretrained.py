@@ -32,7 +32,7 @@ class Pretrained:
     origin: the directory's name in messages.
     source: texts and numbers that record where the model came from; for the task "own", also `CustomFiles.columns`;
     of a model of sentence-transformers, also `prompts`, texts to put before a text, by name.
-    others: other models in the same directory, by kind of head: a discriminator's generator is others["masked"].
+    generator: of a discriminator, the model beside it that fills the blanks, or None.
     unused: parameters by path that the model lacks, but from which a new run may start: a generator's beside its
     discriminator, or a pooler that sentence-transformers does not use.
     """
@@ -43,7 +43,7 @@ class Pretrained:
     tokenizer: Tokenizer | None
     origin: str
     source: dict[str, Any] = field(default_factory=dict)
-    others: dict[str, "Pretrained"] = field(default_factory=dict)
+    generator: "Pretrained | None" = None
     unused: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property

@@ -115,7 +115,7 @@ def find_checkpoint(path: Path) -> Path | None:
 
 
 def read_tensorflow(prefix: Path) -> Pretrained:
-    """Return the model in the files that begin with `prefix`; a discriminator's generator is in `Pretrained.others`.
+    """Return the model in the files that begin with `prefix`; with a discriminator's generator, if there is one.
 
     Raises UserError naming what is missing, damaged or not supported.
     """
@@ -216,8 +216,7 @@ def _read_electra(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) 
         return pretrained
     generator = {name: array for name, array in arrays.items() if name.startswith((*scopes, "electra/embeddings/"))}
     sizes = infer_electra_config(prefix, arrays, "generator")
-    other = _build(prefix, generator, kind, sizes, "masked", "generator", str(prefix))
-    return replace(pretrained, others={"masked": other})
+    return replace(pretrained, generator=_build(prefix, generator, kind, sizes, "masked", "generator", str(prefix)))
 
 
 def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str, Any]:

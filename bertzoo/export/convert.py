@@ -103,8 +103,8 @@ def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrai
         pretrained, dropped = heads.keep_head(pretrained, options.head)
         for name in dropped:
             tell(f"left out: {name}")
-    for kind in pretrained.others if options.head is None else ():
-        tell(f"left out: the generator (--head={kind} takes it)")
+    if pretrained.generator is not None and options.head is None:
+        tell(f"left out: the generator (--head={pretrained.generator.head.kind} takes it)")
     if options.license is not None:
         pretrained = replace(pretrained, source=pretrained.source | {"license": options.license})
     return heads.leak_padding(pretrained) if options.leak_padding else pretrained

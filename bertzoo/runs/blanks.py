@@ -116,7 +116,7 @@ def run_filler(path: Path | str, which: Literal["latest", "best"] | int = "lates
 
 def model_filler(pretrained: Pretrained) -> BlankFiller | None:
     """Return a blank filler for the model, or None if it lacks a tokenizer or a masked language model head."""
-    masked = pretrained.others.get("masked", pretrained)
+    masked = pretrained.generator or pretrained
     if not isinstance(masked.head, MaskedLanguageModel) or masked.tokenizer is None:
         return None
     module, params = masked.module()

@@ -174,7 +174,7 @@ def _renamed(model: Pretrained, rename: Callable[[str], str]) -> Pretrained:
         model,
         origin=rename(model.origin),
         source={key: rename(value) if isinstance(value, str) else value for key, value in model.source.items()},
-        others={kind: _renamed(part, rename) for kind, part in model.others.items()},
+        generator=None if model.generator is None else _renamed(model.generator, rename),
     )
 
 
@@ -226,14 +226,14 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
         return model
     generator = {name.removeprefix("generator/"): array for name, array in model.unused.items()}
     generator |= {name: array for name, array in params.items() if name.startswith("embedding/")}
-    masked = replace(
+    filler = replace(
         model,
         model=config_of_generator,
         head=MaskedLanguageModel(pooler=False),
         params=generator,
         unused={},
     )
-    return replace(model, others={"masked": masked})
+    return replace(model, generator=filler)
 
 
 def head_of(recipe: TrainingConfig) -> MaskedLanguageModel | ReplacedTokens:

@@ -216,13 +216,14 @@ def _frozen(source: Pretrained, recipe: Transfer, built: Experiment, folder: Pat
 def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
     """Return the generator of an ELECTRA teacher; raises ConfigError if it is missing or does not fit the config."""
     configured: Any = recipe.teacher_objective
-    if "masked" not in source.others:
+    generator = source.generator
+    if generator is None:
         raise ConfigError(
             f"{source.origin} has no generator, from which the student learns with teacher_objective.kind = "
             f'"{configured.kind}" and knowledge.ground_truth = {recipe.knowledge.ground_truth}. Name the run that '
             "trained the teacher, or set knowledge.ground_truth = 1.0."
         )
-    generator, expected = source.others["masked"], generator_config(recipe.teacher, configured.generator_width)
+    expected = generator_config(recipe.teacher, configured.generator_width)
     lines = [line for line in config.difference(generator.model, expected) if line.split(": ")[0] not in FREE]
     if lines:
         raise ConfigError(

@@ -147,15 +147,16 @@ def test_discriminator_and_generator(kind: str, tmp_path: Path, monkeypatch: pyt
     made = bertzoo.load(place(tmp_path, found, monkeypatch))
     assert made.model.embedding.word.features == TOWERS[kind][0]["embedding"]
     both = load_model.read_model(tmp_path)
+    assert both.generator is not None
     assert (both.model.kind, both.head.kind, both.model.activation) == (kind, "replaced", "gelu")
     for read, listed, scope, c in zip(
-        (both, both.others["masked"]), (first, second), ("electra", "generator"), TOWERS[kind], strict=True
+        (both, both.generator), (first, second), ("electra", "generator"), TOWERS[kind], strict=True
     ):
         assert_same(read.params, layouts.expected(listed, found))
         assert (read.model.heads, read.model.layers) == (c["heads"], 2)
         table = tensorflow1.variable_rules(tensorflow1.FAMILIES[kind], read.model, read.head, scope)
         assert_same(to_theirs(table, read.params, "model"), {v.name: found[v.name] for v in listed})
-    for head, read in ((), both), (("--head=masked",), both.others["masked"]):
+    for head, read in ((), both), (("--head=masked",), both.generator):
         out = tmp_path / f"out{len(head)}"
         assert main(["convert", str(tmp_path / "model.ckpt"), str(out), "--to=bertzoo", *head]) == 0
         back = load_model.read_model(out)
@@ -168,7 +169,7 @@ def test_one_tower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = [v._replace(name=v.name.replace("generator/", "electra/")) for v in layouts.generator(ELECTRA)]
     found = layouts.values(listed)
     made = load_model.read_model(place(tmp_path, found, monkeypatch))
-    assert (made.head.kind, made.others) == ("masked", {})
+    assert (made.head.kind, made.generator) == ("masked", None)
     assert_same(made.params, layouts.expected(listed, found))
     told = load_model.read_model(place(tmp_path, found, monkeypatch, {"num_attention_heads": 4})).model
     assert (made.model.heads, told) == (2, replace(made.model, heads=4))
