@@ -12,7 +12,7 @@ from bertzoo.heads import Head, MaskedLanguageModel, head_class
 from bertzoo.models import Compute, ConvBert, MobileBert, Model
 from bertzoo.models.attention import AttentionKind
 
-TREE = ast.parse(pytorch.MODULE.read_text(encoding="utf-8"))
+TREE = ast.parse(pytorch.modeling_source())
 CLASSES = {node.name for node in TREE.body if isinstance(node, ast.ClassDef)}
 (FUNCTIONS,) = [
     {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
