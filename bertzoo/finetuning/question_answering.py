@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from bertzoo.tasks.answers import Answered, Decoding, decode
 from bertzoo.tasks.predictions import answer_records
 from bertzoo.tasks.rows import Slot
 from bertzoo.tasks.squad import Question
-from bertzoo.tasks.squad_tasks import SQUAD, SpanTask, SquadOptions
+from bertzoo.tasks.squad_tasks import SQUAD, SpanTask, SplitName, SquadOptions
 from bertzoo.tasks.task import SplitExamples
 from bertzoo.tasks.windows import Windows
 
@@ -122,6 +122,11 @@ class QuestionTask(TaskKind):
             )
         # Windows overlap by at least half, as in long rows.
         return replace(recipe, squad=replace(options, stride=min(options.stride, max(1, room // 2))))
+
+    def parts(self, split: str) -> tuple[str, ...]:
+        if split not in get_args(SplitName):
+            raise UserError(f"--split={split} is unknown. Use train, dev or test.")
+        return (split,)
 
     def check(self) -> None:
         recipe, options, name = self.recipe, self.recipe.squad, self.task.name

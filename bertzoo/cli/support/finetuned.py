@@ -12,8 +12,6 @@ from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
-    from bertzoo.tasks.squad import Question
-    from bertzoo.tasks.task import Example
 
 _SHOWN = 60  # characters of a text that stands beside its prediction
 
@@ -124,7 +122,7 @@ def predict(args: argparse.Namespace, model: "TaskModel", suffix: str) -> int:
             )
     if args.task:
         model = model.for_task(model.task(args.task, args.data_dir or ""), say)
-    texts = _read_questions(args, model) if questions else _read_examples(args, model)
+    texts = _read_texts(args, model, questions)
     unit = "questions" if questions else "texts"
     if not texts:
         say(f"there are no {unit}")
@@ -169,94 +167,78 @@ def _check_apart(args: argparse.Namespace, model: "TaskModel") -> None:
         raise UserError(f"--output={args.output} is in the task's directory {directory}. Name another file.")
 
 
-def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
-    """Raise UserError if flags name two sources of the texts, or a flag does not fit the source.
-
-    texts: names of other arguments that hold texts, as the message shows them; empty if there are none.
-    tabular: whether --input is a table.
-    """
-    sources = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + [texts] * bool(texts)
+def _check_source(args: argparse.Namespace, questions: bool) -> None:
+    """Raise UserError if flags name two sources of the texts, or a flag does not fit the source."""
+    single = [text for text in (args.question, args.context) if text is not None]
+    texts = ["--question and --context"] * bool(single) + ["TEXT"] * bool(args.text)
+    sources = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + texts
     if len(sources) > 1:
         raise UserError(f"{' and '.join(sources)} exclude each other, because each names the texts. Keep one.")
-    for name in ("text_a", "text_b"):
-        if getattr(args, name) and not tabular:
-            raise UserError(f"--{name} names a column of a table. Add --input=TABLE.")
-    if args.data_dir and not args.task and not args.split:
-        raise UserError(
-            f"--data_dir={args.data_dir} applies only to a task. Add --split or --task, or leave --data_dir out."
-        )
-
-
-def _read_examples(args: argparse.Namespace, model: "TaskModel") -> Sequence["Example"]:
-    from bertzoo.finetuning.evaluate import check_files
-    from bertzoo.finetuning.task_kind import tell_skipped
-    from bertzoo.tasks import inputs
-
-    _check_source(args, "TEXT" if args.text else "", tabular=bool(args.input))
-    if args.split:
-        if args.pair:
-            raise UserError(
-                f"--pair does not apply to --split={args.split}, whose task decides whether it has pairs. Leave --pair "
-                "out."
-            )
-        task = model.task(args.task or "", args.data_dir or "")
-        directory = args.data_dir or model.recipe.data_dir
-        check_files(model, directory, args.split, task.name)
-        first, *others = task.parts(args.split)
-        if others:
-            raise UserError(
-                f"--split={args.split} of {task.name} has the parts {' and '.join((first, *others))}. Use "
-                f"--split={first}, or another part."
-            )
-        read = task.read(first, directory)
-        tell_skipped({first: read.skipped} if read.skipped else {}, "rows", say)
-        return read.examples
-    if args.pair and (model.task_name or args.task) and not model.pair:
-        raise UserError(f"--pair does not apply to {args.run}, which is fine-tuned on single texts. Leave --pair out.")
-    form = inputs.InputForm(pair=args.pair or bool(args.text_b) or model.pair, words=model.kind == "tokens")
-    if form.pair and form.words:
-        raise UserError(f"--pair does not apply to {args.run}, which tags the words of one text. Leave --pair out.")
-    own = model.recipe.own
-    if args.input:
-        columns = [args.text_a or own.text_a, *([args.text_b or own.text_b] if form.pair else [])]
-        if not all(columns):
-            raise UserError(f"--input={args.input} needs a column of second texts. Name the column with --text_b.")
-        return inputs.from_table(args.input, columns, form, header=own.header)
-    return inputs.from_texts(args.text, form) if args.text else inputs.from_stdin(sys.stdin, form)
-
-
-def _read_questions(args: argparse.Namespace, model: "TaskModel") -> Sequence["Question"]:
-    from bertzoo.finetuning.evaluate import check_files, to_questions
-    from bertzoo.tasks import inputs, squad
-
-    single = [text for text in (args.question, args.context) if text is not None]
-    squad_file = bool(args.input) and args.input.endswith(".json")
-    texts = ["--question and --context"] * bool(single) + ["TEXT"] * bool(args.text)
-    _check_source(args, " and ".join(texts), tabular=bool(args.input) and not squad_file)
-    if len(texts) > 1:
-        raise UserError(f"{' and '.join(texts)} exclude each other, because both name questions. Keep one.")
     if len(single) == 1:
         present, missing = ("question", "context") if args.context is None else ("context", "question")
         raise UserError(
             f"--{present} is set, but --{missing} is missing. Give the question, and the text that holds its answer."
         )
-    if args.pair and (args.split or args.input):
+    for name in ("text_a", "text_b"):
+        if getattr(args, name) and (not args.input or (questions and args.input.endswith(".json"))):
+            raise UserError(f"--{name} names a column of a table. Add --input=TABLE.")
+    if args.data_dir and not args.task and not args.split:
+        raise UserError(
+            f"--data_dir={args.data_dir} applies only to a task. Add --split or --task, or leave --data_dir out."
+        )
+    if args.pair and args.split:
+        raise UserError(
+            f"--pair does not apply to --split={args.split}, whose task decides whether it has pairs. Leave --pair out."
+        )
+    if args.pair and args.input and questions:
         raise UserError("--pair does not apply to questions, which come with their paragraphs. Leave --pair out.")
+
+
+def _read_split(args: argparse.Namespace, model: "TaskModel") -> Sequence[Any]:
+    from bertzoo.finetuning.evaluate import check_files
+    from bertzoo.finetuning.task_kind import tell_skipped
+
+    task = model.task(args.task or "", args.data_dir or "")
+    directory = args.data_dir or model.recipe.data_dir
+    check_files(model, directory, args.split, task.name)
+    first, *others = task.parts(args.split)
+    if others:
+        raise UserError(
+            f"--split={args.split} of {task.name} has the parts {' and '.join((first, *others))}. Use "
+            f"--split={first}, or another part."
+        )
+    read = task.read(first, directory)
+    tell_skipped({first: read.skipped} if read.skipped else {}, "rows", say)
+    return read.examples
+
+
+def _read_texts(args: argparse.Namespace, model: "TaskModel", questions: bool) -> Sequence[Any]:
+    """Return the texts, pairs or questions that the flags name, by default those of standard input."""
+    from bertzoo.finetuning.evaluate import to_questions
+    from bertzoo.tasks import inputs, squad
+
+    _check_source(args, questions)
     if args.split:
-        if args.split not in ("train", "dev", "test"):
-            raise UserError(f"--split={args.split} is unknown. Use train, dev or test.")
-        directory, task = args.data_dir or model.recipe.data_dir, model.task(args.task or "")
-        check_files(model, directory, args.split, task.name)
-        return task.read(args.split, directory).examples
-    if squad_file:
+        return _read_split(args, model)
+    if questions and args.input and args.input.endswith(".json"):
         return squad.read_questions(Path(args.input))
-    form, own = inputs.InputForm(pair=True), model.recipe.own
+    if args.pair and (model.task_name or args.task) and not model.pair:
+        raise UserError(f"--pair does not apply to {args.run}, which is fine-tuned on single texts. Leave --pair out.")
+    form = inputs.InputForm(pair=args.pair or bool(args.text_b) or model.pair, words=model.kind == "tokens")
+    if form.pair and form.words:
+        raise UserError(f"--pair does not apply to {args.run}, which tags the words of one text. Leave --pair out.")
+    own, origin = model.recipe.own, "standard input"
     if args.input:
-        columns = [args.text_a or own.question, args.text_b or own.context]
-        return to_questions(inputs.from_table(args.input, columns, form, header=own.header), args.input)
-    if args.text or single:
-        return to_questions(inputs.from_texts(args.text or single, form), "the command line")
-    return to_questions(inputs.from_stdin(sys.stdin, form), "standard input")
+        usual = (own.question, own.context) if questions else (own.text_a, own.text_b)
+        columns = [args.text_a or usual[0], *([args.text_b or usual[1]] if form.pair else [])]
+        if not all(columns):
+            raise UserError(f"--input={args.input} needs a column of second texts. Name the column with --text_b.")
+        examples, origin = inputs.from_table(args.input, columns, form, header=own.header), args.input
+    elif given := args.text or [text for text in (args.question, args.context) if text is not None]:
+        examples, origin = inputs.from_texts(given, form), "the command line"
+    else:
+        examples = inputs.from_stdin(sys.stdin, form)
+    return to_questions(examples, origin) if questions else examples
 
 
 def _shown(text: Any, record: dict[str, Any], names: dict[str, str]) -> str:
