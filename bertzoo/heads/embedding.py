@@ -89,7 +89,11 @@ class SentenceEncoder(Encoding):
     ) -> tuple[Encoded, jax.Array]:
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
         states, highest = encoded.hidden_states[-1].astype(jnp.float32), jax.lax.Precision.HIGHEST
-        x = pool(self.pooling, states, encoded.pooled, attention_mask, highest)
+        if self.pooling == "max":  # jnp.max has the gradient NaN if XLA computes the states twice, with other rounding
+            places_B1D = jnp.argmax(states - _FAR * (1.0 - attention_mask[..., None]), axis=1, keepdims=True)
+            x = jnp.take_along_axis(states, places_B1D, axis=1)[:, 0]
+        else:
+            x = pool(self.pooling, states, encoded.pooled, attention_mask, highest)
         return encoded, finish(x.astype(jnp.float32), self.projection, self)
 
     def logits(

@@ -132,4 +132,4 @@ def test_it_needs_nothing_of_this_package(tmp_path: Path) -> None:
     pytorch.write_pytorch(pretrained(*TORCH_CASES["bert"]), tmp_path)
     source = (tmp_path / "modeling_bertzoo.py").read_text()
     assert "import bertzoo" not in source and "from bertzoo" not in source and "transformers" not in source
-    assert json.loads((tmp_path / "config.json").read_text())["architecture"]["part"] == "Encoding"
+    assert json.loads((tmp_path / "config.json").read_text())["architecture"]["part"] == "SentenceEncoder"
