@@ -2,10 +2,10 @@
 
     python -m benchmarks learning.embeddings minilm runs/embed_* --sts=glue/STS-B --retrieval help/retrieval
 
-The models take turns in LiteRT, with one thread and one row of 32 tokens. Spearman is that of STS-B's
-development set, of the model and of its int8 file. The search is for sections of held-out documentation by their
-headings. Files stay under --runs, and later calls reuse them. Also draws docs/embeddings.png. Needs the extra litert
-and `pip install bm25s`. Nothing else should run at the same time.
+The models take turns in LiteRT, with one thread and one row of 32 tokens. Spearman is that of STS-B's development set,
+of the model and of its int8 file. The search is for sections of held-out documentation by their headings. Files and
+scores stay under --runs, and later calls reuse them. Also draws docs/embeddings.png. Needs the extras litert, parity.
+Nothing else should run at the same time.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.lib import results
 from benchmarks.lib.program import bertzoo
+from bertzoo.core import atomic
 from bertzoo.finetuning.embedding_scores import read_retrieval, retrieval_scores
 
 LENGTH, INT8 = 32, "int8-dynamic"
@@ -22,9 +23,13 @@ FOUND = 100  # documents of a query that count
 NDCG = "nDCG@10, {}"
 
 
-def score(model: Path, *options: str) -> float:
-    """The score of a model or a file on a task, in points."""
-    return json.loads(bertzoo("evaluate", str(model), *options, "--json"))["score"]
+def score(model: Path, runs: Path, task: str, folder: Path) -> float:
+    """The score of a model or a file on a task, in points; a file in `runs` keeps it."""
+    file = runs / f"{model.name} {task} {name_of(folder)}.json"
+    if not file.exists():
+        words = ("evaluate", str(model), f"--task={task}", f"--data_dir={folder}", "--json")
+        atomic.write_json(file, json.loads(bertzoo(*words)))
+    return json.loads(file.read_text(encoding="utf-8"))["score"]
 
 
 def int8_file(model: Path, runs: Path) -> Path:
@@ -54,7 +59,7 @@ def times(models: Sequence[Path], args: Any) -> dict[str, dict[str, Any]]:
     words = [
         f"--lengths={LENGTH}",
         f"--precision=fp32,{INT8}",
-        f"--runs={args.runs_of_each}",
+        f"--runs={args.rows}",
         f"--rounds={args.rounds}",
     ]
     rows = json.loads(bertzoo("benchmark", *map(str, models), *words, "--json"))["rows"]
@@ -64,13 +69,12 @@ def times(models: Sequence[Path], args: Any) -> dict[str, dict[str, Any]]:
 def row(model: Path, measured: dict[str, dict[str, Any]], args: Any) -> dict[str, Any]:
     """A model's cells."""
     exact, rounded = (measured[f"{model.name} {precision}"] for precision in ("fp32", INT8))
-    sts = ("--task=stsb", f"--data_dir={args.sts}")
     cells = {"model": model.name, "parameters, M": round(exact["parameters"] / 1e6, 1)}
     cells |= {"int8, MB": round(rounded["file_bytes"] / 1e6, 1)}
     cells |= {"ms": round(exact["median_ms"], 2), "int8, ms": round(rounded["median_ms"], 2)}
-    cells |= {"Spearman": round(score(model, *sts), 2)}
-    cells |= {"Spearman, int8": round(score(int8_file(model, args.runs), *sts), 2)}
-    search = {place: score(model, "--task=retrieval", f"--data_dir={place}") for place in args.retrieval}
+    cells |= {"Spearman": round(score(model, args.runs, "stsb", args.sts), 2)}
+    cells |= {"Spearman, int8": round(score(int8_file(model, args.runs), args.runs, "stsb", args.sts), 2)}
+    search = {place: score(model, args.runs, "retrieval", place) for place in args.retrieval}
     return cells | {NDCG.format(name_of(place)): round(found, 1) for place, found in search.items()}
 
 

@@ -92,9 +92,11 @@ class _Checks:
 
     def find_model(self, step: Step) -> None:
         """Find the config of the model that a step's output holds."""
-        model = None
+        model, recipe = None, next(iter(self.recipes[step.name]), None)
         if step.verb in ("pretrain", "transfer"):
             model = self.recipes[step.name][0].model
+        elif isinstance(recipe, Finetune) and recipe.model is not None:
+            model = recipe.model  # a new model, whose words are those of `from`
         elif step.verb != "prune" and "from" in step.links:
             model = self._linked(step, "from")
         self.models[step.name] = model

@@ -34,6 +34,11 @@ def test_a_damaged_record_is_an_error(place: Place, text: str, parts: tuple[str,
     assert mentions(err, *parts) and place.calls() == []
 
 
+NEW = [
+    f"--finetune.{option}" for option in ("head=embedding", "own.kind=texts", "own.text_b=text2", "model.kind=static")
+]
+
+
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
@@ -42,6 +47,7 @@ def test_a_damaged_record_is_an_error(place: Place, text: str, parts: tuple[str,
         (["--inputs.labels=nowhere"], ("tuned/own", "nowhere")),
         (["--finetune.epochs=none"], ("tuned/own", "epochs", "none")),
         (["--finetune.max_length=999"], ("tuned/own", "999", "positions")),
+        ([*NEW, "--finetune.model.max_positions=8"], ("tuned/own", "16", "8", "positions")),
         (["--stages.file.precision=int3"], ("file/own", "int3")),
         (["--stages.file.lengths=16,999"], ("file/own", "999", "positions")),
         (["--stages.file.to=onnx", "--stages.file.precision=fp16"], ("file/own", "fp16", "fp32")),
