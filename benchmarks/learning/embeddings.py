@@ -96,6 +96,7 @@ def draw(rows: Sequence[dict[str, Any]], out: Path) -> None:
         axes.plot(x[1], y[1], "s", color="C1", label="int8" if cells is rows[0] else None)
         axes.annotate(cells["model"], (x[0], y[0]), xytext=(6, 4), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
+    axes.margins(x=0.15, y=0.1)
     axes.set_xlabel(f"ms for a text of {LENGTH} tokens, one thread")
     axes.set_ylabel("Spearman on STS-B's development set")
     axes.legend(frameon=False, loc="lower right")
