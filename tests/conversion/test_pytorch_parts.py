@@ -39,7 +39,8 @@ def parts(description: Any) -> Iterator[dict]:
 def test_every_part_has_a_class(head: type) -> None:
     for model in MODELS:
         found = list(parts(pytorch.describe_module(head().build(model, Compute()))))
-        assert len(found) > 6 and {part["part"] for part in found} <= CLASSES
+        assert len(found) > (6 if model.kind == "static" else 20)  # a static model has no layers
+        assert {part["part"] for part in found} <= CLASSES
         named = [part.get(key) for part in found for key in ("activation", "attention_input", "before_window")]
         assert {name for name in named if isinstance(name, str)} <= FUNCTIONS
 
