@@ -99,6 +99,7 @@ function afterPause(element, action) {
 }
 
 async function load() {
+  if (!isSecureContext) throw new Error("A browser keeps an index for https and for localhost alone.");
   const bytes = await read(MODEL);
   model = await hash(bytes);
   const task = await openTask("TextEmbedder", bytes);

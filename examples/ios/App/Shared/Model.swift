@@ -27,7 +27,7 @@ func modelInfo(of file: URL) throws -> ModelInfo {
 /// Returns the index of Models/texts.txt: the one kept on the phone, if it is of these texts and this model.
 func textIndex(of model: any Model) async throws -> TextIndex {
     let content = try String(contentsOf: modelFile("texts.txt"), encoding: .utf8)
-    let texts = content.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }.filter { !$0.isEmpty }
+    let texts = content.split(whereSeparator: \.isNewline).map { $0.trimmingCharacters(in: .whitespaces) }.filter { !$0.isEmpty }
     let key = "\(model.info.hash)\n\(content)"
     let folder = try FileManager.default.url(
         for: .applicationSupportDirectory, in: .userDomainMask, appropriateFor: nil, create: true)

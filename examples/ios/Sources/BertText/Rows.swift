@@ -66,7 +66,9 @@ public struct ModelInfo: Sendable {
             case "token_type_ids": inputs[name] = types + Array(repeating: 0, count: padding)
             case "attention_mask": inputs[name] = tokens.map { _ in 1 } + Array(repeating: 0, count: padding)
             default:
-                throw ModelError("The model has the input \(name), which this app does not fill. Convert a classifier.")
+                throw ModelError(
+                    "The model has the input \(name), which this app does not fill. "
+                        + "Convert a classifier or a model of vectors.")
             }
         }
         return Row(signature: signature.name, inputs: inputs)

@@ -49,7 +49,7 @@ class ModelInfo(json: String, vocabulary: String) {
                 "input_ids" -> IntArray(length) { if (it < count) tokens[it] else special("pad") }
                 "token_type_ids" -> IntArray(length) { if (it < count) types[it] else 0 }
                 "attention_mask" -> IntArray(length) { if (it < count) 1 else 0 }
-                else -> error("The model has the input $name, which this app does not fill. Convert a classifier.")
+                else -> error("The model has the input $name, which this app does not fill. Convert a classifier or a model of vectors.")
             }
         })
     }

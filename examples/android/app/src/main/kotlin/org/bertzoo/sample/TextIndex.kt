@@ -3,6 +3,7 @@ package org.bertzoo.sample
 import java.io.DataInputStream
 import java.io.DataOutputStream
 import java.io.File
+import java.io.IOException
 import kotlin.math.abs
 import kotlin.math.max
 import kotlin.math.roundToInt
@@ -69,15 +70,21 @@ class TextIndex private constructor(
             return TextIndex(texts, size, vectors)
         }
 
-        /** Returns the index in a file, or null if there is no file or it was written with another key. */
-        fun read(file: File, key: String): TextIndex? {
-            if (!file.exists()) return null
-            DataInputStream(file.inputStream().buffered()).use { input ->
-                if (input.readUTF() != key) return null
-                val size = input.readInt()
-                val texts = List(input.readInt()) { String(ByteArray(input.readInt()).also(input::readFully)) }
-                return TextIndex(texts, size, ByteArray(texts.size * size).also(input::readFully))
+        /** Returns the index in a file, or null if there is none, it has another key, or the file is damaged. */
+        fun read(file: File, key: String): TextIndex? = try {
+            if (file.exists()) DataInputStream(file.inputStream().buffered()).use { read(it, key, file.length()) } else null
+        } catch (error: IOException) {
+            null // the caller builds it anew
+        }
+
+        private fun read(input: DataInputStream, key: String, bytes: Long): TextIndex? {
+            fun bounded(count: Long) = if (count in 0..bytes) count.toInt() else throw IOException("damaged index")
+            if (input.readUTF() != key) return null
+            val size = input.readInt()
+            val texts = List(bounded(input.readInt().toLong())) {
+                String(ByteArray(bounded(input.readInt().toLong())).also(input::readFully))
             }
+            return TextIndex(texts, size, ByteArray(bounded(texts.size.toLong() * size)).also(input::readFully))
         }
     }
 }

@@ -46,6 +46,20 @@ class TextIndexTest {
     }
 
     @Test
+    fun `a damaged index is no index`() {
+        val file = File.createTempFile("texts", ".index")
+        index.write(file, "key")
+        val whole = file.readBytes()
+        for (length in listOf(0, 3, 8, 12, whole.size / 2, whole.size - 1)) {
+            file.writeBytes(whole.copyOf(length))
+            assertNull(TextIndex.read(file, "key"))
+        }
+        file.writeBytes(whole.clone().also { it[9] = 127 }) // the number of texts, or of a text's bytes
+        assertNull(TextIndex.read(file, "key"))
+        file.delete()
+    }
+
+    @Test
     fun `no texts have no results`() {
         assertEquals(emptyList<Any>(), TextIndex.build(emptyList(), vectors::getValue).nearest(vector(), 5))
     }
