@@ -12,7 +12,16 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.scoring import LOSSES, Split
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm, TaskKind, Unlabelled, build_head, changed_field
+from bertzoo.finetuning.task_kind import (
+    Predictions,
+    Purpose,
+    RowForm,
+    Say,
+    TaskKind,
+    Unlabelled,
+    build_head,
+    changed_field,
+)
 from bertzoo.heads import JointSpanExtraction, SpanExtraction
 from bertzoo.runs.runner import Outputs
 from bertzoo.tasks import custom_questions, squad_metric, windows
@@ -107,6 +116,9 @@ class QuestionTask(TaskKind):
         read: Any = None
         return cls(model.recipe, SpanTask(name="", nulls=nulls, read=read))
 
+    def adapt(self, model: "TaskModel", tell: Say) -> "TaskModel":
+        return replace(model, task_name=self.name)  # `unnamed` reads it
+
     @staticmethod
     def fit(recipe: Finetune, longest: int) -> Finetune:
         """Return the config for windows of at most `longest` tokens.
@@ -132,11 +144,15 @@ class QuestionTask(TaskKind):
         recipe, options, name = self.recipe, self.recipe.squad, self.task.name
         if field := changed_field(recipe, LABELS_ONLY):
             raise ConfigError(f"{field} applies only to tasks with labels, and {name} has questions. Remove it.")
+        if recipe.head == JointSpanExtraction.kind:
+            raise ConfigError(
+                f"head = {recipe.head!r} is the head of squad.joint. Set squad.joint = true and remove head."
+            )
         if options.joint and recipe.dropout:
             raise ConfigError(
                 f"dropout = {recipe.dropout} conflicts with squad.joint, whose head has no dropout. Use dropout = 0."
             )
-        if recipe.head != "task" and (options.joint or self.head.answer_options):
+        if options.joint and recipe.head != "task":
             raise ConfigError(f"squad.joint decides the head, so head = {recipe.head!r} does not apply. Remove head.")
         if options.threshold is not None and not self.task.nulls:
             raise ConfigError(

@@ -104,8 +104,9 @@ class Finetune:
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
 
     def __post_init__(self):
-        trained = [name for name, head in KINDS.items() if head().task_kind]
-        if self.head not in ("task", *trained):
+        if self.head != "task" and (self.head not in KINDS or not KINDS[self.head]().task_kind):
+            # squad.joint chooses heads with answer_options
+            trained = [name for name, head in KINDS.items() if head().task_kind and not head().answer_options]
             raise ConfigError(f"head = {self.head!r} is trained on no task. Use task, {', '.join(trained)}.")
         for name in ("seeds", "epochs", "batch_size", "accumulate", "buckets", "log_every"):
             if getattr(self, name) < 1:
@@ -117,7 +118,7 @@ class Finetune:
             raise ConfigError("quantise = int8 has no effect if wnli = majority, which trains nothing. Remove one.")
         if self.keep_head and self.wnli == "majority":
             raise ConfigError("keep_head has no effect if wnli = majority, which predicts one class. Remove one.")
-        if self.model is not None and (self.head != "embedding" or self.keep_head):
+        if self.model is not None and (not self.embeds or self.keep_head):
             wrong = "keep_head" if self.keep_head else f"head = {self.head!r}"
             raise ConfigError(f"{wrong} does not apply to a new [model], which embeds texts. Remove one.")
         if self.seeds > 1000:

@@ -166,6 +166,17 @@ def test_a_head_with_nulls_prints_null_odds(
     assert any(-2.75 < each["null_odds"] <= 0 for each in found) and any(each["null_odds"] > 0 for each in found)
 
 
+@pytest.mark.parametrize("recorded", ["squad1", ""])
+def test_the_task_of_predictions_says_whether_all_questions_have_an_answer(
+    recorded: str, joint: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    made, base = tmp_path / "model", load_model.read_model(joint)
+    planted.write(made, base.model, base.head, base.tokenizer, task=recorded, max_length=24, max_question=4, stride=8)
+    file = f"--input={quiz_folder / 'dev-v2.0.json'}"
+    for options, nulls in (([], False), (["--task=squad1"], False), (["--task=squad2"], True)):
+        assert all(("null_odds" in each) == nulls for each in records(capsys, made, file, *options))
+
+
 def test_a_hugging_face_directory_answers(
     quiz_run: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
