@@ -9,7 +9,9 @@ import argparse
 from pathlib import Path
 
 from bertzoo.core import atomic
+from bertzoo.core.errors import UserError
 from bertzoo.finetuning.word_vectors import static_model
+from bertzoo.heads import SentenceEmbedding
 from bertzoo.runs import load_model
 
 
@@ -22,9 +24,19 @@ def main() -> None:
     args = parser.parse_args()
     if args.out.exists():
         parser.error(f"{args.out} exists. Name a new folder.")
-    table = static_model(load_model.read_model(args.model), args.size)
-    with atomic.replacing_directory(args.out) as folder:
-        load_model.write_model(table, folder)
+    try:
+        source = load_model.read_model(args.model)
+        most = source.head.width(source.model) if isinstance(source.head, SentenceEmbedding) else 0
+        if most and not 1 <= args.size <= most:
+            parser.error(
+                f"--size={args.size} is not between 1 and {most}, the numbers of a vector of {args.model}. Use a size "
+                "in that range."
+            )
+        table = static_model(source, args.size)
+        with atomic.replacing_directory(args.out) as folder:
+            load_model.write_model(table, folder)
+    except UserError as error:
+        parser.error(str(error))
     print(f"{args.out}: {table.model.vocab_size:,} words of {args.size} numbers")
 
 

@@ -127,14 +127,14 @@ def evaluate_split(
     The tasks of `embedding_scores.SCORERS` and of mteb, for a model that embeds texts, have no loss and no `collapsed`.
     Raises UserError if the split has no labels.
     """
+    if output is not None and model.kind != "span":
+        raise UserError(f"output = {output} applies only to answers, but {model.path} gives none. Leave output out.")
     if model.kind == "embedding" and (task in SCORERS or task.startswith(PREFIX)):
         score = score_embeddings if task in SCORERS else score_mteb
         embedder = EmbeddingModel(**vars(model))
         return score(embedder, task, input=input, data_dir=data_dir, split=split, batch_size=batch_size)
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
-    if output is not None and model.kind != "span":
-        raise UserError(f"output = {output} applies only to answers, but {model.path} gives none. Leave output out.")
     model, split = (_on_file(model, input), "test") if input else (model, split or "dev")
     directory = data_dir or model.recipe.data_dir
     scored = model.task(task, data_dir)

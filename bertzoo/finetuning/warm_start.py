@@ -62,17 +62,18 @@ def load_starting_model(
     source = load_model.read_model(path, tell)
     if source.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
-    model = source.model if recipe.model is None else recipe.model
+    model, owner = (source.model, str(path)) if recipe.model is None else (recipe.model, "[model]")
     if recipe.encoder_dropout is not None:
-        model = replace(model, dropout=recipe.encoder_dropout, attention_dropout=recipe.encoder_dropout)
+        rates = [name for name in ("dropout", "attention_dropout") if hasattr(model, name)]  # `static` has no attention
+        model = replace(model, **dict.fromkeys(rates, recipe.encoder_dropout))
     if recipe.max_length > model.max_positions:
         raise ConfigError(
-            f"max_length = {recipe.max_length} is more than the {model.max_positions} positions of {path}. Use at "
+            f"max_length = {recipe.max_length} is more than the {model.max_positions} positions of {owner}. Use at "
             f"most {model.max_positions}."
         )
     if recipe.quantise == "int8" and model.kind not in SIMULATED:
         raise ConfigError(
-            f"quantise = int8 simulates the files of {' and '.join(SIMULATED)} only, and {path} is a {model.kind}. "
+            f"quantise = int8 simulates the files of {' and '.join(SIMULATED)} only, and {owner} is a {model.kind}. "
             "Remove quantise."
         )
     task.check_model(model)

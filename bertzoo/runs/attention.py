@@ -179,10 +179,12 @@ def attentions(
 
     layers: numbers of layers, counted from 1.
 
-    Memory holds the maps of one row at a time. Raises UserError if a layer does not exist or has no heads, or if the
-    rows have more positions or token types than the model.
+    Memory holds the maps of one row at a time. Raises UserError if the model has no layers, if a layer does not
+    exist or has no heads, or if the rows have more positions or token types than the model.
     """
     model, origin = pretrained.model, pretrained.origin
+    if not model.layers:
+        raise UserError(f"{origin} has no layers, so no attention. Use another model.")
     for layer in layers:
         if not 1 <= layer <= model.layers:
             raise UserError(f"layer {layer} does not exist in {origin}. Use 1 to {model.layers}.")

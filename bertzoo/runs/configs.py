@@ -86,9 +86,11 @@ def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> Non
                 "Lower max_length, or raise model.max_positions."
             )
     if objective.sentence != "none" and model.token_types < 2:
+        settable = any(field.name == "token_types" for field in dataclasses.fields(model))
+        advice = "model.token_types = 2" if settable else 'objective.sentence = "none"'
         raise ConfigError(
-            f"objective.sentence = {objective.sentence} needs two token types, but model.token_types = "
-            f"{model.token_types}. Set model.token_types = 2."
+            f"objective.sentence = {objective.sentence} needs two token types, but model.kind = {model.kind} has "
+            f"{model.token_types}. Set {advice}."
         )
     if isinstance(data.packing, ElectraPacking) and model.token_types == 1:
         raise ConfigError(

@@ -1,6 +1,7 @@
 """Word vectors of new models: equal to numpy's from the states of a model, and runs that begin with them."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -8,14 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from embedding_runs import finetune
-from messages import mentions
+from messages import mentioning, mentions
 
 import bertzoo
+from bertzoo.cli import main as cli
+from bertzoo.core.errors import UserError
+from bertzoo.finetuning.embedding import EmbeddingTask
+from bertzoo.finetuning.evaluate import evaluate_split, load_task_model
 from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.warm_start import load_starting_model
 from bertzoo.finetuning.word_vectors import WORDS
-from bertzoo.heads import SentenceEmbedding
-from bertzoo.models import Electra
+from bertzoo.heads import KINDS, SentenceEmbedding
+from bertzoo.models import Electra, Static
 from bertzoo.runs import load_model
+from bertzoo.tasks.custom import CustomFiles
 
 SCRIPT = Path(__file__).parents[2] / "launch" / "word_table.py"
 STUDENT = ("--model.kind=electra", "--model.layers=1", "--model.heads=2", "--model.feed_forward_size=16")
@@ -88,6 +95,7 @@ def test_a_new_model_begins_with_the_words_of_another(place: Path, tmp_path: Pat
         (["--model.vocab_size=9"], ("vocabulary", "9")),
         (["--keep_head=true"], ("keep_head", "[model]")),
         (["--head=task"], ("head = 'task'", "[model]")),
+        (["--model.max_positions=8"], ("max_length = 12", "8 positions of [model]")),
     ],
 )
 def test_models_that_do_not_fit(
@@ -95,6 +103,48 @@ def test_models_that_do_not_fit(
 ) -> None:
     assert finetune(place, tmp_path / "run", f"--from={place / 'run'}", *STUDENT, *SIZES, *more) == 2
     assert mentions(capsys.readouterr().err, *words) and not (tmp_path / "run").exists()
+
+
+def test_a_table_has_one_dropout_rate(place: Path, table: Path) -> None:
+    recipe = Finetune(head="embedding", task="own", encoder_dropout=0.25, max_length=12)
+    start = load_starting_model(str(table), recipe, EmbeddingTask(recipe, CustomFiles(kind="texts")))
+    assert isinstance(start.model, Static) and start.model.dropout == 0.25
+
+
+def test_a_new_model_suits_every_head_for_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "other", SentenceEmbedding)
+    assert Finetune(head="other", model=Static()).embeds
+
+
+@pytest.mark.parametrize(
+    ("source", "more", "words"),
+    [
+        ("run", ["--size=17"], ("--size=17", 16, "run")),
+        ("run", ["--size=0"], ("--size=0", 16)),
+        ("model", [], ("gives texts no vectors",)),
+    ],
+)
+def test_a_table_that_cannot_be_written_is_one_error(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch,
+    source: str, more: list[str], words: tuple[object, ...],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(place / source), str(tmp_path / "out"), *more])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert mentions(capsys.readouterr().err.splitlines()[-1], *words) and not (tmp_path / "out").exists()
+
+
+def test_a_table_has_no_attention(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for more in ([], ["--average"], ["--layers=1"]):
+        words = ["inspect", "attention", str(table), f"--out={tmp_path / 'a.png'}", "--text=bara doti", *more]
+        assert cli.main(words) == 2
+        assert mentions(capsys.readouterr().err, f"{table} has no layers")
+
+
+def test_vectors_have_no_answers_to_write(place: Path, tmp_path: Path) -> None:
+    for task in ("", "sts", "clustering", "mteb:STSBenchmark"):
+        with pytest.raises(UserError, match=mentioning("output =", "answers")):
+            evaluate_split(load_task_model(place / "run"), task=task, input="rows.csv", output=tmp_path)
 
 
 def test_a_model_without_vectors_has_no_words_to_give(

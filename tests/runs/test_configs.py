@@ -8,9 +8,11 @@ import flax.linen as nn
 import jax
 import make_shardings
 import pytest
+from messages import mentioning
 from tiers import quick
 
 from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
 from bertzoo.core.kinds import shipped as shipped_of
 from bertzoo.models.generator import generator_config
 from bertzoo.runs import experiments
@@ -209,3 +211,12 @@ def test_the_recipes_of_the_papers():
     bert = config.load(Pretrain, ["bert_base"])
     assert sum(stage.steps for stage in bert.stages) == 1_000_000 and bert.stages[1].carry == "all"
     assert experiment.schedule_group(bert.stages, 1).steps == 1_000_000
+
+
+@pytest.mark.parametrize("kind", ["static", "distilbert"])
+def test_models_without_token_types_need_an_objective_without_sentences(kind):
+    with pytest.raises(ConfigError, match=mentioning(f"model.kind = {kind} has 0", 'Set objective.sentence = "none"')):
+        config.load(Pretrain, ["demo"], [("model.kind", kind)])
+    config.load(Pretrain, ["demo"], [("model.kind", kind), ("objective.sentence", "none")])
+    with pytest.raises(ConfigError, match=mentioning("model.kind = squeezebert has 1", "Set model.token_types = 2")):
+        config.load(Pretrain, ["demo"], [("model.token_types", "1")])
