@@ -52,6 +52,8 @@ def test_commands_leave_out_directories(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys, "argv", ["learning.glue", *words])
     shown = "python -m benchmarks learning.glue --data=SST-2 --text a.txt --scored=a,b --seeds=2"
     assert results.command() == shown
+    monkeypatch.setattr(sys, "argv", ["learning.embeddings", "--retrieval", "/far/a/search", "/far/b/search"])
+    assert results.command() == "python -m benchmarks learning.embeddings --retrieval a/search b/search"
 
 
 def test_an_unknown_script_lists_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:

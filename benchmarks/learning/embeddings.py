@@ -25,16 +25,21 @@ NDCG = "nDCG@10, {}"
 
 def score(model: Path, runs: Path, task: str, folder: Path) -> float:
     """The score of a model or a file on a task, in points; a file in `runs` keeps it."""
-    file = runs / f"{model.name} {task} {name_of(folder)}.json"
+    file = runs / f"{model.name} {changed(model)} {task} {name_of(folder)}.json"
     if not file.exists():
         words = ("evaluate", str(model), f"--task={task}", f"--data_dir={folder}", "--json")
         atomic.write_json(file, json.loads(bertzoo(*words)))
     return json.loads(file.read_text(encoding="utf-8"))["score"]
 
 
+def changed(model: Path) -> int:
+    """When a model was last changed, in nanoseconds: a model that was trained again has other scores."""
+    return max(path.stat().st_mtime_ns for path in (model, *model.rglob("*")))
+
+
 def int8_file(model: Path, runs: Path) -> Path:
     """The model's int8 file, made if it is missing."""
-    file = runs / f"{model.name}.tflite"
+    file = runs / f"{model.name} {changed(model)}.tflite"
     if not file.exists():
         bertzoo("convert", str(model), str(file), "--to=litert", f"--precision={INT8}", f"--lengths={LENGTH},64")
     return file

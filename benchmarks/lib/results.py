@@ -62,12 +62,17 @@ def packages(*names: str) -> str:
 
 
 def command() -> str:
-    """The command of this process; of paths only the last component, as directories differ between machines."""
-    shown = []
+    """The command of this process; of paths only the last component, as directories differ between machines.
+
+    Words whose last components are equal also keep the folder above.
+    """
+    shown, names = [], [Path(word).name for word in sys.argv[1:]]
     for word in sys.argv[1:]:
         if not word.startswith("--out"):
             flag, equals, value = word.partition("=")
-            values = (Path(part).name if "/" in part else part for part in (value if equals else flag).split(","))
+            kept = 2 if names.count(Path(word).name) > 1 else 1
+            parts = (value if equals else flag).split(",")
+            values = ("/".join(Path(part).parts[-kept:]) if "/" in part else part for part in parts)
             shown.append((flag + equals if equals else "") + ",".join(values))
     return " ".join(["python -m benchmarks", sys.argv[0], *shown])
 
