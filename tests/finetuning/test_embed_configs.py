@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import tiers
 from tiny import devices
 
 from bertzoo.cli import main as cli
@@ -36,7 +37,7 @@ def test_the_header_has_the_command_and_the_parameters(name: str) -> None:
     assert count < (9e6 if name == "embed_static" else 6e6)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", tiers.quick(CONFIGS, "embed_mobilebert", "embed_static"))
 def test_a_few_steps(name: str, place: Path, tmp_path: Path) -> None:
     kind = config.load(Finetune, [name], FILES).model.kind
     width = "hidden_size" if kind in WIDE else "embedding_size"
