@@ -73,7 +73,10 @@ def _draw(model: TaskModel, pretrained: Pretrained, longest: int, most: int, tel
     try:
         task.check_labels(dev, read)
     except Unlabelled as error:
-        raise UserError(f"{error} Add labels to the file of this set.") from error
+        cure = "Add labels to the file of this set."
+        if model.kind == "embedding":
+            cure = "Score the file with `bertzoo evaluate --task=stsb` or `--task=retrieval`."
+        raise UserError(f"{error} {cure}") from error
     split = model.encode(task, draw_evenly(read.examples, most), dev)
     return Quiz(model.task_name, split, dev, len(read.examples), pretrained.head.convert_outputs)
 
