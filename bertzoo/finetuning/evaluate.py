@@ -1,7 +1,7 @@
 """A fine-tuned model: score it on a split or a file, or predict labels or answers for texts."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,13 +16,21 @@ from bertzoo.finetuning.mteb_tasks import PREFIX, score_mteb
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.saved_model import SavedModel, load_saved
 from bertzoo.finetuning.scoring import Split, score_splits
-from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm, TaskKind, Unlabelled, tell_skipped, warn_unknown
+from bertzoo.finetuning.task_kind import (
+    Predictions,
+    Purpose,
+    RowForm,
+    Say,
+    TaskKind,
+    Unlabelled,
+    tell_skipped,
+    warn_unknown,
+)
 from bertzoo.tasks import inputs
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example
 
-Say = Callable[[str], None]
 CLASSES: dict[str, type[TaskKind]] = {"span": QuestionTask, "embedding": EmbeddingTask}  # others have labels
 
 

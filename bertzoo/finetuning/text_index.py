@@ -19,6 +19,7 @@ from bertzoo.core.documents import parse_json, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import model_name
 from bertzoo.finetuning.embed import EmbeddingModel, Long, Precision, quantised
+from bertzoo.finetuning.task_kind import Say
 from bertzoo.tasks import fields
 
 _DESCRIPTION, _VECTORS, _BITS, _TEXTS = "index.json", "vectors.npy", "bits.npy", "texts.jsonl"
@@ -34,8 +35,6 @@ _QUERIES = 64  # queries that are compared at once
 _CHUNK = 1 << 20  # bytes of the texts that are read at once
 # What numpy raises for the header of a hostile .npy.
 _DAMAGE = (OSError, ValueError, TypeError, EOFError, SyntaxError, OverflowError, RecursionError, MemoryError)
-
-Say = Callable[[str], None]
 
 
 class Hit(NamedTuple):

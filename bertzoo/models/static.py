@@ -1,4 +1,6 @@
-"""A table of word vectors: the vector of a text is the mean of its tokens' vectors, wherever they stand.
+"""A table of word vectors: a text's vector is the mean of its tokens' vectors.
+
+The order of the tokens does not count until training changes the vectors of positions.
 
 The idea of model2vec (https://github.com/MinishLab/model2vec): the words' vectors come from a model of sentences.
 """

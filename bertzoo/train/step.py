@@ -208,8 +208,10 @@ class StepProgram:
     """
 
     def __init__(self, step: Any, eval_step: Any = None, shared: bool = True):
-        """eval_step: the stage's evaluation step. shared: whether other programs are compiled from `step`; if not, its
-        traces are dropped after compiling.
+        """Wrap the jitted steps of a stage.
+
+        eval_step: the evaluation step. shared: whether other programs are compiled from `step`; if not, its traces are
+        dropped after compiling.
         """
         self._step, self.eval_step, self._shared = step, eval_step, shared
         self._programs: dict[tuple, Any] = {}
