@@ -15,9 +15,7 @@ from beginning import write_model
 from messages import mentioning
 
 from bertzoo.core.errors import UserError
-from bertzoo.export.file_model import open_embedding_model
-from bertzoo.finetuning.embed import EmbeddingModel
-from bertzoo.finetuning.evaluate import evaluate_split
+from bertzoo.finetuning.evaluate import TaskModel, evaluate_split, load_task_model
 
 TABLES = """---
 configs:
@@ -29,13 +27,13 @@ configs:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> EmbeddingModel:
+def model(tmp_path_factory: pytest.TempPathFactory) -> TaskModel:
     folder, draw = tmp_path_factory.mktemp("embedding"), np.random.default_rng(0)
     write_model(folder / "model", embedding_runs.WORDS, draw)
     for name, count in (("train", 64), ("dev", 24)):
         embedding_runs.write_pairs(folder / f"{name}.jsonl", draw, count)
     assert embedding_runs.finetune(folder, folder / "run", "--epochs=1") == 0
-    return open_embedding_model(folder / "run")
+    return load_task_model(folder / "run")
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +52,7 @@ def texts(draw: np.random.Generator, count: int) -> list[str]:
     return [" ".join(draw.choice(embedding_runs.WORDS, 4)) for _ in range(count)]
 
 
-def test_similarity(model: EmbeddingModel, tmp_path: Path) -> None:
+def test_similarity(model: TaskModel, tmp_path: Path) -> None:
     draw = np.random.default_rng(1)
     pairs = zip(texts(draw, 40), texts(draw, 40), draw.integers(0, 50, 40) / 10, strict=True)
     rows = [{"sentence1": a, "sentence2": b, "score": float(score)} for a, b, score in pairs]
@@ -64,7 +62,7 @@ def test_similarity(model: EmbeddingModel, tmp_path: Path) -> None:
     assert theirs["scores"] == {"validation": {"cosine_spearman": pytest.approx(ours["score"], abs=1e-4)}}
 
 
-def test_retrieval(model: EmbeddingModel, tmp_path: Path) -> None:
+def test_retrieval(model: TaskModel, tmp_path: Path) -> None:
     draw, folder = np.random.default_rng(2), tmp_path / "search"
     for name, found in (("corpus", list(dict.fromkeys(texts(draw, 40)))), ("queries", texts(draw, 9))):
         lines(folder / f"{name}.jsonl", [{"_id": f"{name[0]}{i}", "text": text} for i, text in enumerate(found)])
@@ -79,7 +77,7 @@ def test_retrieval(model: EmbeddingModel, tmp_path: Path) -> None:
     assert theirs["scores"] == {"test": {"ndcg_at_10": pytest.approx(ours["score"], abs=1e-2)}}
 
 
-def test_wrong_names_and_folders(model: EmbeddingModel, tmp_path: Path) -> None:
+def test_wrong_names_and_folders(model: TaskModel, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=mentioning("mteb:Missing")):
         evaluate_split(model, task="mteb:Missing")
     with pytest.raises(UserError, match=mentioning("--data_dir", "nowhere")):
