@@ -37,7 +37,7 @@ def main() -> None:
             load_model.write_model(table, folder)
     except UserError as error:
         parser.error(str(error))
-    print(f"{args.out}: {table.model.vocab_size:,} words of {args.size} numbers")
+    print(f"{args.out}: a table of vectors of {args.size} numbers")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Encoder(nn.Module):
 
     `projection` maps (B,L,E) to (B,L,D) if the widths differ. A layer that occurs more than once in `layers` has one
     set of parameters, named after its first index (ALBERT §3.1). With `positions_BR`, the last layer computes only
-    the R tokens of each row at these positions, (B,R,D).
+    the R tokens of each row at these positions, (B,R,D); without layers, the states of these tokens are returned.
     """
 
     layers: Sequence[nn.Module]
@@ -76,6 +76,8 @@ class Encoder(nn.Module):
             x_BLD, probabilities_BHLM = layer(x_BLD, mask_BL, train, *more)
             hidden_states.append(x_BLD)
             attentions.append(probabilities_BHLM)
+        if not self.layers:
+            hidden_states[-1] = take_tokens(x_BLD, positions_BR)
         return EncoderOutput(tuple(hidden_states), tuple(attentions))
 
 

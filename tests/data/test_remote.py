@@ -179,7 +179,10 @@ def test_two_at_once_make_one_copy(bucket, opened):
     assert len(found) == 3 and len(opened) == len(set(opened))
 
 
-HOLD = "import fcntl, sys; fcntl.flock(file := open(sys.argv[1], 'w'), fcntl.LOCK_EX); print('held'); sys.stdin.read()"
+HOLD = (
+    "import fcntl, sys; fcntl.flock(file := open(sys.argv[1], 'w'), fcntl.LOCK_EX); print('held', flush=True); "
+    "sys.stdin.read()"
+)
 
 
 def test_another_process_is_waited_for(bucket, corpus):

@@ -28,6 +28,7 @@ from bertzoo.models import (
     Model,
     SchuBert,
     SqueezeBert,
+    Static,
 )
 from bertzoo.models.compute import ACTIVATIONS
 from bertzoo.models.parts import WIDEST
@@ -56,6 +57,7 @@ MODELS = [
     ConvBert(**SMALL | {"embedding_size": 10, "kernel_size": 5, "feed_forward_groups": 2}),
     SchuBert(**UNEVEN, feed_forward_sizes=(20, 34), heads=(3, 2), key_sizes=(7, 5), value_sizes=(4, 9)),
 ]
+TABLE = Static(**UNEVEN)
 
 
 def batch_of(rows=4, length=12, masked=3, seed=0):
@@ -91,10 +93,11 @@ def traced_loss(objective, params, batch, key):
 
 
 def test_every_model_is_covered():
-    assert {type(config) for config in MODELS} | {MobileBert} == set(get_args(Model))  # it has a file of its own
+    others = {MobileBert, Static}  # have files of their own
+    assert {type(config) for config in MODELS} | others == set(get_args(Model))
 
 
-@pytest.mark.parametrize("config", quick(MODELS, MODELS[1], MODELS[5]), ids=lambda config: config.kind)
+@pytest.mark.parametrize("config", quick([*MODELS, TABLE], MODELS[1], MODELS[5], TABLE), ids=lambda config: config.kind)
 def test_padding_changes_nothing(config):
     objective, params = build(config)
     batch = batch_of()

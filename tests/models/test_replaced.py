@@ -27,6 +27,7 @@ from bertzoo.models import (
     Model,
     SchuBert,
     SqueezeBert,
+    Static,
 )
 from bertzoo.models.generator import generator_of
 from bertzoo.objectives import Masked, Replaced
@@ -42,8 +43,8 @@ SMALL = {
     "max_positions": 16,
     "initializer_range": 0.3,
 }
-UNEVEN = {name: SMALL[name] for name in ("vocab_size", "hidden_size", "max_positions", "initializer_range")}
-UNEVEN |= {"feed_forward_sizes": (40, 48), "heads": (4, 3), "key_sizes": (6, 5), "value_sizes": (6, 7)}
+TABLE = {name: SMALL[name] for name in ("vocab_size", "hidden_size", "max_positions", "initializer_range")}
+UNEVEN = TABLE | {"feed_forward_sizes": (40, 48), "heads": (4, 3), "key_sizes": (6, 5), "value_sizes": (6, 7)}
 MODELS = [
     Bert(**SMALL),
     SqueezeBert(**SMALL),
@@ -53,6 +54,7 @@ MODELS = [
     SchuBert(**UNEVEN),
     MobileBert(**SMALL, embedding_size=16, bottleneck_size=12, feed_forwards=1),
     ConvBert(**SMALL, embedding_size=16, kernel_size=3, feed_forward_groups=2),
+    Static(**TABLE),
 ]
 ELECTRA = MODELS[2]
 backbones = pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
@@ -116,9 +118,10 @@ def test_every_backbone_trains_and_keeps_its_names(config):
     """The discriminator's parameters have the masked language model's names and shapes; both models learn."""
     objective, params = build(config)
     masked = nn.meta.unbox(boxed_shapes(Masked().build(config, Compute())))
-    same = {name: {k: v.shape for k, v in flatten(params[name]).items()} for name in ("embedding", "encoder")}
+    trunk = {"embedding", "encoder"} if config.layers else {"embedding"}
+    same = {name: {k: v.shape for k, v in flatten(params[name]).items()} for name in trunk}
     assert same == {name: {k: v.shape for k, v in flatten(masked[name]).items()} for name in same}
-    assert params.keys() == {"embedding", "encoder", "replaced_head", "generator"}
+    assert params.keys() == {*trunk, "replaced_head", "generator"}
     assert params["generator"].keys() == {"encoder", "masked_head"}
     batch, _ = batch_of()
     gradients = flatten(gradient(objective, params, batch))

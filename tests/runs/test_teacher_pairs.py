@@ -344,6 +344,7 @@ KINDS = {
         "hidden_size": 16, "feed_forward_sizes": [8, 12], "heads": [2, 3], "key_sizes": [4, 6], "value_sizes": [8, 4],
     },
 }  # fmt: skip
+TABLE = {"hidden_size": 16}  # without layers
 
 
 def of_kinds(theirs: str, mine: str, strategy: str) -> Transfer:
@@ -351,9 +352,9 @@ def of_kinds(theirs: str, mine: str, strategy: str) -> Transfer:
     common, replaced = {"vocab_size": 32, "max_positions": 16}, theirs in ("electra", "convbert")
     stage = {"steps": 2, "batch_size": 2, "max_length": 8, "max_predictions": 3}
     tables = {
-        "teacher": {"kind": theirs, **common, **KINDS[theirs]},
+        "teacher": {"kind": theirs, **common, **KINDS.get(theirs, TABLE)},
         "teacher_objective": {"kind": "replaced"} if replaced else {"sentence": "none"},
-        "model": {"kind": mine, **common, **KINDS[mine]},
+        "model": {"kind": mine, **common, **KINDS.get(mine, TABLE)},
         "objective": {"sentence": "none"},
         "transfer": {"kind": strategy, "learning_rate": 0.1, **stage},
         "data": {"tokenizer": {"kind": "wordpiece", "vocab_size": 32}},
@@ -364,7 +365,14 @@ def of_kinds(theirs: str, mine: str, strategy: str) -> Transfer:
 
 
 def test_every_kind_is_covered():
-    assert set(KINDS) == {kind.__dataclass_fields__["kind"].default for kind in get_args(Model)}
+    kinds = {kind.__dataclass_fields__["kind"].default for kind in get_args(Model)}
+    assert {*KINDS, "static"} == kinds
+
+
+@pytest.mark.parametrize(("theirs", "mine"), [("bert", "static"), ("static", "bert")])
+def test_a_table_has_no_layers_to_transfer(theirs, mine):
+    with pytest.raises(ConfigError, match=mentioning("teacher.layers", "model.layers", 0, 2)):
+        of_kinds(theirs, mine, "progressive")
 
 
 NAMES = list(KINDS)
