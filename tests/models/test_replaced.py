@@ -53,8 +53,8 @@ MODELS = [
     DistilBert(**SMALL),
     SchuBert(**UNEVEN),
     MobileBert(**SMALL, embedding_size=16, bottleneck_size=12, feed_forwards=1),
-    ConvBert(**SMALL, embedding_size=16, kernel_size=3, feed_forward_groups=2),
     Static(**TABLE),
+    ConvBert(**SMALL, embedding_size=16, kernel_size=3, feed_forward_groups=2),
 ]
 ELECTRA = MODELS[2]
 backbones = pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
