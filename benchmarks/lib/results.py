@@ -64,16 +64,20 @@ def packages(*names: str) -> str:
 def command() -> str:
     """The command of this process; of paths only the last component, as directories differ between machines.
 
-    Words whose last components are equal also keep the folder above.
+    Different paths whose last components are equal also keep the folder above.
     """
-    shown, names = [], [Path(word).name for word in sys.argv[1:]]
+    shown = []
+    values = [part for word in sys.argv[1:] for part in word.rpartition("=")[2].split(",")]
+    names = [Path(part).name for part in {*values} if "/" in part]
     for word in sys.argv[1:]:
         if not word.startswith("--out"):
             flag, equals, value = word.partition("=")
-            kept = 2 if names.count(Path(word).name) > 1 else 1
-            parts = (value if equals else flag).split(",")
-            values = ("/".join(Path(part).parts[-kept:]) if "/" in part else part for part in parts)
-            shown.append((flag + equals if equals else "") + ",".join(values))
+            parts = [Path(part) if "/" in part else part for part in (value if equals else flag).split(",")]
+            kept = (
+                "/".join(part.parts[-2 if names.count(part.name) > 1 else -1 :]) if isinstance(part, Path) else part
+                for part in parts
+            )
+            shown.append((flag + equals if equals else "") + ",".join(kept))
     return " ".join(["python -m benchmarks", sys.argv[0], *shown])
 
 

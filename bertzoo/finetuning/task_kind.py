@@ -170,7 +170,11 @@ class TaskKind(ABC):
 
     def check_model(self, model: Any) -> None:
         """Raise ConfigError for the config of a model that the task cannot train."""
-        return
+        if not model.layers:
+            raise ConfigError(
+                f"model.kind = {model.kind} has no layers, so no token knows of the others, as {self.name} needs. Use "
+                'another model, or head = "embedding".'
+            )
 
     @abstractmethod
     def read(self, name: str, directory: str) -> SplitExamples:

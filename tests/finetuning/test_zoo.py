@@ -22,8 +22,8 @@ from bertzoo.finetuning.evaluate import load_task_model
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import StartingModel, load_starting_model
-from bertzoo.heads import MaskedLanguageModel, SequenceClassification
-from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
+from bertzoo.heads import MaskedLanguageModel, SentenceEmbedding, SequenceClassification
+from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, Model, SchuBert, SqueezeBert, Static
 from bertzoo.runs import load_model
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
@@ -57,12 +57,24 @@ def recipe(data: Path, *options: str) -> Finetune:
     return config.load(Finetune, ["finetune"], [(key, value) for key, value in words])
 
 
+def test_a_table_learns_no_labels_and_every_other_model_is_covered(
+    folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert {each for each, _ in KINDS} | {Static} == set(get_args(Model))
+    table = tmp_path / "table"
+    tokenizer = load_model.read_model(folder / "model").tokenizer
+    assert tokenizer is not None
+    planted.write(table, Static(vocab_size=tokenizer.vocab_size, **WIDTHS), SentenceEmbedding(), tokenizer)
+    options = [*SHORT, f"--from={table}", f"--data_dir={data}", *NOT_OWN]
+    assert planted.finetune(folder, tmp_path / "run", *options) == 2
+    assert mentions(capsys.readouterr().err, "static", "layers", "mrpc")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "sizes"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
 def test_every_model_is_fine_tuned(
     kind: Any, sizes: dict, folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    assert {each for each, _ in KINDS} == set(get_args(Model))
     tokenizer = load_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None
     model = kind(vocab_size=tokenizer.vocab_size, **sizes)
