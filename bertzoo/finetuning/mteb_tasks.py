@@ -59,7 +59,7 @@ def score_mteb(
     """Score a model on a task of mteb; return the task, the number of texts embedded and its main score in points.
 
     task: PREFIX and the task's name. data_dir: folder of a copy of the task's data set, as `hf download --repo-type
-    dataset` writes it; empty: the copy that the package datasets keeps or fetches. split: by default those of the task.
+    dataset` writes it; nothing is fetched. split: by default those of the task.
     Raises UserError if mteb or the task is missing, or for wrong files.
     """
     if input:
@@ -75,12 +75,17 @@ def score_mteb(
         chosen = mteb.get_task(task.removeprefix(PREFIX))
     except KeyError as error:
         raise UserError(f"--task={task} is no task of mteb: {error.args[0]}. Use another name.") from error
-    if data_dir:
-        folder = str(on_disk(data_dir, "--data_dir", "Copy it to this machine."))
-        if not os.path.isdir(folder):
-            raise UserError(f"--data_dir={data_dir} is not a folder. Name the copy of the task's data set.")
-        data = {**chosen.metadata.dataset, "path": folder}
-        chosen.metadata = chosen.metadata.model_copy(update={"dataset": data})
+    origin = chosen.metadata.dataset["path"]
+    if not data_dir:  # mteb would fetch it
+        raise UserError(
+            f"--task={task} needs --data_dir with a copy of its data set, such as from `hf download "
+            f"--repo-type=dataset {origin} --local-dir=DIR`."
+        )
+    folder = str(on_disk(data_dir, "--data_dir", "Copy it to this machine."))
+    if not os.path.isdir(folder):
+        raise UserError(f"--data_dir={data_dir} is not a folder. Name a copy of {origin}, the task's data set.")
+    data = {**chosen.metadata.dataset, "path": folder}
+    chosen.metadata = chosen.metadata.model_copy(update={"dataset": data})
     if split:
         chosen._eval_splits = [_SPLITS.get(split, split)]
     return score_task(model, chosen, task, batch_size)
@@ -93,13 +98,13 @@ def score_task(model: EmbeddingModel, task: Any, name: str, batch_size: int = 0)
     encoder = MtebEncoder(model, batch_size)
     try:
         with warnings.catch_warnings(action="ignore"):  # such as that of a task with a newer version
-            found = mteb.evaluate(encoder, task, cache=None, show_progress_bar=False)  # pyright: ignore
+            result = mteb.evaluate(encoder, task, cache=None, show_progress_bar=False)  # pyright: ignore
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"mteb could not run {name}: {error}. Check --data_dir and --split.") from error
     metric = task.metadata.main_score
     scores = {
         split: {metric: 100 * float(np.mean([subset["main_score"] for subset in subsets]))}
-        for split, subsets in found.task_results[0].scores.items()
+        for split, subsets in result.task_results[0].scores.items()
     }
     return {
         "task": name,

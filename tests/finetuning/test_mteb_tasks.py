@@ -24,6 +24,7 @@ class Tasks:
 
     def __init__(self):
         metadata = SimpleNamespace(dataset={"path": "far/away"}, main_score="cosine_spearman")
+        metadata.model_copy = lambda update: SimpleNamespace(**{**vars(metadata), **update})
         self.task = SimpleNamespace(metadata=metadata, _eval_splits=["test"])
 
     def get_task(self, name: str) -> SimpleNamespace:
@@ -39,6 +40,7 @@ class Tasks:
     [
         (["--task=mteb:Missing"], ["--task=mteb:Missing"]),
         (["--task=mteb:STSBenchmark", "--input=a.csv"], ["--input=a.csv", "--data_dir"]),
+        (["--task=mteb:STSBenchmark"], ["--data_dir", "far/away"]),
         (["--task=mteb:STSBenchmark", "--data_dir=nowhere"], ["--data_dir", "nowhere"]),
     ],
 )
@@ -53,5 +55,5 @@ def test_wrong_options(
 def test_a_split_by_our_name_or_mteb_s(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for split, scored in (("", "test"), ("dev", "validation"), ("train", "train")):
         monkeypatch.setitem(sys.modules, "mteb", Tasks())
-        found = bertzoo.evaluate(place / "run", task="mteb:STSBenchmark", split=split, tell=None)
+        found = bertzoo.evaluate(place / "run", task="mteb:STSBenchmark", data_dir=place, split=split, tell=None)
         assert found["scores"] == {scored: {"cosine_spearman": 50.0}}
