@@ -73,11 +73,11 @@ def command() -> str:
         if not word.startswith("--out"):
             flag, equals, value = word.partition("=")
             parts = [Path(part) if "/" in part else part for part in (value if equals else flag).split(",")]
-            kept = (
+            shortened = (
                 "/".join(part.parts[-2 if names.count(part.name) > 1 else -1 :]) if isinstance(part, Path) else part
                 for part in parts
             )
-            shown.append((flag + equals if equals else "") + ",".join(kept))
+            shown.append((flag + equals if equals else "") + ",".join(shortened))
     return " ".join(["python -m benchmarks", sys.argv[0], *shown])
 
 

@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import embedding_runs
-import numpy as np
 import planted
 import pytest
 import quiz
-from beginning import write_model
 
 
 @pytest.fixture(scope="session")
@@ -45,9 +43,7 @@ def quiz_run(quiz_folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model and pairs, and a finished run, which no test changes."""
-    folder, draw = tmp_path_factory.mktemp("embedding"), np.random.default_rng(0)
-    write_model(folder / "model", embedding_runs.WORDS, draw)
-    for name, count in (("train", 64), ("dev", 24)):
-        embedding_runs.write_pairs(folder / f"{name}.jsonl", draw, count)
+    folder = tmp_path_factory.mktemp("embedding")
+    embedding_runs.prepare(folder)
     assert embedding_runs.finetune(folder, folder / "run", "--epochs=4", "--embedding.sizes=[4]", "--accumulate=2") == 0
     return folder

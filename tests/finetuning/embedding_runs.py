@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from beginning import write_model
 from tiny import devices
 
 from bertzoo.cli import main as cli
@@ -22,6 +23,14 @@ def write_pairs(file: Path, draw: np.random.Generator, count: int) -> None:
         first, second = (" ".join(draw.permutation(words)[:2]) + f" {draw.choice(WORDS)}" for _ in range(2))
         rows.append({"text": f"{first} {draw.choice(WORDS)}", "partner": f"{second} {draw.choice(WORDS)}"})
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def prepare(folder: Path) -> None:
+    """Write a model and pairs for training and development into a folder."""
+    draw = np.random.default_rng(0)
+    write_model(folder / "model", WORDS, draw)
+    for name, count in (("train", 64), ("dev", 24)):
+        write_pairs(folder / f"{name}.jsonl", draw, count)
 
 
 def finetune(folder: Path, run: Path, *more: str) -> int:

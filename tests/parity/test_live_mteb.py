@@ -11,7 +11,6 @@ needs("mteb")
 
 import datasets
 import embedding_runs
-from beginning import write_model
 from messages import mentioning
 
 from bertzoo.core.errors import UserError
@@ -28,10 +27,8 @@ configs:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> TaskModel:
-    folder, draw = tmp_path_factory.mktemp("embedding"), np.random.default_rng(0)
-    write_model(folder / "model", embedding_runs.WORDS, draw)
-    for name, count in (("train", 64), ("dev", 24)):
-        embedding_runs.write_pairs(folder / f"{name}.jsonl", draw, count)
+    folder = tmp_path_factory.mktemp("embedding")
+    embedding_runs.prepare(folder)
     assert embedding_runs.finetune(folder, folder / "run", "--epochs=1") == 0
     return load_task_model(folder / "run")
 
