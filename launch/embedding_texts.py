@@ -1,11 +1,12 @@
 """Write short texts, whose vectors a student learns from a teacher: sentences, headings and sections.
 
-python launch/embedding_texts.py OUT SOURCE[:MOST] …
+python launch/embedding_texts.py OUT SOURCE[:MOST] … [--questions SOURCE[:MOST] …]
 
-A source is a text file (.txt, .gz or .xz; "= = = Title = = =" begins an article), a folder of HTML pages, or a folder
-with WordNet's files data.noun, data.verb and so on. OUT/train.jsonl and OUT/dev.jsonl (every 100th text) have the
-column `text`. No text occurs twice. Of a source with more than MOST texts (30,000), those with the least hashes are
-kept.
+A source is a text file (.txt, .gz or .xz; "= = = Title = = =" begins an article), a folder of HTML pages, a folder with
+WordNet's files data.noun, data.verb and so on, or SQuAD's train-v1.1.json, whose texts are its questions. Of the
+sources after --questions, only texts that end with a question mark count. OUT/train.jsonl and OUT/dev.jsonl (every
+100th text) have the column `text`. No text occurs twice. Of a source with more than MOST texts (30,000), those with the
+least hashes are kept.
 """
 
 import argparse
@@ -57,8 +58,17 @@ def read_wordnet(folder: Path) -> Iterator[str]:
             yield from re.findall(r'"([^"]*)"', gloss)
 
 
+def read_squad(file: Path) -> Iterator[str]:
+    """Yield the questions of a file of SQuAD."""
+    for article in json.loads(file.read_text(encoding="utf-8"))["data"]:
+        for paragraph in article["paragraphs"]:
+            yield from (" ".join(asked["question"].split()) for asked in paragraph["qas"])
+
+
 def read(source: Path) -> Iterator[str]:
     """Yield the texts of a source."""
+    if source.suffix == ".json":
+        return read_squad(source)
     if source.is_file():
         return read_file(source)
     return read_wordnet(source) if next(source.rglob("data.noun"), None) else read_pages(source)
@@ -74,13 +84,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("sources", nargs="+")
+    parser.add_argument("--questions", nargs="+", default=[], metavar="SOURCE")
     args = parser.parse_args()
-    sources = {Path(name): int(most or MOST) for name, _, most in (source.partition(":") for source in args.sources)}
-    if missing := [source for source in sources if not source.exists()]:
-        parser.error(f"{missing[0]} does not exist. Name a file or a folder.")
     chosen: dict[str, int] = {}
-    for source, most in sources.items():
+    for name, end in [(name, "") for name in args.sources] + [(name, "?") for name in args.questions]:
+        source, most = Path(name.partition(":")[0]), int(name.partition(":")[2] or MOST)
+        if not source.exists():
+            parser.error(f"{source} does not exist. Name a file or a folder.")
         found = {text for text in read(source) if LEAST <= len(text) <= LONGEST and re.search("[a-z]{3}", text)}
+        found = {text for text in found if text.endswith(end)}
         kept = sorted((order(text), text) for text in found - chosen.keys())[:most]
         print(f"{source}: {len(kept):,} texts of {len(found):,}")
         chosen |= {text: number for number, text in kept}

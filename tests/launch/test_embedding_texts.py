@@ -44,6 +44,19 @@ def test_texts_of_each_kind_of_source(tmp_path: Path) -> None:
     assert read(tmp_path / "again") == found  # in the order of their hashes
 
 
+def test_questions_of_a_book_and_of_squad(tmp_path: Path) -> None:
+    asked = {"data": [{"paragraphs": [{"context": "A b.", "qas": [{"question": " Who  reigned\nin 1900?"}]}]}]}
+    (tmp_path / "train.json").write_text(json.dumps(asked))
+    (tmp_path / "book.txt").write_text("Who is there at this hour? Nobody answered. What do you want?\n")
+    done = run(
+        tmp_path / "out", f"{tmp_path / 'book.txt'}:1", "--questions", tmp_path / "book.txt", tmp_path / "train.json"
+    )
+    assert done.returncode == 0, done.stderr
+    found = read(tmp_path / "out")
+    questions = {"Who is there at this hour?", "What do you want?", "Who reigned in 1900?"}
+    assert questions <= {*found["train"], *found["dev"]} <= {*questions, "Nobody answered."}
+
+
 def test_a_source_has_a_greatest_number_and_every_hundredth_text_is_for_development(tmp_path: Path) -> None:
     (tmp_path / "many.txt").write_text("\n".join(f"This is sentence number {nth}." for nth in range(2000)))
     assert run(tmp_path / "all", tmp_path / "many.txt").returncode == 0
