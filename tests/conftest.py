@@ -5,6 +5,7 @@ This file runs before jax is first imported. Values that the environment sets al
 
 import functools
 import gc
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -39,6 +40,18 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     WARM = len(list(Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("*"))) > 1000
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """The messages of the package's log so far, of level INFO and above."""
+    lines, logger, handler = [], logging.getLogger("bertzoo"), logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield lines
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

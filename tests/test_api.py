@@ -1,6 +1,7 @@
 """The commands as functions: the same results as the command line's, from the same settings."""
 
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import bertzoo
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.logs import LOGGER
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.runs.configs import Pretrain
 
@@ -23,9 +25,12 @@ pytestmark = pytest.mark.usefixtures("one_device")
 SHORT = {"stages.*.steps": 2, "run.log_every": 1}
 
 
-def test_a_run_from_a_file_an_object_and_overrides(tiny_corpus: Path, tmp_path: Path, capsys) -> None:
+def test_a_run_from_a_file_an_object_and_overrides(tiny_corpus: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     file = tiny.write_config(tmp_path, tiny_corpus, stages=1)
-    one = bertzoo.pretrain(file, run_dir=tmp_path / "one", overrides=SHORT, tell=None)
+    monkeypatch.setattr(LOGGER, "propagate", False)  # the program, pytest here, handles no messages
+    with monkeypatch.context() as patch:
+        patch.setattr(LOGGER, "level", logging.ERROR)
+        one = bertzoo.pretrain(file, run_dir=tmp_path / "one", overrides=SHORT)
     silent = capsys.readouterr()
     assert not silent.out and not silent.err
     assert one.step == 2 and {"mlm_loss", "sop_accuracy"} <= one.metrics.keys() and one.metrics["step"] == 2
@@ -50,7 +55,7 @@ def test_a_run_from_a_file_an_object_and_overrides(tiny_corpus: Path, tmp_path: 
     (found,) = bertzoo.predict(tmp_path / "one", ["a [MASK] b"], top=3)
     (blank,) = found["blanks"]
     assert len(blank) == 3 and 0 < sum(blank.values()) <= 1
-    assert bertzoo.convert(tmp_path / "one", tmp_path / "model", to="bertzoo", head="masked", tell=None) is None
+    assert bertzoo.convert(tmp_path / "one", tmp_path / "model", to="bertzoo", head="masked") is None
     assert bertzoo.load(tmp_path / "model").params.keys() == params.keys() - {"sentence_head"}
     for call, named in (
         (lambda: bertzoo.predict(tmp_path / "one", "a [MASK] b"), ("a [MASK] b",)),
@@ -99,18 +104,25 @@ def test_a_conversion_that_cannot_be(to: str, options: dict, named: tuple, tmp_p
         bertzoo.convert(Path("gs://bucket/run"), tmp_path / "other", to="bertzoo")
 
 
-def test_a_fine_tuned_model_scores_and_predicts(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_fine_tuned_model_scores_and_predicts(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOGGER, "propagate", False)  # the program, pytest here, handles no messages
     planted.fill(tmp_path)
     options = dict(option.removeprefix("--").split("=", 1) for option in planted.OPTIONS)
     overrides = options | {"data_dir": tmp_path, "seeds": 1, "epochs": 1}
     start = {"from_model": tmp_path / "model", "overrides": overrides}
-    bertzoo.finetune(run_dir=tmp_path / "silent", **start, tell=None)
+    with monkeypatch.context() as patch:
+        patch.setattr(LOGGER, "level", logging.WARNING)
+        bertzoo.finetune(run_dir=tmp_path / "silent", **start)
     assert capsys.readouterr() == ("", "")
-    found = bertzoo.finetune(run_dir=tmp_path / "run", **start, tell=lambda line: None)
+    found = bertzoo.finetune(run_dir=tmp_path / "run", **start)
     assert found.results == json.loads((tmp_path / "run/results.json").read_text())
     rows = [json.loads(line) for line in (tmp_path / "run/seed-0/metrics.jsonl").read_text().splitlines()]
     points = [row["task_accuracy" if row["split"] == "train" else "dev_accuracy"] for row in rows if "split" in row]
-    assert re.findall(r"acc (\S+)", capsys.readouterr().err) == [f"{share:.3f}" for share in points]
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "seed 0" and LOGGER.level == logging.NOTSET and not LOGGER.handlers
+    assert re.findall(r"acc (\S+)", err) == [f"{share:.3f}" for share in points]
     assert max(points) > 1  # points, not shares
     measured = bertzoo.evaluate(found.run_dir)
     assert measured["scores"]["dev"] == pytest.approx(found.score["dev"]) and measured["examples"] == {"dev": 40}
@@ -136,7 +148,7 @@ def test_text_becomes_a_corpus(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_plan_and_a_benchmark_equal_the_commands(tiny_config: str, tmp_path: Path, capsys) -> None:
-    plan = bertzoo.plan(tiny_config, topology="v5e:1x1", compile_steps=False, price=2.0, tell=None)
+    plan = bertzoo.plan(tiny_config, topology="v5e:1x1", compile_steps=False, price=2.0)
     assert cli.main(["plan", tiny_config, "--topology=v5e:1x1", "--no-compile", "--price=2", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["chips"] == plan.chips == 1 and printed["model_flops"] == plan.model_flops > 0
@@ -144,7 +156,7 @@ def test_a_plan_and_a_benchmark_equal_the_commands(tiny_config: str, tmp_path: P
     with pytest.raises(UserError, match=mentioning("v9:1x1")):
         bertzoo.plan(tiny_config, topology="v9:1x1")
     settings = {"backends": ("jax",), "lengths": (8,), "runs": 2, "rounds": 1}
-    measured = bertzoo.benchmark([tiny_config], tell=None, **settings)
+    measured = bertzoo.benchmark([tiny_config], **settings)
     (row,) = measured.rows
     assert (row.backend, row.length) == ("jax", 8) and [len(times) for times in row.rounds] == [2]
     for wrong, named in (

@@ -70,7 +70,7 @@ class TransformersSide:
         family = resolve_task(self.recipe)
         start = self.start = load_starting_model(Path(model), self.recipe, family)
         mesh = self.mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-        self.batches = family.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, None, print)
+        self.batches = family.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, None)
         self.dev = {split: self.task.read(split, self.recipe.data_dir).examples for split in self.task.dev}
         self.rows = {
             split: encode(examples, start.tokenizer, self.recipe.max_length, self.task.kind)

@@ -9,6 +9,7 @@ what int8 saves of SqueezeBERT's dense maps and of all else. Needs the extras li
 executorch. Nothing else should run at the same time.
 """
 
+import logging
 import statistics
 import tempfile
 from pathlib import Path
@@ -70,7 +71,7 @@ def measure(target: str, model: Pretrained, python: Path, runs: int, rounds: int
         times: dict[str, Rounds] = {way: [] for way in ways}
         for _ in range(STARTS):
             with interleave.start_workers(loads, str(python)) as workers:
-                rounds_of = interleave.take_turns(workers, [LENGTH] * len(ways), runs, rounds, lambda _: None)
+                rounds_of = interleave.take_turns(workers, [LENGTH] * len(ways), runs, rounds, logging.DEBUG)
             for way, seconds in zip(ways, rounds_of, strict=True):
                 times[way] += seconds
         return times
@@ -106,7 +107,7 @@ def part_rows(runs: int, rounds: int) -> list[dict[str, Any]]:
                 backends.litert_file(graph, file, (LENGTH,), precision)
                 loads.append((file.name, LoadRequest("litert", str(file), 1, model.model.vocab_size)))
         with interleave.start_workers(loads) as workers:
-            times = interleave.take_turns(workers, [LENGTH] * len(loads), runs, rounds, lambda _: None)
+            times = interleave.take_turns(workers, [LENGTH] * len(loads), runs, rounds, logging.DEBUG)
     base, ours = np.reshape([1e3 * np.median(np.concatenate(seconds)) for seconds in times], (2, 2))
     dense = (base - ours) / (flops[0] / flops[1] - 1)
     rows = {"BERT-base": base, "SqueezeBERT": ours, "its dense maps": dense, "all else": ours - dense}

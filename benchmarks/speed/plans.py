@@ -6,6 +6,7 @@ stopped and repeated. --no-compile writes the page from the results so far.
 
 import argparse
 import importlib.metadata
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -244,10 +245,11 @@ def main() -> None:
     args = parser.parse_args()
     folder, done, electra = compiled.result_folder(args.cache), [], {}
     compiler = f"jax {jax.__version__}, libtpu {importlib.metadata.version('libtpu')}"
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     for name, recipe, topology, refused in cases():
         began = time.monotonic()
         try:
-            results = compiled.compile_stages(recipe, topology, folder, say, cached_only=args.no_compile)
+            results = compiled.compile_stages(recipe, topology, folder, cached_only=args.no_compile)
         except UserError as error:
             say(f"{name}: {error}")
             results = None

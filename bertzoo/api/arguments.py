@@ -1,12 +1,27 @@
 """Convert and check arguments that several API functions share."""
 
+import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
+
+from bertzoo.core import logs
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Config = Any  # a name, a path, a sequence of these, or a config object
-Say = Callable[[str], None]
+
+
+def speaking(function: Callable[P, T]) -> Callable[P, T]:
+    """Make a function print the log's messages on standard output, unless the program handles them itself."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        with logs.shown(None if logs.LOGGER.hasHandlers() else sys.stdout):
+            return function(*args, **options)
+
+    return call
 
 
 def resolve(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
@@ -31,18 +46,20 @@ def config_files(config: Config) -> list[str | Path]:
     return list(files)
 
 
-def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
-    """Build a run's `runs.training.Options` from an API function's `tell` and keyword `options`.
+def options_of(function: str, options: dict[str, Any]) -> Any:
+    """Build a run's `runs.training.Options` from an API function's keyword `options`.
 
     Raises UserError, naming the API function `function`, if `options` holds an unknown name.
     """
     from bertzoo.core.errors import UserError
     from bertzoo.runs.training import Options
+    from bertzoo.train import hosts
 
     names = ("batch_workers", "corpus", "workers")
     if unknown := sorted(options.keys() - set(names)):
         raise UserError(f"{function} has no option {unknown[0]}. Its options are {', '.join(names)}.")
-    return Options(**options, tell=tell or silent, console=tell is not None)
+    hosts.log_in_first()
+    return Options(**options)
 
 
 def reject(path: Path | str, what: str, **arguments: Any) -> None:
@@ -85,7 +102,3 @@ def location(name: Path | str | None, argument: str) -> Path | str | None:
     from bertzoo.core import paths
 
     return None if name is None else paths.location(name, f"{argument} =", "Pass a URL as text, not as a Path.")
-
-
-def silent(line: str) -> None:
-    pass

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bertzoo.api.arguments import (
     Config,
-    Say,
     config_files,
     location,
     on_disk,
     reject,
     resolve,
-    silent,
+    speaking,
 )
 
 if TYPE_CHECKING:
@@ -58,6 +57,7 @@ def load(path: Path | str) -> Loaded:
     return Loaded(*pretrained.module(), pretrained.tokenizer)
 
 
+@speaking
 def evaluate(
     path: Path | str,
     *,
@@ -72,7 +72,6 @@ def evaluate(
     input: Path | str | None = None,
     output: Path | str | None = None,
     python: Path | str | None = None,
-    tell: Say | None = print,
 ) -> dict[str, Any]:
     """Measure a model, as `bertzoo evaluate` does.
 
@@ -91,7 +90,6 @@ def evaluate(
     output: a folder for the answers of a question-answering model.
     python: for a .pte file, a Python that has executorch.
 
-    tell: receives progress lines; None silences them.
     """
     from bertzoo.export.file_model import is_pretraining, open_task_model
     from bertzoo.finetuning import evaluate
@@ -107,7 +105,6 @@ def evaluate(
             batch_size=batch_size or 0,
             input=str(input or ""),
             output=on_disk(output, "output"),
-            tell=tell or silent,
         )
     only = {
         "split": split,
@@ -306,16 +303,14 @@ def embed(
     return TextEncoder(path, seed=seed, python=python).encode(texts, **options)
 
 
-def convert(
-    source: Path | str, destination: Path | str, *, to: str, tell: Say | None = print, **options: Any
-) -> dict[str, Any] | None:
+@speaking
+def convert(source: Path | str, destination: Path | str, *, to: str, **options: Any) -> dict[str, Any] | None:
     """Convert a model, as `bertzoo convert` does; return a file's metadata JSON, or None for a directory.
 
     to: huggingface, bertzoo and pytorch write a directory; litert, mediapipe, torch-export, torchscript, onnx,
     onnx-text and executorch write a file. A file appears only if its outputs agree with the model's.
     options: fields of `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`,
     `head="none"`.
-    tell: receives progress lines; None silences them.
     """
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.core import config as loader
@@ -327,9 +322,10 @@ def convert(
         if options.get(name) is not None:
             options[name] = Path(options[name])
     source, destination = location(source, "source"), on_disk(destination, "destination")
-    return convert(source, destination, ExportOptions(to=to, **options), tell or silent, memory_of_file).description
+    return convert(source, destination, ExportOptions(to=to, **options), memory_of_file).description
 
 
+@speaking
 def plan(
     config: Config,
     *,
@@ -338,7 +334,6 @@ def plan(
     compile_steps: bool = True,
     cache_dir: Path | str | None = None,
     price: float | None = None,
-    tell: Say | None = print,
 ) -> "RunPlan":
     """Estimate a pretraining or transfer run on a TPU slice such as "v5e:16x16", as `bertzoo plan` does.
 
@@ -347,7 +342,6 @@ def plan(
     compile_steps: whether to compile every stage's step if libtpu is installed. This takes minutes per stage.
     cache_dir: folder for the compiler's results, which later calls reuse (default: ~/.cache/bertzoo/plans).
     price: dollars per chip-hour; None omits the dollars.
-    tell: receives progress lines; None silences them.
     """
     from bertzoo.core.kinds import config_class
     from bertzoo.planning import estimate
@@ -364,16 +358,15 @@ def plan(
         compile_steps=compile_steps,
         cache_dir=cache_dir,
         price=price,
-        tell=tell or silent,
     )
 
 
+@speaking
 def benchmark(
     models: Sequence[Path | str],
     *,
     overrides: Mapping[str, Any] | None = None,
     parts: bool = False,
-    tell: Say | None = print,
     **settings: Any,
 ) -> "BenchmarkResult":
     """Measure speed, size and memory of models in their runtimes, as `bertzoo benchmark` does.
@@ -383,7 +376,6 @@ def benchmark(
     parts: whether to count FLOPs by part, such as attention.
     settings: fields of `bertzoo.benchmarking.benchmark.BenchmarkSettings`, such as `backends=("litert",)`,
     `lengths=(128,)`, `threads=(1, 4)`.
-    tell: receives progress lines; None silences them.
     """
     from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark
     from bertzoo.core import config as loader
@@ -396,4 +388,4 @@ def benchmark(
         raise UserError(f"models is one name, {str(models)!r}. Give a list of names.")
     names = [str(model) for model in models]
     pairs = loader.as_options(overrides or {})
-    return benchmark(names, overrides=pairs, settings=BenchmarkSettings(**settings), parts=parts, tell=tell or silent)
+    return benchmark(names, overrides=pairs, settings=BenchmarkSettings(**settings), parts=parts)

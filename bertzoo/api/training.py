@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertzoo.api import models
-from bertzoo.api.arguments import Config, Say, config_files, location, on_disk, options_of, resolve, silent
+from bertzoo.api.arguments import Config, config_files, location, on_disk, options_of, resolve, speaking
 
 
 class Run(NamedTuple):
@@ -63,7 +63,6 @@ def tokenize(
     workers: int = 0,
     runner: str = "",
     runner_options: Sequence[str] = (),
-    tell: Say | None = None,
 ) -> dict[str, Any]:
     """Tokenise text into a corpus, as `bertzoo tokenize` does; return the corpus's manifest.
 
@@ -73,7 +72,6 @@ def tokenize(
     overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`.
     workers: processes; 0 for one per core.
     runner, runner_options: name of an Apache Beam runner, and its options.
-    tell: receives progress lines; None silences them.
     """
     from bertzoo.core import config as loader
     from bertzoo.core.paths import is_url
@@ -89,16 +87,16 @@ def tokenize(
         data = corpus_settings(str(source), pairs)
     place = str(destination) if is_url(str(destination)) else on_disk(destination, "destination")
     options = {"workers": workers, "runner": runner, "runner_options": runner_options}
-    return write_corpus(data, place, **options, tell=tell or silent).raw
+    return write_corpus(data, place, **options).raw
 
 
+@speaking
 def pretrain(
     config: Config,
     *,
     run_dir: Path | str,
     overrides: Mapping[str, Any] | None = None,
     from_model: Path | str | None = None,
-    tell: Say | None = print,
     **options: Any,
 ) -> Run:
     """Pretrain a model, or resume the run, as `bertzoo pretrain` does.
@@ -107,21 +105,21 @@ def pretrain(
     [model] of `from_model`.
     options: `workers` (processes that tokenise, 0 for one per core), `batch_workers` (processes that build batches, 0
     for a thread) and `corpus` (path or URL of a resumed run's corpus, if it has moved).
-    tell: receives progress lines; None silences them.
     """
     from bertzoo.core.config import as_options
     from bertzoo.runs.configs import Pretrain
     from bertzoo.runs.pretrain import load_recipe
     from bertzoo.runs.pretrain import pretrain as train
 
-    settings, origin = options_of("pretrain", tell, options), location(from_model, "from_model")
+    settings, origin = options_of("pretrain", options), location(from_model, "from_model")
     if isinstance(config, Pretrain):
         recipe = resolve(Pretrain, config, overrides)
     else:
-        recipe = load_recipe(config_files(config), as_options(overrides or {}), origin, run_dir, tell or silent)
+        recipe = load_recipe(config_files(config), as_options(overrides or {}), origin, run_dir)
     return Run(run_dir, train(recipe, run_dir, origin, settings))
 
 
+@speaking
 def transfer(
     config: Config,
     *,
@@ -129,7 +127,6 @@ def transfer(
     teacher: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
     stages: tuple[int, int] | None = None,
-    tell: Say | None = print,
     **options: Any,
 ) -> Run:
     """Train a student with a teacher, or resume, as `bertzoo transfer` does.
@@ -137,22 +134,21 @@ def transfer(
     teacher: path or URL of a model; may be None for a resumed run.
     stages: (A, B) trains only stages A to B, counted from 1.
     options: as in `pretrain`.
-    tell: receives progress lines; None silences them.
     """
     from bertzoo.runs.configs import Transfer
     from bertzoo.runs.transfer import transfer as train
 
-    recipe, settings = resolve(Transfer, config, overrides), options_of("transfer", tell, options)
+    recipe, settings = resolve(Transfer, config, overrides), options_of("transfer", options)
     return Run(run_dir, train(recipe, run_dir, location(teacher, "teacher"), stages, settings))
 
 
+@speaking
 def prune(
     config: Config,
     *,
     run_dir: Path | str,
     from_model: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    tell: Say | None = print,
     **options: Any,
 ) -> Path:
     """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune` does.
@@ -161,15 +157,15 @@ def prune(
 
     from_model: the model to prune; may be None for a resumed run.
     options: as in `pretrain`.
-    tell: receives progress lines; None silences them.
     """
     from bertzoo.pruning.run import prune
     from bertzoo.pruning.settings import Prune
 
-    recipe, settings = resolve(Prune, config, overrides), options_of("prune", tell, options)
+    recipe, settings = resolve(Prune, config, overrides), options_of("prune", options)
     return prune(recipe, run_dir, location(from_model, "from_model"), settings).model.absolute()
 
 
+@speaking
 def finetune(
     config: Config = "finetune",
     *,
@@ -177,18 +173,16 @@ def finetune(
     from_model: Path | str | None = None,
     teacher: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    tell: Say | None = print,
 ) -> FineTuned:
     """Fine-tune a model on a task over several seeds, or resume, as `bertzoo finetune` does.
 
     overrides: config keys and values; a shipped config needs at least `task` and `data_dir`.
     from_model: the model to fine-tune; may be None for a resumed run.
     teacher: the run directory of a fine-tuned model to distil from.
-    tell: receives progress lines; None silences them.
     """
     from bertzoo.finetuning import run
     from bertzoo.finetuning.settings import Finetune
 
     recipe = resolve(Finetune, config, overrides)
     models = location(from_model, "from_model"), location(teacher, "teacher")
-    return FineTuned(Path(run_dir), run.train(recipe, str(run_dir), *models, tell or silent, console=tell is not None))
+    return FineTuned(Path(run_dir), run.train(recipe, str(run_dir), *models))

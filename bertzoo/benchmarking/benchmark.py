@@ -1,10 +1,11 @@
 """Time models in their runtimes: write each for its backend, load all, run them in turns."""
 
+import logging
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from bertzoo.export.litert.write import row_shapes, signature
 from bertzoo.export.options import PRECISIONS
 from bertzoo.nn.flops import flops_by_scope
 
+_LOG = logging.getLogger(__name__)
+
 # Parts of SqueezeBERT's Table 1, as patterns of Linen modules' scopes; the first that matches counts. The table counts
 # attention_output as part of the FFN. BERT-base's projections are 24.3 %, attention 2.70 %, FFN 8.1 + 64.9 = 73.0 %.
 PARTS = {
@@ -37,8 +40,6 @@ PARTS = {
 }
 RUNS, ROUNDS = 40, 8  # the papers' mean is over 40 runs
 ANY_VOCABULARY = 32  # vocabulary size assumed for files without a description
-
-Tell = Callable[[str], None]
 
 
 def flops_by_part(pretrained: Pretrained, length: int) -> dict[str, int]:
@@ -194,12 +195,11 @@ def benchmark(
     overrides: Sequence[tuple[str, str]] = (),
     settings: BenchmarkSettings | None = None,
     parts: bool = False,
-    tell: Tell = lambda message: None,
 ) -> BenchmarkResult:
     """Time models in turns on this machine's CPU; each stays loaded in a process of its own.
 
     models: configs (random weights), model directories, or files of `bertzoo convert`. overrides: options of
-    the configs. parts: also count each model's operations by part. tell: receives the progress.
+    the configs. parts: also count each model's operations by part.
 
     Raises UserError if a model is named twice or cannot be read, or the settings do not apply to the models. Raises
     BenchmarkFailed if a model does not run.
@@ -215,13 +215,11 @@ def benchmark(
             "a model directory."
         )
     backends = {model.name: _backends(settings, model) for model in loaded}
-    _check_backends(settings, loaded, backends, tell)
+    _check_backends(settings, loaded, backends)
     base = next((model.name for model in loaded if model.is_bert_base), loaded[0].name)
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
-        cases = [
-            case for model in loaded for case in prepare(settings, model, backends[model.name], Path(folder), tell)
-        ]
-        measured = _measure(settings, cases, tell)
+        cases = [case for model in loaded for case in prepare(settings, model, backends[model.name], Path(folder))]
+        measured = _measure(settings, cases)
     shares = [one for model in loaded for one in _parts(settings, model)] if parts else []
     return BenchmarkResult(runs=settings.runs, rounds=settings.rounds, base=base, rows=measured, parts=shares)
 
@@ -241,7 +239,7 @@ def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
 
 
 def _check_backends(
-    settings: BenchmarkSettings, models: Sequence[BenchmarkModel], backends: dict[str, list[str]], tell: Tell
+    settings: BenchmarkSettings, models: Sequence[BenchmarkModel], backends: dict[str, list[str]]
 ) -> None:
     """Raise UserError if a backend cannot run here, runs no model, or has none of the requested precisions."""
     used = {name for names in backends.values() for name in names}
@@ -264,13 +262,13 @@ def _check_backends(
                 f"--precision={','.join(missing)}: {name} has only {', '.join(has)}. Add a precision of {name}."
             )
         for precision in missing:
-            tell(f"left out: {precision}, which {name} does not have")
+            _LOG.info(f"left out: {precision}, which {name} does not have")
     if max(settings.threads) > (cores := os.cpu_count() or 1):
-        tell(f"warning: {max(settings.threads)} threads share {cores} cores")
+        _LOG.warning(f"{max(settings.threads)} threads share {cores} cores")
 
 
 def prepare(
-    settings: BenchmarkSettings, model: BenchmarkModel, backends: Sequence[str], folder: Path, tell: Tell
+    settings: BenchmarkSettings, model: BenchmarkModel, backends: Sequence[str], folder: Path
 ) -> Iterator[Case]:
     """Yield a case for each backend, precision, thread count and length of a model.
 
@@ -288,7 +286,7 @@ def prepare(
         for precision in settings.precisions or ["fp32"]:
             if precision not in BACKENDS[name].precisions:
                 continue
-            tell(f"writing {model.name} for {name}, {precision}")
+            _LOG.info(f"writing {model.name} for {name}, {precision}")
             files = {}
             for together in [[length] for length in lengths] if BACKENDS[name].single else [lengths]:
                 request = WriteRequest(together, precision, settings.python)
@@ -307,14 +305,12 @@ def _cases(
             )
 
 
-def _measure(settings: BenchmarkSettings, cases: Sequence[Case], tell: Tell) -> list[Measurement]:
+def _measure(settings: BenchmarkSettings, cases: Sequence[Case]) -> list[Measurement]:
     requests = [(f"{case.model.name} in {case.backend}", case.request()) for case in cases]
     with start_workers(requests, str(settings.python)) as workers:
         states = [worker.state for worker in workers]
         lengths = [case.resolve_length(state["lengths"]) for case, state in zip(cases, states, strict=True)]
-        rounds = take_turns(
-            workers, lengths, settings.runs, settings.rounds, lambda count: tell(f"round {count} of {settings.rounds}")
-        )
+        rounds = take_turns(workers, lengths, settings.runs, settings.rounds)
         peaks = [worker.peak() for worker in workers]
     return [
         Measurement(

@@ -1,10 +1,11 @@
 """Time worker processes in turns: one runs at a time, in an order that changes from round to round."""
 
 import json
+import logging
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core.child import start_python
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
+
+_LOG = logging.getLogger(__name__)
 
 _BACKENDS = {
     "torch-export": "torch",
@@ -112,11 +115,11 @@ def order(count: int, index: int) -> list[int]:
 
 
 def take_turns(
-    workers: Sequence[Worker], lengths: Sequence[int], runs: int, rounds: int, tell: Callable[[int], None]
+    workers: Sequence[Worker], lengths: Sequence[int], runs: int, rounds: int, level: int = logging.INFO
 ) -> list[Rounds]:
     """Time `runs` runs of every worker, spread evenly over the rounds; return the seconds by worker and round.
 
-    lengths: for each worker, the tokens of its row. tell: receives the number of finished rounds.
+    lengths: for each worker, the tokens of its row. level: of the log's line after each round.
 
     In every round a worker first makes one run that is not timed.
     """
@@ -125,7 +128,7 @@ def take_turns(
         counted = runs * (index + 1) // rounds - runs * index // rounds
         for place in order(len(workers), index):
             seconds[place].append(workers[place].run([lengths[place]] * (1 + counted))[1:])
-        tell(index + 1)
+        _LOG.log(level, f"round {index + 1} of {rounds}")
     return seconds
 
 

@@ -5,12 +5,13 @@ All are classifiers, so the last layer computes the first token only.
 """
 
 import dataclasses
+import logging
 import os
 import platform
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ from bertzoo.heads import NoHead
 from bertzoo.models import Model
 from bertzoo.pruning.latency import LatencyTable, common, latency, points
 from bertzoo.pruning.structure import LETTERS, cuttable, declare, groups, layer_sizes, refusal, shallow
+
+_LOG = logging.getLogger(__name__)
 
 BACKEND = "litert"
 MORE = 2  # additional layers of the deeper encoder of a pair
@@ -52,9 +55,7 @@ class LatencySettings(NamedTuple):
     rounds: int = 8
 
 
-def measure_config(
-    name: str, overrides: Sequence[tuple[str, str]], settings: LatencySettings, tell: Callable[[str], None]
-) -> LatencyTable:
+def measure_config(name: str, overrides: Sequence[tuple[str, str]], settings: LatencySettings) -> LatencyTable:
     """Return the latency table of a config or model directory; raises UserError for a wrong name or setting."""
     if settings.steps < 2:
         raise UserError(f"--steps={settings.steps} is less than 2. Use at least 2: the smallest and the largest size.")
@@ -66,7 +67,7 @@ def measure_config(
         )
     check_overrides(overrides, [model])
     (length,) = resolve_lengths(model.pretrained, [settings.length] if settings.length else ())
-    return measure(model.pretrained.model, settings._replace(length=length), tell)
+    return measure(model.pretrained.model, settings._replace(length=length))
 
 
 def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple[int, ...]]:
@@ -91,8 +92,8 @@ def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple
     return sizes
 
 
-def measure(model: Model, settings: LatencySettings, tell: Callable[[str], None]) -> LatencyTable:
-    """Return the latency table of a model; `tell` receives the progress.
+def measure(model: Model, settings: LatencySettings) -> LatencyTable:
+    """Return the latency table of a model.
 
     Raises UserError if the model's layers differ in a dimension that is not measured.
     """
@@ -103,7 +104,7 @@ def measure(model: Model, settings: LatencySettings, tell: Callable[[str], None]
     encoders = [
         shallow(model, layers, dict(zip(sizes, point, strict=True))) for point in at for layers in (1, 1 + MORE)
     ]
-    times, runtime = _milliseconds([shallow(model, 1 + MORE, {}), model, *encoders], settings, tell)
+    times, runtime = _milliseconds([shallow(model, 1 + MORE, {}), model, *encoders], settings)
     one, deep = times[2::2], times[3::2]
     more = [max(0.0, (b - a) / MORE) for a, b in zip(one, deep, strict=True)]
     table = LatencyTable(
@@ -127,9 +128,7 @@ def measure(model: Model, settings: LatencySettings, tell: Callable[[str], None]
     return dataclasses.replace(table, measurement=facts)
 
 
-def _milliseconds(
-    models: Sequence[Model], settings: LatencySettings, tell: Callable[[str], None]
-) -> tuple[list[float], str]:
+def _milliseconds(models: Sequence[Model], settings: LatencySettings) -> tuple[list[float], str]:
     """Return the milliseconds of a row in every model, and the runtime's version.
 
     The models are timed in small groups, and each group takes turns with the first model. Times come from ratios to the
@@ -144,11 +143,11 @@ def _milliseconds(
             with start_workers([(f"encoder {done + i}", request) for i, request in enumerate(requests)]) as workers:
                 runtime = workers[0].state["version"]
                 lengths = [settings.length] * len(requests)
-                base, *others = take_turns(workers, lengths, settings.runs, settings.rounds, lambda _: None)
+                base, *others = take_turns(workers, lengths, settings.runs, settings.rounds, logging.DEBUG)
             of_first += [second for runs in base for second in runs]
             shares += [ratio(rounds, base) for rounds in others]
             done += len(group)
-            tell(f"{done} of {len(models)} encoders")
+            _LOG.info(f"{done} of {len(models)} encoders")
     unit = 1e3 * statistics.median(of_first)
     return [unit * share for share in shares], runtime
 

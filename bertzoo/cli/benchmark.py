@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertzoo.cli.support.options import Parser, json_option, say
+from bertzoo.cli.support.options import Parser, json_option
 from bertzoo.core.errors import UserError
 
 Overrides = Sequence[tuple[str, str]]
@@ -131,7 +131,7 @@ def main(args: argparse.Namespace, overrides: Overrides) -> int:
     for flag in ("dimensions", "steps"):
         if getattr(args, flag) is not None:
             raise UserError(f"--{flag} applies only to --table. Add --table=FILE, or leave --{flag} out.")
-    result = benchmark(args.models, overrides=overrides, settings=settings, parts=args.profile, tell=say)
+    result = benchmark(args.models, overrides=overrides, settings=settings, parts=args.profile)
     if args.out is not None:
         rows.draw(result.rows, result.base, args.runs, args.out)
     if args.json:
@@ -168,7 +168,7 @@ def _table(args: argparse.Namespace, overrides: Overrides) -> int:
         runs=args.runs,
         rounds=args.rounds,
     )
-    table = latency.measure_config(args.models[0], overrides, settings, say)
+    table = latency.measure_config(args.models[0], overrides, settings)
     atomic.write_json(args.table, table.document())
     if args.json:
         print(json.dumps(table.document()))

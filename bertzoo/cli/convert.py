@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertzoo.cli.support.options import Parser, say
+from bertzoo.cli.support.options import Parser
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import Location, location, on_disk
 from bertzoo.export.options import DIRECTORIES, EXAMPLES, FILES, HEADS, OUTPUTS, POOLINGS, PRECISIONS, ExportOptions
@@ -139,7 +139,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.export.convert import convert
 
-    model, description, written = convert(args.source, args.destination, options(args), say, memory_of_file)
+    model, description, written = convert(args.source, args.destination, options(args), memory_of_file)
     verb = "Wrote" if written else "Kept"
     summary = (
         f"{verb} {args.destination}: {model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."

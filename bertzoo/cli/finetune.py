@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.support import training
-from bertzoo.cli.support.options import Parser, config_files, json_option, run_dir_option, say
+from bertzoo.cli.support.options import Parser, config_files, json_option, run_dir_option
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.settings import Finetune
@@ -91,6 +91,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.finetuning.settings import Finetune
 
     recipe = loader.load(Finetune, args.files, overrides)
-    results = run.train(recipe, args.run_dir, args.origin, args.teacher, say)
+    results = run.train(recipe, args.run_dir, args.origin, args.teacher)
     print(json.dumps(results) if args.json else "\n".join(run.summary_lines(results)))
     return 0

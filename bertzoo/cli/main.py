@@ -34,6 +34,7 @@ from typing import NoReturn
 from bertzoo.cli.support.options import Parser
 from bertzoo.core.child import start_python
 from bertzoo.core.errors import Stopped, UserError, one_line
+from bertzoo.core.logs import shown
 from bertzoo.core.memory import keep_freed_memory
 from bertzoo.core.schema import paths_by_name
 from bertzoo.core.version import __version__
@@ -136,7 +137,8 @@ def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
 def main(argv: Sequence[str]) -> int:
     """Run a command line (without the program's name), print errors, and return the exit code."""
     try:
-        code = run(argv)
+        with shown(sys.stderr):
+            code = run(argv)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe

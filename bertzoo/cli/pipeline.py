@@ -112,7 +112,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.finetuning.sweep import slots
     from bertzoo.pipeline.run import Execution, run_pipeline
 
-    execution = Execution(environments=slots.device_environments(args.processes), launcher=tuple(args.launch), tell=say)
+    execution = Execution(environments=slots.device_environments(args.processes), launcher=tuple(args.launch))
     failed = run_pipeline(record, steps, configs_of, execution)
     say(f"wrote {record.path / PAGE}")
     if failed:
@@ -181,6 +181,6 @@ def _chip_hours(record: "PipelineRecord", step: "Step", topology: str | None) ->
     (recipe,) = configs_of(record.words(step))
     if step.verb == "prune" or topology is None:
         return ""
-    plan = estimate.plan(recipe, topology, tell=say)
+    plan = estimate.plan(recipe, topology)
     least, most = plan.chip_hours
     return f"{least:,.1f} to {most:,.1f}"

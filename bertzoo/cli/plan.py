@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertzoo.cli.support.options import Parser, config_files, json_option, say
+from bertzoo.cli.support.options import Parser, config_files, json_option
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 
@@ -96,7 +96,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
             compile_steps=not args.no_compile,
             cache_dir=args.cache,
             price=args.price,
-            tell=say,
         )
     print(json.dumps(page.plan_to_json(name, plan)) if args.json else page.plan_to_text(name, plan))
     return 0

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bertzoo.cli.support import finetuned
-from bertzoo.cli.support.options import Parser, checkpoint_option, json_option, say
+from bertzoo.cli.support.options import Parser, checkpoint_option, json_option
 
 if TYPE_CHECKING:
     from bertzoo.runs.blanks import BlankFiller
@@ -91,7 +91,7 @@ def _fill(args: argparse.Namespace, model: "BlankFiller") -> int:
 
     texts = args.text or [line.rstrip("\n") for line in sys.stdin if line.strip()]
     written = inputs.from_texts([text.replace(BLANK, " ") for text in texts], inputs.InputForm())
-    warn_unknown(model.tokenizer, written, "the texts", say)
+    warn_unknown(model.tokenizer, written, "the texts")
     records = model.records(texts, args.top)
     if args.json:
         print(json.dumps(records, ensure_ascii=False))

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bertzoo.cli.support import training
-from bertzoo.cli.support.options import Parser, say
+from bertzoo.cli.support.options import Parser
 
 if TYPE_CHECKING:
     from bertzoo.runs.configs import Pretrain
@@ -48,7 +48,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.runs.pretrain import load_recipe
 
     def load() -> "Pretrain":
-        return load_recipe(args.files, overrides, args.origin, args.run_dir, say)
+        return load_recipe(args.files, overrides, args.origin, args.run_dir)
 
     return training.main(args, load, train, late=args.origin is not None)
 

@@ -58,7 +58,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     usual = DOCUMENT if index is None else QUERY
     options, texts = embedding_options(args, model, *usual), read_texts(args)
     if index is None:
-        description = build_index(model, texts, args.index, precision=args.precision or "int8", say=say, **options)
+        description = build_index(model, texts, args.index, precision=args.precision or "int8", **options)
         say(f"Wrote {args.index}: {description['texts']:,} texts, {description['size']} dimensions.")
         return 0
     options["size"] = index.size if index.size != model.width else 0

@@ -12,7 +12,7 @@ examples:
 import argparse
 from collections.abc import Sequence
 
-from bertzoo.cli.support.options import Parser, check_file, say
+from bertzoo.cli.support.options import Parser, check_file
 from bertzoo.core.errors import UserError
 
 
@@ -57,7 +57,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     check_file(path, args.output)
     runs = [on_disk(run, "the model", "Copy it to this machine and pass the path of the copy.") for run in args.runs]
     predictions = leaderboard.predict_test_sets(
-        runs, data_dir=args.data_dir, wnli=args.wnli, batch_size=args.batch_size, tell=say
+        runs, data_dir=args.data_dir, wnli=args.wnli, batch_size=args.batch_size
     )
     submission.write_submission(path, predictions, wnli=args.wnli)
     print(f"wrote {path}, with {len(submission.FILES)} files")

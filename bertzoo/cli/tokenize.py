@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertzoo.cli.support.options import Parser, json_option, say, tokenising, workers_option
+from bertzoo.cli.support.options import Parser, json_option, tokenising, workers_option
 from bertzoo.core.paths import is_url, on_disk
 from bertzoo.data.settings import CorpusConfig, Data, corpus_settings
 
@@ -85,7 +85,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     start, data = time.monotonic(), settings(args, overrides)
     options = {"workers": args.workers, "runner": args.runner, "runner_options": shlex.split(args.runner_options)}
     with tokenising() as progress:
-        manifest = write_corpus(data, args.destination, **options, progress=progress, tell=say)
+        manifest = write_corpus(data, args.destination, **options, progress=progress)
     if args.json:
         counts = {name: split.counts for name, split in manifest.splits.items()}
         more = {name: manifest.raw[name] for name in ("dropped", "parts") if name in manifest.raw}

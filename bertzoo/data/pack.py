@@ -259,7 +259,7 @@ class RowPlan:
         if self.sentence != "sop" or self.fallback_share <= FALLBACK_LIMIT:
             return []
         return [
-            f"warning: {self.fallback_share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
+            f"{self.fallback_share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
             " second segment comes from a random document instead of their own. Use longer rows, join paragraphs into"
             " longer documents, or set --objective.sentence=none."
         ]

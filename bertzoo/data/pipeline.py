@@ -6,6 +6,7 @@ can resume at any step, any host can compute any rows of a batch, and a global s
 """
 
 import functools
+import logging
 import queue
 import threading
 from collections import deque
@@ -34,6 +35,8 @@ from bertzoo.data.sources.mixture import MIXTURE
 from bertzoo.data.tokenizers.tokenizer import difference, label
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
+_LOG = logging.getLogger(__name__)
+
 Batch = dict[str, np.ndarray]
 Rows = slice | np.ndarray  # indices of rows in a batch
 T = TypeVar("T")
@@ -47,23 +50,22 @@ def open_corpus(
     workers: int = 0,
     progress: Progress | None = None,
     vocabulary: Tokenizer | None = None,
-    tell: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
     """Open the corpus of `data.source`: download a remote corpus first, or tokenise text into `directory`.
 
     directory: a path or a URL. vocabulary: tokenizer that the corpus must have. Raises ConfigError if an existing
     corpus has other settings than `data`, or another tokenizer.
     """
-    corpus = _open_existing(data, vocabulary, tell)
+    corpus = _open_existing(data, vocabulary)
     if corpus is None:
-        options: dict[str, Any] = {"workers": workers, "progress": progress, "vocabulary": vocabulary, "tell": tell}
+        options: dict[str, Any] = {"workers": workers, "progress": progress, "vocabulary": vocabulary}
         if isinstance(directory, Path):
             if not (directory / NAME).exists():
-                tell(f"reading and tokenising {data.source} into {directory} ...")
+                _LOG.info(f"reading and tokenising {data.source} into {directory} ...")
             corpus = tokenize(data, directory, **options)
         else:
             tokenize_to_url(data, directory, **options)
-            corpus = remote.open_remote_corpus(directory, tell)
+            corpus = remote.open_remote_corpus(directory)
     if vocabulary is not None:
         check_tokenizer(corpus, vocabulary)
     return corpus
@@ -78,9 +80,9 @@ def check_tokenizer(corpus: Corpus, vocabulary: Tokenizer) -> None:
         )
 
 
-def _open_existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str], None]) -> Corpus | None:
+def _open_existing(data: Data, vocabulary: Tokenizer | None) -> Corpus | None:
     """Return the corpus at `data.source`, or None if the source is text; raises ConfigError if settings differ."""
-    if data.source == MIXTURE or (corpus := _find_corpus(data.source, tell)) is None:
+    if data.source == MIXTURE or (corpus := _find_corpus(data.source)) is None:
         return None
     theirs = corpus.manifest.settings
     free = ["source", "text_field", "piece_bytes"]
@@ -101,9 +103,9 @@ def _open_existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str
     return corpus
 
 
-def _find_corpus(name: str, tell: Callable[[str], None]) -> Corpus | None:
+def _find_corpus(name: str) -> Corpus | None:
     if is_url(name):
-        return remote.open_remote_corpus(name, tell) if remote.is_corpus(name) else None
+        return remote.open_remote_corpus(name) if remote.is_corpus(name) else None
     source = Path(name).expanduser()
     if (source / NAME).is_file():
         return Corpus.open(source)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +34,10 @@ from bertzoo.finetuning.labels import name_classes
 from bertzoo.finetuning.question_answering import noted_options
 from bertzoo.runs import load_model
 
+_LOG = logging.getLogger(__name__)
+
 FEW = 16  # fewer calibration texts rarely give good scales for int8-static
 
-Tell = Callable[[str], None]
 # (options, model config, file, length, names of the inputs) -> peak bytes of a process that runs the file once
 Memory = Callable[[ExportOptions, Any, Path, int, tuple[str, ...]], int]
 
@@ -52,9 +54,7 @@ class Converted(NamedTuple):
     written: bool = True
 
 
-def convert(
-    source: Location, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None = None
-) -> Converted:
+def convert(source: Location, destination: Path, options: ExportOptions, memory: Memory | None = None) -> Converted:
     """Read the model in `source` and write it to `destination`, which appears only when it is complete.
 
     An exported file is first compared with its model. memory: a function that measures the memory of running a file;
@@ -66,12 +66,12 @@ def convert(
     if os.path.realpath(source) == os.path.realpath(destination):
         raise UserError(f"SRC and DST are both {source}. Name another DST.")
     if options.to in FILES:
-        return _convert_to_file(source, destination, options, tell, memory)
+        return _convert_to_file(source, destination, options, memory)
     # A repeated command finds the directory that it wrote.
     repeat = os.path.isfile(destination / (load_model.MODEL if options.to == "bertzoo" else "config.json"))
     if not repeat:
         atomic.check_new_directory(destination)
-    pretrained = _read_model(source, options, tell)
+    pretrained = _read_model(source, options)
     if options.pooling is not None:
         pretrained = heads.add_pooling(pretrained, options.pooling)
     pretrained = heads.shape_vectors(pretrained, options.size, None)
@@ -85,34 +85,32 @@ def convert(
         try:
             write(pretrained, temporary)
         except Inexpressible as error:
-            tell(f"{error}; wrote a PyTorch module instead, as --to=pytorch does")
+            _LOG.info(f"{error}; wrote a PyTorch module instead, as --to=pytorch does")
             pytorch.write_pytorch(pretrained, temporary)
             form = "pytorch"
         card.write_directory_card(temporary, destination.name, form, pretrained, _origin(pretrained))
     if repeat:
-        tell(f"{destination} was complete already, with the same files")
+        _LOG.info(f"{destination} was complete already, with the same files")
     if pretrained.tokenizer is None:
-        tell(f"{source} has no tokenizer, so {destination} has none either")
+        _LOG.info(f"{source} has no tokenizer, so {destination} has none either")
     return Converted(pretrained, None, written=not repeat)
 
 
-def _read_model(source: Location, options: ExportOptions, tell: Tell) -> Pretrained:
-    """Read a model and apply the options for head, licence and padding; `tell` receives the names of dropped parts."""
-    pretrained = load_model.read_model(source, tell)
+def _read_model(source: Location, options: ExportOptions) -> Pretrained:
+    """Read a model and apply the options for head, licence and padding; log the names of dropped parts."""
+    pretrained = load_model.read_model(source)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)
         for name in dropped:
-            tell(f"left out: {name}")
+            _LOG.info(f"left out: {name}")
     if pretrained.generator is not None and options.head is None:
-        tell(f"left out: the generator (--head={pretrained.generator.head.kind} takes it)")
+        _LOG.info(f"left out: the generator (--head={pretrained.generator.head.kind} takes it)")
     if options.license is not None:
         pretrained = replace(pretrained, source=pretrained.source | {"license": options.license})
     return heads.leak_padding(pretrained) if options.leak_padding else pretrained
 
 
-def _convert_to_file(
-    source: Location, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None
-) -> Converted:
+def _convert_to_file(source: Location, destination: Path, options: ExportOptions, memory: Memory | None) -> Converted:
     """Convert a model to a file; check packages and destination before the model is read, which can take minutes."""
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
@@ -125,8 +123,8 @@ def _convert_to_file(
     changed = _changed_packages(existing, packages)
     if "request" not in existing:
         atomic.check_new_file(destination, *names)
-    texts = _calibration_texts(options, tell)
-    named = name_classes(read := _read_model(source, options, tell))
+    texts = _calibration_texts(options)
+    named = name_classes(read := _read_model(source, options))
     pretrained = heads.shape_vectors(heads.add_pooling(named, options.pooling), options.size, options.output)
     if texts and pretrained.tokenizer is None:
         raise UserError(
@@ -141,10 +139,10 @@ def _convert_to_file(
         if existing["request"] != request or (written and not (complete or changed)):
             atomic.check_new_file(destination, *names)
         if written and not changed:
-            tell(f"{destination} was complete already: the same command wrote it")
+            _LOG.info(f"{destination} was complete already: the same command wrote it")
             return Converted(pretrained, existing, written=False)
         reason = f"packages have changed: {', '.join(changed)}" if changed else "a killed command had begun to write it"
-        tell(f"{destination} is written anew, because {reason}")
+        _LOG.info(f"{destination} is written anew, because {reason}")
     settings = FileSettings(
         lengths=target.lengths(pretrained, options.lengths or ()),
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)
@@ -152,14 +150,14 @@ def _convert_to_file(
         calibration=texts,
     )
     with load_model.local_model(source) as (local, rename):
-        quiz = build_quiz(local, pretrained, max(settings.lengths), options.examples, lambda line: tell(rename(line)))
+        quiz = build_quiz(local, pretrained, max(settings.lengths), options.examples, rename)
     with atomic.new_files(destination, *names, replace=bool(existing)) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)
         description = write_file(
             target, pretrained, temporary / destination.name, settings, quiz, measure, request, packages
         )
     if pretrained.tokenizer is None:
-        tell(f"{source} has no tokenizer, so the file was verified on random ids")
+        _LOG.info(f"{source} has no tokenizer, so the file was verified on random ids")
     return Converted(pretrained, description)
 
 
@@ -285,7 +283,7 @@ def _decoding(pretrained: Pretrained) -> dict[str, Any]:
     return {"decoding": config.plain(options.decoding(nulls))}
 
 
-def _calibration_texts(options: ExportOptions, tell: Tell) -> tuple[str, ...]:
+def _calibration_texts(options: ExportOptions) -> tuple[str, ...]:
     """Return the lines of --calibration, or none without it; raises UserError if the file has no usable texts."""
     if (file := options.calibration) is None:
         return ()
@@ -305,5 +303,5 @@ def _calibration_texts(options: ExportOptions, tell: Tell) -> tuple[str, ...]:
                 "Remove the further tabs."
             )
     if len(texts) < FEW:
-        tell(f"--calibration={file} has {len(texts)} texts; fewer than {FEW} rarely give good scales")
+        _LOG.info(f"--calibration={file} has {len(texts)} texts; fewer than {FEW} rarely give good scales")
     return texts

@@ -1,6 +1,7 @@
 """Fine-tuning of vectors of texts: on pairs, on similarities of pairs, and on a teacher's vectors."""
 
 import hashlib
+import logging
 import os
 import sys
 import tokenize
@@ -25,7 +26,7 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Purpose, RowForm, Say, TaskKind, Unlabelled, build_head, changed_field
+from bertzoo.finetuning.task_kind import Purpose, RowForm, TaskKind, Unlabelled, build_head, changed_field
 from bertzoo.finetuning.text_split import TextSplit, TrainingTexts
 from bertzoo.heads import SentenceEmbedding
 from bertzoo.runs import load_model
@@ -39,6 +40,8 @@ from bertzoo.train.objective import Objective
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
+
+_LOG = logging.getLogger(__name__)
 
 STSB = "stsb"
 _FOREIGN = ("dropout", "hidden", "pooler", "double_unordered", "wnli", "reduction", "quantise")  # other heads' options
@@ -177,10 +180,10 @@ class EmbeddingTask(TaskKind):
         split = text_split(examples, *form, scale, name, kind)
         return replace(split, temperature=options.temperature, sizes=options.sizes)
 
-    def read_splits(self, form: RowForm, tell: Say) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
+    def read_splits(self, form: RowForm) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
         """Read and encode the splits; raises ConfigError also if the loss or the scale does not fit the examples."""
         recipe, options = self.recipe, self.recipe.embedding
-        train, dev, skipped = super().read_splits(form, tell)
+        train, dev, skipped = super().read_splits(form)
         similarities: dict[str, bool] = {
             name: getattr(split, "similarity", None) is not None for name, split in {"train": train, **dev}.items()
         }
@@ -199,9 +202,9 @@ class EmbeddingTask(TaskKind):
         return train, dev, skipped
 
     def add_teacher(
-        self, objective: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh, tell: Say
+        self, objective: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh
     ) -> tuple[Any, Mapping[str, Any], dict[str, Any]]:
-        model = load_model.read_model(teacher, tell)
+        model = load_model.read_model(teacher)
         if not isinstance(model.head, SentenceEmbedding) or model.tokenizer is None:
             lacks = "tokenizer" if isinstance(model.head, SentenceEmbedding) else "head for embeddings"
             raise ConfigError(
@@ -220,7 +223,7 @@ class EmbeddingTask(TaskKind):
         folder = Path(options.vectors_dir or self.recipe.data_dir or beside)
         seen = {"train": train} | {name: s for name, s in dev.items() if s.deciding == ("teacher_cosine",)}
         taught = {
-            name: replace(split, teacher=teacher_vectors(model, split.texts, folder, self.recipe, mesh, tell))
+            name: replace(split, teacher=teacher_vectors(model, split.texts, folder, self.recipe, mesh))
             for name, split in seen.items()
         }
         return taught["train"], {**dev, **{name: s for name, s in taught.items() if name != "train"}}, record
@@ -291,7 +294,7 @@ def _merge_equal(texts: list[str], index: np.ndarray, rows: Rows) -> tuple[list[
 
 
 def teacher_vectors(
-    teacher: Any, texts: Sequence[str], folder: Path, recipe: Finetune, mesh: jax.sharding.Mesh, tell: Say
+    teacher: Any, texts: Sequence[str], folder: Path, recipe: Finetune, mesh: jax.sharding.Mesh
 ) -> np.ndarray:
     """Return the teacher's vectors of texts, (T,E) float16, as a memory map of a file in `folder`.
 
@@ -309,9 +312,9 @@ def teacher_vectors(
         if (stored := _mapped(file, shape)) is not None:  # another process has written it
             return stored
         if os.path.lexists(file):
-            tell(f"warning: {file} is damaged, so its vectors are computed again")
-        done = _count_done(part, progress, shape, tell)
-        tell(f"computing the teacher's vectors of {len(texts) - done:,} texts into {file}")
+            _LOG.warning(f"{file} is damaged, so its vectors are computed again")
+        done = _count_done(part, progress, shape)
+        _LOG.info(f"computing the teacher's vectors of {len(texts) - done:,} texts into {file}")
         try:
             if not done:
                 _write_zeros(part, progress, shape)
@@ -367,7 +370,7 @@ def _mapped(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
     return array if array.dtype == np.float16 and array.shape == shape else None
 
 
-def _count_done(part: Path, progress: Path, shape: tuple[int, int], tell: Say) -> int:
+def _count_done(part: Path, progress: Path, shape: tuple[int, int]) -> int:
     """Return how many vectors an unfinished file holds; 0 if the files do not fit, or are links."""
     if not os.path.lexists(part) and not os.path.lexists(progress):
         return 0
@@ -377,7 +380,7 @@ def _count_done(part: Path, progress: Path, shape: tuple[int, int], tell: Say) -
         done = 0
     if 0 < done <= shape[0] and not part.is_symlink() and _mapped(part, shape) is not None:
         return done
-    tell(f"warning: {part} holds no usable vectors, so they are computed from the start")
+    _LOG.warning(f"{part} holds no usable vectors, so they are computed from the start")
     return 0
 
 

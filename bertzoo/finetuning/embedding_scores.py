@@ -26,7 +26,6 @@ _RECALLED = 100  # results of a query in which `recall_100` looks
 _QUERIES = 256  # queries that are compared with all documents at once
 
 Scores = dict[str, float]
-Tell = Callable[[str], None]
 
 
 class Retrieval(NamedTuple):

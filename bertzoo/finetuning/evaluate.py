@@ -1,5 +1,6 @@
 """A fine-tuned model: score it on a split or a file, or predict labels or answers for texts."""
 
+import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,16 +21,17 @@ from bertzoo.finetuning.task_kind import (
     Predictions,
     Purpose,
     RowForm,
-    Say,
     TaskKind,
     Unlabelled,
-    tell_skipped,
+    log_skipped,
     warn_unknown,
 )
 from bertzoo.tasks import inputs
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example
+
+_LOG = logging.getLogger(__name__)
 
 CLASSES: dict[str, type[TaskKind]] = {"span": QuestionTask, "embedding": EmbeddingTask}  # others have labels
 
@@ -65,9 +67,9 @@ class TaskModel(SavedModel):
         """Return the task `name`, as TaskKind.named does."""
         return self.task_class.named(self, name, data_dir)
 
-    def for_task(self, task: TaskKind, tell: Say = lambda line: None) -> Self:
+    def for_task(self, task: TaskKind) -> Self:
         """Return a copy with outputs in the order of the task's labels; raises ConfigError if the labels differ."""
-        return task.adapt(self, tell)
+        return task.adapt(self)
 
     def fit(self, longest: int) -> Self:
         """Return a copy with rows of at most `longest` tokens; raises UserError if the task has no room there."""
@@ -113,7 +115,6 @@ def evaluate_split(
     batch_size: int = 0,
     input: str = "",
     output: Path | None = None,
-    tell: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Score a model on a split of a task, or on the rows of the file `input`.
 
@@ -147,20 +148,20 @@ def evaluate_split(
     directory = data_dir or model.recipe.data_dir
     scored = model.task(task, data_dir)
     check_files(model, directory, split, scored.name)
-    model = model.for_task(scored, tell)
+    model = model.for_task(scored)
     splits: dict[str, Split] = {}
     skipped: dict[str, dict[str, int]] = {}
     for part in scored.parts(split):
         read = scored.read(part, directory)
         skipped |= {part: dict(read.skipped)} if read.skipped else {}
-        tell_skipped({part: read.skipped} if read.skipped else {}, "rows", tell)
+        log_skipped({part: read.skipped} if read.skipped else {}, "rows")
         try:
             scored.check_labels(part, read)
         except Unlabelled as error:
             raise UserError(f"{error} {_advise_predict(model, input, error.part, task, data_dir)}") from error
         if note := scored.note(part):
-            tell(f"{part}: {note}")
-        warn_unknown(model.tokenizer, read.examples, part, tell)
+            _LOG.info(f"{part}: {note}")
+        warn_unknown(model.tokenizer, read.examples, part)
         splits[part] = model.encode(scored, read.examples, part)
     figures, save = score_splits(model.runner([part.rows for part in splits.values()], batch_size), splits)
     if output is not None:

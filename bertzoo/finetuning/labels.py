@@ -1,5 +1,6 @@
 """Tasks that label a text, a pair of texts or every word: training, scores and predictions."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ from bertzoo.finetuning.task_kind import (
     Predictions,
     Purpose,
     RowForm,
-    Say,
     TaskKind,
     Unlabelled,
     build_head,
@@ -40,6 +40,8 @@ from bertzoo.tasks.task import Example, SplitExamples, Task, double_unordered
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
+
+_LOG = logging.getLogger(__name__)
 
 NUMBER = "number"  # name of a regression's single output
 TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to tags of words
@@ -153,17 +155,17 @@ class LabelTask(TaskKind):
             Task(name="", kind=model.kind, metrics=(), read=read, labels=model.labels, range=limits),
         )
 
-    def adapt(self, model: "TaskModel", tell: Say) -> "TaskModel":
+    def adapt(self, model: "TaskModel") -> "TaskModel":
         if self.task.kind != model.kind:
             raise ConfigError(
                 f"{model.path} is fine-tuned for tasks of kind {model.kind}, but {self.name} is of kind "
                 f"{self.task.kind}. Name a task of kind {model.kind}."
             )
-        order = label_order(model.pretrained.head.labels, self.task, str(model.path), lambda line: None)
+        order = label_order(model.pretrained.head.labels, self.task, str(model.path))
         file = model.file
         if file is not None and order is not None:
             file = file.then(lambda outputs: outputs | {"logits": outputs["logits"][..., order]})
-        return replace(model, pretrained=relabel(model.pretrained, self.task, str(model.path), tell), file=file)
+        return replace(model, pretrained=relabel(model.pretrained, self.task, str(model.path)), file=file)
 
     @property
     def train(self) -> tuple[str, ...]:
@@ -238,9 +240,8 @@ class LabelTask(TaskKind):
         dev: Mapping[str, Any],
         teacher: Location,
         mesh: jax.sharding.Mesh,
-        tell: Say,
     ) -> tuple[LabelSplit, Mapping[str, Any], dict[str, Any]]:
-        logits, record = teacher_logits(teacher, self.recipe, self.task, train.examples, mesh, tell)
+        logits, record = teacher_logits(teacher, self.recipe, self.task, train.examples, mesh)
         return replace(train, teacher=logits), dev, record
 
     def constant(self, train: LabelSplit) -> int | None:
@@ -277,14 +278,19 @@ class LabelTask(TaskKind):
         return Predictions(values, chances, rows.cut, records, counts)
 
 
-def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained:
+def relabel(model: Pretrained, task: Task, origin: str) -> Pretrained:
     """Return the model with its outputs in the order of the task's labels; raises ConfigError if the labels differ.
 
     Case is ignored, and the task's aliases count as labels. Labels without a name (LABEL_0) are assumed to be in the
-    task's order, and `tell` reports this. origin: the model's name in messages.
+    task's order, which is logged. origin: the model's name in messages.
     """
-    if (order := label_order(model.head.labels, task, origin, tell)) is None:
+    if (order := label_order(model.head.labels, task, origin)) is None:
         return model
+    if _are_nameless(model.head.labels, task):
+        _LOG.info(
+            f"{origin} names its labels LABEL_0 and so on; they are read as {', '.join(task.labels)}. Check this order "
+            "with the model's author."
+        )
     names = {f"{part}/output/{leaf}" for part in model.head.parameters for leaf in ("kernel", "bias")}
     moved = {name: array[..., order] for name, array in model.params.items() if name in names}
     if model.params and not moved:  # the model of an exported file has no parameters
@@ -306,10 +312,10 @@ def name_classes(model: Pretrained) -> Pretrained:
     return replace(model, head=replace(model.head, labels=task.class_names))
 
 
-def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> list[int] | None:
+def label_order(labels: tuple[str, ...], task: Task, origin: str) -> list[int] | None:
     """Return, for each label of the task, its index in a model's `labels`; None if nothing must be reordered.
 
-    Matches labels, calls `tell` and raises ConfigError as `relabel` does.
+    Matches labels and raises ConfigError as `relabel` does.
     """
     expected = task.labels
     if len(labels) != (len(expected) or 1):
@@ -323,20 +329,20 @@ def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> 
     names = labels if set(labels) == set(expected) else [known.get(label.casefold(), label) for label in labels]
     if set(names) == set(expected):
         return [names.index(label) for label in expected]
-    if not all(label.startswith("LABEL_") for label in labels):
+    if not _are_nameless(labels, task):
         raise ConfigError(
             f"{origin} has the labels {', '.join(labels)}, but {task.name} has {', '.join(expected)}. Use a model of "
             "this task."
         )
-    tell(
-        f"{origin} names its labels LABEL_0 and so on; they are read as {', '.join(expected)}. Check this order with "
-        "the model's author."
-    )
     return list(range(len(labels)))
 
 
+def _are_nameless(labels: tuple[str, ...], task: Task) -> bool:
+    return set(labels) != set(task.labels) and all(label.startswith("LABEL_") for label in labels)
+
+
 def teacher_logits(
-    path: Location, recipe: Finetune, task: Task, examples: Sequence[Example], mesh: jax.sharding.Mesh, tell: Say
+    path: Location, recipe: Finetune, task: Task, examples: Sequence[Example], mesh: jax.sharding.Mesh
 ) -> tuple[np.ndarray, dict[str, str]]:
     """Return the teacher's logits (examples, labels), and the teacher's path and parameter hash for run.json.
 
@@ -344,7 +350,7 @@ def teacher_logits(
     tokenizer. Raises ConfigError if the teacher lacks a tokenizer or the task's labels, or if only one of teacher and
     task allows several labels of a text.
     """
-    model = load_model.read_model(path, tell)
+    model = load_model.read_model(path)
     tokenizer = model.tokenizer
     if not isinstance(model.head, SequenceClassification) or tokenizer is None:
         lacks = "tokenizer" if isinstance(model.head, SequenceClassification) else "head for classes"
@@ -357,7 +363,7 @@ def teacher_logits(
             f"text. Use a model fine-tuned on {task.name}."
         )
     record = {"path": resolve_name(path), "parameters_sha256": tensors.digest(model.params)}
-    model = relabel(model, task, f"--teacher={path}", tell)
+    model = relabel(model, task, f"--teacher={path}")
     module, params = model.module()
     longest = min(recipe.max_length, model.model.max_positions)
     rows = encode(examples, tokenizer, longest, task.kind, padding_seen(model.model))

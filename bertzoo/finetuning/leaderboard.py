@@ -1,6 +1,7 @@
 """Predict GLUE's test sets with fine-tuned models, for a submission to the leaderboard."""
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bertzoo.core.errors import UserError
@@ -11,6 +12,8 @@ from bertzoo.tasks import submission
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example
 
+_LOG = logging.getLogger(__name__)
+
 
 def predict_test_sets(
     paths: Sequence[Path],
@@ -18,7 +21,6 @@ def predict_test_sets(
     data_dir: str,
     wnli: submission.Wnli,
     batch_size: int,
-    tell: Callable[[str], None],
     rows: Mapping[str, int] | None = None,
 ) -> dict[str, dict[str, int | float]]:
     """Return {test set: {key of an example: index of the predicted label, or predicted number}}.
@@ -41,9 +43,9 @@ def predict_test_sets(
             )
         if name in models:
             raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}. Leave one model out.")
-        models[name] = model.for_task(model.task(name), tell)
+        models[name] = model.for_task(model.task(name))
     if "wnli" in models and wnli == "majority":
-        tell(
+        _LOG.info(
             f"{models.pop('wnli').path} is left out: WNLI gets its most common label. --wnli=predicted uses the model."
         )
     submission.check_files([file for task in models for file in _files(task)], wnli)
@@ -57,7 +59,7 @@ def predict_test_sets(
         for name, examples in splits.items():
             values, _, cut, *_ = model.predict(examples, batch_size)
             note = f", {int(cut.sum()):,} of them cut to {model.max_length} tokens" if cut.any() else ""
-            tell(f"{name}: {len(examples):,} rows{note}")
+            _LOG.info(f"{name}: {len(examples):,} rows{note}")
             predictions[name] = {example.key: value for example, value in zip(examples, values.tolist(), strict=True)}
     return predictions
 

@@ -16,7 +16,6 @@ from bertzoo.finetuning.task_kind import (
     Predictions,
     Purpose,
     RowForm,
-    Say,
     TaskKind,
     Unlabelled,
     build_head,
@@ -116,7 +115,7 @@ class QuestionTask(TaskKind):
         read: Any = None
         return cls(model.recipe, SpanTask(name="", nulls=nulls, read=read))
 
-    def adapt(self, model: "TaskModel", tell: Say) -> "TaskModel":
+    def adapt(self, model: "TaskModel") -> "TaskModel":
         return replace(model, task_name=self.name)  # `unnamed` reads it
 
     @staticmethod

@@ -1,5 +1,6 @@
 """Run a fine-tuning: resolve the task and the model, train one seed after another, summarise them in results.json."""
 
+import logging
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,6 +26,8 @@ from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.squad_tasks import SQUAD
 from bertzoo.train import sharding
 from bertzoo.train.step import keep_programs
+
+_LOG = logging.getLogger(__name__)
 
 NAMES = (*(name for name, task in GLUE.items() if task.train), *SQUAD, "own")  # tasks with a training set
 Results = dict[str, Any]
@@ -68,14 +71,10 @@ def train(
     run_dir: str,
     origin: Location | None,
     teacher: Location | None,
-    tell: Callable[[str], None],
-    *,
-    console: bool = True,
 ) -> Results:
     """Train every seed that is not finished, write results.json and return its content.
 
     origin: path of the model to fine-tune. teacher: path of the teacher. None: the path in run.json.
-    console: whether to print progress to stderr.
 
     Raises the errors of `train.loop.run`.
     """
@@ -84,22 +83,22 @@ def train(
     recipe = task.recipe
     check_teacher(recipe, task, teacher, recorded=run.origin("teacher") is not None)
     # 1. The model to fine-tune, with a head for the task.
-    start = load_starting_model(model_of(run, "from", origin), recipe, task, tell)
+    start = load_starting_model(model_of(run, "from", origin), recipe, task)
     with run.locked():
         check_config(run, recipe)
         for line in start.report:
-            tell(line)
+            _LOG.info(line)
         # 2. The devices as a mesh, and the task's examples as rows, with the teacher's predictions if there is one.
         mesh = sharding.make_mesh(recipe.mesh)
         teacher = model_of(run, "teacher", teacher) if recipe.alpha < 1 else None
-        data = task.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, teacher, tell)
+        data = task.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, teacher)
         models = {"from": start.record} | ({"teacher": data.teacher} if data.teacher else {})
-        recipe.compute.tell_format(tell)
+        recipe.compute.log_format()
         # 3. The run's config and provenance; last, so that wrong input leaves no files behind.
         claim(run, recipe, models, data.digests)
         keep_programs()
         # 4. One experiment (`SeedJob.experiment`), trained from each seed; each keeps the model of its best epoch.
-        job = SeedJob(recipe=recipe, start=start, task=task.name, mesh=mesh, data=data, tell=tell, console=console)
+        job = SeedJob(recipe=recipe, start=start, task=task.name, mesh=mesh, data=data)
         numbers = range(recipe.seed, recipe.seed + recipe.seeds)
         seeds = [Seed(job, seed, run.path / f"seed-{seed}") for seed in numbers]
         for seed in seeds:

@@ -1,8 +1,9 @@
 """Fine-tune a model with one seed: score it after each epoch, and save the model of the best epoch."""
 
+import logging
 import re
 import shutil
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from bertzoo.core import atomic
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import METRICS, model_name
+from bertzoo.core.logs import LOGGER
 from bertzoo.core.schema import divisors
 from bertzoo.finetuning.kind import MODEL
 from bertzoo.finetuning.scoring import Figures
@@ -34,6 +36,8 @@ from bertzoo.train.experiment import Experiment, RateFactor, StageSetup
 from bertzoo.train.progress import Console, JsonLines, Record, Reporter, TensorBoard
 from bertzoo.train.step import Batch
 
+_LOG = logging.getLogger(__name__)
+
 SCORES = "scores.json"
 # An epoch in scores.json.
 _EPOCH = {"epoch": int, "step": int, "score": float, "scores": {str: {str: float}}, "collapsed": bool, "loss?": float}
@@ -45,7 +49,6 @@ class SeedJob:
     """The settings and data that all seeds of a run share.
 
     task: the task's name.
-    console: whether to print progress to stderr.
     """
 
     recipe: Finetune
@@ -53,8 +56,6 @@ class SeedJob:
     task: str
     mesh: jax.sharding.Mesh
     data: TaskData
-    tell: Callable[[str], None]
-    console: bool = True
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -88,7 +89,7 @@ class Seed:
         self.history = read_scores(folder / SCORES)
         atomic.finish_replacing(folder / MODEL)
         if self.history and not (folder / MODEL).is_dir():
-            job.tell(f"seed {seed}: training starts anew, because {folder / MODEL} is missing")
+            _LOG.info(f"seed {seed}: training starts anew, because {folder / MODEL} is missing")
             self._remove_checkpoints()
             self.history = []
 
@@ -108,14 +109,14 @@ class Seed:
         if self.finished:
             self._remove_checkpoints()  # a run may stop just before it removes them
             return
-        job.tell(f"seed {self.seed}")
+        _LOG.info(f"seed {self.seed}")
         self._folder.mkdir(parents=True, exist_ok=True)
         if job.data.constant is not None:
             self._evaluate(self._stage.steps, self._constant_params(job.data.constant))
             return
         every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
         files = [JsonLines(self._folder / METRICS), TensorBoard(self._folder / "tensorboard")]
-        console = [Console([self._stage])] if job.console else []
+        console = [Console([self._stage])] if LOGGER.isEnabledFor(logging.INFO) else []
         reporters = [PercentagePoints(reporter) for reporter in (*files, *console)]
         try:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:

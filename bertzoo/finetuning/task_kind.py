@@ -1,6 +1,7 @@
 """The interface between a model and its task: head, loss, examples, batches, scores and predictions."""
 
 import dataclasses
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ from bertzoo.train.step import HostBatch
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
 
-Say = Callable[[str], None]
+_LOG = logging.getLogger(__name__)
+
 Batches = Callable[[int, int], Iterator[HostBatch]]
 _SAMPLED = 1000  # number of examples in which [UNK] is counted
 _SUBSET = 3  # random stream of draw_subset
@@ -131,7 +133,7 @@ class TaskKind(ABC):
         """Return the config for rows of at most `longest` tokens; raises UserError if they have no room."""
         return recipe
 
-    def adapt(self, model: "TaskModel", tell: Say) -> Any:
+    def adapt(self, model: "TaskModel") -> Any:
         """Return the model with its outputs in the task's order; raises ConfigError if it has others."""
         return model
 
@@ -205,7 +207,7 @@ class TaskKind(ABC):
     def notes(self) -> dict[str, str | int]:
         """Options that predictions depend on, for the saved model's `source`."""
 
-    def read_splits(self, form: RowForm, tell: Say) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
+    def read_splits(self, form: RowForm) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
         """Read and encode the splits, and report their sizes; raises UserError for wrong files.
 
         Returns the training split, the development splits by name, and the number of skipped examples by split and
@@ -214,17 +216,19 @@ class TaskKind(ABC):
         read = self.read_files()
         drawn = self.draw_subset([example for name in self.train for example in read[name].examples])
         if ambiguous := sum(read[name].ambiguous for name in self.train):
-            tell(f"train: {ambiguous:,} answers occur more than once in their paragraph; the first occurrence counts")
+            _LOG.info(
+                f"train: {ambiguous:,} answers occur more than once in their paragraph; the first occurrence counts"
+            )
         train = self.encode(drawn, "train", form, "train")
         dev = {name: self.encode(read[name].examples, name, form) for name in self.dev}
         skipped = {name: dict(part.skipped) for name, part in [*read.items(), ("train", train)] if part.skipped}
-        tell_skipped(skipped, self.skipped_unit, tell)
+        log_skipped(skipped, self.skipped_unit)
         for name, split in {"train": train, **dev}.items():
-            tell(f"{name}: {split.summary}")
+            _LOG.info(f"{name}: {split.summary}")
         return train, dev, skipped
 
     def add_teacher(
-        self, objective: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh, tell: Say
+        self, objective: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh
     ) -> tuple[Any, Mapping[str, Any], dict[str, Any]]:
         """Return the training and development splits with the teacher's outputs, and its entry for run.json.
 
@@ -245,7 +249,6 @@ class TaskKind(ABC):
         padding: int,
         mesh: jax.sharding.Mesh,
         teacher: Location | None,
-        tell: Say,
     ) -> TaskData:
         """Read and encode the splits for a model.
 
@@ -254,15 +257,15 @@ class TaskKind(ABC):
         """
         recipe, size = self.recipe, self.recipe.batch_size
         self.check_test_file()
-        train, dev, skipped = self.read_splits(RowForm(tokenizer, recipe.max_length, padding), tell)
+        train, dev, skipped = self.read_splits(RowForm(tokenizer, recipe.max_length, padding))
         splits: dict[str, Split] = {"train": train, **dev}
         for name, split in splits.items():
-            check_split(tokenizer, split.examples, name, tell)
+            check_split(tokenizer, split.examples, name)
         lengths = bucket_lengths([split.rows for split in splits.values()], recipe.buckets, recipe.max_length)
-        tell(f"batches of rows of {', '.join(map(str, lengths))} tokens")
+        _LOG.info(f"batches of rows of {', '.join(map(str, lengths))} tokens")
         record = None
         if teacher is not None:
-            train, dev, record = self.add_teacher(objective, train, dev, teacher, mesh, tell)
+            train, dev, record = self.add_teacher(objective, train, dev, teacher, mesh)
         runner = FlaxRunner(outputs_and_losses(objective), None, mesh, size, lengths)
 
         def batches(seed: int, row: int) -> Iterator[HostBatch]:
@@ -338,21 +341,21 @@ def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
     return None
 
 
-def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], place: str, tell: Say) -> None:
-    """Warn through `tell` if more than 20 % of the examples' tokens are [UNK]. place: name of the examples."""
+def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], place: str) -> None:
+    """Warn if more than 20 % of the examples' tokens are [UNK]. place: name of the examples."""
     if (share := _unknown_share(tokenizer, examples)) > UNKNOWN_ERROR:
-        tell(f"warning: {describe_unknown(share, place)}. The model was trained on other text.")
+        _LOG.warning(f"{describe_unknown(share, place)}. The model was trained on other text.")
 
 
-def check_split(tokenizer: Tokenizer, examples: Sequence[Example | Question], name: str, tell: Say) -> None:
+def check_split(tokenizer: Tokenizer, examples: Sequence[Example | Question], name: str) -> None:
     """Warn if too many of a split's tokens are [UNK]: more than 1 % of `train` or 20 % of another split.
 
     Raises CorpusError if more than 20 % of `train` are [UNK].
     """
     if name == "train":
-        check_unknown(_unknown_share(tokenizer, examples), name, tell, inherited=True)
+        check_unknown(_unknown_share(tokenizer, examples), name, inherited=True)
     else:
-        warn_unknown(tokenizer, examples, name, tell)
+        warn_unknown(tokenizer, examples, name)
 
 
 def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example | Question]) -> float:
@@ -361,7 +364,7 @@ def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example | Question])
     return tokenizer.unknown_share([text for example in sample for text in example.texts])
 
 
-def tell_skipped(skipped: Mapping[str, Mapping[str, int]], unit: str, tell: Say) -> None:
+def log_skipped(skipped: Mapping[str, Mapping[str, int]], unit: str) -> None:
     """Report the number of skipped examples by split and reason. unit: a noun for examples."""
     for name, reasons in skipped.items():
-        tell(f"{name}: skipped {', '.join(f'{count} {unit} ({reason})' for reason, count in reasons.items())}")
+        _LOG.info(f"{name}: skipped {', '.join(f'{count} {unit} ({reason})' for reason, count in reasons.items())}")

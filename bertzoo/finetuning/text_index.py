@@ -4,6 +4,7 @@ A directory holds index.json (model, sizes), vectors.npy (N,E), with bits also b
 """
 
 import json
+import logging
 import math
 import tokenize
 from collections.abc import Callable, Sequence
@@ -19,8 +20,9 @@ from bertzoo.core.documents import parse_json, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import model_name
 from bertzoo.finetuning.embed import EmbeddingModel, Long, Precision, quantised
-from bertzoo.finetuning.task_kind import Say
 from bertzoo.tasks import fields
+
+_LOG = logging.getLogger(__name__)
 
 _DESCRIPTION, _VECTORS, _BITS, _TEXTS = "index.json", "vectors.npy", "bits.npy", "texts.jsonl"
 _FIELDS = {
@@ -163,7 +165,6 @@ def build_index(
     prompt: str = "",
     long: Long = "average",
     batch_size: int = 0,
-    say: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Embed texts and write their index into a new directory; return its description.
 
@@ -201,13 +202,13 @@ def build_index(
                 if bits is not None:
                     bits.write(quantised(part, "binary").tobytes())
                 done, longer = done + len(part), longer + cut
-                say(f"{done:,} of {len(texts):,} texts embedded")
+                _LOG.info(f"{done:,} of {len(texts):,} texts embedded")
         with (folder / _TEXTS).open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
         (folder / _DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     if longer:
         state = "averaged over their pieces" if long == "average" else "cut"
-        say(f"{longer:,} texts have more than {model.max_length} tokens and were {state}")
+        _LOG.info(f"{longer:,} texts have more than {model.max_length} tokens and were {state}")
     return description
 
 

@@ -11,7 +11,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Say, TaskKind
+from bertzoo.finetuning.task_kind import TaskKind
 from bertzoo.finetuning.word_vectors import initial_words
 from bertzoo.heads import KINDS, NoHead, parameter_shapes
 from bertzoo.nn.int8 import Int8Model
@@ -50,16 +50,14 @@ class StartingModel:
         return sum(math.prod(shape) for shape in shapes.values())
 
 
-def load_starting_model(
-    path: Location, recipe: Finetune, task: TaskKind, tell: Say = lambda line: None
-) -> StartingModel:
+def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> StartingModel:
     """Load the model at `path` with the task's head, drawn from the seed unless `recipe.keep_head` is set.
 
     If the config has [model], the model is a new one with the word vectors of the model at `path`.
 
     Raises UserError if the model is missing or does not fit `recipe`, or if its head is to be kept and does not fit.
     """
-    source = load_model.read_model(path, tell)
+    source = load_model.read_model(path)
     if source.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
     model, owner = (source.model, str(path)) if recipe.model is None else (recipe.model, "[model]")

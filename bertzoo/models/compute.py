@@ -72,13 +72,13 @@ class Compute:
     def jax_dtype(self) -> jnp.dtype:
         return jnp.dtype(self.dtype)
 
-    def tell_format(self, tell: Callable[[str], None]) -> None:
-        """Pass a line about matrix products in bfloat16 to `tell`; do nothing for float32, GPUs and TPUs.
+    def log_format(self) -> None:
+        """Log how a CPU computes matrix products in bfloat16; do nothing for float32, GPUs and TPUs.
 
         Raises ConfigError if the environment variable `products.RESULTS_VARIABLE` has an invalid value.
         """
         if self.dtype == "bfloat16" and jax.default_backend() == "cpu":
-            tell(products.describe_cpu())
+            products.log_cpu_results()
 
     def vocab_rows(self, vocab_size: int) -> int:
         """Return `vocab_size` rounded up to a multiple of vocab_multiple: the number of rows of the word table."""

@@ -7,6 +7,7 @@ for float32 matrices, they compute the plain product.
 """
 
 import functools
+import logging
 import math
 import os
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.processor import processor
+
+_LOG = logging.getLogger(__name__)
 
 RESULTS_VARIABLE = "BERTZOO_BFLOAT16_RESULTS"
 FAST_EXTENSIONS = ("amx_bf16", "avx512_bf16")
@@ -43,22 +46,23 @@ def cpu_results() -> Results:
     return cast(Results, value)
 
 
-def describe_cpu() -> str:
-    """Return a line about bfloat16 products on this machine's CPU: the dtype of their results, or a warning."""
+def log_cpu_results() -> None:
+    """Log the dtype of bfloat16 products on this machine's CPU, or a warning that they are slow."""
     results = cpu_results()
     if os.environ.get(RESULTS_VARIABLE):
-        return f"bfloat16 products on this CPU have {results} results, because {RESULTS_VARIABLE}={results}"
-    if results == "float32":
-        return f"bfloat16 products on this CPU, which has {' and '.join(_fast_extensions())}, have float32 results"
-    if _fast_extensions():
-        return (
-            f"warning: bfloat16 is slower than float32 on {jax.device_count()} CPU devices. Use "
-            "--compute.dtype=float32, or one device."
+        _LOG.info(f"bfloat16 products on this CPU have {results} results, because {RESULTS_VARIABLE}={results}")
+    elif results == "float32":
+        _LOG.info(f"bfloat16 products on this CPU, which has {' and '.join(_fast_extensions())}, have float32 results")
+    elif _fast_extensions():
+        _LOG.warning(
+            f"bfloat16 is slower than float32 on {jax.device_count()} CPU devices. Use --compute.dtype=float32, or one "
+            "device."
         )
-    return (
-        f"warning: this processor has none of {' and '.join(FAST_EXTENSIONS)}, so bfloat16 is slower than float32. Use "
-        "--compute.dtype=float32."
-    )
+    else:
+        _LOG.warning(
+            f"this processor has none of {' and '.join(FAST_EXTENSIONS)}, so bfloat16 is slower than float32. Use "
+            "--compute.dtype=float32."
+        )
 
 
 def _fast_extensions() -> list[str]:

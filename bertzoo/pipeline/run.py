@@ -1,7 +1,8 @@
 """Run the unfinished steps of a pipeline, each in its own process."""
 
+import logging
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -13,6 +14,8 @@ from bertzoo.pipeline.check import Parse, check_steps
 from bertzoo.pipeline.recipe import Step
 from bertzoo.pipeline.record import PipelineRecord
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
@@ -20,12 +23,10 @@ class Execution:
 
     environments: sets of environment variables. Fine-tuning and sweep steps run side by side, each with its own set.
     launcher: words that start a step of pretrain, transfer or prune on other machines.
-    tell: receives each progress line.
     """
 
     environments: Sequence[dict[str, str]] = ({},)
     launcher: Sequence[str] = ()
-    tell: Callable[[str], None] = lambda line: None
 
 
 def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, execution: Execution) -> int:
@@ -42,7 +43,7 @@ def run_pipeline(record: PipelineRecord, steps: Sequence[Step], parse: Parse, ex
         _check_finished(record)
         _check_order(record, waiting)
         done = len(steps) - len(waiting)
-        execution.tell(f"{len(steps)} steps, {done} already finished")
+        _LOG.info(f"{len(steps)} steps, {done} already finished")
         record.write()
         try:
             for _ in range(2):  # the second time, summaries of what the first has made anew
@@ -130,12 +131,12 @@ def _run_group(record: PipelineRecord, group: Sequence[Step], execution: Executi
         except UserError as error:  # it ended well, but its output is missing or damaged
             record.errors[step.name] = str(error)
         done = sum(record.entry(other) is not None for other in steps)
-        execution.tell(f"{done}/{len(steps)} {step.name}: {page.outcome(record, step)} ({how.seconds:,.0f} s)")
+        _LOG.info(f"{done}/{len(steps)} {step.name}: {page.outcome(record, step)} ({how.seconds:,.0f} s)")
         page.write_page(record)
 
     facts = {step.name: record.begin(step) for step in group}
     for step in group:
-        execution.tell(f"{step.name}: bertzoo {step.verb}; its output goes to {record.log(step)}")
+        _LOG.info(f"{step.name}: bertzoo {step.verb}; its output goes to {record.log(step)}")
         if not step.form.resumes:
             _remove(record, step)
     side = len(group) > 1 and group[0].form.by_task

@@ -12,11 +12,11 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import logging
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -122,14 +122,12 @@ def compile_stages(
     recipe: Recipe,
     topology: chips.Topology,
     folder: Path,
-    tell: Callable[[str], None],
     *,
     cached_only: bool = False,
 ) -> dict[int, CompiledStep]:
     """Compile the training steps of the stages in `estimate.planned_stages`; return a CompiledStep by stage index.
 
     folder: stores results, which later calls read.
-    tell: receives lines of progress.
     cached_only: compile nothing and leave out stages without a stored result.
     Raises UserError if there is no compiler, or if it fails for a reason other than memory.
     """
@@ -152,7 +150,7 @@ def compile_stages(
                     message = parse_json(line)
                     if "result" in message:
                         results[message["stage"]] = _parse_result(message["result"])
-                    tell(f"stage {message['stage']} on {topology.name}: {message['progress']}")
+                    _LOG.info(f"stage {message['stage']} on {topology.name}: {message['progress']}")
             except BaseException:  # an interrupt must not wait minutes for the compiler
                 process.kill()
                 raise
@@ -259,3 +257,5 @@ def _send(stage: int, progress: str, **result: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+
+_LOG = logging.getLogger(__name__)

@@ -200,7 +200,6 @@ def plan(
     compile_steps: bool = True,
     cache_dir: Path | str | None = None,
     price: float | None = None,
-    tell: Callable[[str], None] = lambda line: None,
 ) -> RunPlan:
     """Plan a run on a slice such as "v5e:16x16", as `bertzoo plan` does.
 
@@ -208,7 +207,6 @@ def plan(
     in `cache_dir`.
     cache_dir: folder of the compiler's results, by default ~/.cache/bertzoo/plans.
     price: dollars per chip-hour.
-    tell: receives lines of progress.
     Raises ConfigError if the recipe does not fit the slice, and UserError if the compiler fails.
     """
     devices = chips.parse_topology(topology)
@@ -219,7 +217,7 @@ def plan(
     elif not compiled.available():
         not_compiled = compiled.INSTALL
     else:
-        results = compiled.compile_stages(recipe, devices, compiled.result_folder(cache_dir), tell)
+        results = compiled.compile_stages(recipe, devices, compiled.result_folder(cache_dir))
     return make_plan(recipe, devices, results, price=price, not_compiled=not_compiled)
 
 

@@ -1,5 +1,6 @@
 """Prune a model by several trainings in turn (Khetan and Karnin 2020, Algorithm 1); each training can be resumed."""
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ from bertzoo.train import hosts, sharding, state
 from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.experiment import Experiment, StageSetup
 
+_LOG = logging.getLogger(__name__)
+
 GENERATOR = "generator/"
 ChooseKept = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]  # scores -> the elements that stay, by dimension
 
@@ -68,15 +71,15 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
     path, digest = hosts.share("the unpruned model", lambda: unpruned_model(origin, run))
     training.check_apart(path, run, "--from", "Give the pruned model a directory of its own.")
     if digest is None:
-        training.check_model(path, options)
+        training.check_model(path)
     with run.shared():
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
-            options.tell_once(f"changed since the run started: {line}")
+            _LOG.info(f"changed since the run started: {line}")
         mesh = sharding.make_mesh(recipe.mesh)
         check_devices(recipe, mesh)
         tuned = recipe.distillation_recipe(recipe.model)
         built = replace(build_experiment(tuned, mesh), where="tuning.{}".format)
-        training.check_experiment(built, tuned.compute, options.tell_once)
+        training.check_experiment(built, tuned.compute)
         pruning = Pruning(recipe, run, path, digest, mesh, options)
         if unfinished := pruning.unfinished:  # a finished run does not open its corpus again: the text may be gone
             corpus = training.open_corpus(recipe, run, pruning.tokenizer(), options)
@@ -109,14 +112,7 @@ class Pruning:
     def __post_init__(self):
         self.target = self.run.target(self.recipe)
         self.whole, self.budget = budget(self.recipe, self.target)
-        self.tell = self.options.tell_once
-        self._warnings: set[str] = set()
-
-    def warn_once(self, line: str) -> None:
-        """Pass a warning to the user unless an earlier iteration did, as all iterations read the same text."""
-        if line not in self._warnings:
-            self._warnings.add(line)
-            self.tell(line)
+        self._warned: set[str] = set()  # all iterations read the same text
 
     @cached_property
     def unpruned(self) -> WarmStart:
@@ -166,7 +162,7 @@ class Pruning:
         recipe, part = self.recipe, self.run.tuning(self.recipe, iteration)
         tuning = recipe.distillation_recipe(model)
         built = self._build(part, tuning)
-        self.tell(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
+        _LOG.info(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
         if isinstance(tuning, Transfer):
             unpruned = read_teacher(self.origin, tuning, built, self.run.path)
             self._check_digest(unpruned)
@@ -189,7 +185,7 @@ class Pruning:
         budget = self.whole - share * (self.whole - self.budget)
         params = source.params
         if cost(structure.sizes) <= budget:  # an earlier iteration cut more than it had to
-            self.tell(
+            _LOG.info(
                 f"iteration {iteration} of {self.recipe.cut.iterations} cuts nothing, because an earlier one cut enough"
             )
         else:
@@ -242,7 +238,7 @@ class Pruning:
 
         if not part.finished:
             name = f"weighing {', '.join(recipe.letters)}"
-            self.tell(f"iteration {iteration} of {recipe.cut.iterations}, {name}")
+            _LOG.info(f"iteration {iteration} of {recipe.cut.iterations}, {name}")
             setup = StageSetup(
                 objective=objective,
                 optimizer=settings.optimizer,
@@ -273,9 +269,9 @@ class Pruning:
         followed: bool = True,
     ) -> None:
         hosts.share("the directory of a training run", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
-        workers, console = self.options.batch_workers, self.options.console
-        batches = RunBatches(recipe, corpus, self.run.plans, self.warn_once, workers=workers, first=part.first)
-        training.train(recipe, built, batches, part.run, start, followed=followed, console=console)
+        workers = self.options.batch_workers
+        batches = RunBatches(recipe, corpus, self.run.plans, workers=workers, first=part.first, warned=self._warned)
+        training.train(recipe, built, batches, part.run, start, followed=followed)
 
     def _record(
         self, iteration: int, structure: Structure, cost: Cost, kept: ledger.Kept, more: dict[str, Any]
@@ -283,7 +279,7 @@ class Pruning:
         iterations = self.recipe.cut.iterations
         record = ledger.cut_record(structure, cost, kept, iteration=iteration, iterations=iterations, **more)
         for line in ledger.describe(record):
-            self.tell(line)
+            _LOG.info(line)
         hosts.share("the record of a cut", lambda: self.run.record(iteration, record))
 
     def finish(self) -> Model:

@@ -129,7 +129,7 @@ def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, c
     run.fetch()
     recipe, corpus = run.load(), run.open_corpus(corpus_path)
     _check_vocabulary(model, corpus.tokenizer, f"the corpus of {run.name}")
-    batches = RunBatches(recipe, corpus, run.plans, lambda warning: None).stage(0, "heldout")
+    batches = RunBatches(recipe, corpus, run.plans).stage(0, "heldout")
     if count > batches.rows:
         raise UserError(
             f"--rows={count} is more than the {batches.rows} held-out rows of {run.name} at the first stage's "

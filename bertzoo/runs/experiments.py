@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from bertzoo.train.experiment import Experiment, StageSetup
 from bertzoo.train.state import shapes_of
 
 PREFETCH = 4
+_LOG = logging.getLogger(__name__)
 OwnRows = Callable[[int], np.ndarray]  # batch size -> indices of the rows that this process reads
 
 
@@ -45,10 +47,11 @@ class RunBatches:
     """Training and held-out batches of a run with the config `recipe`.
 
     plans: folder that caches row plans (which tokens make up each row).
-    warn: receives each warning about the rows of the training split.
     workers: processes that build the training batches; 0 builds them in a thread.
     first: number added to a stage's index in the seeds of its row order and masks. A pruning run, which is a series of
     training runs, passes the number of stages before this run, so that no two of its stages use the same seeds.
+
+    warned: warnings that an earlier run has logged; new ones are added.
 
     Raises ConfigError if the tokenizer has more entries than model.vocab_size.
     """
@@ -58,24 +61,24 @@ class RunBatches:
         recipe: Recipe,
         corpus: Corpus,
         plans: Path,
-        warn: Callable[[str], None],
         *,
         workers: int = 0,
         first: int = 0,
+        warned: set[str] | None = None,
     ):
         if corpus.tokenizer.vocab_size > recipe.model.vocab_size:
             raise ConfigError(
                 f"the tokenizer of {corpus.address} has {corpus.tokenizer.vocab_size} entries, more than "
                 f"model.vocab_size = {recipe.model.vocab_size}. Raise model.vocab_size."
             )
-        self.recipe, self.corpus, self._plans, self._warn = recipe, corpus, plans, warn
-        self._workers, self._first = workers, first
+        self.recipe, self.corpus, self._plans = recipe, corpus, plans
+        self._workers, self._first, self._warned = workers, first, set() if warned is None else warned
         self._by_length: dict[tuple[Split, int], RowPlan] = {}
 
     def plan(self, split: Split, max_length: int) -> RowPlan:
         """Return which tokens of a split make up each row of at most `max_length` tokens.
 
-        The first call for the training split with a new `max_length` passes warnings about these rows to `warn`.
+        The first call for the training split with a new `max_length` logs warnings about these rows.
         """
         if (split, max_length) not in self._by_length:
             rows = plan_rows(
@@ -90,7 +93,9 @@ class RunBatches:
             self._by_length[split, max_length] = rows
             if split == "train":
                 for warning in rows.warnings:
-                    self._warn(warning)
+                    if warning not in self._warned:
+                        self._warned.add(warning)
+                        _LOG.warning(warning)
         return self._by_length[split, max_length]
 
     def stage(self, index: int, split: Split) -> Batches:

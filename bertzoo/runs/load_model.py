@@ -34,7 +34,7 @@ from bertzoo.runs.configs import Recipe, TrainingConfig
 from bertzoo.runs.experiments import RunBatches
 from bertzoo.runs.kinds import CHECKPOINTS
 from bertzoo.runs.remote_model import MODEL as MODEL
-from bertzoo.runs.remote_model import Tell, local_copy
+from bertzoo.runs.remote_model import local_copy
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import sharding, state
 from bertzoo.train.checkpoint import restore_params
@@ -90,7 +90,7 @@ def heldout_means(loaded: LoadedRun, corpus: Corpus, stage: int) -> tuple[int, d
 
     stage: index of the training stage whose row length applies.
     """
-    batches = RunBatches(loaded.recipe, corpus, loaded.run.plans, lambda warning: None)
+    batches = RunBatches(loaded.recipe, corpus, loaded.run.plans)
     rows = batches.stage(stage, "heldout").rows
     step, totals = make_eval_step(loaded.objective), Totals()
     for batch in batches.heldout(stage, rows, 1):
@@ -133,26 +133,25 @@ class ModelTables:
     head: Head = field(default_factory=NoHead)
 
 
-def read_model(path: Location, tell: Tell = lambda line: None) -> Pretrained:
+def read_model(path: Location) -> Pretrained:
     """Read the model at a path or URL; a model at a URL is first copied to this machine.
 
     path: a run, one of its checkpoints, a fine-tuning run (its best seed), a pruning run, a model directory or a
     Hugging Face directory. A TensorFlow 1 checkpoint is named by its directory or by the prefix of its files.
-    tell: receives a line about the copy.
     Raises UserError if the path is none of these, or if the model is damaged.
     """
-    with local_model(path, tell) as (local, rename):
+    with local_model(path) as (local, rename):
         return _renamed(_reader(local)(), rename)
 
 
-def check_model(path: Location, tell: Tell = lambda line: None) -> None:
+def check_model(path: Location) -> None:
     """Raise UserError if `path` is not a model. Reads no parameters, but copies a model at a URL to this machine."""
-    with local_model(path, tell) as (local, _):
+    with local_model(path) as (local, _):
         _reader(local)
 
 
 @contextmanager
-def local_model(path: Location, tell: Tell = lambda line: None) -> Iterator[tuple[Path, Callable[[str], str]]]:
+def local_model(path: Location) -> Iterator[tuple[Path, Callable[[str], str]]]:
     """Yield a model's path on this machine, and a function that replaces this path by the model's URL in a text.
 
     If `path` is not a URL, the function returns the text unchanged. UserErrors raised in the with block name the URL
@@ -162,7 +161,7 @@ def local_model(path: Location, tell: Tell = lambda line: None) -> Iterator[tupl
     if isinstance(path, Path):
         yield path, str
         return
-    with local_copy(path, tell) as copy:
+    with local_copy(path) as copy:
         try:
             yield copy.path, copy.rename
         except UserError as error:

@@ -1,6 +1,7 @@
 """Pretrain a model from its config to the last step."""
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from bertzoo.core import config
@@ -15,6 +16,8 @@ from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, sharding
 
+_LOG = logging.getLogger(__name__)
+
 
 def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, options: training.Options) -> int:
     """Start or resume a pretraining run, train to the end, and return the number of steps done.
@@ -24,32 +27,30 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
     origin: path or URL of the model that a new run starts from; None draws all parameters from the seed. Raises
     UserError if the config does not fit the run, origin, corpus or devices, and Stopped after a signal.
     """
-    run, tell = RunDirectory(run_dir), options.tell_once
+    run = RunDirectory(run_dir)
     if origin is not None:
         training.check_apart(origin, run, "--from", "A run resumes by itself; leave --from out.")
         # Check before creating the directory; a run with a checkpoint does not read its origin again.
         if hosts.share("the newest checkpoint", run.latest) is None:
-            training.check_model(origin, options)
+            training.check_model(origin)
     with run.shared():
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
         mesh = sharding.make_mesh(recipe.mesh)
         # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
-        recipe = training.complete(recipe, run, mesh, tell, origin)
+        recipe = training.complete(recipe, run, mesh, origin)
         # 3. The model, the objective and the optimiser of each stage.
         built = build_experiment(recipe, mesh)
-        training.check_experiment(built, recipe.compute, tell, run)
+        training.check_experiment(built, recipe.compute, run)
         # 4. The initial parameters and the tokenizer, if another model provides them.
-        start, vocabulary = _start(run, recipe, origin, tell)
+        start, vocabulary = _start(run, recipe, origin)
         # 5. The text: tokenise it unless this was done before, and cut it into rows.
         corpus = training.open_corpus(recipe, run, vocabulary, options)
-        batches = RunBatches(recipe, corpus, run.plans, tell, workers=options.batch_workers)
+        batches = RunBatches(recipe, corpus, run.plans, workers=options.batch_workers)
         # 6. Restore the newest checkpoint or draw the parameters, and train stage after stage.
-        return training.train(recipe, built, batches, run, start, console=options.console)
+        return training.train(recipe, built, batches, run, start)
 
 
-def _start(
-    run: RunDirectory, recipe: Pretrain, origin: Location | None, tell: Callable[[str], None]
-) -> tuple[WarmStart | None, Tokenizer | None]:
+def _start(run: RunDirectory, recipe: Pretrain, origin: Location | None) -> tuple[WarmStart | None, Tokenizer | None]:
     """Return the initial parameters and the tokenizer that the run takes from the model `origin`.
 
     If `origin` is None, both are None. If the run has a checkpoint, the parameters are None.
@@ -62,9 +63,9 @@ def _start(
     training.check_same_everywhere(start.record, "what the run starts from", origin)
     old, new = (record or {} for record in (before, start.record))
     if before and old["path"] == new["path"] and old["parameters_sha256"] != new["parameters_sha256"]:
-        tell(f"changed since the run started: the parameters in {origin}")
+        _LOG.info(f"changed since the run started: the parameters in {origin}")
     for line in start.report:
-        tell(line)
+        _LOG.info(line)
     return start, start.tokenizer
 
 
@@ -73,7 +74,6 @@ def load_recipe(
     overrides: Iterable[tuple[str, str]],
     origin: Location | None,
     run_dir: str | Path,
-    tell: Callable[[str], None] = lambda line: None,
 ) -> Pretrain:
     """Load the config of a pretraining run; if no file has [model], the model at `origin` provides it.
 
@@ -90,7 +90,7 @@ def load_recipe(
             )
         run = RunDirectory(run_dir)
         if run.latest() is None:
-            return load_model.read_model(origin, tell).model
+            return load_model.read_model(origin).model
         run.fetch()
         return run.load().model
 

@@ -1,9 +1,10 @@
 """Copy a model at a URL to the user's cache: only the files that `load_model.read_model` reads."""
 
 import hashlib
+import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,8 @@ from bertzoo.runs.kinds import CHECKPOINTS as _CHECKPOINTS
 from bertzoo.runs.provenance import TOKENIZER
 from bertzoo.train import checkpoint, contents
 
-Tell = Callable[[str], None]
+_LOG = logging.getLogger(__name__)
+
 Tree = Mapping[str, tuple[int, str]]  # path -> (size in bytes, version)
 MODEL = "model.toml"  # the file that marks a model directory
 _RECORD = "copy.json"  # written last; a copy without it is incomplete
@@ -50,7 +52,7 @@ class ModelCopy(NamedTuple):
 
 
 @contextmanager
-def local_copy(url: str, tell: Tell) -> Iterator[ModelCopy]:
+def local_copy(url: str) -> Iterator[ModelCopy]:
     """Copy the new and changed files of the model at `url`, and yield the copy.
 
     Other processes of this machine that need the copy wait until the with block ends. An incomplete copy is never read
@@ -60,7 +62,7 @@ def local_copy(url: str, tell: Tell) -> Iterator[ModelCopy]:
     folder, inside, tree = _find(url)
     home = paths.cache_folder("models") / hashlib.sha256(url.encode()).hexdigest()[:32]
     with lock.wait_for(home):
-        _refresh(folder, tree, home, url, tell)
+        _refresh(folder, tree, home, url)
         yield ModelCopy(home / "files", folder.url, inside)
 
 
@@ -133,7 +135,7 @@ def _select(tree: Tree, step: str | None, model: str | None = None) -> Tree:
     }
 
 
-def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell) -> None:
+def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str) -> None:
     """Make the copy in `home` equal to the remote files in `tree`: download new and changed ones, delete all others."""
     files, before = home / "files", {}
     with suppress(OSError, ValueError):
@@ -144,7 +146,7 @@ def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell)
         if before.get(path) == list(state) and (files / path).is_file() and (files / path).stat().st_size == state[0]
     }
     if same == tree.keys() == before.keys():
-        tell(f"{url} is unchanged; using its copy in {files}")
+        _LOG.info(f"{url} is unchanged; using its copy in {files}")
         return
     (home / _RECORD).unlink(missing_ok=True)
     # Delete first, so that no interrupted copy mixes two models. An empty directory could pass for a newer checkpoint.
@@ -158,7 +160,7 @@ def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str, tell: Tell)
         missing = tree.keys() - same
         size = sum(tree[path][0] for path in missing)
         reused = f", {len(same):,} unchanged" if same else ""
-        tell(f"copying {url} to {files}: {len(missing):,} files, {size / 1e6:,.1f} MB{reused}")
+        _LOG.info(f"copying {url} to {files}: {len(missing):,} files, {size / 1e6:,.1f} MB{reused}")
         check_room(home, size, url)
 
         def download(path: str) -> None:

@@ -226,7 +226,7 @@ class RunDirectory:
         path = None if is_url(where) else on_disk(where, "the corpus", "Write :// after the protocol.")
         contents = remote.read_remote_manifest(where) if path is None else manifest.read_manifest(path)
         self.check_corpus(where, contents.hash)  # before copying it
-        return remote.open_remote_corpus(where, _LOG.warning) if path is None else Corpus.open(path)
+        return remote.open_remote_corpus(where) if path is None else Corpus.open(path)
 
     def corpus_is_elsewhere(self) -> bool:
         """Return whether run.json names a corpus outside the run's directory; such a corpus is never rebuilt."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import jax
 
 from bertzoo.core.errors import UserError
+from bertzoo.core.logs import LOGGER
 from bertzoo.core.paths import Location, is_url, resolve_name
 from bertzoo.data import pipeline
 from bertzoo.data.corpus.reader import Corpus
@@ -27,6 +29,7 @@ from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.experiment import Experiment, Stage, locate, stage_of
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
 
+_LOG = logging.getLogger(__name__)
 AnyRecipe = TypeVar("AnyRecipe", Pretrain, Transfer)
 DAY = 24 * 3600.0  # seconds that the other processes wait while process 0 tokenises or copies a model
 # On CPUs, steps of many tokens are faster in microbatches of about 1,024, but not those of models narrower than 256
@@ -43,23 +46,14 @@ class Options:
     corpus: path or URL of a resumed run's corpus, if it has moved.
     workers: processes that tokenise; 0 uses one per core.
     batch_workers: processes that build batches; 0 uses a thread.
-    tell: receives each line for the user.
     progress: returns the context manager in which the run tokenises. If the manager yields a function, it is called
     with the progress so far: (finished groups of documents, characters of text read).
-    console: whether to print progress to standard error.
     """
 
     corpus: str | None = None
     workers: int = 0
     batch_workers: int = 0
-    tell: Callable[[str], None] = lambda line: None
     progress: Callable[[], AbstractContextManager[Callable[[int, int], None] | None]] = contextlib.nullcontext
-    console: bool = True
-
-    def tell_once(self, line: str) -> None:
-        """Pass a line to `tell` in process 0 only."""
-        if hosts.is_first():
-            self.tell(line)
 
 
 def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> None:
@@ -72,12 +66,12 @@ def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> N
         raise UserError(f"{flag} and --run_dir are both {run.name}. {instead}")
 
 
-def check_model(path: Location, options: Options) -> None:
+def check_model(path: Location) -> None:
     """Raise UserError in every process if process 0 finds no model at `path`.
 
     If `path` is a URL, every machine copies the model to its cache.
     """
-    hosts.in_turn("the model", lambda: load_model.check_model(path, options.tell), timeout=DAY)
+    hosts.in_turn("the model", lambda: load_model.check_model(path), timeout=DAY)
     hosts.barrier("the model", timeout=DAY)
 
 
@@ -100,25 +94,24 @@ def complete(
     recipe: AnyRecipe,
     run: RunDirectory,
     mesh: jax.sharding.Mesh,
-    tell: Callable[[str], None],
     origin: Location | None = None,
 ) -> AnyRecipe:
     """Return the config of a run with the numbers of microbatches that it leaves open.
 
-    Passes these numbers to `tell`, and the changes of the config since the run started. origin: the model that a new
-    run starts from. Raises ConfigError if the run cannot resume with a change.
+    Logs these numbers, and the changes of the config since the run started. origin: the model that a new run starts
+    from. Raises ConfigError if the run cannot resume with a change.
     """
     numbers = hosts.share("the microbatches", lambda: microbatches(recipe, run, mesh))
     for index, (stage, number) in enumerate(zip(recipe.stages, numbers, strict=True)):
         if stage.accumulate is None and number > 1:
             where = recipe.where(index)
-            tell(
+            _LOG.info(
                 f"{where}: {number} microbatches a step, which CPUs compute faster. --{where}.accumulate=1 turns this "
                 "off."
             )
     recipe = with_microbatches(recipe, numbers)
     for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
-        tell(f"changed since the run started: {line}")
+        _LOG.info(f"changed since the run started: {line}")
     return recipe
 
 
@@ -159,9 +152,7 @@ def _cut(stages: Sequence[Stage], numbers: Sequence[int]) -> tuple[Stage, ...]:
     return tuple(replace(stage, accumulate=number) for stage, number in zip(stages, numbers, strict=True))
 
 
-def check_experiment(
-    built: Experiment, compute: Compute, tell: Callable[[str], None], run: RunDirectory | None = None
-) -> None:
+def check_experiment(built: Experiment, compute: Compute, run: RunDirectory | None = None) -> None:
     """Check a built run before it reads data: the model of its newest checkpoint, the memory and the number format.
 
     Programs that are compiled from now on are kept for later runs. run: the directory whose newest checkpoint must
@@ -173,8 +164,8 @@ def check_experiment(
             checkpoint.check_compatible(run.checkpoints, built.state(stage_of(built.stages, step)))
 
     hosts.share("the newest checkpoint's model", check_checkpoint)
-    memory.check_memory(built, tell)
-    compute.tell_format(tell)
+    memory.check_memory(built)
+    compute.log_format()
     step.keep_programs()
 
 
@@ -206,7 +197,6 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
                 workers=options.workers,
                 progress=progress,
                 vocabulary=vocabulary,
-                tell=options.tell,
             )
         if begun:
             run.check_corpus(corpus.address, corpus.hash)
@@ -221,14 +211,14 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
             "every process the same corpus."
         )
     for split, part in corpus.manifest.splits.items():
-        options.tell_once(f"corpus, {split}: {part}")
+        _LOG.info(f"corpus, {split}: {part}")
     share = corpus.unknown_share()
     if begun and share > UNKNOWN_ERROR:  # a run with a checkpoint resumes: its text cannot change
-        options.tell_once(f"warning: {describe_unknown(share, corpus.address)}")
+        _LOG.warning(describe_unknown(share, corpus.address))
     else:
-        check_unknown(share, corpus.address, options.tell_once, inherited=vocabulary is not None)
+        check_unknown(share, corpus.address, inherited=vocabulary is not None)
     for line in _unused_rows(recipe.model.vocab_size, corpus, advise=vocabulary is None):
-        options.tell_once(line)
+        _LOG.info(line)
     return corpus
 
 
@@ -259,7 +249,6 @@ def train(
     start: WarmStart | None = None,
     until: int | None = None,
     followed: bool = False,
-    console: bool = True,
 ) -> int:
     """Train from the newest checkpoint to the end; return the number of steps done.
 
@@ -267,7 +256,6 @@ def train(
     start: the frozen parameters and, for a run without a checkpoint, the initial parameters.
     until: the step after which to pause.
     followed: whether another run follows in this program, so that a signal at the last step still stops the program.
-    console: whether to print progress to standard error.
 
     Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
     """
@@ -289,7 +277,7 @@ def train(
     reporters: list[Reporter] = []
     if hosts.is_first():
         reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard)]
-        reporters += [Console(recipe.stages)] if console else []
+        reporters += [Console(recipe.stages)] if LOGGER.isEnabledFor(logging.INFO) else []
         reporters += [Sender(run.bucket)] if run.bucket else []  # last, as it uploads what the others write
     try:
         with Checkpoints(

@@ -1,5 +1,6 @@
 """Train a student on its teacher (MobileBERT, Sun et al. 2020, §3.6), from the config to the last step."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Mapping
@@ -35,6 +36,8 @@ from bertzoo.train import hosts, sharding
 from bertzoo.train.experiment import Experiment, locate, start_of
 from bertzoo.train.state import name_of, named, shapes_of
 
+_LOG = logging.getLogger(__name__)
+
 
 def transfer(
     recipe: Transfer,
@@ -54,30 +57,30 @@ def transfer(
     Raises UserError if the config or `stages` does not fit the run, teacher, corpus or devices, and Stopped after a
     signal.
     """
-    run, tell = RunDirectory(run_dir), options.tell_once
+    run = RunDirectory(run_dir)
     path, record = hosts.share("the teacher", lambda: _find_teacher(teacher, run))
     training.check_apart(path, run, "--teacher", "Give the student a directory of its own.")
-    training.check_model(path, options)
+    training.check_model(path)
     until = hosts.share("the stages", lambda: _until(stages, recipe, run))
     with run.shared():
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
         mesh = sharding.make_mesh(recipe.mesh)
         # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
-        recipe = training.complete(recipe, run, mesh, tell)
+        recipe = training.complete(recipe, run, mesh)
         # 3. Both models, and the loss and the optimiser of each stage: a stage of the layer transfer compares its
         #    layers' outputs and attention maps, a distillation compares predictions.
         built = build_experiment(recipe, mesh)
-        training.check_experiment(built, recipe.compute, tell, run)
+        training.check_experiment(built, recipe.compute, run)
         # 4. The teacher's parameters, which stay fixed, and those outside the layers that the student copies.
         start = read_teacher(path, recipe, built, run.path)
         _check_same_teacher(start, path, record)
         for line in start.report if not record else ():
-            tell(line)
+            _LOG.info(line)
         # 5. The text in the teacher's vocabulary: tokenise it unless this was done before, and cut it into rows.
         corpus = training.open_corpus(recipe, run, start.tokenizer, options)
-        batches = RunBatches(recipe, corpus, run.plans, tell, workers=options.batch_workers)
+        batches = RunBatches(recipe, corpus, run.plans, workers=options.batch_workers)
         # 6. Restore the newest checkpoint or draw the other parameters, and train stage after stage.
-        return training.train(recipe, built, batches, run, start, until, console=options.console)
+        return training.train(recipe, built, batches, run, start, until)
 
 
 def _find_teacher(teacher_path: Location | None, run: RunDirectory) -> tuple[str, dict | None]:

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import logging
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import ConfigError, HostLost, Stopped
+from bertzoo.core.logs import LOGGER
 from bertzoo.train.signals import NOTICE
 
 Value = TypeVar("Value")
@@ -149,6 +151,7 @@ def connect(cluster: Cluster) -> None:
             "Use the same number on every host."
         )
     _connected.set()
+    log_in_first()
 
 
 def leave_together() -> None:
@@ -234,6 +237,12 @@ def alone() -> bool:
 def is_first() -> bool:
     """Return whether this is process 0, which writes the files of the run."""
     return alone() or _state().process_id == 0
+
+
+def log_in_first() -> None:
+    """Silence the log, except errors, in all processes but process 0."""
+    if not is_first():
+        LOGGER.setLevel(logging.ERROR)
 
 
 def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:

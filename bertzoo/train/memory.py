@@ -2,6 +2,7 @@
 
 import bisect
 import dataclasses
+import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from bertzoo.train import sharding
 
 if TYPE_CHECKING:
     from bertzoo.train.experiment import Experiment, Stage
+
+_LOG = logging.getLogger(__name__)
 
 Advice = Callable[[int, float], str]  # (stage, share of its present memory to stay below) -> advice for the user
 
@@ -157,10 +160,10 @@ def ceiling(built: "Experiment", index: int) -> int:
     return 3 * bytes_of(held, whole=True) + 4 * tokens * columns * (8 + stage.max_length)
 
 
-def check_memory(built: "Experiment", tell: Callable[[str], None] = lambda line: None) -> None:
+def check_memory(built: "Experiment") -> None:
     """Raise OutOfMemory, with advice, if the largest step is certain not to fit the devices.
 
-    Warns through `tell` about a step that may not fit; `check_fits` decides after compiling it.
+    Warns about a step that may not fit; `check_fits` decides after compiling it.
     """
     index = max(range(len(built.stages)), key=lambda i: _tokens(built.stages[i]))
     device = device_memory()
@@ -169,8 +172,8 @@ def check_memory(built: "Experiment", tell: Callable[[str], None] = lambda line:
     memory = step_memory(built, index)
     least = _LEAST.get(jax.default_backend(), _LEAST_ELSEWHERE)
     if max(memory.exact, least * memory.total) <= device.usable < memory.total:
-        tell(
-            f"warning: the step of stage {index} needs about {memory.total / 1e9:,.1f} GB of memory on each device, "
+        _LOG.warning(
+            f"the step of stage {index} needs about {memory.total / 1e9:,.1f} GB of memory on each device, "
             f"which has {device.usable / 1e9:,.1f} GB: it may not fit. "
             + advice(built)(index, device.usable / memory.total)
         )

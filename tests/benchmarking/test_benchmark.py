@@ -83,7 +83,7 @@ def test_random_weights_stay_finite() -> None:
     assert np.std(found.params["encoder/layers_0/output/kernel"]) == pytest.approx(0.02, rel=0.1)
 
 
-def test_turns_alternate_and_skip_the_first_run() -> None:
+def test_turns_alternate_and_skip_the_first_run(logged) -> None:
     assert [interleave.order(3, index) for index in range(4)] == [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]]
     assert [interleave.order(2, index)[0] for index in range(4)] == [0, 1, 1, 0]
     began: list[str] = []
@@ -98,11 +98,10 @@ def test_turns_alternate_and_skip_the_first_run() -> None:
             assert set(lengths) == {{"a": 8, "b": 16}[self.what]}
             return [99.0] + [self.runs + place / 10 for place in range(1, len(lengths))]
 
-    heard: list[int] = []
     workers: Any = [Told("a"), Told("b")]
-    a, b = interleave.take_turns(workers, [8, 16], runs=5, rounds=3, tell=heard.append)
+    a, b = interleave.take_turns(workers, [8, 16], runs=5, rounds=3)
     assert [len(each) for each in a] == [1, 2, 2] and a == b and a[1] == [2.1, 2.2]
-    assert began == ["a", "b", "b", "a", "b", "a"] and heard == [1, 2, 3]
+    assert began == ["a", "b", "b", "a", "b", "a"] and logged == [f"round {number} of 3" for number in (1, 2, 3)]
     assert interleave.ratio([[2.0, 4.0, 3.0], [8.0], [5.0]], [[3.0], [2.0], [1.0]]) == 4.0
 
 
@@ -222,7 +221,7 @@ def test_a_model_is_written_once_per_precision(model: Path) -> None:
         patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write))
         place = model.parent / "cases"
         place.mkdir()
-        cases = list(prepare(settings, loaded, ["litert"], place, print))
+        cases = list(prepare(settings, loaded, ["litert"], place))
     assert asked == [("sequence_classification", (8, 16), precision) for precision in ("fp32", "fp16")]
     assert [(case.precision, case.threads, case.length) for case in cases] == [
         (precision, threads, length) for precision in ("fp32", "fp16") for threads in (1, 4) for length in (8, 16)
@@ -230,7 +229,7 @@ def test_a_model_is_written_once_per_precision(model: Path) -> None:
     assert {case.vocabulary for case in cases} == {61}
     with pytest.MonkeyPatch.context() as patch:  # a format of one length has a file for each
         patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write, single=True))
-        cases = list(prepare(settings, loaded, ["litert"], place, print))
+        cases = list(prepare(settings, loaded, ["litert"], place))
     assert [each[1:] for each in asked[2:]] == [((n,), kind) for kind in ("fp32", "fp16") for n in (8, 16)]
     assert len({case.written.path for case in cases}) == 4
 
@@ -257,11 +256,11 @@ def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFix
     said.write_text(json.dumps(document))
     of_file = models.read_model(str(file), [], [".onnx"])
     assert of_file.inputs == ("input_ids", "attention_mask")
-    eight, sixteen = prepare(BenchmarkSettings(lengths=[8, 16]), of_file, ["onnx"], tmp_path, print)
+    eight, sixteen = prepare(BenchmarkSettings(lengths=[8, 16]), of_file, ["onnx"], tmp_path)
     assert (eight.precision, eight.flops(8), sixteen.flops(16), eight.flops(32)) == ("fp16", 5, 10, None)
     assert eight.vocabulary == 61  # of a table that is larger than the ids that are read, memory is not all touched
     settings = BenchmarkSettings()
-    (free,) = prepare(settings, of_file, ["onnx"], tmp_path, print)
+    (free,) = prepare(settings, of_file, ["onnx"], tmp_path)
     assert [free.resolve_length(lengths) for lengths in ((), (4, 8), (8, 128, 256))] == [16, 8, 128]
     file.write_bytes(b"other")
     assert main(["benchmark", str(file)]) == 2
@@ -269,7 +268,7 @@ def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFix
     del document["model"]  # as files of earlier versions
     said.write_text(json.dumps(document))
     file.write_bytes(b"")
-    (free,) = prepare(settings, models.read_model(str(file), [], [".onnx"]), ["onnx"], tmp_path, print)
+    (free,) = prepare(settings, models.read_model(str(file), [], [".onnx"]), ["onnx"], tmp_path)
     assert (free.vocabulary, free.resolve_length(())) == (ANY_VOCABULARY, 128)
     for lacking in ("precision", "inputs", "sha256"):
         said.write_text(json.dumps({name: value for name, value in document.items() if name != lacking}))

@@ -375,6 +375,6 @@ def test_the_example_in_the_docstring(tmp_path: Path, monkeypatch: pytest.Monkey
         architectures=["BertModel"],
     )
     monkeypatch.chdir(tmp_path)
-    bertzoo.convert("tiny", "embedder", to="bertzoo", pooling="mean", tell=None)
+    bertzoo.convert("tiny", "embedder", to="bertzoo", pooling="mean")
     result = doctest.testmod(bertzoo.api.models, extraglobs={"bertzoo": bertzoo}, report=True)
     assert result.attempted >= 6 and not result.failed

@@ -136,7 +136,7 @@ def test_the_compiler_of_plan_imports_nothing_from_the_current_directory(
     recipe = config.load(Pretrain, [tiny.write_config(tmp_path, "text.txt")], [])
     with monkeypatch.context() as patch, pytest.raises(UserError):  # there is no compiler here
         patch.setattr(compiled, "available", lambda: True)
-        compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path, print)
+        compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path)
     assert not hostile.exists()
 
 

@@ -48,8 +48,8 @@ def opened(bucket, monkeypatch):
     return names
 
 
-def copy(tell=lambda line: None):
-    return remote.open_remote_corpus(URL, tell)
+def copy():
+    return remote.open_remote_corpus(URL)
 
 
 def shards(corpus):
@@ -79,13 +79,12 @@ def test_another_corpus_under_the_same_name_is_another_copy(bucket, corpus):
     assert copy().directory != first.directory
 
 
-def test_pretraining_reads_it_as_any_corpus(bucket, corpus, tmp_path):
+def test_pretraining_reads_it_as_any_corpus(logged, bucket, corpus, tmp_path):
     settings = small(URL, tokenizer=corpus.tokenizer.config)
     data = replace(settings, tokenizer=replace(settings.tokenizer, path="", vocab_size=300))
-    said = []
-    found = open_corpus(data, tmp_path / "run" / "corpus", tell=said.append)
+    found = open_corpus(data, tmp_path / "run" / "corpus")
     assert found.hash == corpus.hash and not (tmp_path / "run").exists()
-    (line,) = said
+    (line,) = logged
     assert line.startswith(f"copying {URL} to ")
     with pytest.raises(ConfigError, match=mentioning(URL, "language")):
         open_corpus(replace(data, language="de"), tmp_path / "run" / "corpus")
@@ -151,14 +150,13 @@ def test_an_interrupted_copy_resumes(bucket, corpus, opened, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"x" * len(data)], ids=["cut", "changed"])
-def test_a_damaged_copy_is_mended(bucket, corpus, opened, damage):
+def test_a_damaged_copy_is_mended(logged, bucket, corpus, opened, damage):
     directory = copy().directory
     for name in ("train.sentences.npy", "train-00000.array_record"):
         (directory / name).write_bytes(damage((directory / name).read_bytes()))
     opened.clear()
-    said = []
-    copy(said.append).verify()
-    assert mentions(said[0], directory, "damaged", URL)
+    copy().verify()
+    assert mentions(logged[-2], directory, "damaged", URL)
     assert set(opened) == {"train.sentences.npy", "train-00000.array_record", "settings.json", "vocab.txt"}
 
 

@@ -57,7 +57,7 @@ def spied(own, place, names):
 
 
 def send(data):
-    return tokenize.tokenize_to_url(data, URL, workers=1, tell=lambda line: None)
+    return tokenize.tokenize_to_url(data, URL, workers=1)
 
 
 def held(bucket):
@@ -74,7 +74,7 @@ def test_the_bytes_equal_a_local_corpus_and_the_manifest_is_last(bucket, data, c
     assert held(bucket) == local and contents.hash == corpus.hash
     assert written[0] == "settings.json" and written[-1] == "manifest.json" and written.count("manifest.json") == 1
     assert not [path for path in paths.cache_folder("tokenising").iterdir() if path.is_dir()]
-    assert remote.open_remote_corpus(URL, lambda line: None).hash == corpus.hash
+    assert remote.open_remote_corpus(URL).hash == corpus.hash
 
 
 def test_a_finished_corpus_is_found_and_not_rebuilt(bucket, data, written, monkeypatch):

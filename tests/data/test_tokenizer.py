@@ -253,26 +253,26 @@ def test_a_number_and_its_comma_have_offsets_of_their_own():
         assert len(before) == text.count(",") and all(part.strip() and part.strip().isdigit() for part in before)
 
 
-def test_rare_words_are_dropped_only_above_the_bound(monkeypatch):
+def test_rare_words_are_dropped_only_above_the_bound(logged, monkeypatch):
     """Above it, frequent words keep every occurrence, the rest fits the bound, and one line says so."""
     frequent = [f"word{i}" for i in range(8)]
     texts = [f"{' '.join(frequent)}, rare{i}-Café日本 " for i in range(50)]
-    lines = []
-    assert [*wordpiece.drop_rare_words(lambda: iter(texts), WORDS, lines.append)()] == texts and not lines
+    assert [*wordpiece.drop_rare_words(lambda: iter(texts), WORDS)()] == texts and not logged
     monkeypatch.setattr(wordpiece, "TABLE", 300)
-    parts = [*wordpiece.drop_rare_words(lambda: iter(texts), WORDS, lines.append)()]
+    parts = [*wordpiece.drop_rare_words(lambda: iter(texts), WORDS)()]
     counts = Counter(word for part in parts for word in WORDS.findall(part))
     assert all(counts[word] == 50 for word in [*frequent, "Café"]) and "日本" in parts[0] and "rare0" not in counts
-    assert sum(len(word) + wordpiece.ENTRY for word in counts) <= 300 and len(lines) == 1 and mentions(lines[0], "300")
+    assert sum(len(word) + wordpiece.ENTRY for word in counts) <= 300
+    assert len(logged) == 1 and mentions(logged[0], "300")
 
 
-def test_a_bounded_vocabulary_lacks_rare_words_and_says_so(monkeypatch):
-    texts, lines = [f"common words, rare{i}" for i in range(40)], []
-    usual = build(WordPiece(vocab_size=90), lambda: iter(texts), lines.append)
-    assert not lines
+def test_a_bounded_vocabulary_lacks_rare_words_and_says_so(logged, monkeypatch):
+    texts = [f"common words, rare{i}" for i in range(40)]
+    usual = build(WordPiece(vocab_size=90), lambda: iter(texts))
+    assert not logged
     monkeypatch.setattr(wordpiece, "TABLE", 100)
-    bounded = build(WordPiece(vocab_size=90), lambda: iter(texts), lines.append)
-    assert len(lines) == 1 and b"common" in bounded.contents
+    bounded = build(WordPiece(vocab_size=90), lambda: iter(texts))
+    assert len(logged) == 1 and b"common" in bounded.contents
     assert b"rare" in usual.contents and b"rare1\n" not in bounded.contents
 
 

@@ -40,10 +40,9 @@ def mixed(data: Data, folder: Path, every: int, before: int = 0) -> Data:
     return replace(data, source=str(write_documents(folder / "mixed.txt", documents)))
 
 
-def test_the_manifest_counts_unknown_words_and_entries_in_use(trained, tmp_path):
-    lines: list[str] = []
+def test_the_manifest_counts_unknown_words_and_entries_in_use(logged, trained, tmp_path):
     data = mixed(trained, tmp_path, every=12)
-    manifest = write_corpus(data, tmp_path / "c", workers=1, tell=lines.append)
+    manifest = write_corpus(data, tmp_path / "c", workers=1)
     corpus = Corpus.open(tmp_path / "c")
     tokens = {split: np.concatenate(list(corpus.stream(split))) for split in ("train", "heldout")}
     counts = {split: Counter(array.tolist()) for split, array in tokens.items()}
@@ -52,7 +51,7 @@ def test_the_manifest_counts_unknown_words_and_entries_in_use(trained, tmp_path)
         assert (record.unknown, record.entries) == (counts[split][unk], len(counts[split]))
     share = sum(count[unk] for count in counts.values()) / sum(map(len, tokens.values()))
     assert manifest.unknown_share == corpus.unknown_share() == share and 0.01 < share < 0.2
-    (line,) = lines
+    (line,) = logged
     assert mentions(line, f"{share:.1%}", "[UNK]", tmp_path / "c")
 
 
@@ -70,7 +69,7 @@ def test_a_corpus_of_an_earlier_version_opens_with_its_hash_and_is_counted(corpu
 def test_text_in_another_script_stops_before_the_tokenisation(trained, tmp_path):
     data = mixed(trained, tmp_path, every=2)
     with pytest.raises(CorpusError, match=mentioning("[UNK]", data.source, "data.tokenizer.path")):
-        write_corpus(data, tmp_path / "c", workers=1, tell=lambda line: None)
+        write_corpus(data, tmp_path / "c", workers=1)
     assert not (tmp_path / "c").exists()  # the place is free for the corrected command
 
 
@@ -84,11 +83,10 @@ def test_the_folder_of_a_vocabulary_is_not_its_file(trained, tmp_path):
 def test_unknown_text_after_a_known_beginning_stops_at_the_end(trained, tmp_path):
     data = mixed(trained, tmp_path, every=2, before=100)
     with pytest.raises(CorpusError, match=mentioning("[UNK]", tmp_path / "c")):
-        write_corpus(data, tmp_path / "c", workers=1, tell=lambda line: None)
+        write_corpus(data, tmp_path / "c", workers=1)
     assert Corpus.open(tmp_path / "c").unknown_share() > 0.2
 
 
-def test_text_in_the_vocabulary_logs_no_warning(trained, tmp_path):
-    lines: list[str] = []
-    write_corpus(trained, tmp_path / "c", workers=1, tell=lines.append)
-    assert not lines
+def test_text_in_the_vocabulary_logs_no_warning(logged, trained, tmp_path):
+    write_corpus(trained, tmp_path / "c", workers=1)
+    assert not logged

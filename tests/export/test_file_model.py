@@ -66,7 +66,7 @@ def test_a_file_is_scored_as_its_model(models: Path, export: Any, capsys: pytest
     document = json.loads(said(capsys, "evaluate", file, data, "--json")[0])
     assert document == {name: value for name, value in expected.items() if name != "loss"}
     assert document["examples"] == {"dev": 24} and export.loaded[0].lengths == [24] * 24
-    assert bertzoo.evaluate(file, data_dir=models / "RTE", tell=None) == document
+    assert bertzoo.evaluate(file, data_dir=models / "RTE") == document
     labels = [line.split("\t")[3] for line in (models / "RTE" / "dev.tsv").read_text().splitlines()[1:]]
     split = predicted(capsys, file, "--split=dev", data)
     right = sum(row["label"] == label for row, label in zip(split, labels, strict=True))

@@ -31,7 +31,7 @@ def test_a_run_learns_and_its_model_repeats_the_score(place: Path) -> None:
     history = results["seeds"][0]["history"]
     assert history[-1]["scores"]["dev"]["mrr"] > history[0]["scores"]["dev"]["mrr"]
     assert history[-1]["loss"] < history[0]["loss"]
-    found = bertzoo.evaluate(place / "run", tell=None)
+    found = bertzoo.evaluate(place / "run")
     best = results["seeds"][0]
     assert found["scores"]["dev"] == pytest.approx(best["scores"]["dev"], abs=1e-3)
     assert found["scores"]["dev"].keys() == {"mrr", "accuracy", "mrr_4", "accuracy_4"}
@@ -134,12 +134,12 @@ def test_a_teachers_vectors_are_kept_and_a_kill_loses_one_part(
         for fail in (True, False):
             monkeypatch.setattr(embedding.EmbeddingModel, "embed", functools.partialmethod(counting, fail=fail))
             try:
-                found = embedding.teacher_vectors(teacher, texts, tmp_path, recipe, mesh, lambda line: None)
+                found = embedding.teacher_vectors(teacher, texts, tmp_path, recipe, mesh)
             except KeyboardInterrupt:
                 assert fail
         assert sum(calls) == len(texts)
         calls.clear()
-        again = embedding.teacher_vectors(teacher, texts, tmp_path, recipe, mesh, lambda line: None)
+        again = embedding.teacher_vectors(teacher, texts, tmp_path, recipe, mesh)
     assert not calls and found.dtype == np.float16 and isinstance(again, np.memmap)
     np.testing.assert_allclose(found, expected, atol=1e-3)
     np.testing.assert_array_equal(found, again)
@@ -313,7 +313,7 @@ def test_tasks_of_embeddings(place: Path, tmp_path: Path) -> None:
     (tmp_path / "qrels" / "test.tsv").write_text(judged)
 
     def score(task: str, **source: Any) -> dict[str, float]:
-        return bertzoo.evaluate(place / "run", task=task, tell=None, **source)["scores"]["test"]
+        return bertzoo.evaluate(place / "run", task=task, **source)["scores"]["test"]
 
     assert score("retrieval", data_dir=tmp_path) == {
         "ndcg_10": 100, "mrr_10": 100, "recall_10": 100, "recall_100": 100

@@ -154,9 +154,9 @@ TEXTS = [f"{a} {b}" for a in WORDS for b in WORDS[:3]]
 class Vectors:
     """Writes a teacher's vectors into `folder`: each text's have its hash, which needs no model to run."""
 
-    def __init__(self, place: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def __init__(self, place: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]):
         self.teacher, self.folder = load_model.read_model(place / "run"), folder
-        self.computed, self.told, self.fail = [], [], 0
+        self.computed, self.told, self.fail = [], logged, 0
         self.mesh, self.recipe = saved_model.one_device(), Finetune(max_length=12)
         monkeypatch.setattr(embedding, "_PART", 10)
         monkeypatch.setattr(embedding.EmbeddingModel, "embed", lambda model, texts: self.embed(texts))
@@ -168,11 +168,10 @@ class Vectors:
         return np.array([[sum(text.encode()) % 97 + i for i in range(16)] for text in texts], np.float32)
 
     def write(self, teacher: Any = None, texts: list[str] = TEXTS, **recipe: Any) -> np.ndarray:
-        self.computed, self.told = [], []
+        self.computed = []
+        self.told.clear()
         settings = dataclasses.replace(self.recipe, **recipe)
-        return embedding.teacher_vectors(
-            teacher or self.teacher, texts, self.folder, settings, self.mesh, self.told.append
-        )
+        return embedding.teacher_vectors(teacher or self.teacher, texts, self.folder, settings, self.mesh)
 
     def check(self, count: int = len(TEXTS)) -> None:
         """Write again, and compare the vectors, and the number of texts that were computed for them."""
@@ -196,9 +195,9 @@ class Vectors:
 
 
 @pytest.fixture
-def vectors(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vectors:
+def vectors(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> Vectors:
     (tmp_path / "vectors").mkdir()
-    return Vectors(place, tmp_path / "vectors", monkeypatch)
+    return Vectors(place, tmp_path / "vectors", monkeypatch, logged)
 
 
 def test_a_link_at_the_unfinished_vectors_keeps_its_target(vectors: Vectors, tmp_path: Path) -> None:
@@ -296,5 +295,5 @@ def test_vectors_lie_beside_the_training_file(place: Path, tmp_path: Path, monke
         assert finetune(place, tmp_path / "run", "--data_dir=", *files, *more) == 0
     assert not list((tmp_path / "here").iterdir()) and len(list(tmp_path.glob("vectors-*.npy"))) == 1
     (epoch,) = json.loads((tmp_path / "run" / "results.json").read_text())["seeds"][0]["history"]
-    found = bertzoo.evaluate(tmp_path / "run", tell=None)
+    found = bertzoo.evaluate(tmp_path / "run")
     assert found["loss"] == pytest.approx(epoch["loss"], rel=1e-4)

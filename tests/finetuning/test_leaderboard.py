@@ -109,12 +109,12 @@ def test_wnli_is_the_majority_by_default(
 
 def test_the_folder_of_the_command_replaces_that_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     model, read = SimpleNamespace(task_name="cola", recipe=SimpleNamespace(data_dir="of the run")), []
-    model.task_class, model.task, model.for_task = LabelTask, lambda name: None, lambda task, tell: model
+    model.task_class, model.task, model.for_task = LabelTask, lambda name: None, lambda task: model
     monkeypatch.setattr(leaderboard, "load_task_model", lambda path: model)
     monkeypatch.setattr(leaderboard, "_tests", lambda task, directory: read.append(directory) or {})
     monkeypatch.setattr(submission, "FILES", {"cola": ("CoLA.tsv", 0)})
     for data_dir in ("", "of the command"):
-        leaderboard.predict_test_sets([Path("m")], data_dir=data_dir, wnli="majority", batch_size=1, tell=print)
+        leaderboard.predict_test_sets([Path("m")], data_dir=data_dir, wnli="majority", batch_size=1)
     assert read == ["of the run", "of the command"]
 
 

@@ -55,5 +55,5 @@ def test_wrong_options(
 def test_a_split_by_our_name_or_mteb_s(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for split, scored in (("", "test"), ("dev", "validation"), ("train", "train")):
         monkeypatch.setitem(sys.modules, "mteb", Tasks())
-        found = bertzoo.evaluate(place / "run", task="mteb:STSBenchmark", data_dir=place, split=split, tell=None)
+        found = bertzoo.evaluate(place / "run", task="mteb:STSBenchmark", data_dir=place, split=split)
         assert found["scores"] == {scored: {"cosine_spearman": 50.0}}

@@ -55,7 +55,7 @@ def test_a_later_file_is_scored(finished: Path, folder: Path, tmp_path: Path, ca
     document = json.loads(said(capsys, "evaluate", finished, f"--input={tmp_path / 'later.csv'}", "--json")[0])
     dev = json.loads(said(capsys, "evaluate", finished, "--json")[0])
     assert document["scores"] == {"test": dev["scores"]["dev"]} and document["examples"] == {"test": 40}
-    assert bertzoo.evaluate(finished, input=tmp_path / "later.csv", tell=None)["scores"] == document["scores"]
+    assert bertzoo.evaluate(finished, input=tmp_path / "later.csv")["scores"] == document["scores"]
     printed = said(capsys, "evaluate", finished, f"--input={tmp_path / 'later.csv'}")[0]
     assert "own, later.csv, " in printed and "test" not in printed
     message = said(capsys, "evaluate", finished, "--input=later.csv", "--split=dev", code=2)[1]
@@ -77,13 +77,13 @@ def test_a_folder_with_usual_names_needs_no_other_options(folder: Path, monkeypa
     class Loads(Exception):
         """Raised in place of loading the model, with the recipe of the run."""
 
-    def load(path, recipe, task, tell):
+    def load(path, recipe, task):
         raise Loads(recipe, task)
 
     monkeypatch.setattr(run, "load_starting_model", load)
     recipe = Finetune(task="own", data_dir=str(folder))
     with pytest.raises(Loads) as caught:
-        run.train(recipe, str(folder / "run"), folder / "model", None, print)
+        run.train(recipe, str(folder / "run"), folder / "model", None)
     used, task = caught.value.args
     assert used == task.recipe == replace(recipe, own=replace(recipe.own, train="train.csv", dev="dev.csv"))
     assert (task.task.train, task.task.dev, task.task.labels) == (("train",), ("dev",), ("0", "1"))

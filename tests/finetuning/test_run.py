@@ -236,7 +236,7 @@ def test_a_seed_is_finished_after_its_patience_or_its_epochs(
     (tmp_path / seeds.SCORES).write_text(json.dumps(epochs))
     options = {"task": "cola", "patience": "2", "epochs": "4", "batch_size": "16"}
     recipe, data = config.load(Finetune, ["finetune"], list(options.items())), SimpleNamespace(rows=160)
-    job: Any = SimpleNamespace(recipe=recipe, data=data, tell=print)
+    job: Any = SimpleNamespace(recipe=recipe, data=data)
     assert seeds.Seed(job, 0, tmp_path).finished is finished
 
 

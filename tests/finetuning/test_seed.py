@@ -37,7 +37,7 @@ def seed(folder: Path, scores: Sequence[float], saved: list[float]) -> Seed:
     data = SimpleNamespace(rows=8, score=score, teacher=None, notes={})
     start = SimpleNamespace(model=None, head=None, tokenizer=None, record={"path": "m", "parameters_sha256": "0"})
     recipe = Finetune(epochs=3, batch_size=8)
-    job: Any = SimpleNamespace(recipe=recipe, data=data, start=start, task="own", tell=lambda line: None)
+    job: Any = SimpleNamespace(recipe=recipe, data=data, start=start, task="own")
     return Seed(job, 1, folder)
 
 

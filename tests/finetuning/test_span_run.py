@@ -114,7 +114,7 @@ def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path)
     assert model.tokenizer is not None
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
     objective = family.objective(family.head.build(model.model, family.recipe.compute))
-    task_data, size = family.prepare(objective, model.tokenizer, 0, mesh, None, print), family.recipe.batch_size
+    task_data, size = family.prepare(objective, model.tokenizer, 0, mesh, None), family.recipe.batch_size
     steps = -(-task_data.rows // size)
     whole = list(itertools.islice(task_data.batches(1, 0), 2 * steps))
     for begun in (5, steps, steps + 2):
@@ -147,20 +147,20 @@ OWN = [
 ]
 
 
-def encoded(task: Any, tokenizer: Any, tell: Any = print) -> tuple[windows.Windows, windows.Windows]:
+def encoded(task: Any, tokenizer: Any) -> tuple[windows.Windows, windows.Windows]:
     """The windows of the training questions and of the development questions."""
-    train, dev, *_ = task.read_splits(RowForm(tokenizer, task.recipe.max_length, 0), tell)
+    train, dev, *_ = task.read_splits(RowForm(tokenizer, task.recipe.max_length, 0))
     return train.windows, dev["dev"].windows
 
 
-def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> None:
-    model, said = load_model.read_model(folder / "model"), []
+def test_ones_own_questions_are_columns_and_some_are_held_out(logged, folder: Path) -> None:
+    model = load_model.read_model(folder / "model")
     assert model.tokenizer is not None
-    learnt, held = encoded(span(folder, *OWN, task="own"), model.tokenizer, said.append)
+    learnt, held = encoded(span(folder, *OWN, task="own"), model.tokenizer)
     assert len(learnt.questions) + len(held.questions) == 49
     assert not {q.context for q in learnt.questions} & {q.context for q in held.questions}
     assert any(
-        "train" in line and "1 questions" in line and "the answer is not in the paragraph" in line for line in said
+        "train" in line and "1 questions" in line and "the answer is not in the paragraph" in line for line in logged
     )
     assert learnt.rows.keys[0] == learnt.questions[0].key and held.unknown == frozenset()
 

@@ -46,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sentences(place: Path) -> Path:
     """The run's model as a directory of sentence-transformers, with a pooler that no vector uses."""
     folder = place / "sentences"
-    bertzoo.convert(place / "run", folder, to="huggingface", tell=None)
+    bertzoo.convert(place / "run", folder, to="huggingface")
     weights = read_safetensors(folder / "model.safetensors")
     pooler = {"pooler.dense.weight": np.eye(16, dtype=np.float32), "pooler.dense.bias": np.ones(16, np.float32)}
     write_safetensors(weights | pooler, folder / "model.safetensors")
@@ -65,7 +65,7 @@ def test_a_file_queries_the_index_of_its_model(
     index = read_index(tmp_path / "index")
     for other in (model, exported):
         index.check_model(other)
-    bertzoo.convert(sentences, tmp_path / "own", to="bertzoo", tell=None)
+    bertzoo.convert(sentences, tmp_path / "own", to="bertzoo")
     index.check_model(open_embedding_model(tmp_path / "own"))
     assert cli.main(["search", "query", str(file), "bara", f"--index={tmp_path / 'index'}"]) == 0
     with pytest.raises(UserError, match=mentioning("batch_size", 4, file.name)):
@@ -99,7 +99,7 @@ def test_another_model_cannot_query_an_index(place: Path, tmp_path: Path, change
 
 def test_a_query_of_another_model_stops(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     build_index(open_embedding_model(place / "run"), TEXTS[:9], tmp_path / "index")
-    bertzoo.convert(place / "model", tmp_path / "other", to="huggingface", head="none", pooling="max", tell=None)
+    bertzoo.convert(place / "model", tmp_path / "other", to="huggingface", head="none", pooling="max")
     assert cli.main(["search", "query", str(tmp_path / "other"), "a", f"--index={tmp_path / 'index'}"]) == 2
     assert mentions(capsys.readouterr().err, "not the model")
 
@@ -119,11 +119,11 @@ def test_a_relevant_document_may_have_its_querys_identifier(
     monkeypatch.setattr(embedding_scores, "_QUERIES", 1)
     records = [{"_id": str(i), "text": text} for i, text in enumerate(TOPICS)]
     write_beir(tmp_path / "a", records, records, [(str(i), str(i)) for i in range(4)])
-    found = bertzoo.evaluate(place / "run", task="retrieval", data_dir=tmp_path / "a", tell=None)
+    found = bertzoo.evaluate(place / "run", task="retrieval", data_dir=tmp_path / "a")
     assert found["scores"]["test"]["mrr_10"] == 100
     other = [*records, {"_id": "9", "text": TOPICS[0]}]
     write_beir(tmp_path / "b", other, records, [("0", "9")])  # the query's own text is no result
-    found = bertzoo.evaluate(place / "run", task="retrieval", data_dir=tmp_path / "b", tell=None)
+    found = bertzoo.evaluate(place / "run", task="retrieval", data_dir=tmp_path / "b")
     assert found["scores"]["test"]["mrr_10"] == 100
 
 
@@ -307,7 +307,8 @@ def test_an_index_on_a_full_disk(place: Path, tmp_path: Path, monkeypatch: pytes
     def measure(line: str) -> None:
         sizes.extend(file.stat().st_size for file in tmp_path.rglob("vectors.npy"))
 
-    build_index(model, TEXTS, tmp_path / "index", precision="float32", say=measure)
+    monkeypatch.setattr(text_index._LOG, "info", measure)
+    build_index(model, TEXTS, tmp_path / "index", precision="float32")
     assert sizes[0] < (tmp_path / "index" / "vectors.npy").stat().st_size == 128 + len(TEXTS) * 16 * 4
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))

@@ -106,7 +106,7 @@ def one_device() -> jax.sharding.Mesh:
 def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict, data: Path, tmp_path: Path) -> None:
     of_another_kind(tmp_path / "teacher", kind, sizes, SequenceClassification(labels=("1", "0")), task="mrpc")
     examples, mesh = GLUE["mrpc"].read("train", data).examples, one_device()
-    logits, record = labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh, print)
+    logits, record = labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh)
     # In the order of the examples and of the task's labels, which is not that of its head.
     model = load_task_model(tmp_path / "teacher")
     told = model.for_task(model.task("mrpc")).predict(examples).probabilities
@@ -121,9 +121,7 @@ def test_every_row_has_the_teachers_logits(folder: Path, data: Path, tmp_path: P
     made = recipe(data, "--double_unordered=true", "--alpha=0.5")
     family = resolve_task(made)
     begun = load_starting_model(folder / "model", made, family)
-    task_data = family.prepare(
-        begun.objective, begun.tokenizer, 0, one_device(), tmp_path / "teacher", lambda line: None
-    )
+    task_data = family.prepare(begun.objective, begun.tokenizer, 0, one_device(), tmp_path / "teacher")
     examples = double_unordered(GLUE["mrpc"].read("train", data).examples)
     model = load_task_model(tmp_path / "teacher")
     told = model.for_task(model.task("mrpc")).predict(examples).probabilities
@@ -137,11 +135,11 @@ def test_every_row_has_the_teachers_logits(folder: Path, data: Path, tmp_path: P
     assert seen == len(examples) == 192 and np.ptp(told[:, 0]) > 1e-3
 
 
-def test_a_teacher_without_label_names_is_logged(data: Path, tmp_path: Path) -> None:
+def test_a_teacher_without_label_names_is_logged(logged, data: Path, tmp_path: Path) -> None:
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, SequenceClassification(labels=("LABEL_0", "LABEL_1")))
-    examples, told = GLUE["mrpc"].read("dev", data).examples, []
-    labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, one_device(), told.append)
-    assert len(told) == 1 and "LABEL_0" in told[0] and "teacher" in told[0]
+    examples = GLUE["mrpc"].read("dev", data).examples
+    labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, one_device())
+    assert len(logged) == 1 and "LABEL_0" in logged[0] and "teacher" in logged[0]
 
 
 @pytest.mark.parametrize("scale", [1, 5])
@@ -150,7 +148,7 @@ def test_a_regression_teacher_predicts_in_its_students_scale(scale: int, data: P
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, head, scale="5.0")
     examples = [Example(str(i), text, "kera", 3.0) for i, text in enumerate(planted.WORDS)]
     logits, _ = labels.teacher_logits(
-        tmp_path / "teacher", recipe(data, f"--scale={scale}"), GLUE["stsb"], examples, one_device(), print
+        tmp_path / "teacher", recipe(data, f"--scale={scale}"), GLUE["stsb"], examples, one_device()
     )
     numbers = load_task_model(tmp_path / "teacher").predict(examples).values
     np.testing.assert_allclose(scale * logits[:, 0], numbers, atol=1e-5)
@@ -164,7 +162,7 @@ def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path)
         made = recipe(folder, *own, "--own.kind=regression", f"--scale={scale}")
         family = resolve_task(made)
         begun = load_starting_model(folder / "model", made, family)
-        task_data = family.prepare(begun.objective, begun.tokenizer, 0, one_device(), None, lambda line: None)
+        task_data = family.prepare(begun.objective, begun.tokenizer, 0, one_device(), None)
         learnt.append(next(task_data.batches(0, 0))["label"])
     np.testing.assert_allclose(5 * learnt[1], learnt[0], rtol=1e-6)
     assert learnt[0].max() > 1
@@ -203,7 +201,7 @@ def test_pairs_without_an_order_are_learnt_in_both(folder: Path, data: Path) -> 
         made = recipe(data, f"--double_unordered={option}")
         family, mesh = resolve_task(made), sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
         found = load_starting_model(folder / "model", made, family)
-        begun[option] = family.prepare(found.objective, found.tokenizer, 0, mesh, None, lambda line: None)
+        begun[option] = family.prepare(found.objective, found.tokenizer, 0, mesh, None)
     assert (begun["false"].rows, begun["true"].rows) == (96, 192)
     assert begun["true"].examples == {"train": 192, "dev": 24}
 

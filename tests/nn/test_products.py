@@ -123,16 +123,16 @@ def test_a_float32_result_has_gradients_of_bfloat16_matrices() -> None:
     ],
 )
 def test_the_processor_or_the_variable_chooses_the_form(
-    extensions: set[str], devices: int, variable: str, expected: str, monkeypatch: pytest.MonkeyPatch
+    extensions: set[str], devices: int, variable: str, expected: str, monkeypatch, caplog
 ) -> None:
+    caplog.set_level("INFO", "bertzoo")
     monkeypatch.setattr(jax, "device_count", lambda: devices)
     monkeypatch.setattr(products, "processor", lambda: Processor("any", frozenset(extensions)))
     monkeypatch.setenv(products.RESULTS_VARIABLE, variable)
-    lines: list[str] = []
-    Compute(dtype="bfloat16").tell_format(lines.append)
-    Compute(dtype="float32").tell_format(lines.append)
+    for dtype in ("bfloat16", "float32"):
+        Compute(dtype=dtype).log_format()
     assert products.cpu_results() == expected
-    assert [line.startswith("warning: ") for line in lines] == [expected == "bfloat16" and not variable]
+    assert [record.levelname == "WARNING" for record in caplog.records] == [expected == "bfloat16" and not variable]
 
 
 def test_an_unknown_form_raises(monkeypatch: pytest.MonkeyPatch) -> None:

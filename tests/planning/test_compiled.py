@@ -49,7 +49,7 @@ def recipe(tmp_path) -> Pretrain:
     return config.load(Pretrain, [tiny.write_config(tmp_path, "text.txt")], [])
 
 
-def test_results_and_progress_are_read_stage_by_stage(compiler, recipe, tmp_path):
+def test_results_and_progress_are_read_stage_by_stage(logged, compiler, recipe, tmp_path):
     large = {"seconds": 1.0, "needed": 99}
     compiler(
         [
@@ -59,25 +59,24 @@ def test_results_and_progress_are_read_stage_by_stage(compiler, recipe, tmp_path
             message_line(3, "1 s", result=large),
         ]
     )
-    lines: list[str] = []
-    results = compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path, lines.append)
+    results = compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path)
     assert list(results) == [0, 3]
     assert results[0].fits and results[0].total == results[0].wanted == 16 and results[0].collectives is not None
     assert results[0].collectives[0].sent == 12
     assert not results[3].fits and results[3].total is None and results[3].wanted == 99
-    assert lines == [f"stage {text}" for text in ("0 on v5e:2x2: slow", "0 on v5e:2x2: 2 s", "3 on v5e:2x2: 1 s")]
+    assert logged == [f"stage {text}" for text in ("0 on v5e:2x2: slow", "0 on v5e:2x2: 2 s", "3 on v5e:2x2: 1 s")]
 
 
 def test_a_compiler_that_fails_raises_its_last_line(compiler, recipe, tmp_path):
     compiler([], 1, "RuntimeError: no such thing")
     with pytest.raises(UserError, match=mentioning("v5e:2x2", "RuntimeError: no such thing")):
-        compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path, print)
+        compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path)
 
 
 def test_a_missing_compiler_raises_with_its_install_command(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "available", lambda: False)
     with pytest.raises(UserError, match=mentioning("'.[tpu-plan]'")):
-        compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path, print)
+        compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path)
 
 
 @pytest.mark.parametrize(

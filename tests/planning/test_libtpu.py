@@ -41,7 +41,7 @@ def test_the_state_is_exact_and_the_bound_holds_beside_the_compiler(folder, name
     recipe = config.load(Pretrain, [name], [tuple(option.split("=")) for option in options])
     recipe = dataclasses.replace(recipe, stages=recipe.stages[:1])
     topology = chips.parse_topology(slice_)
-    results = compiled.compile_stages(recipe, topology, folder, print)
+    results = compiled.compile_stages(recipe, topology, folder)
     plan = estimate.make_plan(recipe, topology, results)
     (stage,) = plan.stages
     assert stage.compiled is not None and stage.fits
@@ -60,14 +60,14 @@ def test_the_state_is_exact_and_the_bound_holds_beside_the_compiler(folder, name
         (one,) = step.collectives
         assert one.kind == "all-reduce" and one.group == topology.devices
         assert 0.5 * memory.parameters < one.size < 2 * memory.parameters
-    assert compiled.compile_stages(recipe, topology, folder, print, cached_only=True) == results
+    assert compiled.compile_stages(recipe, topology, folder, cached_only=True) == results
 
 
 def test_a_step_that_does_not_fit_is_a_result(folder):
     options = [("model.layers", "1"), ("stages.*.batch_size", "262144"), ("stages.*.steps", "9")]
     recipe = config.load(Pretrain, ["demo"], options)
     topology = chips.parse_topology("v5e:1x1")
-    results = compiled.compile_stages(recipe, topology, folder, print)
+    results = compiled.compile_stages(recipe, topology, folder)
     assert list(results) == list(range(len(recipe.stages)))
     for step in results.values():
         assert not step.fits and step.needed is not None and step.needed > topology.chip.capacity

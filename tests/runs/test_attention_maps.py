@@ -196,7 +196,7 @@ def test_a_model_without_heads_or_segments_raises(home: Path) -> None:
 
 def test_held_out_rows_are_read_unmasked(home: Path) -> None:
     run = RunDirectory(home / "run")
-    corpus, feed = run.open_corpus(), RunBatches(run.load(), run.open_corpus(), run.plans, lambda warning: None)
+    corpus, feed = run.open_corpus(), RunBatches(run.load(), run.open_corpus(), run.plans)
     batch = feed.stage(0, "heldout").sequential(0, 6)
     expected = assemble(corpus, "heldout", feed.plan("heldout", 32).rows[:6], 32)
     assert (batch["input_ids"] != expected["input_ids"]).sum() > 3

@@ -19,15 +19,14 @@ from bertzoo.runs.experiments import RunBatches, batch_shapes
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory):
-    """A function (options) -> (feed, the warnings it gave)."""
+    """A function (options) -> feed."""
     directory = tmp_path_factory.mktemp("feed")
     file = tiny.write_config(directory, tiny.write_text(directory / "text.txt"))
     corpus = open_corpus(config.load(Pretrain, [file]).data, directory / "corpus")
 
-    def _make(**options: str) -> tuple[RunBatches, list[str]]:
+    def _make(**options: str) -> RunBatches:
         recipe = config.load(Pretrain, [file], [(name.replace("__", "."), value) for name, value in options.items()])
-        said: list[str] = []
-        return RunBatches(recipe, corpus, directory / "plans", said.append), said
+        return RunBatches(recipe, corpus, directory / "plans")
 
     return _make
 
@@ -53,7 +52,7 @@ def first(feed: RunBatches) -> dict[str, np.ndarray]:
     ],
 )
 def test_every_option_reaches_the_batch(make, option, value):
-    usual, changed = first(make()[0]), first(make(**{option: value})[0])
+    usual, changed = first(make()), first(make(**{option: value}))
     assert usual.keys() != changed.keys() or any(
         usual[name].shape != changed[name].shape or (usual[name] != changed[name]).any() for name in usual
     )
@@ -70,7 +69,7 @@ def test_every_option_reaches_the_batch(make, option, value):
     ],
 )
 def test_batch_shapes_follow_from_the_recipe(make, options):
-    feed, _ = make(**options)
+    feed = make(**options)
     for index, stage in enumerate(feed.recipe.stages):
         batch = next(feed.train(index, 0))
         made = {name: (array.shape, array.dtype) for name, array in batch.items()}
@@ -79,18 +78,18 @@ def test_batch_shapes_follow_from_the_recipe(make, options):
 
 
 def test_a_stage_starts_at_any_row_and_ends_with_its_steps(make):
-    feed, _ = make()
+    feed = make()
     batches, later = list(feed.train(0, 0)), list(feed.train(0, 32))
     assert len(batches) == 6 and len(later) == 4
     for a, b in zip(batches[2:], later, strict=True):
         assert all((a[name] == b[name]).all() for name in a)
-    assert (batches[0]["input_ids"] != next(make(seed="1")[0].train(0, 0))["input_ids"]).any()
+    assert (batches[0]["input_ids"] != next(make(seed="1").train(0, 0))["input_ids"]).any()
 
 
 @pytest.mark.parametrize("objective", ["masked", "replaced"])
 def test_the_masked_share_of_a_stage_falls_from_step_to_step(make, objective):
     options = {"objective__kind": objective}
-    feed, _ = make(stages__0__masking_share="[0.16, 0.06]", **options)
+    feed = make(stages__0__masking_share="[0.16, 0.06]", **options)
     batches, later = list(feed.train(0, 0)), list(feed.train(0, 48))
     for step, batch in enumerate(batches):
         share = 0.16 - 0.1 * step / 5
@@ -99,14 +98,14 @@ def test_the_masked_share_of_a_stage_falls_from_step_to_step(make, objective):
     for a, b in zip(batches[3:], later, strict=True):
         chex.assert_trees_all_equal(a, b)
     # The second stage and the held-out text have the share of data.masking.
-    plain, _ = make(**options)
+    plain = make(**options)
     chex.assert_trees_all_equal(list(feed.train(1, 0)), list(plain.train(1, 0)))
     chex.assert_trees_all_equal(list(feed.heldout(0, 40, 1)), list(plain.heldout(0, 40, 1)))
 
 
 @pytest.mark.parametrize("rows", [1, 7, 16, 20, 33, -1, 10_000])
 def test_held_out_rows_are_never_counted_twice(make, rows):
-    feed, _ = make()
+    feed = make()
     there = feed.stage(0, "heldout").rows
     rows = rows if rows > 0 else there + rows
     batches = list(feed.heldout(0, rows, 4))
@@ -117,44 +116,43 @@ def test_held_out_rows_are_never_counted_twice(make, rows):
 
 
 def test_a_part_of_a_run_draws_as_the_stage_it_continues(make):
-    whole, _ = make()
+    whole = make()
     stages = whole.recipe.stages[1:]
-    part = RunBatches(replace(whole.recipe, stages=stages), whole.corpus, whole._plans, print, first=1)
+    part = RunBatches(replace(whole.recipe, stages=stages), whole.corpus, whole._plans, first=1)
     chex.assert_trees_all_equal(next(part.train(0, 0)), next(whole.train(1, 0)))
 
 
-def test_a_warning_counts_rows_with_a_random_second_segment(make):
-    feed, said = make()
+def test_a_warning_counts_rows_with_a_random_second_segment(logged, make):
+    feed = make()
     for _ in range(2):
         feed.plan("train", 32)
         feed.plan("heldout", 32)
-    assert len(said) == 1 and re.search(r"\d+% of the rows of 32 tokens", said[0])
+    assert len(logged) == 1 and re.search(r"\d+% of the rows of 32 tokens", logged[0])
 
 
 def test_too_few_rows_in_any_stage_raise_before_the_first_step(make):
-    feed, _ = make()
+    feed = make()
     feed.check_rows()
     short = RunBatches(
         replace(feed.recipe, stages=(feed.recipe.stages[0], replace(feed.recipe.stages[1], batch_size=4096))),
         feed.corpus,
         feed._plans,
-        lambda warning: None,
     )
     with pytest.raises(CorpusError, match=mentioning(48, "4,096")):
         short.check_rows()
 
 
 def test_the_records_of_a_batch_are_named(make):
-    lines = make()[0].describe(0, 32, 16)
+    lines = make().describe(0, 32, 16)
     assert len(lines) == 16 and lines[15].startswith("row 15: epoch 0, record ")
-    assert lines != make()[0].describe(0, 16, 16)
+    assert lines != make().describe(0, 16, 16)
 
 
 @pytest.mark.slow
 def test_processes_make_the_batches_of_a_thread(make):
-    feed, _ = make()
+    feed = make()
     plans = Path(feed.plan("train", feed.recipe.stages[0].max_length).rows.filename).parent
-    apart = RunBatches(feed.recipe, feed.corpus, plans, print, workers=2)
+    apart = RunBatches(feed.recipe, feed.corpus, plans, workers=2)
     ours, theirs = list(feed.train(0, 32)), list(apart.train(0, 32))
     assert len(ours) == len(theirs) > 1
     for one, other in zip(ours, theirs, strict=True):

@@ -77,7 +77,7 @@ def save(recipe: Pretrain, directory: Path, sizes: tuple[int, int, int], losses:
 
 @pytest.mark.slow
 def test_saved_on_eight_devices_and_carried_on_from_mesh_to_mesh(recipe: Pretrain, folder: Path, tmp_path: Path):
-    feed = RunBatches(recipe, open_corpus(recipe.data, folder / "corpus", workers=1), folder / "plans", print)
+    feed = RunBatches(recipe, open_corpus(recipe.data, folder / "corpus", workers=1), folder / "plans")
     size = recipe.stages[STAGE].batch_size
     undisturbed = list(itertools.islice(feed.train(STAGE, 0), STEP, STEP + 2))
     assert size * STEP == ROW and not np.array_equal(undisturbed[0]["input_ids"], undisturbed[1]["input_ids"])

@@ -36,7 +36,7 @@ def frequencies(trained: LoadedRun) -> np.ndarray:
 def measure(trained: LoadedRun, counts: np.ndarray) -> tuple[float, float, float]:
     """Areas of the discriminator and of word frequencies on the same corrupted rows; the generator's accuracy."""
     objective, params = trained.objective, trained.params
-    feed = RunBatches(trained.recipe, trained.run.open_corpus(), trained.run.plans, lambda warning: None)
+    feed = RunBatches(trained.recipe, trained.run.open_corpus(), trained.run.plans)
 
     @jax.jit
     def judged(batch):

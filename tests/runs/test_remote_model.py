@@ -109,26 +109,27 @@ def test_a_tensorflow_checkpoint_is_copied_with_its_config_and_vocabulary(name, 
     files = ["bert_config.json", "vocab.txt", "model.ckpt-5.index", "model.ckpt-5.data-00000-of-00001"]
     for file in (*files, "model.ckpt-5.meta", "eval/events", "graph.txt"):
         bucket.pipe(f"/bucket/models/tf/{file}", file.encode())
-    with remote_model.local_copy(f"{URL}/{name}", print) as copy:
+    with remote_model.local_copy(f"{URL}/{name}") as copy:
         there = {path.name for path in copy.directory.rglob("*") if path.is_file()}
         assert tensorflow1.find_checkpoint(copy.path) == copy.directory / "model.ckpt-5"
     assert set(files) <= there <= {*files, "graph.txt", "model.ckpt-5.meta"}
 
 
-def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(folder, bucket, opened):
+def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(logged, folder, bucket, opened):
     upload(bucket, folder, "run")
     for path in bucket.find("/bucket/models/run/checkpoints"):
         if "/checkpoints/10" in path:
             bucket.rm(path)
-    lines = []
-    assert load_model.read_model(f"{URL}/run", lines.append).source["step"] == 8
+    assert load_model.read_model(f"{URL}/run").source["step"] == 8
     opened.clear()
-    assert load_model.read_model(f"{URL}/run", lines.append).source["step"] == 8
-    assert not opened and mentions(lines[0], f"{URL}/run", "copying") and mentions(lines[1], f"{URL}/run", "unchanged")
+    assert load_model.read_model(f"{URL}/run").source["step"] == 8
+    assert (
+        not opened and mentions(logged[0], f"{URL}/run", "copying") and mentions(logged[1], f"{URL}/run", "unchanged")
+    )
     upload(bucket, folder, "run")
     opened.clear()
-    assert same(load_model.read_model(f"{URL}/run", lines.append), load_model.read_model(folder / "run"))
-    assert mentions(lines[2], f"{URL}/run", "copying") and opened
+    assert same(load_model.read_model(f"{URL}/run"), load_model.read_model(folder / "run"))
+    assert mentions(logged[2], f"{URL}/run", "copying") and opened
     (home,) = copies()
     kept = {"10", "10.sha256.json", "run-id"}
     assert {path.name for path in (home / "files" / "checkpoints").iterdir()} == kept

@@ -58,7 +58,7 @@ def test_a_ceiling_above_the_estimate_decides_without_a_trace(recipe: Pretrain, 
 
 
 @pytest.mark.parametrize("free", quick([None, 3], 3))
-def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, monkeypatch: pytest.MonkeyPatch, free):
+def test_a_step_that_cannot_fit_names_options_that_do(logged, recipe: Pretrain, monkeypatch: pytest.MonkeyPatch, free):
     """Also if other programs use most of the memory: the options fit the free memory."""
     needed = step_memory(build_experiment(recipe), 0).total
     there = DeviceMemory(needed // 3, None) if free is None else DeviceMemory(10 * needed, needed // free)
@@ -68,20 +68,20 @@ def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, monkeypa
     assert (caught.value.needed, caught.value.available) == (needed, needed // 3)
     assert mentions(str(caught.value), "stage 0", "--stages.0.batch_size")
     parts, rows = re.findall(r"--stages\S+=(\d+)", str(caught.value))
-    smaller, lines = with_accumulate(recipe, int(parts)), []
+    smaller = with_accumulate(recipe, int(parts))
     assert int(parts) * int(rows) == 64
     for index in (0, 1):
         program = build_experiment(smaller).lower(index).compile()
         assert check_fits(program.memory_analysis()) <= there.usable
-    check_memory(build_experiment(smaller), lines.append)
-    assert not lines
+    check_memory(build_experiment(smaller))
+    assert not logged
 
 
-def test_a_step_that_may_not_fit_warns(recipe: Pretrain, monkeypatch: pytest.MonkeyPatch):
-    needed, lines = step_memory(build_experiment(recipe), 0).total, []
+def test_a_step_that_may_not_fit_warns(logged, recipe: Pretrain, monkeypatch: pytest.MonkeyPatch):
+    needed = step_memory(build_experiment(recipe), 0).total
     monkeypatch.setattr(memory, "device_memory", lambda: DeviceMemory(int(0.95 * needed), None))
-    check_memory(build_experiment(recipe), lines.append)
-    assert len(lines) == 1 and mentions(lines[0], "stage 0", "--stages.*.accumulate=2")
+    check_memory(build_experiment(recipe))
+    assert len(logged) == 1 and mentions(logged[0], "stage 0", "--stages.*.accumulate=2")
 
 
 def test_a_state_larger_than_the_device_has_no_batch_that_fits(recipe: Pretrain, monkeypatch):

@@ -68,9 +68,7 @@ def teachers(corpus, tmp_path_factory):
 def first_batch(recipe, corpus, plans, index):
     """The rows of the first step of a stage."""
     return (
-        RunBatches(recipe, Corpus.open(corpus), plans, print)
-        .stage(index, "train")
-        .batch(0, recipe.stages[index].batch_size)
+        RunBatches(recipe, Corpus.open(corpus), plans).stage(index, "train").batch(0, recipe.stages[index].batch_size)
     )
 
 

@@ -161,7 +161,7 @@ def test_the_loss_before_the_first_step_equals_the_sources(folder, adapted):
     """Against Hugging Face's tensors through the public loader, on the run's held-out rows, by the equation."""
     heldout, trained = rows(adapted, "heldout"), load_run(adapted, 1)
     assert [row["step"] for row in heldout] == [0, 1, 2]
-    feed = RunBatches(trained.recipe, trained.run.open_corpus(), adapted / "plans", print)
+    feed = RunBatches(trained.recipe, trained.run.open_corpus(), adapted / "plans")
     batches = list(feed.heldout(0, 8, jax.device_count()))
     model, params, _ = bertzoo.load(folder / "hf")
     loss = {"mlm": [0.0, 0.0], "nsp": [0.0, 0.0]}

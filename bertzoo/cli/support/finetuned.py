@@ -79,7 +79,6 @@ def evaluate_model(args: argparse.Namespace) -> int:
         batch_size=args.batch_size or 0,
         input=args.input or "",
         output=_output_folder(args.output) if args.output else None,
-        tell=say,
     )
     if args.json:
         print(json.dumps(results))
@@ -121,13 +120,13 @@ def predict(args: argparse.Namespace, model: "TaskModel", suffix: str) -> int:
                 f"--output={args.output} is JSON for questions, but {args.run} predicts labels. Use .jsonl or .tsv."
             )
     if args.task:
-        model = model.for_task(model.task(args.task, args.data_dir or ""), say)
+        model = model.for_task(model.task(args.task, args.data_dir or ""))
     texts = _read_texts(args, model, questions)
     unit = "questions" if questions else "texts"
     if not texts:
         say(f"there are no {unit}")
         return 0
-    warn_unknown(model.tokenizer, texts, f"the {unit}", say)
+    warn_unknown(model.tokenizer, texts, f"the {unit}")
     predicted = model.predict(texts, args.batch_size or 0)
     for count, state in predicted.counts:
         if count:
@@ -196,7 +195,7 @@ def _check_source(args: argparse.Namespace, questions: bool) -> None:
 
 def _read_split(args: argparse.Namespace, model: "TaskModel") -> Sequence[Any]:
     from bertzoo.finetuning.evaluate import check_files
-    from bertzoo.finetuning.task_kind import tell_skipped
+    from bertzoo.finetuning.task_kind import log_skipped
 
     task = model.task(args.task or "", args.data_dir or "")
     directory = args.data_dir or model.recipe.data_dir
@@ -208,7 +207,7 @@ def _read_split(args: argparse.Namespace, model: "TaskModel") -> Sequence[Any]:
             f"--split={first}, or another part."
         )
     read = task.read(first, directory)
-    tell_skipped({first: read.skipped} if read.skipped else {}, "rows", say)
+    log_skipped({first: read.skipped} if read.skipped else {}, "rows")
     return read.examples
 
 

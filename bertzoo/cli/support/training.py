@@ -114,7 +114,6 @@ def main(
             corpus=args.corpus,
             workers=args.workers,
             batch_workers=args.batch_workers,
-            tell=say,
             progress=tokenising,
         )
         line = train(args, recipe, options)

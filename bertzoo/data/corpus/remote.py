@@ -8,7 +8,7 @@ Writing: `claim` reserves a remote folder, and `upload` copies a finished corpus
 
 import glob
 import json
-from collections.abc import Callable
+import logging
 from pathlib import Path
 
 from bertzoo.core import atomic, lock, paths
@@ -20,7 +20,7 @@ from bertzoo.data.corpus.shard import FileRecord
 from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.tokenizers import tokenizer
 
-Tell = Callable[[str], None]
+_LOG = logging.getLogger(__name__)
 
 
 def is_corpus(url: str) -> bool:
@@ -46,7 +46,7 @@ def _read_manifest(folder: RemoteFolder) -> Manifest:
     return parse_manifest(folder.read_bytes(NAME), f"{folder.url}/{NAME}")
 
 
-def open_remote_corpus(url: str, tell: Tell) -> Corpus:
+def open_remote_corpus(url: str) -> Corpus:
     """Open this machine's copy of the corpus behind a URL; makes or repairs the copy if necessary.
 
     Raises CorpusError if the corpus is damaged or cannot be read, or the disk has no room for the copy.
@@ -59,8 +59,8 @@ def open_remote_corpus(url: str, tell: Tell) -> Corpus:
             try:
                 return Corpus.open(directory, url)
             except CorpusError:
-                tell(f"{directory} is damaged; copying the damaged files from {url} again")
-        _download(folder, manifest, directory, tell)
+                _LOG.info(f"{directory} is damaged; copying the damaged files from {url} again")
+        _download(folder, manifest, directory)
         atomic.write_json(directory / NAME, manifest.raw)
         return Corpus.open(directory, url)
 
@@ -73,12 +73,12 @@ def find_copy(digest: str, url: str) -> Corpus | None:
     return Corpus.open(directory, url)
 
 
-def _download(folder: RemoteFolder, manifest: Manifest, directory: Path, tell: Tell) -> None:
+def _download(folder: RemoteFolder, manifest: Manifest, directory: Path) -> None:
     """Download and check each file that `directory` lacks, or whose hash differs from the manifest's."""
     (directory / "tokenizer").mkdir(parents=True, exist_ok=True)
     missing = [record for record in manifest.files if not record.matches(directory)]
     size = sum(record.bytes for record in missing)
-    tell(f"copying {folder.url} to {directory}: {len(missing):,} files, {size / 1e6:,.1f} MB")
+    _LOG.info(f"copying {folder.url} to {directory}: {len(missing):,} files, {size / 1e6:,.1f} MB")
     check_room(directory, size, folder.url)
     advice = "and repeat the `bertzoo tokenize` that wrote the corpus."
 
@@ -123,11 +123,11 @@ def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
     return manifest if complete and all(map(folder.has_file, _tokenizer_files(manifest))) else None
 
 
-def upload(corpus: Corpus, folder: RemoteFolder, tell: Tell) -> None:
+def upload(corpus: Corpus, folder: RemoteFolder) -> None:
     """Copy a local corpus into a remote folder; the manifest is copied last."""
     records = corpus.manifest.files
     size = sum(record.bytes for record in records)
-    tell(f"uploading to {folder.url}: {len(records):,} files, {size / 1e6:,.1f} MB")
+    _LOG.info(f"uploading to {folder.url}: {len(records):,} files, {size / 1e6:,.1f} MB")
     names = [record.file for record in records] + _tokenizer_files(corpus.manifest)
     transfer_files(lambda name: folder.upload(corpus.directory / name, name), names)
     folder.write_bytes(NAME, (corpus.directory / NAME).read_bytes())

@@ -30,7 +30,7 @@ from bertzoo.data.settings import Data
 from bertzoo.data.sources.mixture import MIXTURE, MixturePart
 from bertzoo.data.sources.pieces import check_sources, cut_pieces, readings
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, check_unknown, vocabulary_file
+from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, UNKNOWN_ERROR, Tokenizer, check_unknown, vocabulary_file
 
 Progress = Callable[[int, int], None]  # pieces finished, characters of text read
 _SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # limits of _check_text; characters per document
@@ -44,11 +44,10 @@ def write_corpus(
     progress: Progress | None = None,
     runner: str = "",
     runner_options: Sequence[str] = (),
-    tell: remote.Tell,
 ) -> Manifest:
     """Write the corpus of `data.source` to a directory (a path) or a URL (a string), as `bertzoo tokenize` does.
 
-    tell: receives log lines. Raises UserError for options that exclude each other, and raises as `tokenize` does.
+    Raises UserError for options that exclude each other, and raises as `tokenize` does.
     """
     if runner and workers:
         raise UserError(f"--workers={workers} and --runner={runner} exclude each other. Leave one out.")
@@ -59,21 +58,19 @@ def write_corpus(
         )
     if isinstance(destination, Path):
         options = {"runner": runner, "runner_options": runner_options}
-        manifest = tokenize(data, destination, workers=workers, progress=progress, **options, tell=tell).manifest
-        return _checked(manifest, destination, tell)
+        manifest = tokenize(data, destination, workers=workers, progress=progress, **options).manifest
+        return _checked(manifest, destination)
     if runner:
         raise UserError(
             f"DST = {destination} is a URL, but the workers of --runner={runner} need a shared directory. Mount the "
             "bucket and name the mounted directory."
         )
-    return _checked(
-        tokenize_to_url(data, destination, workers=workers, progress=progress, tell=tell), destination, tell
-    )
+    return _checked(tokenize_to_url(data, destination, workers=workers, progress=progress), destination)
 
 
-def _checked(manifest: Manifest, place: Path | str, tell: remote.Tell) -> Manifest:
+def _checked(manifest: Manifest, place: Path | str) -> Manifest:
     if (share := manifest.unknown_share) is not None:
-        check_unknown(share, str(place), tell)
+        check_unknown(share, str(place))
     return manifest
 
 
@@ -86,14 +83,12 @@ def tokenize(
     vocabulary: Tokenizer | None = None,
     runner: str = "",
     runner_options: Sequence[str] = (),
-    tell: remote.Tell = lambda line: None,
 ) -> Corpus:
     """Tokenise `data.source` into a corpus at `destination`; resume it if unfinished, only open it if complete.
 
     workers: number of processes; 0 for one per core.
     vocabulary: tokenizer to use if data.tokenizer.path is empty; None trains a tokenizer.
     runner, runner_options: name and options of an Apache Beam runner to use instead of processes.
-    tell: receives log lines.
 
     Raises ConfigError if data.source conflicts with data.mixture; CorpusError if the source is unusable, too many
     tokens of its first documents are [UNK], or the destination holds another corpus.
@@ -115,7 +110,7 @@ def tokenize(
             unfinished.unlink()
         if not (destination / "tokenizer" / "settings.json").exists():
             if vocabulary is None or data.tokenizer.path:
-                vocabulary = tokenizer.build(data.tokenizer, lambda: _training_texts(data), tell)
+                vocabulary = tokenizer.build(data.tokenizer, lambda: _training_texts(data))
             tokenizer.save(vocabulary, data.tokenizer, destination / "tokenizer")
         if pipeline is not None:
             count = beam.run_pipeline(data, destination, pipeline)
@@ -133,7 +128,6 @@ def tokenize_to_url(
     workers: int = 0,
     progress: Progress | None = None,
     vocabulary: Tokenizer | None = None,
-    tell: remote.Tell,
 ) -> Manifest:
     """Tokenise `data.source` into a corpus behind a URL; resume it if unfinished, leave it unchanged if complete.
 
@@ -147,8 +141,8 @@ def tokenize_to_url(
         return manifest
     directory = scratch_directory("tokenising", folder.url, settings)
     with lock.wait_for(directory):
-        corpus = tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary, tell=tell)
-        remote.upload(corpus, folder, tell)
+        corpus = tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
+        remote.upload(corpus, folder)
         shutil.rmtree(directory)
     return corpus.manifest
 
@@ -168,7 +162,8 @@ def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
         for document in islice(origin.documents(), _SAMPLED["documents"] // len(chosen))
     ]
     share, place = vocabulary.unknown_share(texts), f"the first documents of {data.source}"
-    check_unknown(share, place, lambda line: None, inherited)
+    if share > UNKNOWN_ERROR:
+        check_unknown(share, place, inherited)
 
 
 def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str, object]:

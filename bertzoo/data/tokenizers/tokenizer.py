@@ -25,19 +25,13 @@ _KINDS = {
 ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # possible files of a saved tokenizer
 
 
-def build(
-    config: TokenizerConfig, texts: Callable[[], Iterator[str]], tell: Callable[[str], None] = lambda line: None
-) -> WordPieceTokenizer | SentencePieceTokenizer:
-    """Load the vocabulary at `config.path` or, if that is empty, train one on the first TRAIN_BYTES of `texts()`.
-
-    tell: receives a line if training drops rare words.
-    """
+def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPieceTokenizer | SentencePieceTokenizer:
+    """Load the vocabulary at `config.path` or, if that is empty, train one on the first TRAIN_BYTES of `texts()`."""
     if config.path:
         return config.load()
     if next(texts(), None) is None:
         raise CorpusError("the source has no text to train a vocabulary on. Check data.source.")
-    first = partial(_first_texts, texts)
-    return config.train(first, tell) if isinstance(config, WordPiece) else config.train(first)
+    return config.train(partial(_first_texts, texts))
 
 
 def _first_texts(texts: Callable[[], Iterator[str]]) -> Iterator[str]:

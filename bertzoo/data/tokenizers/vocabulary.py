@@ -1,8 +1,9 @@
 """The base class of tokenizers, and checks of their vocabularies."""
 
+import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +13,8 @@ import numpy as np
 from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.paths import on_disk
+
+_LOG = logging.getLogger(__name__)
 
 UNKNOWN_WARNING, UNKNOWN_ERROR = 0.01, 0.2  # shares of [UNK] above which check_unknown warns and raises
 TRAIN_BYTES = 256 << 20  # bytes of text, from the source's start, that train a vocabulary
@@ -151,8 +154,8 @@ def describe_unknown(share: float, place: str) -> str:
     return f"{share:.1%} of the tokens of {place} are [UNK], because the vocabulary has no entries for these words"
 
 
-def check_unknown(share: float, place: str, tell: Callable[[str], None], inherited: bool = False) -> None:
-    """Warn through `tell` if more than 1 % of a text's tokens are [UNK]; raise CorpusError above 20 %.
+def check_unknown(share: float, place: str, inherited: bool = False) -> None:
+    """Warn if more than 1 % of a text's tokens are [UNK]; raise CorpusError above 20 %.
 
     share: share (0 to 1) of [UNK] among the tokens.
     place: noun phrase for the text in the message.
@@ -167,7 +170,7 @@ def check_unknown(share: float, place: str, tell: Callable[[str], None], inherit
         )
         raise CorpusError(f"{describe_unknown(share, place)} (limit: {UNKNOWN_ERROR:.0%}). {mend}")
     if share > UNKNOWN_WARNING:
-        tell(f"warning: {describe_unknown(share, place)}")
+        _LOG.warning(f"{describe_unknown(share, place)}")
 
 
 def check_size(size: int, limit: int, origin: str) -> None:

@@ -1,5 +1,6 @@
 """BERT's WordPiece tokenizer (Devlin et al. 2019; google-research/bert tokenization.py), from `tokenizers`."""
 
+import logging
 import os
 import re
 from collections import Counter
@@ -14,6 +15,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.tokenizers.vocabulary import WORD, Tokenizer, cut, vocabulary_file
 
+_LOG = logging.getLogger(__name__)
+
 # Characters of the distinct words to train on, and ENTRY more for each word. Training needs about 60 bytes for each.
 TABLE, ENTRY = 1 << 24, 8
 SPECIALS = {"pad": ("[PAD]",), "unk": ("[UNK]",), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]",)}
@@ -23,14 +26,11 @@ _LONG = re.compile(rf"(?<!{WORD}){WORD}{{{10 * LONGEST_WORD},}}")
 _WORD, _UNSPLIT_WORD = re.compile(f"{WORD}+"), re.compile(r"[^\s!-/:-@\[-`{-~]+")  # the second includes Chinese
 
 
-def drop_rare_words(
-    texts: Callable[[], Iterator[str]], word: re.Pattern[str], tell: Callable[[str], None]
-) -> Callable[[], Iterator[str]]:
+def drop_rare_words(texts: Callable[[], Iterator[str]], word: re.Pattern[str]) -> Callable[[], Iterator[str]]:
     """Return a function that yields the texts without rare words, or `texts` itself if all words fit a table.
 
     texts: returns a new iterator over the texts at each call.
     word: matches each word of a text.
-    tell: receives a line if words are dropped.
 
     The table counts the words. It holds distinct words of TABLE characters in all, where a word counts as
     len(word) + ENTRY characters. When the table is full, it drops the words seen once, then those seen twice, and so
@@ -54,7 +54,7 @@ def drop_rare_words(
                 size = sum(len(name) + ENTRY for name in counts)
     if not rarest:
         return texts
-    tell(
+    _LOG.info(
         f"training the vocabulary on the {len(counts):,} most frequent words, because the distinct words of the source "
         f"have more than {TABLE:,} characters"
     )
@@ -93,19 +93,16 @@ class WordPiece:
         """Read the vocabulary at `path`; raises CorpusError if it is missing or damaged."""
         return WordPieceTokenizer(self, read_entries(self.path), self.path)
 
-    def train(
-        self, texts: Callable[[], Iterator[str]], tell: Callable[[str], None] = lambda line: None
-    ) -> "WordPieceTokenizer":
+    def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
         """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
 
-        tell: receives a line if rare words are dropped.
 
         The library orders the characters inside words by a hash table. This order differs between runs and decides
         between candidates of equal count. So a first pass collects these characters, and a second pass trains with a
         fixed order of them.
         """
         word = _WORD if self.split_cjk else _UNSPLIT_WORD
-        parts = drop_rare_words(lambda: (p for text in texts() for p in cut(_LONG.sub(" ", text))), word, tell)
+        parts = drop_rare_words(lambda: (p for text in texts() for p in cut(_LONG.sub(" ", text))), word)
         parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
         try:
             names = [spellings[0] for spellings in SPECIALS.values()]

@@ -1,5 +1,6 @@
 """Choose examples to score a file and its model on, from the development set of the model's task."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +13,20 @@ from bertzoo.export.options import EXAMPLES
 from bertzoo.finetuning import saved_model
 from bertzoo.finetuning.evaluate import TaskModel, task_model
 from bertzoo.finetuning.labels import label_order
-from bertzoo.finetuning.task_kind import Unlabelled, tell_skipped
+from bertzoo.finetuning.task_kind import Unlabelled, log_skipped
+
+_LOG = logging.getLogger(__name__)
 
 
 def build_quiz(
-    source: Path, pretrained: Pretrained, longest: int, examples: int | None, tell: Callable[[str], None]
+    source: Path, pretrained: Pretrained, longest: int, examples: int | None, rename: Callable[[str], str]
 ) -> Quiz | None:
     """Return evenly spaced examples from the first development set of the task that `source` is fine-tuned for.
 
     pretrained: the model to export. It may treat padding differently from the model in `source`.
     longest: tokens of the file's longest row.
     examples: number of examples; 0 for all, None for the default.
+    rename: replaces the path of a copied model by its URL in a message.
 
     If the model cannot be scored, raises UserError if `examples` is set, and otherwise returns None.
     """
@@ -42,25 +46,24 @@ def build_quiz(
             )
         model = task_model(replace(model, pretrained=replace(model.pretrained, model=pretrained.model)))
         if longest < model.max_length:
-            tell(f"{model.task_name}: scored on rows of {longest} tokens; training had {model.max_length}")
-        quiz = _draw(model, pretrained, longest, most, tell)
+            _LOG.info(f"{model.task_name}: scored on rows of {longest} tokens; training had {model.max_length}")
+        quiz = _draw(model, pretrained, longest, most)
     except UserError as error:
         if examples is not None:
             raise
-        tell(f"the task's scores were not measured: {error}")
+        _LOG.info(f"the task's scores were not measured: {rename(str(error))}")
         return None
     if (count := len(quiz.split.examples)) < quiz.whole:
-        tell(f"{model.task_name}, {quiz.name}: scored on {count:,} of {quiz.whole:,} examples (--examples=0 takes all)")
+        _LOG.info(
+            f"{model.task_name}, {quiz.name}: scored on {count:,} of {quiz.whole:,} examples (--examples=0 takes all)"
+        )
     return quiz
 
 
-def _draw(model: TaskModel, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]) -> Quiz:
+def _draw(model: TaskModel, pretrained: Pretrained, longest: int, most: int) -> Quiz:
     task = model.task()
-    model, labels = model.for_task(task, tell).fit(longest), pretrained.head.labels
-    if labels and label_order(labels, task.task, str(model.path), lambda line: None) not in (
-        None,
-        [*range(len(labels))],
-    ):
+    model, labels = model.for_task(task).fit(longest), pretrained.head.labels
+    if labels and label_order(labels, task.task, str(model.path)) not in (None, [*range(len(labels))]):
         raise UserError(
             f"{task.name} has the labels {', '.join(task.task.labels)}, but the model has them in the order "
             f"{', '.join(labels)}. Fine-tune the model again on this task."
@@ -69,7 +72,7 @@ def _draw(model: TaskModel, pretrained: Pretrained, longest: int, most: int, tel
         raise UserError(f"{task.name} has no development set. Fine-tune the model again with --own.dev=FILE.")
     dev = task.dev[0]
     read = task.read(dev, model.recipe.data_dir)
-    tell_skipped({dev: read.skipped} if read.skipped else {}, "rows", tell)
+    log_skipped({dev: read.skipped} if read.skipped else {}, "rows")
     try:
         task.check_labels(dev, read)
     except Unlabelled as error:

@@ -1,0 +1,30 @@
+"""Show the log's messages to the user. Modules log progress (INFO) and warnings with `logging.getLogger(__name__)`."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+LOGGER = logging.getLogger("bertzoo")
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return ("warning: " if record.levelno == logging.WARNING else "") + record.getMessage()
+
+
+@contextmanager
+def shown(stream: TextIO | None) -> Iterator[None]:
+    """In this context, print messages on `stream`, or leave them to the program's own handlers if it is None.
+
+    INFO is the lowest level that is shown, unless the program has set a level of the logger `bertzoo`.
+    """
+    level, handler = LOGGER.level, logging.StreamHandler(stream) if stream else logging.NullHandler()
+    handler.setFormatter(_Lines())
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(level or logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
