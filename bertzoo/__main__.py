@@ -1,6 +1,6 @@
 """`python -m bertzoo` is the `bertzoo` command."""
 
-from bertzoo.cli.main import entry
+from bertzoo.cli.start import entry
 
 if __name__ == "__main__":
     entry()

@@ -31,6 +31,7 @@ from subprocess import DEVNULL, PIPE
 from types import FrameType, ModuleType
 from typing import NoReturn
 
+from bertzoo.cli.start import VERBS, overview
 from bertzoo.cli.support.options import Parser
 from bertzoo.core.child import start_python
 from bertzoo.core.errors import Stopped, UserError, one_line
@@ -52,12 +53,6 @@ _ELSEWHERE = {  # options of other projects, and the last part of the equivalent
     "max_seq_length": "max_length",
     "num_train_epochs": "epochs",
 }
-VERBS = {  # with the heading that `bertzoo --help` lists them under
-    **dict.fromkeys(("tokenize", "pretrain", "transfer", "prune", "finetune", "sweep", "pipeline"), "train"),
-    **dict.fromkeys(("evaluate", "predict", "embed", "search", "results", "submission", "models", "plan"), "measure"),
-    **dict.fromkeys(("convert", "benchmark", "phone"), "phone"),
-    **dict.fromkeys(("report", "inspect", "checkpoints", "config"), "look"),
-}
 _WITH_JAX = {
     "pretrain",
     "transfer",
@@ -72,14 +67,6 @@ _WITH_JAX = {
 _PARSE_FLAGS = (
     "from jaxlib.xla_client import CompileOptions as options; options().executable_build_options.debug_options"
 )
-
-EPILOG = """\
-`bertzoo COMMAND --help` explains a command. --TABLE.KEY=VALUE, as in --model.layers=6, sets a key of a config.
-
-examples:
-  bertzoo pretrain demo --run_dir=runs/demo
-  bertzoo predict runs/demo 'This function returns the [MASK] of the array.'
-  bertzoo convert runs/demo demo.tflite --to=litert"""
 
 
 def entry() -> NoReturn:
@@ -249,18 +236,6 @@ def verb_parser(name: str, verb: ModuleType) -> Parser:
     verb.arguments(parser)
     parser.complete()
     return parser
-
-
-def overview() -> str:
-    """Return the program's help: every verb with the first line of its docstring, grouped by purpose as in VERBS."""
-    width = max(map(len, VERBS))
-    lines = ["Pretrain small BERTs and convert them for phones.", "", "usage: bertzoo COMMAND … [--help] [--debug]"]
-    for job in dict.fromkeys(VERBS.values()):
-        lines += ["", f"{job}:"]
-        for name in (name for name in VERBS if VERBS[name] == job):
-            summary = (importlib.import_module(f"bertzoo.cli.{name}").__doc__ or "").partition("\n")[0]
-            lines.append(f"  {name:<{width}}  {summary}")
-    return "\n".join([*lines, "", EPILOG])
 
 
 def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[list[str], list[tuple[str, str]]]:

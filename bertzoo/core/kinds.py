@@ -1,6 +1,7 @@
 """Kinds of runs. Each room registers its own kind; rooms below look it up here and import nothing from above."""
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,7 +12,8 @@ from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
 
 CONFIG, METRICS = "config.toml", "metrics.jsonl"  # a run's resolved config, and its log of metrics and events
-KINDS: dict[str, "Kind"] = {}
+KINDS: dict[str, "Kind"]  # the registered kinds, by name; imported when it is first read
+_registered: dict[str, "Kind"] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +61,20 @@ class Kind:
 
 def register(kind: Kind) -> Kind:
     """Add a room's kind of run to those that configs may name; returns it."""
-    KINDS[kind.name] = kind
+    _registered[kind.name] = kind
     return kind
+
+
+def __getattr__(name: str) -> Any:
+    if name != "KINDS":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    sys.modules["bertzoo"].register_kinds()
+    globals()["KINDS"] = _registered
+    return _registered
+
+
+def _kinds() -> dict[str, Kind]:
+    return sys.modules[__name__].KINDS
 
 
 def kind_of(table: Mapping[str, Any]) -> Kind:
@@ -69,9 +83,9 @@ def kind_of(table: Mapping[str, Any]) -> Kind:
     A table without `kind`, such as an older run's config, is of the kind whose `key` it has, else "pretrain".
     """
     if "kind" not in table:
-        return next((kind for kind in KINDS.values() if kind.key and kind.key in table), KINDS["pretrain"])
-    if (kind := KINDS.get(str(table["kind"]))) is None:
-        raise ConfigError(f"kind = {table['kind']!r} is unknown. Use one of {', '.join(sorted(KINDS))}.")
+        return next((kind for kind in _kinds().values() if kind.key and kind.key in table), _kinds()["pretrain"])
+    if (kind := _kinds().get(str(table["kind"]))) is None:
+        raise ConfigError(f"kind = {table['kind']!r} is unknown. Use one of {', '.join(sorted(_kinds()))}.")
     return kind
 
 
@@ -93,7 +107,7 @@ def config_class(*files: str | Path) -> type:
     """Return the config class of files for one training run; raises ConfigError for a kind with several runs."""
     kind = kind_of_files(*files)
     if kind.model is not None:
-        single = sorted(name for name, other in KINDS.items() if other.model is None)
+        single = sorted(name for name, other in _kinds().items() if other.model is None)
         raise ConfigError(
             f'{", ".join(map(str, files))} has kind = "{kind.name}", but this command takes {" or ".join(single)}. '
             f"Name another config, or use `bertzoo {kind.name}`."
@@ -111,7 +125,7 @@ def model_name(name: Path | str) -> str:
 
     For a model inside a run, it is the path from the run's name on, such as RUN/checkpoints/10.
     """
-    inside = re.compile("|".join(folder for kind in KINDS.values() for folder in kind.folders))
+    inside = re.compile("|".join(folder for kind in _kinds().values() for folder in kind.folders))
     parts = Path(name).parts
     first = next((i for i, part in enumerate(parts) if i and inside.fullmatch(part)), len(parts))
     return "/".join(parts[first - 1 :])

@@ -410,3 +410,13 @@ def test_progress_of_tokenising_is_one_live_line_or_one_in_an_interval(live, cap
     shown = capsys.readouterr().err
     assert mentions(shown, "2.5 M", "1 shard")
     assert (shown.count("\r"), shown.count("\n")) == ((3, 1) if live else (0, 1))
+
+
+def test_the_overview_imports_almost_nothing() -> None:
+    """Each of these modules would take 10 ms or more."""
+    program = (
+        "import sys\nfrom bertzoo.cli import start\ntry: start.entry()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == f"{cli.overview()}\n"
+    assert not {"argparse", "dataclasses", "logging", "typing", "bertzoo.api"} & set(done.stderr.split())
