@@ -162,13 +162,12 @@ def places() -> dict[type, list[str]]:
 
 def configs() -> str:
     """Describe every key of every kind of config: type, default, meaning."""
-    from bertzoo.finetuning.sweep import grid
-    from bertzoo.pipeline import recipe
+    from bertzoo.jobs import pipeline, sweep
 
     known, parts = places(), []
     for kind, cls in roots().items():
         parts += [f"## {kind}", description(cls), keys(cls, "", known)]
-    for kind, module in (("sweep", grid), ("pipeline", recipe)):
+    for kind, module in (("sweep", sweep), ("pipeline", pipeline)):
         rows = [[code(key), prose(meaning)] for key, meaning in module.KEYS.items()]
         parts += [f"## {kind}", f"The file of [`bertzoo {kind}`](cli.md#{kind}).", table(["key", "meaning"], rows)]
     parts += [

@@ -37,7 +37,7 @@ BRANCHES = {
 }
 ALL_FORMATS = {"FILES", "TEXT_FORMATS", "SUFFIXES", "targets"}  # a test with one of these names reads every format
 RECIPES = ("configs/pipelines/", "configs/sweeps/")  # name commands and configs
-STARTERS = ("bertzoo/pipeline/", "bertzoo/finetuning/sweep/")  # start commands that their whole strings name
+STARTERS = ("bertzoo/jobs/",)  # start commands that their whole strings name
 PATH = re.compile(r"[\w./-]*\w\.\w+")
 SLOW = re.compile(r"\bmark\.slow\b|\bquick\(")
 MODULE = re.compile(r"\b(?:bertzoo|benchmarks)(?:\.\w+)+")
@@ -176,7 +176,7 @@ class Tree:
         else:
             files |= self._programs(text, file)
             files |= {f for word in PATH.findall(text) for f in self.by_name.get(word, ()) if f.startswith("bertzoo/")}
-            if file.startswith(("bertzoo/api/", "bertzoo/cli/", "bertzoo/pipeline/")):
+            if file.startswith(("bertzoo/api/", "bertzoo/cli/", "bertzoo/jobs/")):
                 files |= {config for word in strings for config in self.configs.get(word, ())}
             if file.startswith(STARTERS):
                 files |= {f"bertzoo/cli/{word}.py" for word in strings if word in self.commands}

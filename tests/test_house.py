@@ -38,14 +38,14 @@ BELOW = {
     "pruning": LOW | {"runs"},
     "planning": LOW | {"runs"},
     "benchmarking": LOW | {"runs", "finetuning", "pruning", "export"},
-    "pipeline": LOW | {"runs", "export", "finetuning", "pruning"},
+    "jobs": LOW | {"runs", "export", "finetuning", "pruning", "planning"},
     "api": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking"},
-    "cli": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking", "pipeline"},
+    "cli": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking", "jobs"},
 }
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # Rooms and modules that must not import jax, not even inside a function.
 NO_JAX = ("core", "data", "tasks", "runs.report", "cli.main")
-NO_JAX += ("finetuning.results", "finetuning.sweep")
+NO_JAX += ("finetuning.results", "jobs")
 LITERT = {"litert_converter", "ai_edge_litert", "litert_quantizer"}
 NEVER = LITERT | {"torch", "transformers", "tensorflow", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "executorch"}
 # Old checkpoints, where torch or TensorFlow is installed to read them; the module that is copied beside an exported

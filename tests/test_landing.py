@@ -67,7 +67,7 @@ def test_every_helper_and_data_file_is_reached(tree: Tree) -> None:
 def test_a_module_reaches_the_programs_and_commands_that_it_starts(tree: Tree) -> None:
     started = tree._python(ast.parse('run("-m", "bertzoo.benchmarking.worker")'), "bertzoo/x.py").files
     assert started == {"bertzoo/benchmarking/worker.py"}
-    assert "bertzoo/cli/sweep.py" in tree.references("bertzoo/pipeline/verbs.py").files
+    assert "bertzoo/cli/sweep.py" in tree.references("bertzoo/jobs/job.py").files
 
 
 def test_every_module_that_starts_commands_is_known() -> None:

@@ -15,21 +15,14 @@ examples:
 """
 
 import argparse
-import shlex
+import logging
 from collections.abc import Sequence
 from functools import partial
 
+from bertzoo.cli.support.jobs import job_options, parse_count, run_list
 from bertzoo.cli.support.options import Parser, run_dir_option
-from bertzoo.cli.support.points import (
-    check_inputs,
-    check_models,
-    check_options,
-    parse_count,
-    report_outcomes,
-    run_points,
-    task_options,
-)
 
+_LOG = logging.getLogger(__name__)
 PASSES_ON = (
     "Options and keys of `bertzoo finetune`, or of `bertzoo prune` for a pruning. `bertzoo config finetune` prints "
     "every key and its value."
@@ -40,7 +33,7 @@ def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
     parser.group("input").add_argument("sweep", metavar="CONFIG", help="a TOML file or the name of a shipped sweep")
     run_dir_option(parser, "the sweep's directory")
-    task_options(parser, "only these tasks, comma-separated (default: all tasks of the sweep)", "points")
+    job_options(parser, "points", "only these tasks, comma-separated (default: all tasks of the sweep)")
     points = parser.group("points")
     points.add_argument(
         "--random",
@@ -54,28 +47,16 @@ def arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Run every unfinished point of the grid, and print the table and the best point of each task."""
-    from bertzoo.finetuning.sweep import grid, slots
-    from bertzoo.finetuning.sweep.record import Record
+    from bertzoo.jobs import progress
+    from bertzoo.jobs.record import JobRecord
+    from bertzoo.jobs.sweep import load_sweep
 
-    sweep = grid.load_sweep(args.sweep, overrides, args.tasks)
-    points = sweep.points(args.random, args.random_seed)
-    record = Record(args.run_dir, points)
-    check_options(record)
-    if args.list:
-        for point in points:
-            print(shlex.join(["bertzoo", *point.arguments(record.run_dir(point))]))
-        return 0
-    check_inputs(record)
-    check_models(record)
-    environments = slots.device_environments(args.processes)
-    with record.locked():
-        record.claim(sweep.identity())
-        run_points(record, environments)
-        record.link_best()
-    for line in record.lines():
-        print(line)
-    for task in dict.fromkeys(point.task for point in points):
-        if (best := record.best(task)) is not None:
-            score, where = record.show(record.finished[best.name].score), record.run_dir(best)
-            print(f"best of {task}: {score} with {best.described()}, in {where}")
-    return report_outcomes(record)
+    points = load_sweep(args.sweep, overrides, args.tasks).points(args.random, args.random_seed)
+    record = JobRecord(args.run_dir, points)
+    code = run_list(args, record, points.jobs)
+    if not args.list and not args.dry_run:
+        for line in progress.sweep_lines(record):
+            print(line)
+        pruning = points.jobs[0].verb == "prune"
+        _LOG.info(f"next: bertzoo {f'report {record.path}/best/prune' if pruning else f'results {record.path}'}")
+    return code

@@ -1,5 +1,4 @@
 """Fine-tune a model on a task with several seeds: score each epoch, and save the best epoch's model.
 
-`sweep` runs grids of fine-tunings; `results` compares scores with published ones. The package
-`bertzoo.tasks` defines tasks, files and metrics.
+`results` compares scores with published ones. The package `bertzoo.tasks` defines tasks, files and metrics.
 """

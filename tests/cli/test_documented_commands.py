@@ -14,8 +14,7 @@ import pytest
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.core.kinds import config_class
-from bertzoo.finetuning.sweep import grid
-from bertzoo.pipeline import recipe
+from bertzoo.jobs import pipeline, sweep
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -106,9 +105,9 @@ def check_verb(argv: list[str]) -> None:
     assert args is not None
     match verb.__name__.rpartition(".")[2]:
         case "sweep":
-            assert grid.load_sweep(args.sweep, overrides, args.tasks).points(args.random)
+            assert sweep.load_sweep(args.sweep, overrides, args.tasks).points(args.random).jobs
         case "pipeline":
-            assert recipe.load_pipeline(args.pipeline, overrides, args.tasks).steps
+            assert pipeline.load_pipeline(args.pipeline, overrides, args.tasks).jobs
         case "results":
             assert args.directories
         case "models":

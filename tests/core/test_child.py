@@ -16,7 +16,7 @@ from bertzoo.cli import main as cli
 from bertzoo.core import child, config
 from bertzoo.core.child import start_python
 from bertzoo.core.errors import UserError
-from bertzoo.finetuning.sweep import queue, slots
+from bertzoo.jobs import local
 from bertzoo.planning import chips, compiled
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train import supervisor
@@ -119,11 +119,8 @@ def test_children_of_benchmark_import_nothing_from_the_current_directory(hostile
 def test_children_of_sweeps_and_pipelines_import_nothing_from_the_current_directory(
     hostile: Path, tmp_path: Path
 ) -> None:
-    assert slots.count_devices()[0] == "cpu"
-    exits: list[queue.ProcessExit] = []
-    job = queue.ProcessJob(item=0, arguments=["--version"], log=tmp_path / "log")
-    queue.run_processes([job], [{}], lambda _, exit: exits.append(exit))
-    assert [one.code for one in exits] == [0] and not hostile.exists()
+    assert local.count_devices()[0] == "cpu"
+    assert local.start_command(["--version"], tmp_path / "log").wait() == 0 and not hostile.exists()
 
 
 def test_the_supervised_child_imports_nothing_from_the_current_directory(hostile: Path) -> None:

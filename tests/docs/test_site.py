@@ -15,8 +15,7 @@ from messages import mentioning
 import bertzoo
 from bertzoo.cli import main as cli
 from bertzoo.core import config, schema
-from bertzoo.finetuning.sweep import grid
-from bertzoo.pipeline import recipe
+from bertzoo.jobs import pipeline, sweep
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -140,11 +139,11 @@ def test_the_reference_has_every_key() -> None:
     assert rows == sum(len(dataclasses.fields(cls)) for cls in classes - set(roots))
 
 
-@pytest.mark.parametrize("module", [grid, recipe])
+@pytest.mark.parametrize("module", [sweep, pipeline])
 def test_shipped_sweeps_and_pipelines_have_known_keys(module: object) -> None:
     patterns = [re.sub(r"\bOPTION\b", ".+", re.sub(r"\b(NAME|TASK|COMMAND)\b", r"[^.]+", key)) for key in module.KEYS]
     files = config.shipped(module.FOLDER).values()
-    keys = {key for file in files for key, _ in grid.flatten(config.read_toml(file))}
+    keys = {key for file in files for key, _ in sweep.flatten(config.read_toml(file))}
     assert len(keys) > 10
     assert not [key for key in keys if not any(re.fullmatch(pattern, key) for pattern in patterns)]
 

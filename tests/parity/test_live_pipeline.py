@@ -12,7 +12,7 @@ import pytest
 
 from bertzoo.cli import main as cli
 from bertzoo.data.sources import embedded
-from bertzoo.pipeline import recipe
+from bertzoo.jobs.pipeline import load_pipeline
 from tests.parity import comparing
 
 comparing.needs("litert_converter", "ai_edge_litert")
@@ -30,7 +30,7 @@ def test_a_pipeline_killed_in_every_stage_makes_the_same_file(tmp_path: Path, mo
     Path("text.txt").write_text("\n\n".join(embedded.documents()[:250]))
     words = ["pipeline", "demo_pipeline", "--inputs.text=text.txt", *SHORT]
     assert cli.main([*words, "--run_dir=whole"]) == 0
-    steps = recipe.load_pipeline("demo_pipeline").steps
+    steps = load_pipeline("demo_pipeline").jobs
     for step in steps:
         kill_in(step.name, [*words, "--run_dir=killed"])
     assert cli.main([*words, "--run_dir=killed"]) == 0

@@ -1,15 +1,17 @@
 """Fixtures of pipelines whose steps are a fake: one that has not started, and one that has ended."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import planted
 import pytest
+import sweeping
 import tiny
 from place import PIPELINE, STAND_IN, TUNE, WORDS, Place
 
 from bertzoo.cli import main as cli
-from bertzoo.finetuning.sweep import queue, slots
+from bertzoo.jobs import local
 
 
 @pytest.fixture(scope="session")
@@ -31,8 +33,8 @@ def enter(folder: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a copy of `source` the working directory, and the stand-in the command of every step."""
     shutil.copytree(source, folder, dirs_exist_ok=True)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(queue, "COMMAND", (str(STAND_IN),))
-    monkeypatch.setattr(slots, "count_devices", lambda: ("cpu", 1))
+    monkeypatch.setattr(local, "COMMAND", (str(STAND_IN),))
+    monkeypatch.setattr(local, "count_devices", lambda: ("cpu", 1))
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +59,14 @@ def finished(outputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     """A place in which every step of the pipeline has run, but not in this test."""
     enter(tmp_path, outputs, monkeypatch)
     return Place(capsys)
+
+
+@pytest.fixture
+def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> sweeping.SweepPlace:
+    """A place with a sweep, and a fake `bertzoo finetune`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "bertzoo.cli.finetune", sweeping.verb())
+    monkeypatch.setitem(cli.VERBS, "finetune", "fine-tune")
+    monkeypatch.setattr(local, "COMMAND", (str(sweeping.RUN),))
+    monkeypatch.setattr(local, "count_devices", lambda: ("cpu", 1))
+    return sweeping.SweepPlace(capsys)

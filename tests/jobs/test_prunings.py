@@ -23,13 +23,13 @@ weigh.learning_rate = [1e-3, 2e-3]
 
 
 @pytest.fixture
-def pruning(place: Any) -> Any:
+def pruning(sweeps: Any) -> Any:
     """The place, with a sweep of four prunings, a text and a model."""
     Path("sweep.toml").write_text(PRUNING)
     tiny.write_text(Path("text.txt"), documents=8)
     Path("planted").mkdir()
     planted.fill(Path("planted"))
-    return place
+    return sweeps
 
 
 def test_the_lowest_held_out_loss_is_the_best(pruning: Any) -> None:

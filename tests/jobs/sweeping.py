@@ -1,8 +1,7 @@
-"""A working directory with a sweep of six points, and a fake `bertzoo finetune`."""
+"""A sweep of six points in a working directory, with a fake `bertzoo finetune` for its runs."""
 
 import argparse
 import json
-import sys
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,8 @@ import pytest
 
 from bertzoo.cli import main as cli
 from bertzoo.core.errors import UserError
-from bertzoo.finetuning.sweep import queue, slots
 
-STAND_IN = Path(__file__).with_name("finetune.py")
+RUN = Path(__file__).with_name("finetune.py")
 SWEEP = """
 [sweep]
 base = "base.toml"
@@ -58,7 +56,7 @@ def verb() -> Any:
         parser.add_argument("--teacher")
 
     def task_of(args: argparse.Namespace, recipe: Config) -> Any:
-        return types.SimpleNamespace(name=recipe.task, check_files=lambda: None)
+        return types.SimpleNamespace(name=recipe.task, train=(), read_files=dict, check_test_file=lambda: None)
 
     def check_models(args: argparse.Namespace, recipe: Config, seen: set[Any]) -> None:
         if args.origin and "nowhere" in args.origin:
@@ -69,7 +67,7 @@ def verb() -> Any:
     return module
 
 
-class Place:
+class SweepPlace:
     """The working directory, the output of `bertzoo sweep` in it, and the runs that it started."""
 
     def __init__(self, capsys: pytest.CaptureFixture):
@@ -95,13 +93,3 @@ class Place:
         found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         file.unlink(missing_ok=True)
         return found
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Place:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "bertzoo.cli.finetune", verb())
-    monkeypatch.setitem(cli.VERBS, "finetune", "fine-tune")
-    monkeypatch.setattr(queue, "COMMAND", (str(STAND_IN),))
-    monkeypatch.setattr(slots, "count_devices", lambda: ("cpu", 1))
-    return Place(capsys)

@@ -11,12 +11,13 @@ from messages import mentioning
 from tiers import quick
 
 from bertzoo.cli import main as cli
-from bertzoo.cli.pipeline import configs_of
+from bertzoo.cli.support.jobs import CommandLines
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.pipeline import check, recipe
-from bertzoo.pipeline.check import check_steps
-from bertzoo.pipeline.record import PipelineRecord
+from bertzoo.jobs import check
+from bertzoo.jobs import pipeline as recipe
+from bertzoo.jobs.check import prepare
+from bertzoo.jobs.record import JobRecord
 from bertzoo.runs.configs import Pretrain
 
 SIZES = {"batch_size": "4096", "max_predictions": "77"}
@@ -61,10 +62,10 @@ def test_a_shipped_pipeline_passes_its_checks(
     if name.startswith("mobilebert"):
         overrides.append(("sweep.random", "2"))  # of 270 points of each task
     pipeline = recipe.load_pipeline(name, overrides)
-    record = PipelineRecord(str(tmp_path / "run"), pipeline)
-    costs = check_steps(record, pipeline.steps, configs_of)
-    assert costs.keys() == {step.name for step in pipeline.steps} and not (tmp_path / "run").exists()
-    assert all(costs[step.name].parameters > 0 for step in pipeline.steps if step.verb in ("pretrain", "transfer"))
+    record = JobRecord(str(tmp_path / "run"), pipeline)
+    checks = prepare(record, pipeline.jobs, CommandLines())
+    assert not (tmp_path / "run").exists()
+    assert all(checks.parameters(step) > 0 for step in pipeline.jobs if step.verb in ("pretrain", "transfer"))
 
 
 def inputs(name: str) -> list[str]:
@@ -76,14 +77,14 @@ def test_the_list_prints_the_whole_pipeline(name: str, capsys: pytest.CaptureFix
     words = [f"--inputs.{key}=any" for key in inputs(name)]
     assert cli.main(["pipeline", name, "--run_dir=runs/x", *words, "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    steps = recipe.load_pipeline(name, [(f"inputs.{key}", "any") for key in inputs(name)]).steps
+    steps = recipe.load_pipeline(name, [(f"inputs.{key}", "any") for key in inputs(name)]).jobs
     assert len(lines) == len(steps) >= 8
     for line, step in zip(lines, steps, strict=True):
         assert line.startswith(f"bertzoo {step.verb} ")
 
 
 def test_squeezebert_distils_every_task_but_those_with_alpha_one() -> None:
-    steps = recipe.load_pipeline("squeezebert", [("inputs.text", "t"), ("inputs.glue", "g")]).steps
+    steps = recipe.load_pipeline("squeezebert", [("inputs.text", "t"), ("inputs.glue", "g")]).jobs
     students = {step.task: step for step in steps if step.stage == "students"}
     taught = {task for task, step in students.items() if "teacher" in step.links}
     assert taught == {"qqp", "sst2", "stsb", "mrpc", "rte"}  # Table 5: alpha is 1 of QNLI and CoLA
@@ -93,7 +94,7 @@ def test_squeezebert_distils_every_task_but_those_with_alpha_one() -> None:
 
 def test_mobilebert_paper_changes_only_its_student() -> None:
     inputs = [(f"inputs.{name}", "x") for name in ("text", "glue", "squad")]
-    readme, paper = (recipe.load_pipeline(name, inputs).steps for name in ("mobilebert", "mobilebert_paper"))
+    readme, paper = (recipe.load_pipeline(name, inputs).jobs for name in ("mobilebert", "mobilebert_paper"))
     changed = {step.name: step.options for step, other in zip(paper, readme, strict=True) if step != other}
     data = {"data.source": "{corpus}"}
     numbers = {f"{part}.{key}": text for part in ("transfer", "distillation.0") for key, text in SIZES.items()}
@@ -113,4 +114,4 @@ def test_a_base_of_a_base_raises(tmp_path: Path) -> None:
 def test_a_teacher_of_another_shape_is_an_error(data: Path, tmp_path: Path) -> None:
     pipeline = recipe.load_pipeline("demo_pipeline", [("stages.teacher.model.feed_forward_size", "256")])
     with pytest.raises(ConfigError, match=mentioning("student", "teacher", "256", "512")):
-        check_steps(PipelineRecord(str(tmp_path / "run"), pipeline), pipeline.steps, configs_of)
+        prepare(JobRecord(str(tmp_path / "run"), pipeline), pipeline.jobs, CommandLines())

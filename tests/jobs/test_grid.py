@@ -1,5 +1,6 @@
 """Grids: the papers' are as large as printed, points have names of their own, options take the place of lists."""
 
+from collections.abc import Iterable
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -11,7 +12,8 @@ from searched import settings
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.sweep import grid
+from bertzoo.jobs import sweep as grid
+from bertzoo.jobs.job import CommandJob, Places
 from bertzoo.pruning.settings import Prune
 from bertzoo.train import optim
 
@@ -21,7 +23,16 @@ OPTIONS = {"learning_rate": "optimizer.learning_rate", "final_dropout": "dropout
 SQUEEZEBERT = {"mnli": 48, "qqp": 48, "qnli": 48, "sst2": 48, "cola": 180, "stsb": 60, "mrpc": 60, "rte": 60}
 
 
-def counted(points: list[grid.SweepPoint]) -> dict[str, int]:
+def arguments(sweep: grid.Sweep, point: CommandJob) -> list[str]:
+    return sweep.points().words(point, Places(folder=Path("runs"), training="runs"))
+
+
+def settings_of(point: CommandJob) -> dict[str, str]:
+    return dict(point.settings or {})
+
+
+def counted(points: Iterable[CommandJob]) -> dict[str, int]:
+    points = list(points)
     return {task: sum(point.task == task for point in points) for task in dict.fromkeys(p.task for p in points)}
 
 
@@ -31,7 +42,7 @@ def test_squeezeberts_grid_is_its_table_4() -> None:
     for task, lists in printed.items():
         mine = {name: sorted(map(float, values)) for name, values in sweep.grids[TASKS[task]].items()}
         assert mine == {OPTIONS.get(name, name): sorted(map(float, values)) for name, values in lists.items()}, task
-    points = sweep.points()
+    points = sweep.points().jobs
     assert counted(points) == SQUEEZEBERT  # 3·4·2·2, 3·5·2·2·3 and 3·5·2·2
     assert counted(points) == {TASKS[task]: prod(map(len, printed[task].values())) for task in TASKS}
     assert len({point.name for point in points}) == len(points) == 552
@@ -39,11 +50,11 @@ def test_squeezeberts_grid_is_its_table_4() -> None:
 
 def test_squeezeberts_choices_are_points_of_its_grid() -> None:
     """But for the number of epochs, which is that of the best one."""
-    points = grid.load_sweep("squeezebert").points()
+    points = grid.load_sweep("squeezebert").points().jobs
     for printed, lists in settings("SqueezeBERT", "5").items():
         task = TASKS[printed.removesuffix("-m").removesuffix("-mm")]
         chosen = {OPTIONS.get(name, name): float(value) for name, (value,) in lists.items() if name != "epochs"}
-        found = [p for p in points if p.task == task and {k: float(p.settings[k]) for k in chosen} == chosen]
+        found = [p for p in points if p.task == task and {k: float(settings_of(p)[k]) for k in chosen} == chosen]
         assert len(found) == 1, printed
 
 
@@ -56,14 +67,14 @@ def test_mobileberts_grid_is_batch_by_rate_by_epochs() -> None:
             "optimizer.learning_rate": pytest.approx([n * 1e-5 for n in range(1, 11)]),
             "epochs": list(range(2, 11)),
         }
-    assert set(counted(sweep.points()).values()) == {3 * 10 * 9}
+    assert set(counted(sweep.points().jobs).values()) == {3 * 10 * 9}
 
 
 def recipes(name: str) -> dict[str, list[Finetune]]:
     """The config of every point of a shipped sweep, by task."""
     found: dict[str, list[Finetune]] = {}
-    for point in grid.load_sweep(name).points():
-        recipe = config.load(Finetune, [point.base], [("task", point.task), *point.options.items()])
+    for point in grid.load_sweep(name).points().jobs:
+        recipe = config.load(Finetune, [point.config[0]], [("task", point.task), *point.options.items()])
         found.setdefault(point.task, []).append(recipe)
     return found
 
@@ -114,10 +125,10 @@ def test_schuberts_recipes_are_berts() -> None:
 
 
 def test_schuberts_search_prunes_with_every_combination() -> None:
-    points = grid.load_sweep("schubert_search").points()
-    found = [config.load(Prune, [point.base], list(point.options.items())) for point in points]
+    points = grid.load_sweep("schubert_search").points().jobs
+    found = [config.load(Prune, [point.config[0]], list(point.options.items())) for point in points]
     assert all(
-        point.is_pruning and recipe.tuning[0].steps == 2_000 for point, recipe in zip(points, found, strict=True)
+        point.verb == "prune" and recipe.tuning[0].steps == 2_000 for point, recipe in zip(points, found, strict=True)
     )
     assert {(recipe.weigh.gamma, recipe.weigh.learning_rate, recipe.weigh.steps) for recipe in found} == {
         *product((0.03, 0.1, 0.3), (5e-4, 1e-3), (1_000, 2_000))
@@ -136,8 +147,8 @@ def test_every_shipped_sweep_has_a_command_and_an_expectation() -> None:
 
 
 def test_the_order_is_that_of_the_file() -> None:
-    (task, *_), points = grid.load_sweep("squeezebert").grids, grid.load_sweep("squeezebert").points()
-    values = [tuple(point.settings.values()) for point in points if point.task == task]
+    (task, *_), points = grid.load_sweep("squeezebert").grids, grid.load_sweep("squeezebert").points().jobs
+    values = [tuple(settings_of(point).values()) for point in points if point.task == task]
     lists = [
         ("0.8", "0.9", "1.0"),
         ("1e-05", "2e-05", "3e-05", "4e-05"),
@@ -151,38 +162,39 @@ def test_the_order_is_that_of_the_file() -> None:
 
 def test_random_points_are_deterministic_and_nested() -> None:
     sweep = grid.load_sweep("squeezebert")
-    few, more = sweep.points(random=20, seed=1), sweep.points(random=30, seed=1)
-    assert counted(few) == dict.fromkeys(SQUEEZEBERT, 20) and few == grid.load_sweep("squeezebert").points(20, 1)
+    few, more = sweep.points(random=20, seed=1).jobs, sweep.points(random=30, seed=1).jobs
+    assert counted(few) == dict.fromkeys(SQUEEZEBERT, 20) and few == grid.load_sweep("squeezebert").points(20, 1).jobs
     assert {point.name for point in few} < {point.name for point in more}
-    assert {point.name for point in few} != {point.name for point in sweep.points(random=20, seed=2)}
-    assert counted(sweep.points(random=50)) == {
+    assert {point.name for point in few} != {point.name for point in sweep.points(random=20, seed=2).jobs}
+    assert counted(sweep.points(random=50).jobs) == {
         **dict.fromkeys(SQUEEZEBERT, 50),
         **dict.fromkeys(list(SQUEEZEBERT)[:4], 48),
     }
     # Whatever else is swept, the points of a task are the same.
-    alone = grid.load_sweep("squeezebert", tasks=["cola"]).points(20, 1)
-    assert alone == [point for point in few if point.task == "cola"]
+    alone = grid.load_sweep("squeezebert", tasks=["cola"]).points(20, 1).jobs
+    assert list(alone) == [point for point in few if point.task == "cola"]
     # About a third of each alpha: the draw is not from one corner.
-    alphas = [point.settings["alpha"] for point in sweep.points(random=60) if point.task == "cola"]
+    alphas = [settings_of(point)["alpha"] for point in sweep.points(random=60).jobs if point.task == "cola"]
     assert min(alphas.count(alpha) for alpha in ("0.8", "0.9", "1.0")) >= 10
 
 
 def test_an_option_takes_the_place_of_a_list_and_the_points_keep_their_names() -> None:
-    whole = {point.name: point for point in grid.load_sweep("squeezebert").points()}
+    whole = {point.name: point for point in grid.load_sweep("squeezebert").points().jobs}
     narrow = grid.load_sweep("squeezebert", [("alpha", "1.0"), ("data_dir", "glue"), ("tasks.cola.from", "m")])
     assert "alpha" not in narrow.options and narrow.options["data_dir"] == "glue"
-    points = narrow.points()
+    points = narrow.points().jobs
     assert counted(points)["mnli"] == 16 and counted(points)["cola"] == 60
     assert {point.name for point in points if point.task != "cola"} < set(whole)
-    assert all(("--from=m" in point.arguments("r")) == (point.task == "cola") for point in points)
+    assert all(("--from=m" in arguments(narrow, point)) == (point.task == "cola") for point in points)
     over = grid.load_sweep("squeezebert", [("tasks.cola.alpha", "0.5"), ("alpha", "1.0")])  # in any order
-    assert {point.settings["alpha"] for point in over.points() if point.task == "cola"} == {"0.5"}
+    assert {settings_of(point)["alpha"] for point in over.points().jobs if point.task == "cola"} == {"0.5"}
 
 
 def test_a_points_command() -> None:
     sweep = grid.load_sweep("squeezebert", [("teacher", "t/{task}"), ("seeds", "3")], ["rte"])
-    lines = {point.settings["alpha"]: point.arguments("runs/x") for point in sweep.points()}
-    assert lines["0.8"][:4] == ["finetune", "finetune", "--task=rte", "--run_dir=runs/x"]
+    points = {settings_of(point)["alpha"]: point for point in sweep.points().jobs}
+    lines = {alpha: arguments(sweep, point) for alpha, point in points.items()}
+    assert lines["0.8"][:4] == ["finetune", "finetune", "--task=rte", f"--run_dir=runs/{points['0.8'].name}"]
     assert {"--teacher=t/rte", "--seeds=3", "--alpha=0.8", "--optimizer.weight_decay=0.0"} < set(lines["0.8"])
     assert not any("teacher" in word for word in lines["1.0"])  # which would have no share
 
@@ -190,8 +202,9 @@ def test_a_points_command() -> None:
 def test_a_list_among_the_options_is_passed_as_a_list(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text('[sweep]\nbase = "finetune"\ntasks = ["own"]\n[options]\nown.labels = ["a", "b"]\n')
-    (point,) = grid.load_sweep(str(path)).points()
-    assert '--own.labels=["a", "b"]' in point.arguments("runs/x")
+    sweep = grid.load_sweep(str(path))
+    (point,) = sweep.points().jobs
+    assert '--own.labels=["a", "b"]' in arguments(sweep, point)
 
 
 GOOD = '[sweep]\nbase = "finetune"\ntasks = ["cola", "rte"]\n'
@@ -200,10 +213,10 @@ GOOD = '[sweep]\nbase = "finetune"\ntasks = ["cola", "rte"]\n'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sweep = 1", ("sweep", "table", " 1")),
+        ("sweep = 1", ("sweep", " 1")),
         ("[sweeps]\n", ("table sweeps", "sweep?")),
         ("x = \n", ("TOML",)),
-        ("[grid]\nalpha = [1.0]", ("sweep.base",)),
+        ("[grid]\nalpha = [1.0]", ("sweep",)),
         ('[sweep]\nbase = "finetune"\ntask = "x"', ("unknown", "sweep.task", "tasks")),
         ('[sweep]\nbase = "finetune"', ("sweep.tasks", "list")),
         ('[sweep]\nbase = "finetune"\ntasks = "cola"', ("sweep.tasks", "list")),
@@ -212,12 +225,12 @@ GOOD = '[sweep]\nbase = "finetune"\ntasks = ["cola", "rte"]\n'
         (GOOD + "[grid]\nalpha = []", ("grid.alpha", "list", "[]")),
         (GOOD + "[grid]\nalpha = [1.0, 1.0]", ("grid.alpha", "[1.0, 1.0]", "twice")),
         (GOOD + "[grid]\nalpha = [{ a = 1.0 }]", ("grid.alpha", "{'a': 1.0}")),
-        (GOOD + '[grid]\ntask = ["cola"]', ("grid.task", "cannot")),
-        (GOOD + '[options]\nrun_dir = "x"', ("options.run_dir", "cannot")),
+        (GOOD + '[grid]\ntask = ["cola"]', ("grid.task",)),
+        (GOOD + '[options]\nrun_dir = "x"', ("options.run_dir",)),
         (GOOD + "[options]\nalpha = 1.0\n[grid]\nalpha = [1.0]", ("alpha", "[options]", "[grid]")),
         (GOOD + "[options]\nalpha = [[1.0]]", ("options.alpha", "[[1.0]]")),
         (GOOD + "[tasks.colla]\nalpha = [1.0]", ("cola", "[tasks.colla]", "sweep.tasks")),
-        (GOOD + "[tasks]\ncola = 1", ("tasks.cola", "table", " 1")),
+        (GOOD + "[tasks]\ncola = 1", ("tasks.cola", " 1")),
         (GOOD + "[tasks.cola]\noptimizer.learning_rate = 1.0", ("tasks.cola.optimizer.learning_rate", "list")),
     ],
 )
@@ -237,8 +250,8 @@ def test_a_wrong_file_raises_one_error(tmp_path: Path, text: str, message: tuple
             ("--tasks.colla.from", "--tasks.NAME.KEY", "mnli"),
         ),
         ([("tasks.cola", "m")], (), ("--tasks.cola ", "--tasks.NAME.KEY")),
-        ([("task", "cola")], (), ("--task ", "cannot")),
-        ([("tasks.cola.run_dir", "x")], (), ("--tasks.cola.run_dir", "cannot")),
+        ([("task", "cola")], (), ("--task ",)),
+        ([("tasks.cola.run_dir", "x")], (), ("--tasks.cola.run_dir",)),
         ([], ["cola", "colla"], ("--tasks", "colla", "cola?")),
     ],
 )

@@ -12,8 +12,8 @@ from place import PIPELINE, STEPS, Place
 
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
+from bertzoo.jobs import check
 from bertzoo.models import ConvBert
-from bertzoo.pipeline import check
 from bertzoo.planning import compiled, estimate
 from bertzoo.runs.configs import Pretrain
 
@@ -61,8 +61,8 @@ NEW = [
         (["--finetune.alpha=0.5"], ("tuned/own", "alpha", "teacher")),
         (["--launch=./nothing.sh"], ("--launch", "./nothing.sh")),
         (["--training_dir=s3://bucket/x"], ("s3://bucket/x", "gs://")),
-        (["--topology=v5e:2x2"], ("--topology", "--plan")),
-        (["--list", "--plan"], ("--list", "--plan")),
+        (["--topology=v5e:2x2"], ("--topology", "--dry_run")),
+        (["--list", "--dry_run"], ("--list", "--dry_run")),
         (["--only=base", "--from_stage=tuned"], ("--only", "--from_stage")),
     ],
 )
@@ -77,9 +77,9 @@ def test_a_file_that_takes_texts_needs_a_fitting_head(place: Place, to: str) -> 
     file = f'[stages.file]\nverb = "convert"\noptions.to = "{to}"\nfrom = '
     for head, name in ((PIPELINE.partition("[stages.tuned]")[0], "base"), ('[inputs]\nlabels = ""\n', "labels")):
         Path("pipeline.toml").write_text(f'{head}{file}"{name}"\n')
-        _, err = place.run("--plan", "--inputs.labels=model", code=2)
+        _, err = place.run("--dry_run", "--inputs.labels=model", code=2)
         assert mentions(err, "file", f"--to={to}", "masked")
-        place.run("--plan", "--inputs.labels=model", "--stages.file.head=none")
+        place.run("--dry_run", "--inputs.labels=model", "--stages.file.head=none")
 
 
 @pytest.mark.parametrize(("option", "part"), [("text_b=other", "pairs"), ("kind=regression", "number")])
@@ -104,23 +104,23 @@ def test_too_small_a_disk_is_an_error(place: Place, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_plan_has_parameters_steps_and_flops_and_runs_nothing(place: Place) -> None:
-    out, _ = place.run("--plan")
+    out, _ = place.run("--dry_run")
     lines = {line.split()[0]: line.split() for line in out.splitlines()}
     recipe_steps = sum(int(line.split("=")[1]) for line in tiny.TOML.splitlines() if line.startswith("steps"))
-    assert list(lines)[1:] == STEPS and int(lines["base"][3].replace(",", "")) == recipe_steps
+    assert list(lines)[1:] == [*STEPS, "all"] and int(lines["base"][3].replace(",", "")) == recipe_steps
     assert "chip-hours" not in out
     assert place.calls() == [] and not Path("run").exists()
 
 
 def test_the_pipeline_leaves_accelerators_to_its_steps(place: Place) -> None:
-    assert place.start("--plan", platform="tpu").wait(timeout=120) == 0  # this machine has no TPU
+    assert place.start("--dry_run", platform="tpu").wait(timeout=120) == 0  # this machine has no TPU
 
 
 @pytest.mark.slow
 def test_a_plan_on_a_topology_has_chip_hours(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the compiler, a pretraining step's chip-hours are those of `bertzoo plan --no-compile`."""
     monkeypatch.setattr(compiled, "available", lambda: False)
-    out, _ = place.run("--plan", "--topology=v5e:1x1")
+    out, _ = place.run("--dry_run", "--topology=v5e:1x1")
     base = next(line for line in out.splitlines() if line.startswith("base "))
     recipe = config.load(Pretrain, ["tiny.toml"], [("data.source", "text.txt")])
     least, most = estimate.plan(recipe, "v5e:1x1").chip_hours
@@ -132,7 +132,7 @@ def test_a_model_that_reads_padding_needs_one_length_to_take_texts() -> None:
     model, unused = ConvBert(mask_padding=False), cast(Any, None)
     for lengths, fits in (("", False), ("32,64", False), ("64", True)):
         step: Any = SimpleNamespace(name="file", verb="convert", options={"to": "onnx-text", "lengths": lengths})
-        checks = check._Checks(unused, {})
+        checks = check.Checks(unused)
         checks.models[step.name] = model
         with nullcontext() if fits else pytest.raises(UserError, match=mentioning("onnx-text", "--lengths")):
-            checks.check_conversion(step, runs=False)
+            checks._check_conversion(step, runs=False)

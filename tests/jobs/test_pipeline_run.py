@@ -16,8 +16,7 @@ from place import PIPELINE, STAND_IN, STEPS, TUNE, Place
 from tiers import quick
 
 from bertzoo.cli import main as cli
-from bertzoo.finetuning.sweep import queue
-from bertzoo.pipeline import check
+from bertzoo.jobs import check, local
 
 
 def recorded() -> dict[str, Any]:
@@ -98,10 +97,10 @@ def test_another_output_of_a_step_that_ran_again_is_reported(finished: Place) ->
     Path("run/stages/file/own.tflite").unlink()
     Path("run/stages/speed.json").unlink()
     Path("other.py").write_text(STAND_IN.read_text().replace('f"file of', 'f"another file of'))
-    queue.COMMAND = (str(Path("other.py").absolute()),)  # the fixture restores it
+    local.COMMAND = (str(Path("other.py").absolute()),)  # the fixture restores it
     _, err = finished.run(code=2)
     # What only reports is made again.
-    assert finished.calls() == ["file/own", "speed", "score/own"] and mentions(err, "packed/own", "file/own", "hash")
+    assert finished.calls() == ["file/own", "score/own", "speed"] and mentions(err, "packed/own", "file/own", "hash")
 
 
 def test_a_step_whose_source_is_made_anew_and_fails_does_not_run_on_the_old_one(place: Place) -> None:
@@ -117,7 +116,7 @@ def test_a_step_whose_source_is_made_anew_and_fails_does_not_run_on_the_old_one(
 def test_an_input_that_changes_while_its_step_runs_is_reported(place: Place) -> None:
     place.behave({"pretrain": {"append": "text.txt"}})
     _, err = place.run(code=1)
-    assert mentions(err, "base", "input changed") and "base" not in recorded()
+    assert mentions(err, "base", "inputs", "changed") and "base" not in recorded()
 
 
 def test_a_changed_point_of_a_sweep_is_reported(place: Place) -> None:

@@ -11,9 +11,10 @@ from planted import write
 from bertzoo.cli import main as cli
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
-from bertzoo.finetuning.sweep import queue, slots
 from bertzoo.heads import MaskedLanguageModel
+from bertzoo.jobs import local
 from bertzoo.models import Bert
+from bertzoo.runs import load_model
 from bertzoo.tasks import readers
 
 COMMAND = ["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", "--data_dir=sst"]
@@ -23,8 +24,8 @@ COMMAND = ["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", "--data_dir=ss
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working directory with a sweep of two points; the second one fails."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(queue, "COMMAND", (str(Path(__file__).with_name("finetune.py")),))
-    monkeypatch.setattr(slots, "count_devices", lambda: ("cpu", 1))
+    monkeypatch.setattr(local, "COMMAND", (str(Path(__file__).with_name("finetune.py")),))
+    monkeypatch.setattr(local, "count_devices", lambda: ("cpu", 1))
     Path("behaviour.json").write_text(json.dumps({"--epochs=2": {"exit": 1}}))
     layers = {"hidden_size": 8, "layers": 1, "heads": 1, "feed_forward_size": 8, "max_positions": 128}
     tokenizer = tokenizers.build(WordPiece(vocab_size=30), lambda: iter(["good"] * 20))
@@ -81,3 +82,20 @@ def test_data_is_read_once_and_only_for_unfinished_points(
     assert cli.main(COMMAND) == 0
     shutil.rmtree("sst")
     assert cli.main(COMMAND) == 0  # no unfinished point reads it
+
+
+@pytest.mark.usefixtures("place")
+def test_a_dry_run_has_the_cost_of_every_point_and_runs_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    fill()
+    monkeypatch.setattr(local, "ask_jax", lambda code: 2e3)  # FLOP/s of a matrix product, of which training has half
+    assert cli.main([*COMMAND, "--dry_run", "--seeds=3", "--batch_size=1"]) == 0
+    head, first, second, total = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert head[:3] == ["job", "command", "parameters"] and not Path("runs").exists()
+    sizes = {name: array.size for name, array in load_model.read_model(Path("m")).params.items()}
+    layers = sum(size for name, size in sizes.items() if name.startswith(("encoder", "pooler")))
+    hours = 6 * layers * 128 * 3 / 1e3 / 3600  # one row of 128 tokens, three seeds
+    assert first[:3] == ["sst2", "epochs=1", "finetune"] and (first[4], second[4]) == ("3", "6")
+    shown = [float(line[column]) for line, column in ((first, 5), (second, 5), (total, 1))]
+    assert shown == pytest.approx([hours, 2 * hours, 3 * hours], abs=0.006) and hours > 0.05

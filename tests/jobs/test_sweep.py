@@ -18,20 +18,20 @@ from messages import mentions
 from tiers import quick
 
 from bertzoo.cli import main as cli
-from bertzoo.finetuning.sweep import queue, slots
+from bertzoo.jobs import local
 
 HERE = Path(__file__).parent
 # Runs a sweep as the command line does, with the stand-in for its runs.
 PROGRAM = f"""
 import sys
 sys.path.append({str(HERE)!r})
-import conftest
+import sweeping
 from bertzoo.cli import main as cli
-from bertzoo.finetuning.sweep import queue, slots
-sys.modules["bertzoo.cli.finetune"] = conftest.verb()
+from bertzoo.jobs import local
+sys.modules["bertzoo.cli.finetune"] = sweeping.verb()
 cli.VERBS["finetune"] = ""
-queue.COMMAND = (str(conftest.STAND_IN),)
-slots.count_devices = lambda: ("cpu", 1)
+local.COMMAND = (str(sweeping.RUN),)
+local.count_devices = lambda: ("cpu", 1)
 cli.entry()
 """
 
@@ -49,9 +49,9 @@ def alphas(calls: list[dict[str, Any]]) -> list[str]:
 ALL = [f"{task} {alpha}" for task in ("cola", "rte") for alpha in ("0.8", "0.9", "1.0")]
 
 
-def test_every_point_is_run_once_and_the_best_is_named(place) -> None:
-    out, err = place.sweep("--from=runs/first", "--teacher=runs/teacher/{task}", "--data_dir=glue")
-    calls = place.calls()
+def test_every_point_is_run_once_and_the_best_is_named(sweeps) -> None:
+    out, err = sweeps.sweep("--from=runs/first", "--teacher=runs/teacher/{task}", "--data_dir=glue")
+    calls = sweeps.calls()
     assert alphas(calls) == ALL
     assert calls[0]["line"].startswith("finetune base.toml --task=cola --run_dir=runs/s/points/cola/")
     assert "--teacher=runs/teacher/cola" in calls[0]["line"] and "teacher" not in calls[2]["line"]
@@ -75,87 +75,87 @@ def test_every_point_is_run_once_and_the_best_is_named(place) -> None:
     assert cli.main(["results", "runs/s"]) == 0
 
 
-def test_results_reads_a_sweep(place, capsys) -> None:
-    place.sweep("--from=m")
+def test_results_reads_a_sweep(sweeps, capsys) -> None:
+    sweeps.sweep("--from=m")
     assert cli.main(["results", "runs/s"]) == 0
     out = capsys.readouterr().out
     assert "| bert | runs/s, from runs/first | 4.0 |" in out
     assert mentions(out, "3 runs") and "| 60.0 (60.0–60.0) |" in out
 
 
-def test_finished_points_are_not_run_again(place) -> None:
-    place.sweep("--from=m", "--tasks=rte", "--alpha=0.8")
-    place.calls()
+def test_finished_points_are_not_run_again(sweeps) -> None:
+    sweeps.sweep("--from=m", "--tasks=rte", "--alpha=0.8")
+    sweeps.calls()
     before = table()
-    _, err = place.sweep("--from=m", "--tasks=rte")
-    assert alphas(place.calls()) == ["rte 0.9", "rte 1.0"] and mentions(err, "3 points", "1 already")
+    _, err = sweeps.sweep("--from=m", "--tasks=rte")
+    assert alphas(sweeps.calls()) == ["rte 0.9", "rte 1.0"] and mentions(err, "3 points", "1 already")
     assert table()[0] == before[0]
     # More points in the grid: only those are new.
     text = Path("sweep.toml").read_text().replace("[0.8, 0.9, 1.0]", "[0.5, 0.8, 0.9, 1.0]")
     Path("sweep.toml").write_text(text)
-    place.sweep("--from=m", "--tasks=rte")
-    assert alphas(place.calls()) == ["rte 0.5"]
-    out, _ = place.sweep("--from=m", "--tasks=rte")
-    assert not place.calls() and "best of rte: 60.50" in out and table()[0]["alpha"] == "0.5"
+    sweeps.sweep("--from=m", "--tasks=rte")
+    assert alphas(sweeps.calls()) == ["rte 0.5"]
+    out, _ = sweeps.sweep("--from=m", "--tasks=rte")
+    assert not sweeps.calls() and "best of rte: 60.50" in out and table()[0]["alpha"] == "0.5"
 
 
-def test_random_points_of_a_sweep(place) -> None:
-    place.sweep("--from=m", "--random=1", "--random_seed=3")
-    first = place.calls()
+def test_random_points_of_a_sweep(sweeps) -> None:
+    sweeps.sweep("--from=m", "--random=1", "--random_seed=3")
+    first = sweeps.calls()
     assert [name.split()[0] for name in alphas(first)] == ["cola", "rte"] and len(table()) == 2
-    place.sweep("--from=m", "--random=2", "--random_seed=3")
-    second = place.calls()
+    sweeps.sweep("--from=m", "--random=2", "--random_seed=3")
+    second = sweeps.calls()
     assert len(second) == 2 and len(table()) == 4 and not set(alphas(first)) & set(alphas(second))
 
 
-def test_a_failing_point_is_reported_and_the_others_continue(place) -> None:
-    place.behave(
+def test_a_failing_point_is_reported_and_the_others_continue(sweeps) -> None:
+    sweeps.behave(
         {
             "cola --run_dir": {"say": "Traceback\nbertzoo: no memory for it\n\n"},
             "alpha=0.9": {"exit": 1},
             "alpha=1.0": {"exit": -9},
         }
     )
-    out, err = place.sweep("--from=m", "--tasks=cola", code=1)
-    assert alphas(place.calls()) == ALL[:3]
+    out, err = sweeps.sweep("--from=m", "--tasks=cola", code=1)
+    assert alphas(sweeps.calls()) == ALL[:3]
     lines = table()
     assert [line["state"] for line in lines] == ["finished", "failed", "failed"]
     assert all(line["error"].startswith("no memory for it") for line in lines[1:])
     assert mentions(lines[1]["error"], "exit code 1", "runs/s/logs/cola/", ".log") and "SIGKILL" in lines[2]["error"]
     assert mentions(err, f"failed: {lines[1]['error']}", "2 of 3", "failed") and "best of cola: 50.50" in out
     # They are retried, and their errors are cleared. On a tie the first point is the best.
-    place.behave({"alpha=0.9": {"exit": 1}})
-    out, _ = place.sweep("--from=m", "--tasks=cola", code=1)
+    sweeps.behave({"alpha=0.9": {"exit": 1}})
+    out, _ = sweeps.sweep("--from=m", "--tasks=cola", code=1)
     first, failed, last = table()
-    assert alphas(place.calls()) == ALL[1:3] and failed["error"] and first["error"] == last["error"] == ""
+    assert alphas(sweeps.calls()) == ALL[1:3] and failed["error"] and first["error"] == last["error"] == ""
     assert first["score"] == last["score"] and mentions(out.splitlines()[-1], "best of cola: 50.50", first["run"])
 
 
-def test_results_that_are_missing_or_damaged_are_failures(place) -> None:
-    place.behave({"alpha=0.8": {"silent": True}, "alpha=0.9": {"damaged": True}})
-    place.sweep("--from=m", "--tasks=cola", code=1)
+def test_results_that_are_missing_or_damaged_are_failures(sweeps) -> None:
+    sweeps.behave({"alpha=0.8": {"silent": True}, "alpha=0.9": {"damaged": True}})
+    sweeps.sweep("--from=m", "--tasks=cola", code=1)
     missing, damaged, fine = table()
     assert mentions(missing["error"], "no results", "runs/s/logs/cola/")
     assert mentions(damaged["error"], "results.json", "damaged") and fine["state"] == "finished"
-    place.calls()
-    place.behave({})
-    place.sweep("--from=m", "--tasks=cola")
-    assert alphas(place.calls()) == ALL[:2]
+    sweeps.calls()
+    sweeps.behave({})
+    sweeps.sweep("--from=m", "--tasks=cola")
+    assert alphas(sweeps.calls()) == ALL[:2]
 
 
-def test_a_run_that_asks_to_be_run_again_makes_the_sweep_ask(place) -> None:
-    place.behave({"alpha=0.8": {"exit": 3, "say": "stopped"}, "alpha=0.9": {"exit": 1}})
-    _, err = place.sweep("--from=m", "--tasks=cola", code=3)
+def test_a_run_that_asks_to_be_run_again_makes_the_sweep_ask(sweeps) -> None:
+    sweeps.behave({"alpha=0.8": {"exit": 3, "say": "stopped"}, "alpha=0.9": {"exit": 1}})
+    _, err = sweeps.sweep("--from=m", "--tasks=cola", code=3)
     assert [line["state"] for line in table()] == ["stopped", "failed", "finished"]
     assert mentions(err, "1 of 3", "stopped")
 
 
-def test_runs_side_by_side_have_a_device_each(place, monkeypatch) -> None:
+def test_runs_side_by_side_have_a_device_each(sweeps, monkeypatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(slots, "count_devices", lambda: ("gpu", 2))
-    place.behave({"--task": {"together": 2}})  # none ends before two are at work
-    _, err = place.sweep("--from=m", "--tasks=cola")
-    calls = place.calls()
+    monkeypatch.setattr(local, "count_devices", lambda: ("gpu", 2))
+    sweeps.behave({"--task": {"together": 2}})  # none ends before two are at work
+    _, err = sweeps.sweep("--from=m", "--tasks=cola")
+    calls = sweeps.calls()
     assert mentions(err, "3 points", "0 already", "2 side") and len(calls) == 3
     assert {call["devices"]["CUDA_VISIBLE_DEVICES"] for call in calls[:2]} == {"0", "1"}
     assert [line["state"] for line in table()] == ["finished"] * 3
@@ -193,8 +193,8 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", quick([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
-def test_a_signal_ends_the_runs_and_the_same_command_resumes(place, number: signal.Signals) -> None:
-    place.behave({"alpha=0.9": {"wait": True}, "alpha=1.0": {"wait": True}})
+def test_a_signal_ends_the_runs_and_the_same_command_resumes(sweeps, number: signal.Signals) -> None:
+    sweeps.behave({"alpha=0.9": {"wait": True}, "alpha=1.0": {"wait": True}})
     with sweeping("--tasks=cola", "--processes=2") as process:
         pids = started(3)
         process.send_signal(number)
@@ -202,15 +202,15 @@ def test_a_signal_ends_the_runs_and_the_same_command_resumes(place, number: sign
     assert process.returncode == 3, err
     assert mentions(err, "stopped", "1 of 3") and not out
     assert all(map(gone, pids)) and [line["state"] for line in table()] == ["finished", "stopped", "stopped"]
-    place.calls()
-    place.behave({})
-    place.sweep("--from=m", "--tasks=cola")
-    assert alphas(place.calls()) == ["cola 0.9", "cola 1.0"]
+    sweeps.calls()
+    sweeps.behave({})
+    sweeps.sweep("--from=m", "--tasks=cola")
+    assert alphas(sweeps.calls()) == ["cola 0.9", "cola 1.0"]
 
 
 @pytest.mark.slow
-def test_a_second_interrupt_kills(place) -> None:
-    place.behave({"alpha=0.8": {"wait": True, "stubborn": True}})
+def test_a_second_interrupt_kills(sweeps) -> None:
+    sweeps.behave({"alpha=0.8": {"wait": True, "stubborn": True}})
     with sweeping() as process:
         pids = started(1)
         process.send_signal(signal.SIGINT)
@@ -218,36 +218,36 @@ def test_a_second_interrupt_kills(place) -> None:
         assert process.poll() is None and not gone(pids[0])  # it waits for the save in progress
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
-    assert process.returncode == 3 and gone(pids[0]) and len(place.calls()) == 1
+    assert process.returncode == 3 and gone(pids[0]) and len(sweeps.calls()) == 1
 
 
-def test_two_sweeps_do_not_share_a_directory(place) -> None:
-    place.behave({"--task": {"wait": True}})
+def test_two_sweeps_do_not_share_a_directory(sweeps) -> None:
+    sweeps.behave({"--task": {"wait": True}})
     with sweeping() as process:
         started(1)
-        _, err = place.sweep("--from=m", code=2)
+        _, err = sweeps.sweep("--from=m", code=2)
         process.terminate()
         process.communicate(timeout=60)
     assert mentions(err, "runs/s", "in use")
 
 
-def test_other_options_for_the_same_directory_raise(place) -> None:
-    place.sweep("--from=m", "--tasks=rte")
-    place.calls()
-    _, err = place.sweep("--from=other", "--tasks=rte", code=2)
+def test_other_options_for_the_same_directory_raise(sweeps) -> None:
+    sweeps.sweep("--from=m", "--tasks=rte")
+    sweeps.calls()
+    _, err = sweeps.sweep("--from=other", "--tasks=rte", code=2)
     assert mentions(err, "runs/s", "options.from", "'m'", "->", "'other'")
     Path("base.toml").write_text("seeds = 2\n")
-    assert "base_sha256" in place.sweep("--from=m", "--tasks=rte", code=2)[1] and not place.calls()
+    assert "base_sha256" in sweeps.sweep("--from=m", "--tasks=rte", code=2)[1] and not sweeps.calls()
     Path("runs/s/sweep.json").write_text("{")
-    assert mentions(place.sweep("--from=m", code=2)[1], "runs/s/sweep.json", "damaged")
+    assert mentions(sweeps.sweep("--from=m", code=2)[1], "runs/s/sweep.json", "damaged")
     Path("runs/s/sweep.json").unlink()
-    assert mentions(place.sweep("--from=m", code=2)[1], "runs/s", "no sweep.json")
+    assert mentions(sweeps.sweep("--from=m", code=2)[1], "runs/s", "no sweep.json")
 
 
-def test_the_commands_can_be_listed(place) -> None:
-    out, _ = place.sweep("--from=my model", "--list")
+def test_the_commands_can_be_listed(sweeps) -> None:
+    out, _ = sweeps.sweep("--from=my model", "--list")
     lines = [shlex.split(line) for line in out.splitlines()]
-    assert len(lines) == 6 and not place.calls() and not Path("runs").exists()
+    assert len(lines) == 6 and not sweeps.calls() and not Path("runs").exists()
     assert lines[0][:4] == ["bertzoo", "finetune", "base.toml", "--task=cola"] and "--from=my model" in lines[0]
     assert len({line[4] for line in lines}) == 6
 
@@ -268,9 +268,9 @@ def test_the_commands_can_be_listed(place) -> None:
         (["--run_dir=base.toml"], ("--run_dir=base.toml", "file")),
     ],
 )
-def test_wrong_options_raise_before_anything_runs(place, options: list[str], message: tuple[object, ...]) -> None:
-    _, err = place.sweep(*options, code=2)
-    assert mentions(err, *message) and err.count("\n") == 1 and not place.calls() and not Path("runs").exists()
+def test_wrong_options_raise_before_anything_runs(sweeps, options: list[str], message: tuple[object, ...]) -> None:
+    _, err = sweeps.sweep(*options, code=2)
+    assert mentions(err, *message) and err.count("\n") == 1 and not sweeps.calls() and not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -289,16 +289,43 @@ def test_options_that_a_task_does_not_have_raise_before_anything_runs(
     capsys: pytest.CaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(queue, "COMMAND", ("false",))
+    monkeypatch.setattr(local, "COMMAND", ("false",))
     Path("sweep.toml").write_text(f'[sweep]\nbase = "finetune"\ntasks = ["cola"]\n[grid]\n{grid}\n')
     assert cli.main(["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m"]) == 2
     err = capsys.readouterr().err
     assert mentions(err, *message) and err.count("\n") == 1 and not Path("runs").exists()
 
 
-def test_wrong_files_raise(place) -> None:
-    assert mentions(place.sweep(config="nothing", code=2)[1], "nothing ", "shipped")
+def test_wrong_files_raise(sweeps) -> None:
+    assert mentions(sweeps.sweep(config="nothing", code=2)[1], "nothing ", "shipped")
     Path("sweep.toml").write_text('[sweep]\nbase = "none.toml"\ntasks = ["cola"]\n')
-    assert mentions(place.sweep(code=2)[1], "none.toml")
+    assert mentions(sweeps.sweep(code=2)[1], "none.toml")
     Path("sweep.toml").write_text('[sweep]\nbase = "base.toml"\ntasks = ["cola"]\n[grid]\nepoch = [1]\n')
-    assert mentions(place.sweep(code=2)[1], "unknown", "--epoch") and not Path("runs").exists()
+    assert mentions(sweeps.sweep(code=2)[1], "unknown", "--epoch") and not Path("runs").exists()
+
+
+def test_a_sweep_of_the_first_format_goes_on(sweeps) -> None:
+    """Its sweep.json lacks the finished points, which are those with results."""
+    sweeps.behave({"alpha=0.9": {"exit": 1}})
+    sweeps.sweep("--from=m", "--tasks=cola", code=1)
+    document = json.loads(Path("runs/s/sweep.json").read_text())
+    first = {key: document[key] for key in ("version", "base", "base_sha256", "options")}
+    Path("runs/s/sweep.json").write_text(json.dumps(first))
+    sweeps.calls()
+    sweeps.behave({})
+    sweeps.sweep("--from=m", "--tasks=cola")
+    assert alphas(sweeps.calls()) == ["cola 0.9"]
+    assert json.loads(Path("runs/s/sweep.json").read_text()).keys() == document.keys() == {*first, "steps", "hashes"}
+
+
+def test_changed_data_of_finished_points_is_an_error(sweeps) -> None:
+    Path("glue").mkdir()
+    Path("glue/train.tsv").write_text("one")
+    sweeps.sweep("--from=m", "--tasks=cola", "--data_dir=glue")
+    sweeps.calls()
+    Path("glue/train.tsv").write_text("others")
+    _, err = sweeps.sweep("--from=m", "--tasks=cola", "--data_dir=glue", code=2)
+    assert mentions(err, "cola/", "the input data_dir", "hash") and not sweeps.calls()
+    Path("glue/train.tsv").unlink()  # removed data counts as unchanged
+    sweeps.sweep("--from=m", "--tasks=cola", "--data_dir=glue")
+    assert not sweeps.calls()

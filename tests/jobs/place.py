@@ -55,9 +55,9 @@ STEPS = ["base", "tuned/own", "file/own", "score/own", "packed/own", "speed"]
 # Runs a pipeline as the command line does, with the stand-in for its steps.
 PROGRAM = f"""
 from bertzoo.cli import main as cli
-from bertzoo.finetuning.sweep import queue, slots
-queue.COMMAND = ({str(STAND_IN)!r},)
-slots.count_devices = lambda: ("cpu", 1)
+from bertzoo.jobs import local
+local.COMMAND = ({str(STAND_IN)!r},)
+local.count_devices = lambda: ("cpu", 1)
 cli.entry()
 """
 

@@ -1,10 +1,13 @@
 """Which device each of the processes side by side has."""
 
+import os
+from pathlib import Path
+
 import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import UserError
-from bertzoo.finetuning.sweep import slots
+from bertzoo.jobs import local, record
 
 BOUNDS = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
 
@@ -36,8 +39,8 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_device_each(monkeypatch, found, processes, visible, expected) -> None:
     for name, value in visible.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(slots, "count_devices", lambda: found)
-    assert slots.device_environments(processes) == expected
+    monkeypatch.setattr(local, "count_devices", lambda: found)
+    assert local.device_environments(processes) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,15 +51,32 @@ def test_one_device_each(monkeypatch, found, processes, visible, expected) -> No
     ],
 )
 def test_more_processes_than_devices_raise(monkeypatch, found, message) -> None:
-    monkeypatch.setattr(slots, "count_devices", lambda: found)
+    monkeypatch.setattr(local, "count_devices", lambda: found)
     with pytest.raises(UserError, match=mentioning(*message)):
-        slots.device_environments(3)
+        local.device_environments(3)
 
 
 def test_devices_are_listed_by_another_process(monkeypatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
-    assert slots.count_devices() == ("cpu", 3)
-    monkeypatch.setattr(slots, "_COUNT", "raise SystemExit('first\\nno abacus here')")
+    assert local.count_devices() == ("cpu", 3)
+    monkeypatch.setattr(local, "_COUNT", "raise SystemExit('first\\nno abacus here')")
     with pytest.raises(RuntimeError, match=mentioning("devices")):
-        slots.count_devices()
+        local.count_devices()
+
+
+def test_a_stamp_changes_with_name_size_and_modification_time(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("one")
+    os.utime(file, ns=(0, 1))
+    stamps = [record.files_stamp(str(tmp_path))]
+    file.write_text("two")
+    os.utime(file, ns=(0, 2))  # the same size
+    stamps.append(record.files_stamp(str(tmp_path)))
+    file.write_text("three")
+    os.utime(file, ns=(0, 2))
+    stamps.append(record.files_stamp(str(tmp_path)))
+    file.rename(tmp_path / "b.txt")
+    stamps.append(record.files_stamp(str(tmp_path)))
+    assert len({*stamps}) == 4 and None not in stamps
+    assert record.files_stamp(str(tmp_path)) == stamps[-1] and record.files_stamp(str(tmp_path / "none")) is None

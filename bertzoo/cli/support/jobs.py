@@ -1,0 +1,132 @@
+"""Flags, checks and the run of `bertzoo pipeline` and `bertzoo sweep`, whose jobs are commands of bertzoo."""
+
+import argparse
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bertzoo.cli.support.options import Parser
+from bertzoo.core.errors import UserError
+
+if TYPE_CHECKING:
+    from bertzoo.jobs.check import PlannedRun
+    from bertzoo.jobs.job import CommandJob
+    from bertzoo.jobs.record import JobRecord
+
+_LOG = logging.getLogger(__name__)
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Return the comma-separated names in a flag's value."""
+    return tuple(name.strip() for name in text.split(","))
+
+
+def parse_count(flag: str, text: str) -> int:
+    """Return the number in the value of a flag; raises UserError, naming the flag, unless it is at least 1."""
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise UserError(f"{flag} needs a whole number of 1 or more, not {text!r}. Write, for example, {flag}=4.")
+
+
+def job_options(parser: Parser, unit: str, tasks: str, *more: str) -> None:
+    """Declare --tasks, --processes, --list and --dry_run.
+
+    unit: what runs, in the plural, such as "points". tasks: help of --tasks. more: other names of --dry_run.
+    """
+    group = parser.group(unit)
+    group.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help=tasks)
+    group.add_argument(
+        "--processes",
+        type=partial(parse_count, "--processes"),
+        metavar="N",
+        help="fine-tunings that run at once (default: one per device)",
+    )
+    group.add_argument("--list", action="store_true", help=f"print the commands of all {unit} and run none")
+    group.add_argument(
+        "--dry_run", *more, action="store_true", help="check everything, print what each costs, and run none"
+    )
+
+
+class CommandLines:
+    """Parses the command lines of jobs. Labels of a custom task (`own`) are read once, because this takes long."""
+
+    def __init__(self) -> None:
+        self._own: set[Any] = set()
+
+    def __call__(self, words: Sequence[str]) -> "list[PlannedRun]":
+        """Return the runs of a command line: one for each point of a sweep, else at most one.
+
+        Raises the command's UserError.
+        """
+        from bertzoo.cli import config, convert
+        from bertzoo.cli import main as cli
+        from bertzoo.core import config as loader
+        from bertzoo.jobs.check import PlannedRun
+
+        verb, args, overrides = cli.parse(words)
+        if args is None:
+            raise UserError(
+                f"--help does not apply to a job. Remove it. `bertzoo {words[0]} --help` lists the options."
+            )
+        if words[0] == "sweep":
+            from bertzoo.jobs.record import JobRecord
+            from bertzoo.jobs.sweep import load_sweep
+
+            points = load_sweep(args.sweep, overrides, args.tasks).points(args.random, args.random_seed)
+            record = JobRecord(args.run_dir, points)
+            return [run for point in points.jobs for run in self(record.words(point))]
+        if words[0] in config.VERBS:
+            recipe = config.command_config(list(words))
+        elif words[0] == "tokenize":
+            recipe = verb.settings(args, overrides)
+        elif words[0] == "finetune":
+            recipe = loader.load(verb.config(), args.files, overrides)
+        else:
+            if words[0] == "convert":
+                convert.options(args)
+            return []
+        task = None
+        if words[0] == "finetune":
+            own = (recipe.data_dir, recipe.own, recipe.alpha, args.teacher)
+            if recipe.task != "own" or own not in self._own:
+                task = verb.task_of(args, recipe)
+                self._own.add(own)
+        check = partial(verb.check_models, args, recipe) if hasattr(verb, "check_models") else None
+        return [PlannedRun(recipe=recipe, task=task, check_models=check)]
+
+
+def run_list(
+    args: argparse.Namespace, record: "JobRecord", jobs: "Sequence[CommandJob]", launcher: Sequence[str] = ()
+) -> int:
+    """Run the jobs that are not finished, or print commands or costs as the flags say; return the exit code.
+
+    launcher: words that start training on other machines.
+    """
+    from bertzoo.jobs import progress
+
+    topology = getattr(args, "topology", None)
+    if topology and not args.dry_run:
+        raise UserError(f"--topology={topology} applies only to --dry_run. Add --dry_run.")
+    if args.list and args.dry_run:
+        raise UserError("--list and --dry_run exclude each other. Keep one.")
+    if args.list:
+        for job in jobs:
+            print(progress.command_line(record, job, launcher if job.is_training else ()))
+        return 0
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")  # the jobs' processes need the devices
+    from bertzoo.jobs import local
+    from bertzoo.jobs.check import prepare
+    from bertzoo.jobs.run import Execution, run_jobs
+
+    if args.dry_run:
+        print("\n".join(prepare(record, jobs, CommandLines()).lines(jobs, topology)))
+        return 0
+    execution = Execution(environments=local.device_environments(args.processes), launcher=launcher)
+    failed = run_jobs(record, jobs, CommandLines(), execution)
+    _LOG.info(f"wrote {progress.table_file(record)}")
+    if failed:
+        _LOG.info(f"{failed} of {len(jobs)} {record.list.unit} failed; run the same command to try them again")
+    return 1 if failed else 0

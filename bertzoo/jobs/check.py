@@ -1,0 +1,345 @@
+"""Check every job of a list before the first one starts, and estimate what each costs."""
+
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.paths import is_url
+from bertzoo.core.tables import aligned
+from bertzoo.data import pipeline as corpora
+from bertzoo.data.sources import pieces
+from bertzoo.export.lengths import check_lengths, check_text_lengths
+from bertzoo.export.options import TEXT_FORMATS
+from bertzoo.export.text_input import TextModel, check_text_model, text_model
+from bertzoo.finetuning.run import resolve_task
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.heads import NoHead, parameter_shapes
+from bertzoo.jobs import job as forms
+from bertzoo.jobs import local
+from bertzoo.jobs.job import CommandJob
+from bertzoo.jobs.record import JobRecord, files_in
+from bertzoo.planning import estimate
+from bertzoo.pruning.settings import Prune
+from bertzoo.runs import load_model
+from bertzoo.runs.experiments import build_experiment
+
+_BYTES = 4  # bytes of a parameter
+_STATE = 3  # arrays in a checkpoint: the parameters and the optimiser's two moments
+_PRODUCTS = 6  # operations in training for each parameter and token: 2 forward, 4 backward
+_REACHED = 0.5  # share of the speed of a matrix product that training reaches, about
+# Commands that describe the model that they read: the key that names the model, and the config's table.
+_DESCRIBED = {"transfer": ("teacher", "teacher"), "prune": ("from", "model"), "pretrain": ("from", "model")}
+_SPEED = """
+import json, time, jax, jax.numpy as jnp
+x = jnp.ones((2048, 2048))
+product = jax.jit(lambda x: x @ x)
+def seconds():
+    start = time.perf_counter()
+    product(x).block_until_ready()
+    return time.perf_counter() - start
+print(json.dumps(2 * 2048**3 / min(seconds() for _ in range(6))))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """What a run of a job will do, as its command line says.
+
+    task: its task, if it has one that no earlier run has.
+    check_models: raises UserError if the models that it reads are missing or do not fit; gets what is already checked.
+    """
+
+    recipe: Any
+    task: Any = None
+    check_models: Callable[[set[Any]], None] | None = None
+
+
+Parse = Callable[[Sequence[str]], list[PlannedRun]]  # parses a command line; raises the command's UserError
+
+
+@contextmanager
+def _named(job: CommandJob) -> Iterator[None]:
+    """Start the messages of errors with the step's name."""
+    try:
+        yield
+    except UserError as error:
+        if error.exit_code != UserError.exit_code or job.is_point:
+            raise
+        raise ConfigError(f"{job.name}: {error}") from error
+
+
+def prepare(record: JobRecord, jobs: Sequence[CommandJob], parse: Parse) -> "Checks":
+    """Read the record and check the list; raise UserError if options, models, data or disk space make a job fail.
+
+    The options of every job are checked; models, data and disk space for those of `jobs` that are not finished.
+    """
+    checks = Checks(record)
+    for job in record.list.jobs:
+        with _named(job):
+            checks.planned[job.name] = parse(record.words(job))
+            record.recipes[job.name] = [run.recipe for run in checks.planned[job.name]]
+    record.read()
+    waiting = record.waiting(jobs)
+    for job in record.list.jobs:
+        with _named(job):
+            checks.check_job(job, runs=job in waiting)
+    checks.check_disk(waiting)
+    return checks
+
+
+@dataclass
+class Checks:
+    """Checks of single jobs, in the list's order, and what they have found out.
+
+    planned: runs of each job. models: config of the model in each job's output; None if known only later.
+    """
+
+    record: JobRecord
+    planned: dict[str, list[PlannedRun]] = field(default_factory=dict)
+    models: dict[str, Any] = field(default_factory=dict)
+    _texts: dict[str, TextModel] = field(default_factory=dict)  # what decides whether a model's file takes texts
+    _seen: set[Any] = field(default_factory=set)  # models and texts that were checked
+    _known: dict[str, Any] = field(default_factory=dict)  # configs of models, by path
+    _rows: dict[Any, int] = field(default_factory=dict)  # examples to train on, by the files of a task
+
+    def recipe(self, job: CommandJob) -> Any:
+        """Return the config of a job's first run, or None."""
+        return next((run.recipe for run in self.planned[job.name]), None)
+
+    def check_job(self, job: CommandJob, runs: bool) -> None:
+        """Find the model in a job's output, and raise UserError if the job would fail. runs: whether it will run."""
+        recipe, model = self.recipe(job), None
+        if job.verb in ("pretrain", "transfer"):
+            model = recipe.model
+        elif isinstance(recipe, Finetune) and recipe.model is not None:
+            model = recipe.model  # a new model, whose words are those of `from`
+        elif job.is_point:
+            model = self._read(self.record.list.inputs_of(job).get("from", ""))
+        elif job.verb != "prune" and "from" in job.links:
+            model = self._linked(job, "from")
+        self.models[job.name] = model
+        self._check_fit(job)
+        if job.verb == "convert":
+            self._check_conversion(job, runs)
+        if job.verb == "evaluate":
+            self._check_examples(job)
+        if runs:
+            self._check_data(job)
+
+    def _read(self, path: str) -> Any:
+        """Return the config of the model at a path of this machine, or None."""
+        if path not in self._known:
+            self._known[path] = load_model.read_model(Path(path)).model if path and Path(path).exists() else None
+        return self._known[path]
+
+    def _linked(self, job: CommandJob, key: str) -> Any:
+        """Return the config of the model that a job's `key`, such as "from", names; None if unknown.
+
+        Raises UserError if the key names an input that is no model.
+        """
+        name = job.links.get(key, "")
+        if (path := self.record.list.inputs.get(name)) is None:
+            return self.models.get(name)
+        if not is_url(path) and forms.MODEL in job.form.reads[key]:
+            load_model.check_model(Path(path))
+        return None
+
+    def _check_fit(self, job: CommandJob) -> None:
+        """Raise ConfigError if the model that a job reads has other shapes or fewer positions than the job needs."""
+        recipe, model = self.recipe(job), self.models[job.name]
+        key, table = _DESCRIBED.get(job.verb, ("", ""))
+        if key and (source := self._linked(job, key)) is not None:
+            ours, theirs = (parameter_shapes(m, NoHead()) for m in (getattr(recipe, table), source))
+            for name in sorted(ours.keys() | theirs.keys()):
+                if ours.get(name) != theirs.get(name):
+                    raise ConfigError(
+                        f"[{table}] has {name} of shape {ours.get(name)}, but the model of {job.links[key]} has "
+                        f"{theirs.get(name)}. Make the two configs agree."
+                    )
+        if job.form.by_task and model is not None:
+            longest = max(run.recipe.max_length for run in self.planned[job.name])
+            if longest > model.max_positions:
+                raise ConfigError(
+                    f"max_length = {longest} is more than the model's {model.max_positions} positions. Use at most "
+                    f"{model.max_positions}."
+                )
+
+    def _check_conversion(self, job: CommandJob, runs: bool) -> None:
+        """Raise UserError if a conversion's --lengths or --to do not fit its model. runs: whether the job will run."""
+        to, model = job.options.get("to", ""), self.models[job.name]
+        if model is not None:
+            lengths = [int(length) for length in job.options.get("lengths", "").split(",") if length]
+            check_lengths(lengths, model.max_positions)
+            if to == "onnx-text":
+                check_text_lengths(model, lengths)
+        if runs and to in TEXT_FORMATS:
+            check_text_model(to, self._text_model(job.name))
+
+    def _text_model(self, name: str) -> TextModel:
+        """Return what decides whether a model's file can take texts, as far as known before any job runs.
+
+        name: the job that makes the model, or the input that names it. For an input at a URL, returns the defaults.
+        """
+        if name in self._texts:
+            return self._texts[name]
+        if (path := self.record.list.inputs.get(name)) is not None:
+            found = TextModel() if is_url(path) else text_model(load_model.read_model(Path(path)))
+        else:
+            job = self.record.list.job(name)
+            recipe = self.recipe(job)
+            if job.is_training and recipe is not None:
+                found = TextModel(load_model.head_of(recipe), recipe.data.tokenizer)
+            else:
+                found = self._text_model(job.links["from"])
+                if recipe is not None:
+                    task = resolve_task(recipe)
+                    found = TextModel(task.head, found.tokenizer, getattr(task.task, "pair", False))
+                elif job.options.get("head") == "none":
+                    found = found._replace(head=NoHead())
+        return self._texts.setdefault(name, found)
+
+    def _check_examples(self, job: CommandJob) -> None:
+        """Raise ConfigError if a job scores a converted model, but does not name the examples to score it on.
+
+        A converted model, unlike a fine-tuning run, does not record the task's files.
+        """
+        source = next((other for other in self.record.list.jobs if other.name == job.links["from"]), None)
+        if source is None or source.verb != "convert":
+            return
+        for recipe in (run.recipe for run in self.planned.get(source.links["from"], ())):
+            option = "input" if getattr(recipe, "task", "") == "own" else "data_dir"
+            if isinstance(recipe, Finetune) and option not in job.options:
+                raise ConfigError(
+                    f"{source.name} is a converted model and does not record the files of the task {recipe.task}. Name "
+                    f"the files with options.{option} in [stages.{job.stage}]."
+                )
+
+    def _check_data(self, job: CommandJob) -> None:
+        """Raise UserError if a job's text, task files or models are missing or wrong; each is checked once."""
+        recipe = self.recipe(job)
+        for run in self.planned[job.name]:
+            if run.task is not None and (key := _data_key(run.recipe)) not in self._rows:
+                read = run.task.read_files()
+                self._rows[key] = sum(len(read[name].examples) for name in run.task.train)
+                run.task.check_test_file()
+            if job.is_point and run.check_models is not None:
+                run.check_models(self._seen)
+        if not job.is_point and (job.is_training or job.verb == "tokenize"):
+            data = recipe if job.verb == "tokenize" else recipe.data
+            outputs = {self.record.places.output(self.record.list.job(name)) for name in self.record.list.needs(job)}
+            if data.source not in outputs | self._seen and not corpora.is_corpus(data.source):
+                pieces.check_sources(data.parts, data.heldout, data.limits)
+                self._seen.add(data.source)
+
+    def check_disk(self, jobs: Sequence[CommandJob]) -> None:
+        """Raise UserError if the outputs of `jobs` do not fit the free space of their disks.
+
+        The bytes that an output already takes are subtracted from its size.
+        """
+        needed: dict[int, int] = {}
+        folders: dict[int, Path] = {}
+        for job in jobs:
+            if is_url(output := self.record.places.output(job)):
+                continue
+            path = Path(output).absolute()
+            present = sum(file.stat().st_size for file in files_in(path)) if path.exists() else 0
+            folder = next(parent for parent in (path, *path.parents) if parent.exists())
+            disk = folder.stat().st_dev
+            needed[disk] = needed.get(disk, 0) + max(0, self.size(job) - present)
+            folders.setdefault(disk, folder)
+        for disk, size in needed.items():
+            if (free := shutil.disk_usage(folders[disk]).free) < size:
+                raise UserError(
+                    f"{folders[disk]} has {free / 1e6:,.0f} MB of free space, but checkpoints and models will take "
+                    f"about {size / 1e6:,.0f} MB. Free disk space, or use another --run_dir or --training_dir."
+                )
+
+    def parameters(self, job: CommandJob, embeddings: bool = True) -> int:
+        """Return the number of parameters of a job's model, 0 if unknown; without `embeddings`, of its layers."""
+        recipe = self.recipe(job)
+        model = self.models[job.name] or (recipe.model if isinstance(recipe, Prune) else None)
+        if model is None or recipe is None:
+            return 0
+        shapes = parameter_shapes(model, NoHead()).items()
+        return sum(math.prod(shape) for name, shape in shapes if embeddings or not name.startswith("embedding"))
+
+    def size(self, job: CommandJob) -> int:
+        """Return the bytes on disk of a job's checkpoints and models."""
+        recipe, copies = self.recipe(job), 0
+        if isinstance(recipe, Finetune):
+            copies = sum(run.recipe.seeds for run in self.planned[job.name])
+        elif hasattr(recipe, "run"):
+            copies = _STATE * (recipe.run.keep_last + bool(recipe.run.keep_best) + 1)  # one more while it is written
+        return _BYTES * copies * self.parameters(job) if copies else 0
+
+    def work(self, job: CommandJob) -> tuple[int, float]:
+        """Return the steps and the FLOPs of a job's training; 0 for another job, or if they are unknown.
+
+        Pruning counts the FLOPs of the unpruned model; fine-tuning counts rows of `max_length` tokens, an upper bound.
+        """
+        recipe = self.recipe(job)
+        if job.is_training:
+            parts = [recipe]
+            if isinstance(recipe, Prune):
+                parts = [recipe.scoring_recipe(recipe.model), recipe.tuning_recipe(recipe.model)]
+                parts *= recipe.cut.iterations
+            built = [(build_experiment(part), part) for part in parts]
+            stages = [(one, i, stage) for one, part in built for i, stage in enumerate(part.stages)]
+            flops = sum(stage.steps * one.flops(i) * stage.batch_size for one, i, stage in stages)
+            return sum(stage.steps for _, _, stage in stages), flops
+        steps = flops = 0
+        for recipe in (run.recipe for run in self.planned[job.name] if isinstance(run.recipe, Finetune)):
+            rows = (recipe.train_rows or self._rows.get(_data_key(recipe), 0)) * recipe.epochs * recipe.seeds
+            steps += -(-rows // recipe.batch_size)
+            flops += _PRODUCTS * self.parameters(job, embeddings=False) * recipe.max_length * rows
+        return steps, flops
+
+    def lines(self, jobs: Sequence[CommandJob], topology: str | None) -> list[str]:
+        """Return a table of what each of `jobs` costs; topology: TPU slice for which to print chip-hours.
+
+        Hours follow from the speed of the finished jobs or, without any, from that of a matrix product on a device.
+        """
+        work = {job.name: self.work(job) for job in jobs}
+        done = {job.name: entry["seconds"] for job in jobs if (entry := self.record.entry(job)) is not None}
+        timed = [name for name, seconds in done.items() if seconds and work[name][1]]
+        speed = sum(work[name][1] for name in timed) / sum(done[name] for name in timed) if timed else 0.0
+        with suppress(RuntimeError):  # this machine lacks the devices
+            speed = speed or _REACHED * local.ask_jax(_SPEED)
+        head = [
+            "job",
+            "command",
+            "parameters",
+            "steps",
+            "TFLOPs",
+            "hours",
+            "GB on disk",
+            *["chip-hours"] * bool(topology),
+        ]
+        rows, hours, size = [head], 0.0, 0
+        for job in jobs:
+            steps, flops = work[job.name]
+            cells = [job.title, job.verb, f"{self.parameters(job):,}", f"{steps:,}", f"{flops / 1e12:,.0f}"]
+            needed = flops / speed / 3600 if speed and job.name not in done else 0.0
+            cells += ["finished" if job.name in done else f"{needed:.2f}", f"{self.size(job) / 1e9:.2f}"]
+            hours += needed
+            size += self.size(job)
+            cells += [self._chip_hours(job, topology)] * bool(topology)
+            rows.append([cell if cell.strip("0.,") or not index else "" for index, cell in enumerate(cells)])
+        rows.append(["all", "", "", "", "", f"{hours:.2f}", f"{size / 1e9:.2f}", *[""] * bool(topology)])
+        return aligned(rows, 2)
+
+    def _chip_hours(self, job: CommandJob, topology: str | None) -> str:
+        if topology is None or job.verb not in ("pretrain", "transfer"):
+            return ""
+        least, most = estimate.plan(self.recipe(job), topology).chip_hours
+        return f"{least:,.1f} to {most:,.1f}"
+
+
+def _data_key(recipe: Finetune) -> tuple[Any, ...]:
+    """Return what names the files of a run's task."""
+    return recipe.task, recipe.data_dir, recipe.own, recipe.squad.heldout

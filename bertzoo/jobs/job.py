@@ -1,0 +1,266 @@
+"""Jobs: commands of bertzoo with their options, and what each reads and makes. VERBS describes the commands."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bertzoo.core.paths import is_url
+from bertzoo.export.options import SUFFIXES
+
+CORPUS, MODEL, TUNED, FILE = "a tokenised corpus", "a model", "a fine-tuned model", "a file for phones"
+REPORT, PACKED, ZIP, SCORES = "a report", "packed inputs", "a submission", "a run with scores"
+OUTPUT = "output"  # among `words`: stands for the path of the command's output
+BEST = "best"  # folder of links to the best runs of a sweep
+REFERENCE = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """A command of bertzoo as a job runs it.
+
+    words: the positional arguments in order: keys of a stage, OUTPUT (the output's path), or literal words.
+    flags: keys of a stage that are passed as flags.
+    reads: for each key that names a stage, the kinds of output that the stage may have.
+    makes: kind of the command's output.
+    suffix: end of the output's name.
+    prints: whether the output is the text that the command prints.
+    resumes: whether the same command resumes after a kill. If not, the output is removed before the command runs again.
+    by_task: whether the stage needs tasks.
+    requires: a key that the stage must set besides those in REQUIRED.
+    fixed: flags that are always added.
+    """
+
+    words: tuple[str, ...] = ("config",)
+    flags: tuple[str, ...] = ()
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    makes: str = MODEL
+    suffix: str = ""
+    prints: bool = False
+    resumes: bool = True
+    by_task: bool = False
+    requires: str = ""
+    fixed: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of a stage that the command takes, besides `options`."""
+        return tuple(dict.fromkeys([*(word for word in self.words if word in KEYS), *self.flags]))
+
+    @property
+    def run_dir(self) -> bool:
+        """Whether --run_dir names the output."""
+        return OUTPUT not in self.words and not self.prints
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether the output only summarises other outputs; if they change, the job runs again instead of failing."""
+        return self.prints or self.makes == ZIP
+
+
+KEYS = ("config", "source", "from", "teacher", "models")  # keys of a stage that are arguments of its command
+REQUIRED = ("config", "source", "models")  # others are required by the commands themselves
+ANY_MODEL = (MODEL, TUNED)
+TRAINING = ("pretrain", "transfer", "prune")  # commands that run on several machines
+_FROM_MODEL: dict[str, Any] = {"flags": ("from",), "reads": {"from": (MODEL,)}}
+_TUNING: dict[str, Any] = {
+    "flags": ("from", "teacher"),
+    "reads": {"from": ANY_MODEL, "teacher": (TUNED,)},
+    "makes": TUNED,
+    "by_task": True,
+    "requires": "from",
+}
+_PRINTING: dict[str, Any] = {"makes": REPORT, "prints": True}
+
+VERBS = {
+    "tokenize": Verb(words=("source", OUTPUT), flags=("config",), makes=CORPUS),
+    "pretrain": Verb(**_FROM_MODEL),
+    "transfer": Verb(flags=("teacher",), reads={"teacher": (MODEL,)}, requires="teacher"),
+    "prune": Verb(**_FROM_MODEL, requires="from"),
+    "finetune": Verb(**_TUNING),
+    "sweep": Verb(**_TUNING),
+    "evaluate": Verb(
+        words=("from",),
+        reads={"from": (*ANY_MODEL, FILE)},
+        **_PRINTING,
+        suffix=".json",
+        requires="from",
+        fixed=("--json",),
+    ),
+    "convert": Verb(words=("from", OUTPUT), reads={"from": ANY_MODEL}, makes=FILE, resumes=False, requires="from"),
+    "benchmark": Verb(
+        words=("models",), reads={"models": (*ANY_MODEL, FILE)}, **_PRINTING, suffix=".json", fixed=("--json",)
+    ),
+    "phone": Verb(
+        words=("pack", "from", OUTPUT), reads={"from": (FILE,)}, makes=PACKED, resumes=False, requires="from"
+    ),
+    "results": Verb(words=("models",), reads={"models": (TUNED,)}, **_PRINTING, suffix=".md"),
+    "submission": Verb(words=(OUTPUT, "models"), reads={"models": (TUNED,)}, makes=ZIP, suffix=".zip", resumes=False),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandJob:
+    """One run of a command (`verb`): a step of a pipeline, or a point of a sweep.
+
+    name: its name in the list, and the path of its output below the list's directory.
+    stage: the stage of a pipeline.
+    config: config names or files.
+    links: name of the job or input that the command reads, by key ("from", "teacher").
+    models: names of the jobs or inputs in the key "models".
+    references: name of the job or input that each {NAME} in `source` and `options` stands for.
+    options: text of each option's value; {task} in it stands for the task.
+    files: the options, of a point, that name files on which its result depends.
+    settings: the options, of a point, that come from the grid; None for a step.
+    """
+
+    name: str
+    verb: str
+    stage: str = ""
+    task: str = ""
+    config: tuple[str, ...] = ()
+    source: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    references: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    settings: Mapping[str, str] | None = None
+
+    @property
+    def form(self) -> Verb:
+        """The Verb that describes the command."""
+        return VERBS[self.verb]
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it is a point of a sweep, whose output counts by its scores."""
+        return self.settings is not None
+
+    @property
+    def group(self) -> str:
+        """Name of the group of jobs that may run side by side: fine-tunings of a stage, all points, else one job."""
+        return self.stage if self.is_point or self.form.by_task else self.name
+
+    @property
+    def makes(self) -> str:
+        """Kind of the output, one of those above, such as MODEL."""
+        directory = self.verb == "convert" and self.options.get("to") not in SUFFIXES
+        return SCORES if self.is_point else MODEL if directory else self.form.makes
+
+    @property
+    def suffix(self) -> str:
+        """Suffix of the output's name; empty for a directory."""
+        return SUFFIXES.get(self.options.get("to", ""), "") if self.verb == "convert" else self.form.suffix
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the command can run on several machines."""
+        return self.verb in TRAINING
+
+    @property
+    def title(self) -> str:
+        """The job's name or, for a point, its task and settings, as text for the console."""
+        if self.settings is None:
+            return self.name
+        return " ".join([self.task, *(f"{key}={value}" for key, value in self.settings.items())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Directories of the outputs.
+
+    training: directory or URL for outputs of pretrain and transfer; if it is a directory, also for those of prune.
+    folder: directory for all other outputs.
+    """
+
+    folder: Path
+    training: str
+
+    def output(self, job: CommandJob) -> str:
+        """Return the path or URL of a job's output."""
+        here = not job.is_training or (job.verb == "prune" and is_url(self.training))
+        return f"{self.folder if here else self.training}/{job.name}{job.suffix}"
+
+    def readable(self, job: CommandJob) -> str:
+        """Return the path at which other jobs read a job's output; for a sweep, the path of its best run."""
+        return f"{self.output(job)}/{BEST}/{job.task}" if job.verb == "sweep" else self.output(job)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobList:
+    """The jobs of a pipeline or a sweep.
+
+    kind: "pipeline" or "sweep", the command that runs the list.
+    path: the TOML file.
+    jobs: in an order in which each job follows the jobs that it reads.
+    identity: what a directory's later runs must not change.
+    inputs: path or source of each input, by name.
+    """
+
+    kind: str
+    path: Path
+    jobs: tuple[CommandJob, ...]
+    identity: Mapping[str, Any]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> str:
+        """What the jobs are called: "steps" or "points"."""
+        return "points" if self.kind == "sweep" else "steps"
+
+    def job(self, name: str) -> CommandJob:
+        """Return the job with this name."""
+        return next(job for job in self.jobs if job.name == name)
+
+    def needs(self, job: CommandJob) -> list[str]:
+        """Return the names of the jobs whose outputs a job reads."""
+        return [name for name in _named(job) if name not in self.inputs]
+
+    def inputs_of(self, job: CommandJob) -> dict[str, str]:
+        """Return the values of the inputs that a job reads, by name; of a point, those of its `files` by option."""
+        named = {name: self.inputs[name] for name in _named(job) if name in self.inputs}
+        return named | {key: job.options[key].replace("{task}", job.task) for key in job.files}
+
+    def words(self, job: CommandJob, places: Places) -> list[str]:
+        """Return a job's command line, after `bertzoo`."""
+
+        def value(name: str) -> str:
+            return self.inputs[name] if name in self.inputs else places.readable(self.job(name))
+
+        def filled(text: str) -> str:
+            known = {"task": job.task, **{name: value(other) for name, other in job.references.items()}}
+            return REFERENCE.sub(lambda match: known.get(match[1], match[0]), text)
+
+        arguments = {
+            "config": job.config,
+            "source": [filled(job.source)],
+            "from": [value(job.links["from"])] if "from" in job.links else [],
+            "models": [value(name) for name in job.models],
+            OUTPUT: [places.output(job)],
+        }
+        words = [job.verb, *(part for word in job.form.words for part in arguments.get(word, [word]))]
+        if job.form.by_task:
+            words.append(f"--{'tasks' if job.verb == 'sweep' else 'task'}={job.task}")
+        words += [f"--run_dir={places.output(job)}"] * job.form.run_dir
+        words += [f"--config={name}" for name in job.config if "config" in job.form.flags]
+        words += [f"--{key}={value(job.links[key])}" for key in job.form.flags if key in job.links]
+        return [*words, *job.form.fixed, *(f"--{key}={filled(text)}" for key, text in job.options.items())]
+
+    def template(self, job: CommandJob) -> list[str]:
+        """Return a job's command line with names in braces instead of the paths of inputs and outputs."""
+        named = replace(self, inputs={name: f"{{{name}}}" for name in self.inputs})
+        return named.words(job, Places(folder=Path("{stages}"), training="{training}"))
+
+
+def _named(job: CommandJob) -> list[str]:
+    return list(dict.fromkeys([*job.links.values(), *job.models, *job.references.values()]))
+
+
+def alpha_is_one(options: Mapping[str, str]) -> bool:
+    """Return whether the labels have the whole weight, so that a teacher would not contribute to the loss."""
+    try:
+        return float(options.get("alpha", "nan")) == 1
+    except ValueError:  # the command itself rejects it
+        return False

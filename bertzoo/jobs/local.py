@@ -1,0 +1,156 @@
+"""Run commands of bertzoo as processes of this machine, several side by side, each with a device of its own."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from subprocess import PIPE
+from types import FrameType
+from typing import Any
+
+from bertzoo.core.child import start_program, start_python
+from bertzoo.core.documents import parse_json
+from bertzoo.core.errors import UserError
+from bertzoo.jobs.job import CommandJob
+from bertzoo.train.signals import leave_closed_terminal, stop_signals
+
+COMMAND = ("-m", "bertzoo")
+_POLL = 0.1  # seconds between two checks of the processes
+# A chip of a TPU may hold two devices; a process gets a whole chip.
+_COUNT = """
+import json, jax
+devices = jax.local_devices()
+chips = {tuple(getattr(device, "coords", ())) for device in devices}
+print(json.dumps([jax.default_backend(), len(chips) if jax.default_backend() == "tpu" else len(devices)]))
+"""
+_VISIBLE = {"gpu": "CUDA_VISIBLE_DEVICES", "tpu": "TPU_VISIBLE_CHIPS"}  # ids that a process sees
+Environment = Mapping[str, str]
+
+
+def run_processes(
+    jobs: Iterable[CommandJob],
+    environments: Sequence[Environment],
+    start: Callable[[CommandJob, Environment], subprocess.Popen],
+    ended: Callable[[CommandJob, int, float], None],
+) -> None:
+    """Run all jobs, as many at a time as `environments` has sets of variables.
+
+    No two running jobs have the same set. Calls `ended` with the exit code and the seconds after each job. SIGTERM,
+    SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a second SIGINT kills the processes.
+    """
+    waiting = list(jobs)
+    running: dict[int, tuple[CommandJob, subprocess.Popen, float]] = {}
+    signals: list[int] = []
+    rounds = 0  # how often signals were sent to the processes
+
+    def record(number: int, _: FrameType | None) -> None:
+        leave_closed_terminal()
+        signals.append(number)
+
+    usual = {number: signal.signal(number, record) for number in stop_signals()}
+    try:
+        while True:
+            for slot, environment in enumerate(environments):
+                if waiting and not signals and slot not in running:
+                    job = waiting.pop(0)
+                    running[slot] = job, start(job, environment), time.monotonic()
+            if not running:
+                break
+            time.sleep(_POLL)
+            if signals and (not rounds or signals.count(signal.SIGINT) > 1):
+                for _, process, _ in running.values():
+                    process.kill() if rounds else process.terminate()
+                rounds += 1
+            for slot, (job, process, began) in list(running.items()):
+                if process.poll() is not None:
+                    del running[slot]
+                    ended(job, process.returncode, time.monotonic() - began)
+    finally:
+        for _, process, _ in running.values():  # still running only if `ended` has raised
+            process.terminate()
+            process.wait()
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+    if signals:
+        raise KeyboardInterrupt
+
+
+def start_command(
+    arguments: Sequence[str],
+    log: Path,
+    output: Path | None = None,
+    launcher: Sequence[str] = (),
+    environment: Environment | None = None,
+) -> subprocess.Popen:
+    """Start `bertzoo ARGUMENTS`.
+
+    log: file for what the process prints.
+    output: file for standard output alone; None: `log`.
+    launcher: command that replaces `bertzoo`, for example to start it on other machines.
+    """
+    with contextlib.ExitStack() as files:
+        opened = []
+        for path in (log, output or log):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            opened.append(files.enter_context(path.open("a" if opened and output is None else "w", encoding="utf-8")))
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": opened[1], "stderr": opened[0]}
+        options["start_new_session"] = True  # so that Ctrl-C reaches it only through this process
+        if launcher:
+            return start_program([*launcher, *arguments], environment or {}, **options)
+        return start_python([*COMMAND, *arguments], environment=environment, **options)
+
+
+def describe_exit(code: int, log: Path) -> str:
+    """Return why a process failed: the last line of its log, its exit code or signal, and the log."""
+    text = ""
+    with contextlib.suppress(OSError):
+        text = log.read_text(encoding="utf-8", errors="replace")
+    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
+    how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"{last.removeprefix('bertzoo: ')} ({how}; {log})"
+
+
+def device_environments(processes: int | None) -> list[Environment]:
+    """Return, for each process, environment variables that give the process a device of its own.
+
+    On a CPU, no variables are set. processes: number of processes; None: one per device, or one on a CPU.
+
+    Raises UserError if there are fewer devices than processes.
+    """
+    platform, count = count_devices()
+    if platform == "cpu":
+        return [{}] * (processes or 1)
+    most = count if platform in _VISIBLE else 1
+    if (processes or 0) > most:
+        raise UserError(
+            f"--processes={processes} is more than the devices of this machine, {most} of the platform {platform}. Use "
+            f"at most {most}, one per device."
+        )
+    if platform not in _VISIBLE:
+        return [{}]
+    variable, visible = _VISIBLE[platform], os.environ.get(_VISIBLE[platform], "")
+    names = visible.split(",") if visible else map(str, range(count))
+    bounds = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}  # each chip is a slice of its own
+    return [{variable: name, **(bounds if platform == "tpu" else {})} for name in list(names)[: processes or count]]
+
+
+def count_devices() -> tuple[str, int]:
+    """Return JAX's platform and its number of devices, or of chips for a TPU.
+
+    A separate process counts them, since counting occupies the devices until the process ends.
+    """
+    platform, count = ask_jax(_COUNT)
+    return platform, count
+
+
+def ask_jax(code: str) -> Any:
+    """Run Python code in a separate process that has the devices; return the value that it prints as JSON."""
+    with start_python(["-c", code], stdout=PIPE, stderr=PIPE, text=True) as process:
+        output, errors = process.communicate()
+    if process.returncode:
+        last = next(iter(errors.strip().splitlines()[-1:]), f"exit code {process.returncode}")
+        raise RuntimeError(f"JAX cannot use the devices of this machine: {last}. Correct the installation of JAX.")
+    return parse_json(output.splitlines()[-1], object)

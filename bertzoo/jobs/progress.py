@@ -1,0 +1,162 @@
+"""The table of all jobs of a list: pipeline.md, sweep.csv, or lines of a console; and links to a sweep's best runs."""
+
+import csv
+import io
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertzoo.core import atomic, tables
+from bertzoo.core.documents import read_json
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import is_url
+from bertzoo.export.companions import companions
+from bertzoo.finetuning import results
+from bertzoo.jobs import job as forms
+from bertzoo.jobs.job import BEST, CommandJob
+from bertzoo.jobs.record import SHORT, JobRecord
+from bertzoo.jobs.sweep import PRUNE
+from bertzoo.runs import provenance
+from bertzoo.runs import report as reports
+
+_FIGURES = ("loss", "mlm_loss", "mlm_hidden_loss", "mlm_accuracy", "rtd_auc")  # keys of metrics.jsonl to show
+_SCORES = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact")
+
+
+def publish(record: JobRecord) -> None:
+    """Write pipeline.md, or sweep.csv and best/TASK, a link to the best run of every task."""
+    if record.list.kind == "pipeline":
+        atomic.write_bytes(table_file(record), _page(record).encode())
+        return
+    text, rows, last = io.StringIO(), [_row(record, job) for job in record.list.jobs], ("run", "error")
+    columns = [*dict.fromkeys(key for row in rows for key in row if key not in last), *last]
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    atomic.write_bytes(table_file(record), text.getvalue().encode())
+    for job in best_points(record):
+        link = record.path / BEST / job.task
+        link.parent.mkdir(exist_ok=True)
+        temporary = link.with_name(f"{link.name}.tmp")
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(Path("..", record.places.folder.name, job.name))
+        temporary.replace(link)
+
+
+def table_file(record: JobRecord) -> Path:
+    """Return the path of the table that `publish` writes."""
+    return record.path / ("pipeline.md" if record.list.kind == "pipeline" else "sweep.csv")
+
+
+def sweep_lines(record: JobRecord) -> list[str]:
+    """Return lines for the console: a table of all points, then the best point of each task."""
+    settings = dict.fromkeys(key for job in record.list.jobs for key in job.settings or {})
+    rows = [["task", "state", "score", "low", "high", *settings, "run"]]
+    for job, row in ((job, _row(record, job)) for job in record.list.jobs):
+        values = (row.get(key, "") for key in rows[0])
+        rows.append([_shown(job, value) if isinstance(value, float) else str(value) for value in values])
+    best = [
+        f"best of {job.task}: {outcome(record, job)} with {job.title.partition(' ')[2]}, in {record.places.output(job)}"
+        for job in best_points(record)
+    ]
+    return [*tables.aligned(rows), *best]
+
+
+def best_points(record: JobRecord) -> list[CommandJob]:
+    """Return the finished point with the best score of each task, the first on a tie.
+
+    The best score is the highest or, for prunings, the lowest (a loss).
+    """
+    best: dict[str, CommandJob] = {}
+    for job in record.list.jobs:
+        if record.entry(job) is not None:
+            sign, other = -1 if job.verb == PRUNE else 1, best.setdefault(job.task, job)
+            if sign * record.scores(job)["score"] > sign * record.scores(other)["score"]:
+                best[job.task] = job
+    return list(best.values())
+
+
+def _row(record: JobRecord, job: CommandJob) -> dict[str, Any]:
+    """Return the row of a point in the table."""
+    state, error = record.states.get(job.name, ("waiting", ""))
+    if finished := record.entry(job) is not None:
+        state = "finished"
+    head = {"task": job.task, "state": state, **dict.fromkeys(("score", "low", "high", "seeds"), "")}
+    values = record.scores(job) if finished else job.settings or {}
+    return {**head, **values, "run": f"{record.places.folder.name}/{job.name}", "error": error}
+
+
+def _shown(job: CommandJob, score: float) -> str:
+    """Format a score: in points with two decimals or, for a pruning, in nats with four decimals."""
+    return f"{score:.4f}" if job.verb == PRUNE else f"{score:.2f}"
+
+
+def _page(record: JobRecord) -> str:
+    """Return pipeline.md: the result, time, output and command line of every step."""
+    pipeline, software, seconds, rows, shown = record.list, provenance.software(), 0.0, [], []
+    for job in pipeline.jobs:
+        entry = record.entry(job) or {"seconds": "", "finished": "", "output": ""}
+        seconds += entry["seconds"] or 0.0
+        facts = [str(entry["seconds"]), entry["finished"], record.places.output(job), entry["output"][:SHORT]]
+        rows.append([job.name, job.verb, outcome(record, job), *facts])
+        if job.verb == "results" and record.entry(job):
+            shown.append(Path(record.places.output(job)).read_text(encoding="utf-8").rstrip())
+    head = ["step", "command", "result", "seconds", "finished", "output", "SHA-256"]
+    parts = [
+        f"# {pipeline.path.stem}",
+        f"Made by `bertzoo pipeline` from {pipeline.path.name}; bertzoo {software['bertzoo']}, commit "
+        f"{software['git'] or 'unknown'}, jax {software['jax']}.",
+        *([tables.markdown(["input", "value"], pipeline.inputs.items())] if pipeline.inputs else []),
+        tables.markdown(head, rows),
+        f"All steps took {seconds:,.0f} seconds.",
+        *shown,
+        "\n".join(["```bash", *(command_line(record, job) for job in pipeline.jobs), "```"]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def command_line(record: JobRecord, job: CommandJob, launcher: Sequence[str] = ()) -> str:
+    """Return the shell command of a job; launcher: words in place of `bertzoo`."""
+    output = f" > {shlex.quote(record.places.output(job))}" if job.form.prints else ""
+    return shlex.join([*(launcher or ["bertzoo"]), *record.words(job)]) + output
+
+
+def outcome(record: JobRecord, job: CommandJob) -> str:
+    """Return the result of a job in a few words, or why it has none."""
+    if job.name in record.states:
+        return ": ".join(filter(None, record.states[job.name]))
+    if record.entry(job) is None:
+        return "waiting"
+    if is_url(record.places.output(job)):
+        return "finished"
+    try:
+        return _result(record, job, Path(record.places.readable(job)))
+    except UserError as error:  # such as a run of one step, which has no figures yet
+        return f"finished ({error})"
+
+
+def _result(record: JobRecord, job: CommandJob, output: Path) -> str:
+    if job.is_point:
+        return _shown(job, record.scores(job)["score"])
+    if job.is_training:
+        last = reports.read_run(output).history
+        line = (last.heldout or last.train)[-1]
+        shown = [f"{reports.title(key)} {value:.3f}" for key, value in line.items() if key in _FIGURES]
+        return f"step {line['step']:,}: {', '.join(shown)}" if shown else f"step {line['step']:,}"
+    if job.makes == forms.TUNED:
+        run = results.read_run(output, output.parent)
+        spread = f", {min(run.chosen_scores):.2f} to {max(run.chosen_scores):.2f}" if len(run.seeds) > 1 else ""
+        return f"{run.score:.2f}{spread}"
+    if job.makes == forms.FILE:
+        about = read_json(output.with_name(companions(output)[0]))
+        scores = (about["scores"] or {"file": {}})["file"]
+        task = [f"{name} {value:.2f}" for name, value in scores.items() if name in _SCORES]
+        return ", ".join([f"{about['precision']}, {about['bytes'] / 1e6:,.2f} MB", *task])
+    if job.verb == "evaluate":
+        document = read_json(output)
+        scores = document["scores"].values() if "scores" in document else [document]
+        return ", ".join(f"{name} {x:.3f}" for split in scores for name, x in split.items() if isinstance(x, float))
+    if job.verb == "benchmark":
+        return ", ".join(f"{Path(row['model']).name} {row['median_ms']:.2f} ms" for row in read_json(output)["rows"])
+    return "finished"

@@ -1,0 +1,349 @@
+"""The directory of a list of jobs: pipeline.json or sweep.json with the finished jobs, the lock, and logs."""
+
+import glob
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from bertzoo.core import atomic, config, lock
+from bertzoo.core.documents import fitting, parse_toml, read_json
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.kinds import KINDS, METRICS
+from bertzoo.core.paths import check_vacant, is_url, on_disk, place, run_directory
+from bertzoo.data.corpus import manifest
+from bertzoo.export.companions import companions, file_hash
+from bertzoo.finetuning import results
+from bertzoo.jobs import job as forms
+from bertzoo.jobs.job import CommandJob, JobList, Places
+from bertzoo.jobs.sweep import PRUNE
+from bertzoo.runs import report
+
+VERSION = 1  # format of pipeline.json and sweep.json
+LOGS, FOLDERS = "logs", {"pipeline": "stages", "sweep": "points"}
+SHORT = 12  # digits of a hash to show
+LOSS = "loss"  # of a held-out line, in nats
+_ENTRY = {
+    **{"words": [str], "config": str, "inputs": {str: str}, "reads": {str: str}},
+    **{"output": str, "seconds": float, "finished": str},
+}
+
+
+def output_hash(kind: str, name: str) -> str:
+    """Return the SHA-256 of an output: of a model's parameters, a corpus's text, or the bytes of files.
+
+    kind: a kind of output in `job`, such as MODEL. name: the output's path or URL. Raises UserError if it is missing or
+    damaged.
+    """
+    if kind in forms.ANY_MODEL:
+        return _of_model(name)
+    return manifest.read_manifest(Path(name)).hash if kind == forms.CORPUS else _of_path(Path(name))
+
+
+def input_hash(text: str) -> str:
+    """Return the SHA-256 of an input: of a model's parameters, or of all bytes of the files that `text` names.
+
+    If `text` names no file on this machine (such as embedded:python or gs://bucket/text), the hash is that of `text`.
+    """
+    paths = _matches(text)
+    if len(paths) == 1 and paths[0].is_dir():
+        try:
+            return _of_model(str(paths[0]))
+        except UserError:  # a directory of text or tables
+            return _of_path(paths[0])
+    return _digest([_of_path(path) for path in paths] or [text])
+
+
+def files_stamp(text: str) -> str | None:
+    """Return a hash of the names, sizes and modification times of the files that `text` names; None without files."""
+    files = [file for path in _matches(text) for file in files_in(path)]
+    facts = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    return _digest(facts) if facts else None
+
+
+def files_in(path: Path) -> list[Path]:
+    """Return the files in a directory at any depth, or the file itself."""
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def _of_model(name: str) -> str:
+    from bertzoo.conversion import tensors
+    from bertzoo.runs import load_model
+
+    return tensors.digest(load_model.read_model(name).params)
+
+
+def _of_path(path: Path) -> str:
+    if not path.exists():
+        raise UserError(f"{path} is missing. Run the same command again to make this output.")
+    return _digest([json.dumps(atomic.hashes(path), sort_keys=True)]) if path.is_dir() else file_hash(path)
+
+
+def _matches(text: str) -> list[Path]:
+    """Return the existing paths that `text` names: one path, or paths and globs between commas; [] for a URL."""
+    if is_url(text) or not text:
+        return []
+    if Path(text).exists():
+        return [Path(text)]
+    if "," in text:
+        return [path for name in text.split(",") for path in _matches(name.strip())]
+    return [Path(found) for found in sorted(glob.glob(text, recursive=True))]
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+class JobRecord:
+    """The directory of a list of jobs, which need not exist yet, and the state of every job.
+
+    training_dir: directory or URL of training runs, as `Places.training`; None puts them beside the other outputs.
+    recipes: {job name: configs of the job's runs}; only a job that is a sweep has several.
+    states: {name of a job that did not finish: ("failed", "stopped" or "waiting", why)}.
+    """
+
+    def __init__(self, run_dir: str, jobs: JobList, training_dir: str | None = None):
+        advice = "Name a local or mounted directory"
+        advice += ", and the URL with --training_dir." if jobs.kind == "pipeline" else "."
+        self.path = on_disk(run_dir, "the run directory", advice)
+        self.list, self.file = jobs, self.path / f"{jobs.kind}.json"
+        folder = self.path / FOLDERS[jobs.kind]
+        training = (training_dir or str(folder)).rstrip("/")
+        if not training.startswith("gs://"):
+            run_directory(training)
+        self.places = Places(folder=folder, training=training)
+        self.recipes: dict[str, Sequence[Any]] = {}
+        self.states: dict[str, tuple[str, str]] = {}
+        self._finished: dict[str, dict[str, Any]] = {}
+        self._scores: dict[str, dict[str, Any]] = {}
+        self._stamps: dict[str, list[str]] = {}
+        self._remote: dict[str, str] = {}  # hashes of what is behind URLs, which only these jobs change
+
+    def log(self, job: CommandJob) -> Path:
+        """Return the path of the log of a job's last run, outside of the outputs, so that a glob matches no log."""
+        return self.path / LOGS / f"{job.name}.log"
+
+    def words(self, job: CommandJob) -> list[str]:
+        """Return a job's command line, after `bertzoo`."""
+        return self.list.words(job, self.places)
+
+    def entry(self, job: CommandJob) -> dict[str, Any] | None:
+        """Return the record of a finished job whose output still exists, or None."""
+        entry = self._finished.get(job.name)
+        return entry if entry and all(place(name).exists() for name in self.files(job)) else None
+
+    def waiting(self, jobs: Sequence[CommandJob]) -> list[CommandJob]:
+        """Return those of `jobs` that are not finished."""
+        return [job for job in jobs if self.entry(job) is None]
+
+    def files(self, job: CommandJob) -> list[str]:
+        """Return the path of a job's output and, if the output is a file, the paths of its companion files."""
+        output = self.places.readable(job)
+        beside = companions(Path(output)) if job.makes == forms.FILE else ()
+        return [output, *(str(Path(output).with_name(name)) for name in beside)]
+
+    def scores(self, job: CommandJob) -> dict[str, Any]:
+        """Return the results of a point by column of the table; raises UserError if it is unfinished or damaged.
+
+        The score of a pruning is its held-out loss after the last cut (nats; lower is better).
+        """
+        path = Path(self.places.output(job))
+        if job.name in self._scores:
+            pass
+        elif job.verb == PRUNE:
+            KINDS[PRUNE].model_directory(path)
+            lines = [line for line in report.read_history(Path(self._hashed(job))).heldout if LOSS in line]
+            if not lines:
+                raise UserError(f"{path} has no held-out loss after its last cut. Use a positive run.evaluate_every.")
+            values = {name: value for name, value in lines[-1].items() if isinstance(value, float)}
+            self._scores[job.name] = {"score": values[LOSS], **(job.settings or {}), **values}
+        else:
+            run = results.read_run(path, self.path)
+            head = {"score": run.score, "low": min(run.chosen_scores), "high": max(run.chosen_scores)}
+            head |= {"seeds": len(run.seeds), "collapsed": run.collapsed, "epochs": " ".join(map(str, run.epochs))}
+            scores = {f"{split}/{name}": value for split, named in run.median.items() for name, value in named.items()}
+            self._scores[job.name] = {**head, **(job.settings or {}), **scores}
+        return self._scores[job.name]
+
+    def unfinished(self, job: CommandJob) -> list[str]:
+        """Return the names of unfinished jobs whose outputs a job reads."""
+        return [name for name in self.list.needs(job) if self.entry(self.list.job(name)) is None]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory's lock and read its record.
+
+        Raises UserError if another process holds the lock, or if the directory has files that belong to no such list.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"--run_dir={self.path} is a file. Name a directory.")
+        if self.path.exists():
+            names = [path.name for path in self.path.iterdir()]
+            check_vacant(str(self.path), names, [self.file.name], [lock.NAME, LOGS])
+        self.path.mkdir(parents=True, exist_ok=True)
+        with lock.hold(self.path / lock.NAME, str(self.path)):
+            self.read()
+            yield
+
+    def read(self) -> None:
+        """Read the record, if there is one; raises UserError if it is damaged, of another version or of another list.
+
+        Set `recipes` before. Points without a record are finished if they have scores, because an earlier version
+        recorded none, and a process may be killed before it does. Points with damaged scores are not finished.
+        """
+        if self.file.is_file():
+            try:
+                document = read_json(self.file, {"version": int})
+                version = document.pop("version")
+                fitting(document, {"steps?": {str: _ENTRY}, "hashes?": {str: (str, str)}} if version == VERSION else {})
+            except (OSError, ValueError) as error:
+                raise UserError(
+                    f"{self.file} is damaged: {error}. Restore a copy, or use a different --run_dir."
+                ) from error
+            if version != VERSION:
+                raise UserError(
+                    f"{self.file} has version {version}, but this bertzoo reads version {VERSION}. Use a different "
+                    "--run_dir."
+                )
+            self._finished = document.pop("steps", {})
+            self._stamps = document.pop("hashes", {}) | self._stamps
+            config.reject(str(self.path), config.difference(document, self.list.identity))
+        for job in filter(lambda job: job.is_point, self.list.jobs):
+            try:
+                self.scores(job)
+            except UserError:
+                self._finished.pop(job.name, None)
+                continue
+            if job.name not in self._finished:
+                self._enter(job, self.facts(job), 0.0)
+
+    def write(self) -> None:
+        """Write the record, without jobs whose output no longer exists."""
+        for job in self.waiting(self.list.jobs):  # with --tasks, more jobs than these are recorded
+            self._finished.pop(job.name, None)
+        rest = {"steps": self._finished, "hashes": self._stamps}
+        atomic.write_json(self.file, {"version": VERSION, **self.list.identity, **rest})
+
+    def begin(self, job: CommandJob) -> dict[str, Any]:
+        """Prepare a run of a job: drop the record of its earlier output, and return its `facts`."""
+        self._remote.pop(self.places.readable(job), None)
+        self._finished.pop(job.name, None)
+        self._scores.pop(job.name, None)
+        return self.facts(job)
+
+    def finish(self, job: CommandJob, facts: Mapping[str, Any], seconds: float) -> None:
+        """Record that a job has just finished.
+
+        facts: the return value of `begin`. Raises UserError if the facts have changed since `begin`, or if the job's
+        output is missing or damaged.
+        """
+        if job.is_point:
+            self.scores(job)
+        if changed := [key for key, value in self.facts(job).items() if value != facts[key]]:
+            raise UserError(
+                f"the {' and '.join(changed)} of {job.name} changed while it ran. Remove its output and run the same "
+                "command again."
+            )
+        self._enter(job, facts, seconds)
+        if missing := [name for name in self.files(job) if not place(name).exists()]:
+            raise UserError(f"{missing[0]} is missing beside the output of {job.name}. Run the same command again.")
+        self.states.pop(job.name, None)
+        self.write()
+
+    def _enter(self, job: CommandJob, facts: Mapping[str, Any], seconds: float) -> None:
+        output = self._hash(job.makes, self._hashed(job))
+        times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
+        self._finished[job.name] = {**facts, "output": output, **times}
+
+    def _hashed(self, job: CommandJob) -> str:
+        """Return the path or URL whose contents are a job's output: for a point, the file with its scores."""
+        if not job.is_point:
+            return self.places.readable(job)
+        path = Path(self.places.output(job))
+        return str(KINDS[PRUNE].parts(path)[-1] / METRICS if job.verb == PRUNE else path / results.RESULTS)
+
+    def changes(self, job: CommandJob) -> list[str]:
+        """Return a line for each difference between a finished job's record and the job as it would run now."""
+        old = self._finished[job.name]
+        try:
+            new = self.facts(job)
+            output = self._hash(job.makes, self._hashed(job))
+        except UserError as error:
+            return [f"one of its inputs or outputs is damaged: {error}"]
+        lines = [f"its command no longer has {word}" for word in old["words"] if word not in new["words"]]
+        lines += [f"its command has a new {word}" for word in new["words"] if word not in old["words"]]
+        before = parse_toml(old["config"])
+        if len(recipes := self.recipes.get(job.name, ())) == 1:  # this version may have more keys
+            with suppress(ConfigError):
+                before = config.plain(config.from_dict(type(recipes[0]), before))
+        lines += config.difference(before, parse_toml(new["config"]))
+        for kind, names in (("the input", "inputs"), ("the output of", "reads")):
+            for name in old[names].keys() & new[names].keys():
+                if (was := old[names][name]) != (now := new[names][name]):
+                    lines.append(f"{kind} {name} had the hash {was[:SHORT]}, now {now[:SHORT]}")
+        if output != old["output"]:
+            lines.append(f"its output had the hash {old['output'][:SHORT]}, now {output[:SHORT]}")
+        return lines
+
+    def is_stale_summary(self, job: CommandJob) -> bool:
+        """Return whether a job is a finished report or submission whose inputs have changed, so that it runs again."""
+        return job.form.is_summary and not self.unfinished(job) and bool(self.changes(job))
+
+    def outdated(self, job: CommandJob) -> str:
+        """Return the reason why a finished job is outdated, or "" if it is valid.
+
+        A job is outdated if it has changed since it ran, or if a job that it reads is unfinished or outdated.
+        """
+        for name in self.list.needs(job):
+            other = self.list.job(name)
+            if self.entry(other) is None:
+                return f"{job.name} reads {name}, which is not finished"
+            if why := self.outdated(other):
+                return why
+        return next((f"{job.name} is finished, but {change}" for change in self.changes(job)), "")
+
+    def facts(self, job: CommandJob) -> dict[str, Any]:
+        """Return what a job's output depends on: its command, its config and the hashes of what it reads.
+
+        In command and config, names replace the paths of inputs and outputs, so that directories may move.
+        """
+        inputs = self.list.inputs_of(job)
+        texts = [config.dump(recipe) for recipe in self.recipes.get(job.name, ())]
+        named = {str(self.places.folder): "{stages}", self.places.training: "{training}"}
+        named |= {value: f"{{{name}}}" for name, value in inputs.items()}
+        for value in sorted(named, key=len, reverse=True):
+            texts = [text.replace(f'"{value}', f'"{named[value]}') for text in texts]
+        text = texts[0] if texts else ""
+        if len(texts) > 1:
+            text = f'points = {len(texts)}\npoints_sha256 = "{_digest(texts)}"\n{text}'
+        others = map(self.list.job, self.list.needs(job))
+        return {
+            "words": self.list.template(job),
+            "config": text,
+            "inputs": {name: self._hash("", value) for name, value in inputs.items()},
+            "reads": {other.name: self._hash(other.makes, self._hashed(other)) for other in others},
+        }
+
+    def _hash(self, kind: str, name: str) -> str:
+        """Return the hash of an output or input at `name`, a path or URL.
+
+        kind: a kind of output in `job`, or "" for an input.
+
+        Hashes are cached. A file's hash is valid until the file's size or modification time changes, a URL's hash
+        until the job that writes to the URL runs again. An input that was removed counts as unchanged.
+        """
+        if is_url(name) and name in self._remote:
+            return self._remote[name]
+        stamp = None if is_url(name) else files_stamp(name)
+        known = self._stamps.get(name)
+        if known is not None and (stamp == known[0] or (stamp is None and not kind)):
+            return known[1]
+        digest = output_hash(kind, name) if kind else input_hash(name)
+        if stamp is not None:
+            self._stamps[name] = [stamp, digest]
+        elif is_url(name):
+            self._remote[name] = digest
+        return digest

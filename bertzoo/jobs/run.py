@@ -1,0 +1,147 @@
+"""Run the unfinished jobs of a list."""
+
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from subprocess import Popen
+
+from bertzoo.core.errors import ConfigError, Stopped, UserError
+from bertzoo.jobs import local, progress
+from bertzoo.jobs.check import Parse, prepare
+from bertzoo.jobs.job import CommandJob
+from bertzoo.jobs.record import JobRecord
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Settings for running jobs.
+
+    environments: sets of environment variables. Jobs of one group run side by side, each with its own set.
+    launcher: words that start a step of pretrain, transfer or prune on other machines.
+    """
+
+    environments: Sequence[local.Environment] = ({},)
+    launcher: Sequence[str] = ()
+
+
+def run_jobs(record: JobRecord, jobs: Sequence[CommandJob], parse: Parse, execution: Execution) -> int:
+    """Run the unfinished jobs among `jobs` and write the table of progress; return the number of jobs that failed.
+
+    All jobs are checked first. Raises ConfigError if a finished job's command, config, inputs or output have changed.
+    Raises UserError if a job cannot start, and Stopped after a signal.
+    """
+    prepare(record, jobs, parse)  # before the directory exists
+    with record.locked():
+        _check_finished(record)
+        waiting = record.waiting(jobs)
+        _check_order(record, waiting)
+        side = len(execution.environments)
+        also = f", {side} side by side" if side > 1 else ""
+        _LOG.info(f"{len(jobs)} {record.list.unit}, {len(jobs) - len(waiting)} already finished{also}")
+        record.write()
+        try:
+            for _, group in groupby(jobs, lambda job: job.group):
+                due = [job for job in group if record.entry(job) is None or record.is_stale_summary(job)]
+                _run_group(record, [job for job in due if not _waits(record, job)], execution, jobs)
+        except KeyboardInterrupt:
+            raise Stopped(
+                f"stopped with {len(jobs) - len(record.waiting(jobs))} of {len(jobs)} {record.list.unit} finished. "
+                "Run the same command again to resume."
+            ) from None
+        finally:
+            progress.publish(record)
+    _check_finished(record)  # a job that ran again may have changed what a finished job had read
+    return sum(job.name in record.states for job in jobs)
+
+
+def _check_finished(record: JobRecord) -> None:
+    """Raise ConfigError if the command, config, inputs or output of a finished job have changed."""
+    lines = []
+    for job in record.list.jobs:
+        if job.form.is_summary or record.entry(job) is None or record.unfinished(job):
+            continue  # a summary is made again, and a job that is read runs again first; the end of the run compares
+        lines += [f"{job.name} is finished, but {change}" for change in record.changes(job)]
+    if lines:
+        raise ConfigError(
+            f"{'; '.join(lines)}. Undo these changes, or remove the outputs of these {record.list.unit} in "
+            f"{record.places.folder} to run them again."
+        )
+
+
+def _check_order(record: JobRecord, jobs: Sequence[CommandJob]) -> None:
+    """Raise UserError if a job reads the output of a job that is neither finished nor in `jobs`."""
+    chosen = {job.name for job in jobs}
+    for job in jobs:
+        for name in record.unfinished(job):
+            if name not in chosen:
+                raise UserError(
+                    f"{job.name} reads {name}, which is not finished. Run the stage of {name} first, or leave out "
+                    "--only and --from_stage."
+                )
+
+
+def _waits(record: JobRecord, job: CommandJob) -> bool:
+    """Return whether a job reads an unfinished or outdated job; if so, record the reason in `record.states`."""
+    needed = record.list.needs(job)
+    reasons = [f"needs {name}" for name in record.unfinished(job)]
+    reasons = reasons or [why for name in needed if (why := record.outdated(record.list.job(name)))]
+    if reasons:
+        record.states[job.name] = "waiting", "; ".join(reasons)
+    return bool(reasons)
+
+
+def _run_group(
+    record: JobRecord, group: Sequence[CommandJob], execution: Execution, jobs: Sequence[CommandJob]
+) -> None:
+    """Run the jobs of `group` side by side and record how each ended. jobs: all jobs, for progress lines."""
+
+    def start(job: CommandJob, environment: local.Environment) -> Popen:
+        launcher = execution.launcher if job.is_training else ()
+        return local.start_command(record.words(job), record.log(job), printed(job), launcher, environment)
+
+    def printed(job: CommandJob) -> Path | None:  # becomes the output once the command has succeeded
+        return Path(f"{record.places.output(job)}.tmp") if job.form.prints else None
+
+    def ended(job: CommandJob, code: int, seconds: float) -> None:
+        try:
+            if code == 0:
+                if (text := printed(job)) is not None:
+                    text.replace(record.places.output(job))
+                record.finish(job, facts[job.name], seconds)
+            else:
+                how = (
+                    ("stopped", "")
+                    if code == Stopped.exit_code
+                    else ("failed", local.describe_exit(code, record.log(job)))
+                )
+                record.states[job.name] = how
+        except UserError as error:  # it ended well, but its output is missing or damaged
+            record.states[job.name] = "failed", f"{error} ({record.log(job)})"
+        done = len(jobs) - len(record.waiting(jobs))
+        _LOG.info(f"{done}/{len(jobs)} {job.title}: {progress.outcome(record, job)} ({seconds:,.0f} s)")
+        progress.publish(record)
+
+    facts = {job.name: record.begin(job) for job in group}
+    for job in group:
+        if not job.is_point:
+            _LOG.info(f"{job.name}: bertzoo {job.verb}; its output goes to {record.log(job)}")
+        if not job.form.resumes:
+            _remove(record, job)
+    side = len(group) > 1 or any(job.is_point for job in group)
+    local.run_processes(group, execution.environments if side else [{}], start, ended)
+    if any(record.states.get(job.name, ("",))[0] == "stopped" for job in group):
+        raise KeyboardInterrupt
+
+
+def _remove(record: JobRecord, job: CommandJob) -> None:
+    """Remove a job's output, which may be partial if the job was killed."""
+    for path in map(Path, record.files(job)):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
