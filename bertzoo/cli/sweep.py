@@ -15,14 +15,12 @@ examples:
 """
 
 import argparse
-import logging
 from collections.abc import Sequence
 from functools import partial
 
 from bertzoo.cli.support.jobs import job_options, parse_count, run_list
-from bertzoo.cli.support.options import Parser, run_dir_option
+from bertzoo.cli.support.options import Parser, run_dir_option, say
 
-_LOG = logging.getLogger(__name__)
 PASSES_ON = (
     "Options and keys of `bertzoo finetune`, or of `bertzoo prune` for a pruning. `bertzoo config finetune` prints "
     "every key and its value."
@@ -58,5 +56,5 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         for line in progress.sweep_lines(record):
             print(line)
         pruning = points.jobs[0].verb == "prune"
-        _LOG.info(f"next: bertzoo {f'report {record.path}/best/prune' if pruning else f'results {record.path}'}")
+        say(f"next: bertzoo {f'report {record.path}/best/prune' if pruning else f'results {record.path}'}")
     return code

@@ -1,20 +1,17 @@
 """Flags, checks and the run of `bertzoo pipeline` and `bertzoo sweep`, whose jobs are commands of bertzoo."""
 
 import argparse
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support.options import Parser
+from bertzoo.cli.support.options import Parser, say
 from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
     from bertzoo.jobs.check import PlannedRun
     from bertzoo.jobs.job import CommandJob
     from bertzoo.jobs.record import JobRecord
-
-_LOG = logging.getLogger(__name__)
 
 
 def parse_names(text: str) -> tuple[str, ...]:
@@ -126,7 +123,7 @@ def run_list(
         return 0
     execution = Execution(environments=local.device_environments(args.processes), launcher=launcher)
     failed = run_jobs(record, jobs, CommandLines(), execution)
-    _LOG.info(f"wrote {progress.table_file(record)}")
+    say(f"wrote {progress.table_file(record)}")
     if failed:
-        _LOG.info(f"{failed} of {len(jobs)} {record.list.unit} failed; run the same command to try them again")
+        say(f"{failed} of {len(jobs)} {record.list.unit} failed; run the same command to try them again")
     return 1 if failed else 0
