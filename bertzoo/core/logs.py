@@ -19,12 +19,15 @@ def shown(stream: TextIO | None) -> Iterator[None]:
 
     INFO is the lowest level that is shown, unless the program has set a level of the logger `bertzoo`.
     """
-    level, handler = LOGGER.level, logging.StreamHandler(stream) if stream else logging.NullHandler()
+    level, propagate = LOGGER.level, LOGGER.propagate
+    handler = logging.StreamHandler(stream) if stream else logging.NullHandler()
     handler.setFormatter(_Lines())
     LOGGER.addHandler(handler)
     LOGGER.setLevel(level or logging.INFO)
+    LOGGER.propagate = propagate and stream is None  # absl, which Orbax imports, gives the root logger a handler
     try:
         yield
     finally:
         LOGGER.removeHandler(handler)
         LOGGER.setLevel(level)
+        LOGGER.propagate = propagate
