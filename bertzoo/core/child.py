@@ -34,11 +34,11 @@ _CALLS = {
 # The Python that runs between this process and a program that is not Python.
 _GUARD = """
 import ctypes, signal, subprocess, sys
-library = ctypes.CDLL(None) if sys.platform == "linux" else None
-end = library and (lambda: library.prctl(1, signal.SIGTERM))  # PR_SET_PDEATHSIG
-process = subprocess.Popen(sys.argv[1:], preexec_fn=end)
+library, stop = ctypes.CDLL(None) if sys.platform == "linux" else None, int(sys.argv[1])
+end = library and (lambda: library.prctl(1, stop or signal.SIGTERM))  # PR_SET_PDEATHSIG
+process = subprocess.Popen(sys.argv[2:], preexec_fn=end)
 for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda number, _: process.send_signal(number))
+    signal.signal(number, lambda number, _: process.send_signal(stop or number))
 code = process.wait()
 sys.exit(code if code >= 0 else 128 - code)
 """
@@ -74,13 +74,17 @@ def start_python(
     return process
 
 
-def start_program(words: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen:
+def start_program(
+    words: Sequence[str], environment: Mapping[str, str], stop: int = 0, **options: Any
+) -> subprocess.Popen:
     """Start a program other than Python; on Linux, it receives SIGTERM when this process ends.
 
     words: the program and its arguments. environment, options: as in `start_python`. The returned process is a Python
     process that forwards SIGTERM and SIGINT to the program and exits with the program's exit code.
+
+    stop: the signal that the program receives instead of SIGTERM or SIGINT; 0: the same.
     """
-    return start_python(["-c", _GUARD, *words], environment=environment, **options)
+    return start_python(["-c", _GUARD, str(stop), *words], environment=environment, **options)
 
 
 def _absolute_paths() -> str:

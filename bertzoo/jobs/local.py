@@ -84,12 +84,14 @@ def start_command(
     output: Path | None = None,
     launcher: Sequence[str] = (),
     environment: Environment | None = None,
+    stop: int = 0,
 ) -> subprocess.Popen:
     """Start `bertzoo ARGUMENTS`.
 
     log: file for what the process prints.
     output: file for standard output alone; None: `log`.
-    launcher: command that replaces `bertzoo`, for example to start it on other machines.
+    launcher: command that replaces `bertzoo`, for example to start it on other machines; `stop` is the signal that it
+    receives instead of SIGTERM or SIGINT.
     """
     with contextlib.ExitStack() as files:
         opened = []
@@ -99,7 +101,7 @@ def start_command(
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": opened[1], "stderr": opened[0]}
         options["start_new_session"] = True  # so that Ctrl-C reaches it only through this process
         if launcher:
-            return start_program([*launcher, *arguments], environment or {}, **options)
+            return start_program([*launcher, *arguments], environment or {}, stop, **options)
         return start_python([*COMMAND, *arguments], environment=environment, **options)
 
 

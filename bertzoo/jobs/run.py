@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import Popen
 
 from bertzoo.core.errors import ConfigError, Stopped, UserError
-from bertzoo.jobs import local, progress
+from bertzoo.jobs import local, progress, slurm
 from bertzoo.jobs.check import Parse, prepare
 from bertzoo.jobs.job import CommandJob
 from bertzoo.jobs.record import JobRecord
@@ -23,10 +23,12 @@ class Execution:
 
     environments: sets of environment variables. Jobs of one group run side by side, each with its own set.
     launcher: words that start a step of pretrain, transfer or prune on other machines.
+    srun: options of srun, with which all other jobs run on a Slurm cluster; None: they run on this machine.
     """
 
     environments: Sequence[local.Environment] = ({},)
     launcher: Sequence[str] = ()
+    srun: Sequence[str] | None = None
 
 
 def run_jobs(record: JobRecord, jobs: Sequence[CommandJob], parse: Parse, execution: Execution) -> int:
@@ -101,8 +103,10 @@ def _run_group(
     """Run the jobs of `group` side by side and record how each ended. jobs: all jobs, for progress lines."""
 
     def start(job: CommandJob, environment: local.Environment) -> Popen:
-        launcher = execution.launcher if job.is_training else ()
-        return local.start_command(record.words(job), record.log(job), printed(job), launcher, environment)
+        launcher, stop = execution.launcher if job.is_training else (), 0
+        if execution.srun is not None and not launcher:
+            launcher, stop = slurm.srun_command(job.name, execution.srun), slurm.STOP
+        return local.start_command(record.words(job), record.log(job), printed(job), launcher, environment, stop)
 
     def printed(job: CommandJob) -> Path | None:  # becomes the output once the command has succeeded
         return Path(f"{record.places.output(job)}.tmp") if job.form.prints else None

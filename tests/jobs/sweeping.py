@@ -2,7 +2,14 @@
 
 import argparse
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +28,21 @@ tasks = ["cola", "rte"]
 [grid]
 alpha = [0.8, 0.9, 1.0]
 optimizer.learning_rate = [1e-5]
+"""
+
+HERE = Path(__file__).parent
+# Runs a sweep as the command line does, with the stand-in for its runs.
+PROGRAM = f"""
+import sys
+sys.path.append({str(HERE)!r})
+import sweeping
+from bertzoo.cli import main as cli
+from bertzoo.jobs import local
+sys.modules["bertzoo.cli.finetune"] = sweeping.verb()
+cli.VERBS["finetune"] = ""
+local.COMMAND = (str(sweeping.RUN),)
+local.count_devices = lambda: ("cpu", 1)
+cli.entry()
 """
 
 
@@ -93,3 +115,34 @@ class SweepPlace:
         found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         file.unlink(missing_ok=True)
         return found
+
+
+def wait_for_runs(count: int) -> list[int]:
+    """The process ids of the runs, once so many are at work."""
+    for _ in range(600):
+        if Path("calls").exists() and len(lines := Path("calls").read_text().splitlines()) >= count:
+            return [json.loads(line)["pid"] for line in lines]
+        time.sleep(0.05)
+    raise AssertionError("the runs did not start")
+
+
+@contextmanager
+def started_sweep(*options: str) -> Iterator[subprocess.Popen]:
+    """A sweep in its own process, which is always killed at the end."""
+    command = [sys.executable, "-c", PROGRAM, "sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            for line in Path("calls").read_text().splitlines() if Path("calls").exists() else []:
+                with suppress(ProcessLookupError):
+                    os.kill(json.loads(line)["pid"], signal.SIGKILL)
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

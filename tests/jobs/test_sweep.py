@@ -2,38 +2,19 @@
 
 import csv
 import json
-import os
 import shlex
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sweeping
 from messages import mentions
 from tiers import quick
 
 from bertzoo.cli import main as cli
 from bertzoo.jobs import local
-
-HERE = Path(__file__).parent
-# Runs a sweep as the command line does, with the stand-in for its runs.
-PROGRAM = f"""
-import sys
-sys.path.append({str(HERE)!r})
-import sweeping
-from bertzoo.cli import main as cli
-from bertzoo.jobs import local
-sys.modules["bertzoo.cli.finetune"] = sweeping.verb()
-cli.VERBS["finetune"] = ""
-local.COMMAND = (str(sweeping.RUN),)
-local.count_devices = lambda: ("cpu", 1)
-cli.entry()
-"""
 
 
 def table() -> list[dict[str, str]]:
@@ -161,47 +142,16 @@ def test_runs_side_by_side_have_a_device_each(sweeps, monkeypatch) -> None:
     assert [line["state"] for line in table()] == ["finished"] * 3
 
 
-def started(count: int) -> list[int]:
-    """The process ids of the runs, once so many are at work."""
-    for _ in range(600):
-        if Path("calls").exists() and len(lines := Path("calls").read_text().splitlines()) >= count:
-            return [json.loads(line)["pid"] for line in lines]
-        time.sleep(0.05)
-    raise AssertionError("the runs did not start")
-
-
-@contextmanager
-def sweeping(*options: str) -> Iterator[subprocess.Popen]:
-    """A sweep in its own process, which is always killed at the end."""
-    command = [sys.executable, "-c", PROGRAM, "sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-            for line in Path("calls").read_text().splitlines() if Path("calls").exists() else []:
-                with suppress(ProcessLookupError):
-                    os.kill(json.loads(line)["pid"], signal.SIGKILL)
-
-
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
 @pytest.mark.parametrize("number", quick([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
 def test_a_signal_ends_the_runs_and_the_same_command_resumes(sweeps, number: signal.Signals) -> None:
     sweeps.behave({"alpha=0.9": {"wait": True}, "alpha=1.0": {"wait": True}})
-    with sweeping("--tasks=cola", "--processes=2") as process:
-        pids = started(3)
+    with sweeping.started_sweep("--tasks=cola", "--processes=2") as process:
+        pids = sweeping.wait_for_runs(3)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
     assert mentions(err, "stopped", "1 of 3") and not out
-    assert all(map(gone, pids)) and [line["state"] for line in table()] == ["finished", "stopped", "stopped"]
+    assert all(map(sweeping.gone, pids)) and [line["state"] for line in table()] == ["finished", "stopped", "stopped"]
     sweeps.calls()
     sweeps.behave({})
     sweeps.sweep("--from=m", "--tasks=cola")
@@ -211,20 +161,20 @@ def test_a_signal_ends_the_runs_and_the_same_command_resumes(sweeps, number: sig
 @pytest.mark.slow
 def test_a_second_interrupt_kills(sweeps) -> None:
     sweeps.behave({"alpha=0.8": {"wait": True, "stubborn": True}})
-    with sweeping() as process:
-        pids = started(1)
+    with sweeping.started_sweep() as process:
+        pids = sweeping.wait_for_runs(1)
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
-        assert process.poll() is None and not gone(pids[0])  # it waits for the save in progress
+        assert process.poll() is None and not sweeping.gone(pids[0])  # it waits for the save in progress
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
-    assert process.returncode == 3 and gone(pids[0]) and len(sweeps.calls()) == 1
+    assert process.returncode == 3 and sweeping.gone(pids[0]) and len(sweeps.calls()) == 1
 
 
 def test_two_sweeps_do_not_share_a_directory(sweeps) -> None:
     sweeps.behave({"--task": {"wait": True}})
-    with sweeping() as process:
-        started(1)
+    with sweeping.started_sweep() as process:
+        sweeping.wait_for_runs(1)
         _, err = sweeps.sweep("--from=m", code=2)
         process.terminate()
         process.communicate(timeout=60)

@@ -37,7 +37,19 @@ def job_options(parser: Parser, unit: str, tasks: str, *more: str) -> None:
         "--processes",
         type=partial(parse_count, "--processes"),
         metavar="N",
-        help="fine-tunings that run at once (default: one per device)",
+        help="fine-tunings that run at once (default: one per device; in Slurm's queue 32)",
+    )
+    group.add_argument(
+        "--executor",
+        choices=("local", "slurm"),
+        default="local",
+        help="where the jobs run: as processes of this machine, or on the nodes of a Slurm cluster",
+    )
+    group.add_argument(
+        "--srun",
+        action="append",
+        metavar="OPTION",
+        help="for --executor=slurm: an option of srun, such as --partition=gpu; repeat it as needed (default: none)",
     )
     group.add_argument("--list", action="store_true", help=f"print the commands of all {unit} and run none")
     group.add_argument(
@@ -111,17 +123,24 @@ def run_list(
         for job in jobs:
             print(progress.command_line(record, job, launcher if job.is_training else ()))
         return 0
+    if args.srun and args.executor != "slurm":
+        raise UserError(f"--srun={args.srun[0]} applies only to --executor=slurm. Add --executor=slurm.")
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # the jobs' processes need the devices
-    from bertzoo.jobs import local
+    from bertzoo.jobs import local, slurm
     from bertzoo.jobs.check import prepare
     from bertzoo.jobs.run import Execution, run_jobs
 
     if args.dry_run:
         print("\n".join(prepare(record, jobs, CommandLines()).lines(jobs, topology)))
         return 0
-    execution = Execution(environments=local.device_environments(args.processes), launcher=launcher)
+    if args.executor == "slurm":
+        srun = tuple(args.srun or ())
+        slurm.srun_command("", srun)  # raises an error without srun
+        execution = Execution(environments=[{}] * (args.processes or slurm.QUEUED), launcher=launcher, srun=srun)
+    else:
+        execution = Execution(environments=local.device_environments(args.processes), launcher=launcher)
     failed = run_jobs(record, jobs, CommandLines(), execution)
     say(f"wrote {progress.table_file(record)}")
     if failed:

@@ -1,0 +1,32 @@
+"""Run jobs on a Slurm cluster: each is a job step in an allocation of its own, for which `srun` waits."""
+
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+
+from bertzoo.core.errors import UserError
+from bertzoo.jobs import local
+
+QUEUED = 32  # jobs in the queue at once, unless --processes says otherwise
+STOP = signal.SIGUSR1  # srun passes this signal on to its task, whereas SIGTERM would make it kill the task at once
+# Runs on the node: makes the command save and end on STOP, and exits with the command's code.
+_TASK = """
+"$@" & pid=$!
+trap 'kill -TERM $pid' USR1
+while kill -0 $pid 2>/dev/null; do wait $pid; code=$?; done
+exit $code
+"""
+
+
+def srun_command(name: str, options: Sequence[str]) -> list[str]:
+    """Return the words that run `bertzoo` with the arguments after them on one node.
+
+    name: the job's name in the queue. options: of srun, such as "--partition=gpu". Raises UserError without srun.
+    """
+    if shutil.which("srun") is None:
+        raise UserError(
+            "--executor=slurm needs the program srun. Run this command on a node that submits jobs to Slurm."
+        )
+    usual = ["--nodes=1", "--ntasks=1", f"--job-name=bertzoo-{name}"]
+    return ["srun", *usual, *options, "sh", "-c", _TASK, "sh", sys.executable, "-P", *local.COMMAND]

@@ -1,0 +1,69 @@
+"""`--executor=slurm` with a fake srun: options, failed and killed jobs, a stop and a restart."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sweeping
+from messages import mentions
+
+from bertzoo.jobs import slurm
+
+SLURM = ("--from=m", "--tasks=cola", "--executor=slurm")
+
+
+@pytest.fixture
+def cluster(sweeps: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A place with a sweep, and srun among the programs."""
+    Path("bin").mkdir()
+    Path("bin/srun").write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("fake_srun.py")} "$@"\n')
+    Path("bin/srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{Path('bin').absolute()}{os.pathsep}{os.environ['PATH']}")
+    return sweeps
+
+
+def test_jobs_run_by_srun_and_failed_and_killed_ones_run_again(cluster: Any) -> None:
+    cluster.behave({"alpha=0.9": {"exit": 1, "say": "bertzoo: no"}, "alpha=1.0": {"exit": -signal.SIGKILL}})
+    _, err = cluster.sweep(*SLURM, "--srun=--partition=gpu", "--srun=--time=60", code=1)
+    assert mentions(err, "32 side", "no (exit code 1", "exit code 137", "2 of 3")
+    lines = Path("srun").read_text().splitlines()
+    assert len(lines) == 3 and all(line.endswith("--partition=gpu --time=60") for line in lines)
+    assert all("--nodes=1 --ntasks=1 --job-name=bertzoo-cola/" in line for line in lines)
+    cluster.calls()
+    cluster.behave({})
+    cluster.sweep(*SLURM, "--processes=1")
+    assert [call["line"].partition("alpha=")[2][:3] for call in cluster.calls()] == ["0.9", "1.0"]
+    out, _ = cluster.sweep(*SLURM)
+    assert "best of cola: 60.50" in out and cluster.calls() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stop_lets_the_jobs_save(cluster: Any, number: signal.Signals) -> None:
+    """Even a killed sweep leaves no job on the cluster that the same command would start again."""
+    cluster.behave({"alpha": {"wait": True}})
+    with sweeping.started_sweep("--tasks=cola", "--executor=slurm") as process:
+        pids = sweeping.wait_for_runs(3)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == (3 if number == signal.SIGTERM else -number), err
+    for _ in range(600):
+        if all(map(sweeping.gone, pids)):
+            break
+        time.sleep(0.05)
+    assert all(map(sweeping.gone, pids))
+    cluster.calls()
+    cluster.behave({})
+    cluster.sweep(*SLURM)
+    assert len(cluster.calls()) == 3
+
+
+def test_options_of_slurm_need_slurm(sweeps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, err = sweeps.sweep("--from=m", "--srun=--partition=gpu", code=2)
+    assert mentions(err, "--srun=--partition=gpu", "--executor=slurm")
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
+    _, err = sweeps.sweep(*SLURM, code=2)
+    assert mentions(err, "--executor=slurm", "srun") and sweeps.calls() == [] and not Path("runs").exists()
