@@ -1,15 +1,15 @@
 """Convert the pieces and the normalisation of SentencePiece models to Hugging Face's `tokenizer.json`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertzoo.core.errors import UserError
-from bertzoo.data.tokenizers.sentencepiece import ends_in_number_and_comma
+from bertzoo.data.tokenizers.sentencepiece import ends_in_number_and_comma, message_fields
 
-# Field numbers and a value of sentencepiece_model.proto; the package's pb2 module needs a newer protobuf than ours.
+# Field numbers and a value of sentencepiece_model.proto.
 _TRAINER, _NORMALIZER = 2, 3
 _MODEL_TYPE, _UNIGRAM = 3, 1
 _CHARACTER_MAP = 2
@@ -24,8 +24,8 @@ def build_albert_pipeline(
     """
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = _pieces(processor)
-    fields = dict(_fields(model))
-    trainer, normalizer = dict(_fields(_bytes(fields, _TRAINER))), dict(_fields(_bytes(fields, _NORMALIZER)))
+    fields = _as_dict(model)
+    trainer, normalizer = _as_dict(_bytes(fields, _TRAINER)), _as_dict(_bytes(fields, _NORMALIZER))
     if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
         raise UserError(
             "Hugging Face's AlbertTokenizer reads only unigram SentencePiece models, but this one is of another "
@@ -83,32 +83,10 @@ def _pieces(processor: sentencepiece.SentencePieceProcessor) -> list[tuple[str, 
     return [(piece, score - 100 * ends_in_number_and_comma(piece)) for piece, score in pieces]
 
 
+def _as_dict(message: bytes) -> dict[int, int | bytes]:
+    return {number: value for number, value, _ in message_fields(message)}
+
+
 def _bytes(fields: dict[int, int | bytes], number: int) -> bytes:
     value = fields.get(number, b"")
     return value if isinstance(value, bytes) else b""
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value (an integer or bytes) of each field of a serialised protocol buffer."""
-    place = 0
-
-    def varint() -> int:
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = message[place]
-            place += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while place < len(message):
-        key = varint()
-        number, wire = key >> 3, key & 7
-        if wire == 0:
-            yield number, varint()
-            continue
-        size = {1: 8, 5: 4}.get(wire) or varint()
-        yield number, message[place : place + size]
-        place += size

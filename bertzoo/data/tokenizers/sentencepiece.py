@@ -19,6 +19,7 @@ SPECIALS = {
     "sep": ("[SEP]",),
     "mask": ("[MASK]",),
 }
+_PIECE = 1  # field number of sentencepiece_model.proto; the package's pb2 module needs a newer protobuf than ours
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # the library marks the beginning of a word with it
 
 
@@ -116,6 +117,21 @@ class SentencePieceTokenizer(Tokenizer):
     def _continues(entry: str) -> bool:
         return entry[:1].isalnum()
 
+    def subset(self, ids: Sequence[int]) -> "SentencePieceTokenizer":
+        fields = list(message_fields(self.contents))
+        pieces = [raw for number, _, raw in fields if number == _PIECE]
+        rest = [raw for number, _, raw in fields if number != _PIECE]
+        model = b"".join([*(pieces[index] for index in ids), *rest])
+        return SentencePieceTokenizer(self.config, model, "of the kept entries")
+
+    def occurring(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
+        for text in texts:
+            ids = self._processor.encode(self.config.normalize(text))
+            yield np.array([*ids, *(part for index in ids for part in self._apart.get(index, ()))], np.int32)
+
+    def plain(self, index: int) -> str:
+        return self._entries[index].removeprefix(_SPACE)
+
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self._processor.encode([self.config.normalize(text) for text in texts], num_threads=1)
         return [np.array(self._split(ids), np.int32) for ids in encoded]
@@ -178,3 +194,31 @@ def _source_offsets(offsets: list[tuple[int, int]], sources: list[tuple[int, int
 def ends_in_number_and_comma(piece: str) -> bool:
     """Return whether a piece ends in a digit and a comma; ALBERT's code cuts such a piece in two."""
     return piece[-1:] == "," and piece[-2:-1].isdigit()
+
+
+def message_fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
+    """Yield number, value (an integer or bytes) and serialised form of each field of a protocol buffer."""
+    place = 0
+
+    def varint() -> int:
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = message[place]
+            place += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while place < len(message):
+        start = place
+        key = varint()
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value: int | bytes = varint()
+        else:
+            size = {1: 8, 5: 4}.get(wire) or varint()
+            value = message[place : place + size]
+            place += size
+        yield number, value, message[start:place]

@@ -114,6 +114,18 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """Return ids as readable text; special tokens stay visible."""
 
+    @abstractmethod
+    def subset(self, ids: Sequence[int]) -> "Tokenizer":
+        """Return a tokenizer of the entries `ids` alone, in this order; raises CorpusError without a special token."""
+
+    def occurring(self, texts: Sequence[str]) -> Iterable[np.ndarray]:
+        """Yield the ids (n,) that tokenising each text chooses, replaced ones (ALBERT's "19,") included."""
+        return self.encode_batch(texts)
+
+    @abstractmethod
+    def plain(self, index: int) -> str:
+        """Return the entry with the id `index` without the mark of a word's beginning or continuation."""
+
     @staticmethod
     @abstractmethod
     def _continues(entry: str) -> bool:

@@ -162,6 +162,12 @@ class WordPieceTokenizer(Tokenizer):
     def _continues(entry: str) -> bool:
         return entry.startswith("##")
 
+    def subset(self, ids: Sequence[int]) -> "WordPieceTokenizer":
+        return WordPieceTokenizer(self.config, [self._entries[index] for index in ids], "of the kept entries")
+
+    def plain(self, index: int) -> str:
+        return self._entries[index].removeprefix("##")
+
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encodings = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]

@@ -1,0 +1,87 @@
+"""Cut a model's vocabulary to the tokens of given texts: fewer word embeddings, the same vectors for these texts.
+
+The word embeddings are most of a small model: 11.7 of MiniLM's 22.6 M parameters. A text whose tokens are all kept is
+split as before, because WordPiece takes the longest piece that fits (Wu et al. 2016, §4.1) and a unigram model the best
+split (Kudo 2018, §3.1): entries that neither of them chose decide nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.heads import parameter_shapes
+
+
+def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
+    """Return how often each entry of a vocabulary occurs in texts, (V,) int64."""
+    counts = np.zeros(tokenizer.vocab_size, np.int64)
+    for ids in tokenizer.occurring(texts):
+        np.add.at(counts, ids, 1)
+    return counts
+
+
+def prune_vocabulary(model: Pretrained, texts: Sequence[str], size: int = 0) -> Pretrained:
+    """Return the model with the entries of its vocabulary that occur in texts, in their order.
+
+    Entries of one character stay if the character occurs in the texts, so that other words have tokens too.
+    size: the most entries to keep, those that occur most often; 0: all that occur. Special tokens always stay.
+    Raises UserError if the model has no tokenizer, if nothing occurs, if `size` has no room for the special tokens and
+    the characters, or if the texts would be split otherwise.
+    """
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise UserError(f"{model.origin} has no tokenizer, so its vocabulary cannot be cut. Use a model with one.")
+    counts = count_tokens(tokenizer, texts)
+    if not counts.any():
+        raise UserError("the texts have no tokens. Give the texts that the model will read.")
+    kept = _kept(tokenizer, counts, {character for text in texts for character in text}, size)
+    smaller = tokenizer.subset(kept.tolist())
+    if not size:
+        _check_split(tokenizer, smaller, kept, texts)
+    source = {**model.source, "vocabulary": f"{len(kept)} of {tokenizer.vocab_size} entries"}
+    pruned = _cut(replace(model, source=source), smaller, kept)
+    generator = model.generator and _cut(model.generator, smaller, kept)
+    return replace(pruned, generator=generator)
+
+
+def _kept(tokenizer: Tokenizer, counts: np.ndarray, characters: set[str], size: int) -> np.ndarray:
+    """Return the ids to keep, in ascending order."""
+    characters |= {character for character in "".join(characters).lower()}
+    names = [tokenizer.plain(index) for index in range(len(counts))]
+    always = {*asdict(tokenizer.specials).values()}
+    always |= {index for index, name in enumerate(names) if len(name) == 1 and name in characters}
+    others = [index for index in np.argsort(-counts, kind="stable").tolist() if counts[index] and index not in always]
+    if size and size <= len(always):
+        raise UserError(
+            f"size = {size} is not above {len(always)}, the number of special tokens and of the texts' characters. Use "
+            "a larger size."
+        )
+    return np.array(sorted([*always, *(others[: size - len(always)] if size else others)]))
+
+
+def _check_split(tokenizer: Tokenizer, smaller: Tokenizer, kept: np.ndarray, texts: Sequence[str]) -> None:
+    for text, old, new in zip(texts, tokenizer.encode_batch(texts), smaller.encode_batch(texts), strict=True):
+        if not np.array_equal(old, kept[new]):
+            raise UserError(
+                f"the smaller vocabulary splits the text {text[:60]!r} otherwise than the whole one. Merges of byte "
+                "pairs depend on entries that no text has. Use a WordPiece or unigram vocabulary."
+            )
+
+
+def _cut(model: Pretrained, tokenizer: Tokenizer, kept: np.ndarray) -> Pretrained:
+    """Return the model with the entries `kept` of every axis that has the vocabulary's size."""
+    smaller = replace(model.model, vocab_size=len(kept))
+    whole, shapes = (parameter_shapes(config, model.head) for config in (model.model, smaller))
+    params: dict[str, Any] = {}
+    for name, array in model.params.items():
+        for axis, (old, new) in enumerate(zip(whole[name], shapes[name], strict=True)):
+            if old != new:
+                array = array.take(kept, axis)
+        params[name] = array
+    unused = {name: array for name, array in model.unused.items() if model.model.vocab_size not in array.shape}
+    return replace(model, model=smaller, params=params, tokenizer=tokenizer, unused=unused)
