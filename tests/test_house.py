@@ -163,7 +163,9 @@ def tracked() -> list[Path]:
     """The text files that git tracks or, outside a checkout, the package's."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     names = listed.stdout.splitlines() if listed.returncode == 0 else [str(p.relative_to(ROOT)) for p in FILES]
-    return [ROOT / n for n in names if Path(n).suffix not in {".npz", ".png", ".tflite", ".xz"} and (ROOT / n).is_file()]
+    return [
+        ROOT / n for n in names if Path(n).suffix not in {".npz", ".png", ".tflite", ".xz"} and (ROOT / n).is_file()
+    ]
 
 
 def test_files_stay_short() -> None:

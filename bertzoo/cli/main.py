@@ -206,6 +206,8 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, l
 
     The arguments are None if the command line asks for help, which is then printed. Raises UserError.
     """
+    if list(argv[:2]) == ["prune", "vocabulary"]:
+        argv = ["prune_vocabulary", *argv[2:]]
     name = argv[0]
     for word in argv:
         if not word.isascii() and word.encode(errors="replace").decode() != word:
@@ -232,7 +234,7 @@ def verb_parser(name: str, verb: ModuleType) -> Parser:
         keys = "--TABLE.KEY=VALUE sets a key of the config. `bertzoo config CONFIG` prints every key and its value."
     elif getattr(verb, "PASSES_ON", ""):
         keys = verb.PASSES_ON
-    parser = Parser(prog=f"bertzoo {name}", description=verb.__doc__, keys=keys)
+    parser = Parser(prog=f"bertzoo {name.replace('_', ' ')}", description=verb.__doc__, keys=keys)
     verb.arguments(parser)
     parser.complete()
     return parser

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 VERBS = {  # with the heading that `bertzoo --help` lists them under
     **dict.fromkeys(("tokenize", "pretrain", "transfer", "prune", "finetune", "sweep", "pipeline"), "train"),
     **dict.fromkeys(("evaluate", "predict", "embed", "search", "results", "submission", "models", "plan"), "measure"),
-    **dict.fromkeys(("convert", "benchmark", "phone"), "phone"),
+    **dict.fromkeys(("convert", "prune_vocabulary", "benchmark", "phone"), "phone"),
     **dict.fromkeys(("report", "inspect", "checkpoints", "config"), "look"),
 }
 EPILOG = """\
@@ -45,5 +45,5 @@ def overview() -> str:
             # Importing every verb's module would take ten times as long.
             with open(os.path.join(os.path.dirname(__file__), f"{name}.py"), encoding="utf-8") as file:
                 summary = file.readline().strip().strip('"')
-            lines.append(f"  {name:<{width}}  {summary}")
+            lines.append(f"  {name.replace('_', ' '):<{width}}  {summary}")
     return "\n".join([*lines, "", EPILOG])

@@ -1,6 +1,7 @@
 """A vocabulary cut to some texts: equal tokens and outputs on them, for WordPiece and SentencePiece."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertzoo.cli.main import main
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.wordpiece import WordPiece
@@ -112,6 +114,20 @@ def test_a_size_keeps_the_most_frequent(tokenizers):
     smaller = prune_vocabulary(whole, texts, every - 3)
     assert smaller.model.vocab_size == every - 3 and "nineteen" in cut_entries(smaller)
     assert counts.sum() == sum(map(len, whole.tokenizer.encode_batch(KEPT)))
+
+
+def test_the_command(tokenizers, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("whole").mkdir()
+    load_model.write_model(with_words("bert", tokenizers["wordpiece"]), Path("whole"))
+    Path("texts.txt").write_text("\n".join(KEPT))
+    command = ["prune", "vocabulary", "whole", "small", "--input=texts.txt"]
+    assert main(command) == 0
+    small = load_model.read_model(tmp_path / "small")
+    assert f"{small.model.vocab_size}" in capsys.readouterr().out
+    for words in (command, [*command[:3], "other", "--input=texts.txt", "--size=-1"], [*command[:3], "other"]):
+        assert main(words) == 2  # OUT exists, a negative size, no texts
+    assert not Path("other").exists()
 
 
 def test_what_cannot_be_cut(tokenizers):

@@ -49,7 +49,7 @@ def job_options(parser: Parser, unit: str, tasks: str, *more: str) -> None:
         "--srun",
         action="append",
         metavar="OPTION",
-        help="for --executor=slurm: an option of srun, such as -pgpu for a partition; repeat it as needed (default: none)",
+        help="for --executor=slurm: an option of srun, such as -pgpu (a partition); repeatable (default: none)",
     )
     group.add_argument("--list", action="store_true", help=f"print the commands of all {unit} and run none")
     group.add_argument(

@@ -1,0 +1,50 @@
+"""Cut a model's vocabulary to the tokens of your texts, for a smaller file.
+
+OUT is a model directory with fewer word embeddings and a smaller tokenizer, for every other command. Texts whose tokens
+are all kept are split as before and have the same outputs. Entries of one character stay if the character occurs in the
+texts, so that other words are spelled by characters and pieces.
+
+examples:
+  bertzoo prune vocabulary minilm minilm_small --input=questions.csv --text_a=question
+  bertzoo prune vocabulary bert-base-uncased small --input=law.txt --size=8192
+  bertzoo prune vocabulary runs/sst2 sst2_small --input=train.tsv --text_a=sentence
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertzoo.cli.embed import read_texts
+from bertzoo.cli.support.options import Parser
+from bertzoo.core.errors import UserError
+
+
+def arguments(parser: Parser) -> None:
+    """Declare the command's flags."""
+    inputs = parser.group("input")
+    inputs.add_argument("model", metavar="MODEL", help="a run, a model directory or another project's model")
+    inputs.add_argument(
+        "--input", required=True, metavar="FILE", help="texts in a TSV, CSV, JSONL, Parquet or .txt file"
+    )
+    inputs.add_argument("--text_a", metavar="COLUMN", help="the column of the texts (default: text)")
+    output = parser.group("output")
+    output.add_argument("out", metavar="OUT", type=Path, help="a new directory")
+    output.add_argument("--size", type=int, default=0, metavar="N", help="most entries to keep; 0: all that occur")
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Write the smaller model and print what is left."""
+    from bertzoo.core import atomic
+    from bertzoo.pruning.vocabulary import prune_vocabulary
+    from bertzoo.runs import load_model
+
+    if args.size < 0:
+        raise UserError(f"--size={args.size} is negative. Use 0 to keep all entries that occur.")
+    args.text = []
+    texts, model = read_texts(args), load_model.read_model(args.model)
+    with atomic.new_directory(args.out) as folder:
+        pruned = prune_vocabulary(model, texts, args.size)
+        load_model.write_model(pruned, folder)
+    entries = f"{pruned.model.vocab_size:,} of {model.model.vocab_size:,} entries"
+    print(f"Wrote {args.out}: {entries}, {pruned.parameter_count:,} of {model.parameter_count:,} parameters.")
+    return 0
