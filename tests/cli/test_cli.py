@@ -259,8 +259,6 @@ def test_a_help_has_a_summary_the_usage_groups_defaults_and_three_examples(
     summary, usage, *_, examples = text.strip().split("\n\n")
     assert re.fullmatch(r"[A-Z][^\n]{10,84}\.", summary)
     assert usage.startswith(f"usage: bertzoo {name.replace('_', ' ')} ")
-        f"usage: bertzoo {name.replace('_', ' ')} "
-    )
     assert [line[:10] for line in examples.splitlines()] == ["examples:", *["  bertzoo "] * 3]
     assert len(text) < 3000, "the site has room for more"
     positional, optional, *groups = parser._action_groups
