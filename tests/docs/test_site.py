@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import re
 from pathlib import Path
 from typing import Literal
@@ -14,7 +13,7 @@ from messages import mentioning
 
 import bertzoo
 from bertzoo.cli import main as cli
-from bertzoo.core import config, schema
+from bertzoo.core import config
 from bertzoo.jobs import pipeline, sweep
 
 ROOT = Path(__file__).parents[2]
@@ -58,11 +57,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not broken(page, page.read_text(encoding="utf-8"))
 
 
-def test_broken_links_are_found() -> None:
-    text = "[a](tpu.md) [b](nowhere.md) [c](reference/config.md#pretrain) [d](tpu.md#nowhere) `[e](x.md)` ![f](x.png)"
-    assert broken(DOCS / "index.md", text) == ["nowhere.md", "tpu.md#nowhere", "x.png"]
-
-
 def test_every_page_is_in_the_navigation_once() -> None:
     def files(node: object) -> list[str]:
         if isinstance(node, str):
@@ -71,15 +65,6 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
     listed = files(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
     assert sorted(listed) == [str(page.relative_to(DOCS)) for page in SITE]
-
-
-def test_lists_stand_apart() -> None:
-    """The site reads a list only after an empty line, code hosts anywhere."""
-    for page in SOURCES:
-        lines = CODE.sub("", page.read_text(encoding="utf-8")).splitlines()
-        for before, line in itertools.pairwise(lines):
-            starts = re.match(r"[-*+] |\d+\. ", line) and before.strip()
-            assert not starts or re.match(r"[-*+] |\d+\. |\s|#", before), f"{page}: {line}"
 
 
 def section(markdown: str, heading: str) -> str:
@@ -107,36 +92,6 @@ def test_the_reference_has_every_option_of_the_help(verb: str, verbs: str, capsy
     examples = help_text.partition("examples:\n")[2]
     shown = [line.strip() for line in examples.splitlines() if line.strip().startswith("bertzoo ")]
     assert shown and all(line.rstrip("\\").strip() in text for line in shown)
-
-
-def test_options_in_prose_are_code() -> None:
-    assert (
-        site_reference.prose("use --data.source=DIR, or `--x`; *.txt") == "use `--data.source=DIR`, or `--x`; \\*.txt"
-    )
-
-
-def test_the_reference_has_every_key() -> None:
-    """The keys that options may name, and as many rows as the config classes have fields."""
-    text = site_reference.expand((DOCS / "reference" / "config.md").read_text(encoding="utf-8"))
-    tables = text.split("## Tables")[1]
-    keys = {path for cls in site_reference.roots().values() for key in schema.hints(cls) for path in [key]}
-    rows = 0
-    for part in re.split(r"^### ", tables, flags=re.MULTILINE)[1:]:
-        names = re.findall(r"^\| `([\w.*]+)` \| [^|]", part, re.MULTILINE)
-        rows += len(names)
-        prefix = names[0].rpartition(".")[0]
-        also = re.findall(r"`([\w.*]+)`", "".join(re.findall(r"^Also at (.*)\.$", part, re.MULTILINE)))
-        keys |= {f"{place}.{name.removeprefix(f'{prefix}.')}" for place in (prefix, *also) for name in names}
-    roots = site_reference.roots().values()
-    assert keys == {path for cls in roots for paths in schema.paths_by_name(cls).values() for path in paths}
-    classes: set[type] = set()
-    waiting = list(roots)
-    while waiting:
-        classes.add(cls := waiting.pop())
-        for hint in schema.hints(cls).values():
-            waiting += [one for one in schema.tables(schema.item(hint) or hint) if one not in classes]
-    assert len(classes) > 40
-    assert rows == sum(len(dataclasses.fields(cls)) for cls in classes - set(roots))
 
 
 @pytest.mark.parametrize("module", [sweep, pipeline])

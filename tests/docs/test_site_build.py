@@ -1,4 +1,4 @@
-"""The strict build of the site, whole, in a browser and with faults; `make rest` installs the extra `docs` for it."""
+"""The strict build of the site, whole and with faults; `make rest` installs the extra `docs` for it."""
 
 import os
 import re
@@ -7,13 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import browse
 import pytest
 from messages import mentions
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
-needs_chromium = pytest.mark.skipif(not browse.PROGRAM, reason="no Chromium is on this machine")
 
 
 def build(folder: Path) -> subprocess.CompletedProcess:
@@ -54,33 +52,6 @@ def test_the_site_loads_nothing_from_the_web(site: Path) -> None:
     assert not {file: found for file in files if (found := loads(file.read_text(encoding="utf-8")))}
     assert {"CONTRIBUTING.html", "CHANGELOG.html"} <= {page.name for page in (site / "repository").iterdir()}
     assert 'href="repository/CONTRIBUTING.html"' in (site / "index.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    "text", ["<img src='https://a.b/c.png'>", "a { src: url(//a.b/c) }", 'url( "http://a.b")', '@import "a.css";']
-)
-def test_what_comes_from_the_web_is_found(text: str) -> None:
-    assert loads(text) and not loads("<a href='https://a.b'>url</a> a { src: url(c.svg) }")
-
-
-@needs_chromium
-def test_pages_fit_a_desktop_and_a_phone(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browse, "SITE", site)
-    assert browse.main([str(tmp_path)]) == 0
-    assert len(list(tmp_path.glob("*.png"))) == len(browse.PAGES) * len(browse.WIDTHS)
-
-
-@needs_chromium
-@pytest.mark.parametrize(
-    ("body", "code"), [("", 0), ("<div style='width: 900px'>a</div>", 1), ("<script>undefined.a</script>", 1)]
-)
-def test_a_wide_page_and_an_error_are_found(
-    body: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "index.html").write_text(f"<!doctype html><title>Page</title>{body}")
-    for name, value in {"SITE": tmp_path, "PAGES": ("index",), "WIDTHS": (390,), "SEARCHES": ()}.items():
-        monkeypatch.setattr(browse, name, value)
-    assert browse.main([str(tmp_path)]) == code
 
 
 def test_faults_stop_the_build(tmp_path: Path) -> None:
