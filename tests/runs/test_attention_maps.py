@@ -12,8 +12,6 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from fsspec.implementations.memory import MemoryFileSystem
-from fsspec.registry import _registry
 from messages import mentioning, mentions
 from PIL import Image
 
@@ -206,35 +204,6 @@ def test_held_out_rows_are_read_unmasked(home: Path) -> None:
         assert np.array_equal(row.token_type_ids, expected["token_type_ids"][index, :length])
 
 
-class Bucket(MemoryFileSystem):
-    """A fake of gs://."""
-
-    protocol = ("gs",)
-    store, pseudo_dirs = {}, [""]  # its own
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return super()._strip_protocol(path.removeprefix("gs:/"))
-
-
-def test_held_out_rows_of_a_run_in_a_bucket(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setitem(_registry, "gs", Bucket)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for path in [home / "run" / "config.toml", *(home / "run" / "corpus").rglob("*")]:
-        if path.is_file():
-            Bucket().pipe(f"/bucket/{path.relative_to(home)}", path.read_bytes())
-    Bucket().pipe("/bucket/run/run.json", b'{"corpus": "gs://bucket/run/corpus"}')
-    said = []
-    for run in ("HOME/run", "gs://bucket/run"):
-        assert inspect(home, "teacher", f"--heldout={run}", "--average", "--rows=2", "--json") == 0
-        said.append(json.loads(capsys.readouterr().out))
-    assert said[0] == said[1]
-    assert inspect(home, "teacher", "--heldout=gs:/bucket/run") == 2
-    assert mentions(capsys.readouterr().err, "gs:/bucket/run", "URL")
-
-
 @pytest.mark.parametrize(
     ("given", "student", "teacher", "chosen"),
     [
@@ -344,11 +313,6 @@ def test_the_picture_shows_the_maps(tmp_path: Path) -> None:
     middles = axes[3].transAxes.transform((0.5, 0.5))  # of the place without a map
     x, y = page.transFigure.inverted().transform(middles)
     assert pixels[int((1 - y) * height), int(x * width)] == 255
-
-
-def test_a_huge_picture_raises(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=mentioning("32,000")):
-        attention.draw([Strip("t", [("", np.eye(2))] * 8)] * 160, "x", None, tmp_path / "a.png")
 
 
 @pytest.mark.parametrize(

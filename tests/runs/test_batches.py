@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import chex
 import numpy as np
@@ -77,15 +76,6 @@ def test_batch_shapes_follow_from_the_recipe(make, options):
         assert {name: (shape.shape, shape.dtype) for name, shape in described.items()} == made
 
 
-def test_a_stage_starts_at_any_row_and_ends_with_its_steps(make):
-    feed = make()
-    batches, later = list(feed.train(0, 0)), list(feed.train(0, 32))
-    assert len(batches) == 6 and len(later) == 4
-    for a, b in zip(batches[2:], later, strict=True):
-        assert all((a[name] == b[name]).all() for name in a)
-    assert (batches[0]["input_ids"] != next(make(seed="1").train(0, 0))["input_ids"]).any()
-
-
 @pytest.mark.parametrize("objective", ["masked", "replaced"])
 def test_the_masked_share_of_a_stage_falls_from_step_to_step(make, objective):
     options = {"objective__kind": objective}
@@ -140,20 +130,3 @@ def test_too_few_rows_in_any_stage_raise_before_the_first_step(make):
     )
     with pytest.raises(CorpusError, match=mentioning(48, "4,096")):
         short.check_rows()
-
-
-def test_the_records_of_a_batch_are_named(make):
-    lines = make().describe(0, 32, 16)
-    assert len(lines) == 16 and lines[15].startswith("row 15: epoch 0, record ")
-    assert lines != make().describe(0, 16, 16)
-
-
-@pytest.mark.slow
-def test_processes_make_the_batches_of_a_thread(make):
-    feed = make()
-    plans = Path(feed.plan("train", feed.recipe.stages[0].max_length).rows.filename).parent
-    apart = RunBatches(feed.recipe, feed.corpus, plans, workers=2)
-    ours, theirs = list(feed.train(0, 32)), list(apart.train(0, 32))
-    assert len(ours) == len(theirs) > 1
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)

@@ -222,11 +222,3 @@ def test_a_config_of_another_model_ends_before_orbax_restores(run: Path, recipe:
     assert main(["evaluate", str(run)]) == 2
     said = capfd.readouterr().err
     assert said.count("\n") == 1 and mentions(said, run / "checkpoints" / "10", f"({model.hidden_size},)")
-
-
-def test_a_config_unlike_its_checkpoint_prints_one_error(run: Path, recipe: Pretrain, capsys):
-    RunDirectory(run).write_config(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=2)))
-    assert main(["evaluate", str(run)]) == 2
-    said = capsys.readouterr().err
-    assert mentions(said, run / "checkpoints" / "10")
-    assert said.count("\n") == 1

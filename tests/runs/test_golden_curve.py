@@ -1,19 +1,15 @@
 """A run of the demo follows its recorded losses, and what golden_curve.py compares."""
 
 import json
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import golden_curve
-import make_curve
 import pytest
 import tomli_w
-from messages import mentioning, mentions
-
-from bertzoo.core import config
+from messages import mentions
 
 NAME = "demo"
 RECORD = golden_curve.RECORDS[NAME]
@@ -55,73 +51,11 @@ def test_a_run_on_the_curve(write):
     assert found.matches and found.compared == 2 * len(RECORD["points"]) and mentions(found.text, "demo", step)
 
 
-def test_an_unfinished_run_is_compared_up_to_its_step(write):
-    found = golden_curve.compare(write(points=3))
-    assert found.matches and found.compared == 6
-
-
-def test_a_corpus_that_was_tokenised_before_is_compared(write):
-    """It has the hash of the source from which it was made."""
-    found = golden_curve.compare(write(data={"source": "corpus"}))
-    assert found.matches and found.compared == 2 * len(RECORD["points"])
-
-
 @pytest.mark.parametrize("off", [1.1 * RECORD["tolerance"], -1.0, float("nan")])
 def test_a_run_off_the_curve(write, off):
     point, found = RECORD["points"][1], golden_curve.compare(write(off))
     assert not found.matches
     assert mentions(found.text, "demo", "MLM loss", f"step {point['step']},", f"{point['mlm_loss']:.4f}")
-
-
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        ({"corpus": "ab" * 32, "data": {"source": "my/*.txt"}}, ("ab" * 32, RECORD["corpus_sha256"])),
-        ({"optimizer": {"beta2": 0.99}}, ("demo", "optimizer.beta2: 0.98 -> 0.99")),
-        (
-            {"model": {"layers": 3, "heads": 2, "dropout": 0.1, "token_types": 1}},
-            ("demo", "model.layers: 2 -> 3", "model.heads: 4 -> 2", "model.token_types: 2 -> 1"),
-        ),
-    ],
-)
-def test_a_run_that_cannot_be_compared_exits(write, options, parts):
-    with pytest.raises(SystemExit, match=mentioning(*parts)):
-        golden_curve.compare(write(**options))
-
-
-def test_a_curve_is_the_median_of_runs(write, monkeypatch, tmp_path):
-    monkeypatch.setattr(make_curve, "FOLDER", tmp_path / "curves")
-    runs = []
-    for name, off in (("a", 0.0), ("b", 0.004), ("c", -0.001)):
-        runs.append(shutil.copytree(write(off), tmp_path / name, ignore=lambda *_: ("a", "b", "c")))
-        facts = json.loads((runs[-1] / "run.json").read_text())
-        (runs[-1] / "run.json").write_text(json.dumps(facts | {"python": "3.11.0"}))
-    monkeypatch.setattr(sys, "argv", ["", NAME, *map(str, runs), "--tolerance=0.02"])
-    make_curve.main()
-    made = config.read_toml(tmp_path / "curves" / "demo.toml")
-    assert made == RECORD | {"corpus": "embedded:python, Python 3.11.0", "tolerance": 0.02}
-    monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], "--tolerance=0.007"])
-    with pytest.raises(SystemExit, match=mentioning("--tolerance=0.007")):
-        make_curve.main()
-
-
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        ({"corpus": "0"}, ("trained",)),
-        ({"data": {"source": "corpus"}}, (" corpus", "demo")),
-        ({"optimizer": {"beta2": 0.9}}, ("demo", "optimizer.beta2: 0.98 -> 0.9")),
-    ],
-)
-def test_a_curve_of_other_runs_is_rejected(write, monkeypatch, tmp_path, options, parts):
-    monkeypatch.setattr(make_curve, "FOLDER", tmp_path / "curves")
-    runs = [tmp_path / name for name in ("a", "b")]
-    for run, changed in zip(runs, ({}, options), strict=True):
-        shutil.copytree(write(**changed), run, ignore=lambda *_: ("a", "b"))
-    monkeypatch.setattr(sys, "argv", ["", NAME, *map(str, runs)])
-    with pytest.raises(SystemExit, match=mentioning(runs[1], *parts)):
-        make_curve.main()
-    assert not (tmp_path / "curves").exists()
 
 
 @pytest.mark.slow
@@ -140,9 +74,3 @@ def test_the_demo_starts_on_its_curve(tmp_path):
         pytest.skip("the documentation of this Python is another text than the curve's")
     found = golden_curve.compare(run)
     assert found.matches and found.compared == 2, found.text
-
-
-def test_microbatches_left_open_and_an_older_run_without_kind_do_not_differ() -> None:
-    shipped = {"kind": "pretrain", "stages": [{"accumulate": "none"}]}
-    assert not golden_curve.differences(shipped, {"stages": [{"accumulate": 1}]})
-    assert len(golden_curve.differences(shipped, {"kind": "pretrain", "stages": [{"accumulate": 2}]})) == 1

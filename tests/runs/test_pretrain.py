@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import chex
-import fsspec
 import jax
 import numpy as np
 import pytest
@@ -121,14 +120,6 @@ def test_the_schedule_starts_again_with_the_second_stage(finished):
     assert rates[0] == rates[6] == 0 and max(rates[:6]) > rates[5] and max(rates[6:]) == rates[7]
 
 
-def test_running_a_finished_run_again_trains_nothing(finished, config, tmp_path):
-    run = Path(shutil.copytree(finished, tmp_path / "run"))
-    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
-    assert [row["step"] for row in records(run) if row.get("split") == "train"] == list(range(1, 11))
-    assert "changed" not in {row.get("event") for row in records(run)}
-    chex.assert_trees_all_equal(load_run(finished).params, load_run(run).params)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("stop_after", "dtype"), [(3, "float32"), (8, "float32"), (8, "bfloat16")])
 def test_a_stopped_run_resumes_to_the_same_parameters(finished, config, tmp_path, stop_after, dtype, monkeypatch):
@@ -191,13 +182,6 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, config, tmp
     chex.assert_trees_all_equal(load_run(finished).params, load_run(run).params)
 
 
-def test_two_processes_cannot_hold_one_run(finished, config, capsys):
-    from bertzoo.runs.run_dir import RunDirectory
-
-    with RunDirectory(finished).locked():
-        assert mentions(error(capsys, "pretrain", config, f"--run_dir={finished}"), "process")
-
-
 def test_evaluate_and_predict(finished, capsys):
     capsys.readouterr()
     assert main(["evaluate", str(finished), "--json"]) == 0
@@ -220,12 +204,6 @@ def test_evaluate_and_predict(finished, capsys):
     assert len(answer["blanks"]) == 2 and all(len(blank) == 3 for blank in answer["blanks"])
     assert mentions(error(capsys, "predict", str(finished), "nothing here"), "'nothing here'", "[MASK]")
     assert mentions(error(capsys, "evaluate", str(finished), "--checkpoint=7"), "checkpoint 7")
-
-
-def test_report(finished, tmp_path):
-    run = Path(shutil.copytree(finished, tmp_path / "run"))
-    assert main(["report", str(run)]) == 0
-    assert (run / "report.md").is_file() and (run / "loss.png").is_file()
 
 
 @pytest.mark.parametrize(
@@ -256,21 +234,6 @@ def test_bad_options_raise_one_error_before_a_step(options, message, config, tmp
         said = error(capsys, "pretrain", config, f"--run_dir={run}", *options)
     assert mentions(said.replace(str(tmp_path), ""), *message)
     assert not (run / "metrics.jsonl").exists() and not (run / "config.toml").exists()
-
-
-def test_a_mistyped_source_leaves_no_files(config, tmp_path, capsys):
-    said = error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'runs' / 'run'}", "--data.source=nowhere.txt")
-    assert mentions(said, "nowhere.txt") and not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_rejected_start_leaves_the_directory_free(config, tiny_corpus, tmp_path, capsys):
-    run = tmp_path / "run"
-    text = tiny.write_text(tmp_path / "one.txt", documents=1)
-    said = error(capsys, "pretrain", config, f"--run_dir={run}", f"--data.source={text}")
-    assert mentions(said, "heldout = ", run / "corpus")
-    steps = ("--stages.0.steps=1", "--stages.1.steps=1")
-    assert main(["pretrain", config, f"--run_dir={run}", *steps]) == 0
 
 
 @pytest.mark.slow
@@ -324,19 +287,6 @@ def test_a_run_is_read_from_anywhere_without_its_source(config, tiny_corpus, tmp
         assert f"--top={top}" in error(capsys, "predict", "run", f"--top={top}", "one [MASK] two")
 
 
-@pytest.mark.slow
-def test_a_corpus_in_a_bucket_is_trained_on_and_evaluated(finished, config, tiny_corpus, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    fsspec.filesystem("memory").put(str(tiny_corpus), "/bucket/corpus", recursive=True)
-    steps = ("--stages.0.steps=1", "--stages.1.steps=1")
-    run = tmp_path / "run"
-    assert main(["pretrain", config, f"--run_dir={run}", "--data.source=memory://bucket/corpus", *steps]) == 0
-    assert losses(run, "train")[0] == losses(finished, "train")[0]
-    assert json.loads((run / "run.json").read_text())["corpus"] == "memory://bucket/corpus"
-    shutil.rmtree(tmp_path / "cache")  # as on another machine
-    assert main(["predict", str(run), "one [MASK] two"]) == 0
-
-
 def test_a_terminated_start_is_logged(config, tmp_path):
     process = subprocess.Popen(
         [*COMMAND, config, f"--run_dir={tmp_path / 'run'}"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -363,37 +313,10 @@ def test_the_config_sets_kept_checkpoints_and_evaluated_rows(finished, config, t
     assert len(losses(run, "heldout")) == 5 and losses(run, "heldout") != losses(finished, "heldout")
 
 
-@pytest.mark.slow  # tests/train/test_step.py has the step
-def test_microbatches_draw_dropout_of_their_own(finished, config, tmp_path):
-    run, steps = tmp_path / "run", ("--stages.0.steps=1", "--stages.1.steps=1")
-    assert main(["pretrain", config, f"--run_dir={run}", "--stages.0.accumulate=2", *steps]) == 0
-    first, usual = losses(run, "train")[0], losses(finished, "train")[0]
-    assert first != usual and first == pytest.approx(usual, rel=0.05)
-
-
 def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     message = error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'file' / 'run'}")
     assert mentions(message, tmp_path / "file", os.strerror(errno.ENOTDIR))
-
-
-@pytest.mark.slow  # tests/train/test_checkpoint.py has the checkpoint
-def test_a_full_disk_ends_the_run_with_one_error_and_keeps_checkpoints(config, tmp_path, monkeypatch, capsys):
-    from bertzoo.train import contents
-
-    run, write = tmp_path / "run", contents.seal
-
-    def full(checkpoint, *rest):
-        if checkpoint.name == "4":
-            raise OSError(28, os.strerror(28), str(checkpoint))
-        return write(checkpoint, *rest)
-
-    monkeypatch.setattr(contents, "seal", full)
-    said = error(capsys, "pretrain", config, f"--run_dir={run}", code=1)
-    assert mentions(said, "checkpoint 4", run / "checkpoints" / "4", os.strerror(28))
-    monkeypatch.undo()
-    assert (run / "checkpoints" / "2.sha256.json").is_file()
-    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_records(config, tmp_path, capsys):

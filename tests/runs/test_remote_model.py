@@ -291,9 +291,3 @@ def test_a_conversion_from_a_url_equals_the_one_from_disk(folder, bucket, tmp_pa
     there, here = (tmp_path / name / "parameters.safetensors" for name in ("remote", "local"))
     assert there.read_bytes() == here.read_bytes()
     assert mentions((tmp_path / "remote" / "model.toml").read_text(), f"{URL}/hf")
-
-
-def test_files_behind_a_file_url(folder, bucket):
-    url = f"file://{folder / 'own'}"
-    assert same(load_model.read_model(url), load_model.read_model(folder / "own"))
-    assert main(["convert", f"{url}-missing", str(folder / "out"), "--to=bertzoo"]) == 2

@@ -171,17 +171,6 @@ def test_the_verb_writes_curves_with_both_splits(run: Path, capsys: pytest.Captu
     assert "![loss](loss.png)" in (run / "report.md").read_text()
 
 
-def test_stage_boundaries_and_resumes_are_marked(run: Path) -> None:
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    report._panel(axes, report.read_run(run), "mlm_loss")
-    marks = {line.get_label(): np.asarray(line.get_xdata())[0] for line in axes.lines}
-    assert marks["next stage"] == 600 and marks["resumed"] == 300
-    assert report.read_run(write_run(run, [train(500, 3.0)])).boundaries() == []
-    assert axes.get_ylabel() == "MLM loss\n(nats)"
-
-
 RTD = {"mlm_loss": 5.0, "rtd_loss": 0.3, "rtd_recall": 0.0, "rtd_auc": 0.5}
 
 

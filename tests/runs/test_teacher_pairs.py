@@ -241,22 +241,6 @@ def test_a_teacher_is_equal_in_every_format(forms, corpus):
     assert found["huggingface"].report == found["run"].report
 
 
-@pytest.mark.slow
-def test_runs_under_every_form_of_a_teacher_are_the_same(forms, corpus, tmp_path, capsys):
-    name, figures = "squeezebert_transfer", {}
-    for form, path in forms.items():
-        given = pairs.options(name, corpus, **{"transfer.kind": "joint", "transfer.learning_rate": 4.5e-3})
-        assert main(["transfer", name, *given, f"--teacher={path}", f"--run_dir={tmp_path / form}"]) == 0
-        lines = [line for line in records(tmp_path / form) if line.get("split") == "train"]
-        figures[form] = [{key: line[key] for key in line if key.endswith("loss")} for line in lines]
-    assert len(figures["run"]) == 4 and {"feature_loss", "attention_loss"} < figures["run"][0].keys()
-    assert all(lines == figures["run"] for lines in figures.values())
-    # A run may go on under another form of its teacher.
-    more = ["transfer", name, *given, f"--teacher={forms['huggingface']}", f"--run_dir={tmp_path / 'run'}"]
-    assert main([*more, "--distillation.0.steps=3"]) == 0
-    assert mentions(capsys.readouterr().err, "finished", "5 steps")
-
-
 @pytest.mark.parametrize("form", [pytest.param("huggingface", marks=pytest.mark.slow), "bertzoo"])
 def test_a_discriminator_without_its_generator_teaches_layers_alone(form, corpus, teachers, tmp_path, capsys):
     name = "mobilebert_electra_transfer"

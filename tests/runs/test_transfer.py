@@ -121,18 +121,6 @@ def test_the_report_has_its_stages(finished, tmp_path):
     assert "| 1 | transfer, layer 2 of 2 | 3 |" in re.sub(r" +", " ", page)
 
 
-@pytest.mark.slow
-def test_copied_parameters_stay_the_teachers_until_distillation(finished, teacher, capsys):
-    theirs, after = parameters(teacher), parameters(finished, 6)
-    outside = [name for name in after if not name.startswith("encoder/")]
-    fresh = {"embedding/norm/bias", "embedding/norm/scale"}  # a norm without statistics is no layer norm
-    for name in set(outside) - fresh:
-        np.testing.assert_array_equal(after[name], theirs[name], err_msg=name)
-    assert (after["embedding/norm/scale"] == 1).all() and (after["embedding/norm/bias"] == 0).all()
-    end = parameters(finished)
-    assert all(np.any(end[name] != after[name]) for name in outside if "position" not in name)
-
-
 def test_the_log_lists_copied_and_fresh_parameters(student, untrained, tmp_path, capsys):
     assert (
         main(["transfer", str(student), f"--teacher={untrained}", f"--run_dir={tmp_path / 'run'}", "--stages=1-1"]) == 0
@@ -284,14 +272,6 @@ def test_stage_steps_are_fixed_once_the_next_stage_began(student, tmp_path):
                 run.changes(new)
         else:
             assert run.changes(new) == ["transfer.steps: 3 -> 2"]
-
-
-@pytest.mark.slow
-def test_evaluate_convert_and_predict_take_the_student_alone(finished, tmp_path, capsys):
-    assert main(["evaluate", str(finished)]) == 0
-    assert "MLM loss" in capsys.readouterr().out
-    assert main(["convert", str(finished), str(tmp_path / "model"), "--to=bertzoo"]) == 0
-    assert (tmp_path / "model" / "parameters.safetensors").is_file()
 
 
 @pytest.mark.parametrize(

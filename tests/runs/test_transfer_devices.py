@@ -13,7 +13,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.runs import experiments, transfer, warm_start
 from bertzoo.runs.experiments import batch_shapes
 from bertzoo.train import loop, sharding
-from bertzoo.train.state import abstract_params, name_of, named
+from bertzoo.train.state import named
 
 ONE, ROWS_SPLIT, ALL_SPLIT = (1, 1, 1), (8, 1, 1), (2, 2, 2)
 # Heads and widths that two divides; no more entries in the vocabulary than words.
@@ -25,7 +25,6 @@ SIZES = {
     "mobilebert_electra_transfer": ONE_LAYER,
     "convbert_small_transfer": {"teacher.heads": 8, "teacher_objective.generator_width": 0.5},
 }
-QUICK = {"transfer.kind": "joint", "transfer.learning_rate": 4.5e-3, "model.feed_forwards": 1}
 # m/(√v + ε) makes a large step of a gradient that is all rounding, unless ε is as large as that.
 SAFE = {"optimizer.epsilon": 1e-3, "transfer.batch_size": 16, "distillation.0.batch_size": 16}
 
@@ -180,26 +179,6 @@ def test_spare_rows_of_the_vocabulary_do_not_change_the_run(name, sizes, taught,
     assert {leaf for leaf in params if cut[leaf].shape != params[leaf].shape} >= {"embedding/word/embedding"}
     assert not any(np.abs(params[leaf]).sum() - np.abs(cut[leaf]).sum() for leaf in params if "word" in leaf)
     compare((losses, cut), expected)
-
-
-@pytest.mark.slow
-def test_spare_rows_of_a_teacher_change_no_loss(taught):
-    """The same, of each loss alone and without a step."""
-    name = "mobilebert_electra_transfer"
-    params = pairs.drawn(experiments.build_setups(taught(name, ONE, **QUICK)[0])[-1].objective, 1)
-
-    def losses(multiple: int) -> dict[str, float]:
-        recipe, mesh, given = taught(name, ONE, **QUICK, **{"compute.vocab_multiple": multiple})
-        objective, batch = experiments.build_setups(recipe)[-1].objective, batch_of(recipe, 1, 0)
-        padded = jax.tree.map_with_path(
-            lambda path, leaf: warm_start.pad_vocabulary(params[name_of(path)], leaf.shape),
-            abstract_params(objective, mesh),
-        )
-        sums, _ = jax.jit(lambda params, frozen: objective(params, frozen, batch, None))(padded, given.frozen)
-        return {term: float(value) for term, value in sums.items()}
-
-    found = losses(1)
-    assert losses(32) == pytest.approx(found, rel=1e-6) and found.keys() == {"mlm", "distillation"}
 
 
 def test_a_mesh_that_does_not_divide_the_teacher_raises_by_its_name(taught):

@@ -33,7 +33,6 @@ SIZES = {
     "initializer_range": 0.3,
 }  # fmt: skip
 TEACHER = {**SIZES, "bottleneck_size": 8, "attention_input": "stream", "norm": "layer_norm"}
-FALLING = {"power": 1.0, "end_factor": 0.0, "warmup": "replace", "warmup_share": 0.0}
 STRETCH = {"steps": 4, "batch_size": 4, "max_length": 8, "max_predictions": 3}
 TOGETHER = {"learning_rate": 0.1, **STRETCH}
 
@@ -310,26 +309,6 @@ def run(made, index, steps, frozen, params=None, rate=None, setup=None):
     return state, reports
 
 
-@pytest.mark.parametrize(
-    "name", ["feature", "attention", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mean", "variance"))]
-)
-@pytest.mark.slow
-def test_each_discrepancy_alone_is_driven_to_near_zero(name):
-    weights = dict.fromkeys(("feature", "mean", "variance", "attention"), 0.0) | {name: 1.0}
-    one = {**TEACHER, "layers": 1, "norm": "no_norm"}
-    made = recipe(
-        teacher=one,
-        model=one,
-        knowledge={"dtype": "float32", "copy": False, **weights},
-        optimizer={"kind": "adamw", "learning_rate": 0.1},
-        transfer={"kind": "joint", "learning_rate": 0.1, "schedule": FALLING, **STRETCH, "steps": 800},
-    )
-    _, _, frozen = teaching(made)
-    _, reports = run(made, 0, 800, frozen, rate=0.02)
-    assert reports[0].keys() == {name} and reports[0][name] > 1e-3
-    assert reports[-1][name] < 0.02 * reports[0][name]
-
-
 @pytest.mark.slow
 def test_transfer_recovers_a_randomised_layer():
     """The student equals the teacher except for a random second layer: progressive transfer restores its states."""
@@ -365,26 +344,3 @@ def test_early_stages_cost_a_small_part_of_late_ones():
 
         costs.append(matmul_flops(learnt, params, frozen))
     assert costs[0] < 0.15 * costs[2] and 0.35 < costs[1] / costs[2] < 0.6
-
-
-@pytest.mark.slow  # tests/runs/test_teacher_pairs.py has the shipped pairs
-def test_widths_heads_and_depths_may_differ():
-    teacher = {**TEACHER, "hidden_size": 12, "bottleneck_size": 12, "heads": 3, "layers": 6}
-    made = recipe(teacher=teacher, knowledge={"dtype": "float32", "layers": [2, 4, 6]})
-    found, _, frozen = teaching(made)
-    assert [setup.objective.pairs for setup in found[:3]] == [((1, 2),), ((2, 4),), ((3, 6),)]
-    params = student(found[1])
-    shapes = {name: leaf.shape for name, leaf in named(params["projections"]).items()}
-    assert shapes == {
-        f"layers_{i}/{name}": shape for i in range(3) for name, shape in (("kernel", (8, 12)), ("bias", (12,)))
-    }
-    grads = gradient(found[1], params, frozen)
-    moving = groups(grads)
-    # The embedding has another width; parts that are not copied train with the layers.
-    assert {part for part, size in moving.items() if size} == {
-        "embedding", "encoder/layers_0", "encoder/layers_1", "projections",
-    }  # fmt: skip
-    grads = named(grads)
-    assert not grads["projections/layers_0/kernel"].any() and not grads["embedding/word/embedding"].any()
-    last = gradient(found[-1], params, frozen)
-    assert not groups(last)["projections"] and groups(last)["masked_head"]
