@@ -133,11 +133,6 @@ def test_a_missing_checkpoint_raises(tmp_path: Path, which):
         find_checkpoint(tmp_path, which)
 
 
-def test_the_error_of_a_missing_checkpoint_lists_the_others(saved: Path):
-    with pytest.raises(CheckpointError, match=mentioning("checkpoint 9", "3]")):
-        find_checkpoint(saved, 9)
-
-
 def largest(directory: Path) -> Path:
     return max((path for path in directory.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
 

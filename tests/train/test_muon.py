@@ -10,16 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import toy
 from messages import mentioning
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.nn.parameter import Kernel, Matrix
+from bertzoo.nn.parameter import Matrix
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.experiments import build_setups
-from bertzoo.train import loop, optim
-from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train import optim
 from bertzoo.train.optim import AdamW, Muon, Schedule
 from bertzoo.train.state import boxed_shapes, matrices_of, named
 
@@ -153,55 +151,6 @@ def test_a_model_names_its_groups_and_its_heads(tiny_config: str):
     kernels = ("attention/query", "attention/key", "attention/value", "attention/output")
     kernels += ("feed_forward/intermediate", "feed_forward/output")
     assert traced.keys() == {f"{layer}{name}/kernel" for name in kernels}
-
-
-class Encoder(toy.Toy):
-    """The toy, whose two kernels are matrices of an encoder."""
-
-    def init(self, key: jax.Array) -> Any:
-        def box(leaf: Any) -> Any:
-            return Kernel(leaf.value, leaf.names, matrix=Matrix(1, 1)) if len(leaf.names) == 2 else leaf
-
-        is_box = lambda leaf: hasattr(leaf, "names")  # noqa: E731
-        return {
-            "encoder": jax.tree.map(lambda leaf: box(leaf) if is_box(leaf) else leaf, super().init(key), is_leaf=is_box)
-        }
-
-    def __call__(self, params: Any, frozen: Any, batch: Any, key: Any) -> Any:
-        return super().__call__(params["encoder"], frozen, batch, key)
-
-
-OBJECTIVE = Encoder()
-
-
-def run(**fields: Any) -> Any:
-    job = toy.job(objective=OBJECTIVE, optimizer=Muon(learning_rate=0.02), **fields)
-    if job.checkpoints is None:
-        return loop.run(job)
-    with job.checkpoints:
-        return loop.run(job)
-
-
-@pytest.fixture(scope="module")
-def uninterrupted() -> Any:
-    return run()
-
-
-@pytest.mark.slow
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, uninterrupted):
-    run(checkpoints=Checkpoints(tmp_path), until=6)
-    resumed = run(checkpoints=Checkpoints(tmp_path))
-    assert toy.same(resumed, uninterrupted) and int(resumed.step) == 9
-
-
-@pytest.mark.slow
-def test_eight_devices_equal_one(uninterrupted):
-    split = run(mesh=toy.mesh(8, data=2, fsdp=2, tensor=2))
-    places = named(jax.tree.map(lambda leaf: leaf.sharding, split.params))
-    traced = named(optax.tree_utils.tree_get(split.opt_state, "trace"))
-    assert {name: leaf.sharding for name, leaf in traced.items()} == {name: places[name] for name in traced}
-    assert len(traced) == 2 and not any(leaf.sharding.is_fully_replicated for leaf in traced.values())
-    chex.assert_trees_all_close(toy.copy(split.params), toy.copy(uninterrupted.params), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("fields", [{"momentum": 1.0}, {"iterations": 0}, {"update_rms": 0.0}, {"beta1": 1.0}])

@@ -17,7 +17,6 @@ from bertzoo.train.progress import (
     JsonLines,
     TensorBoard,
     duration,
-    event_line,
     figures_line,
     quantity,
     tokens_left,
@@ -237,18 +236,3 @@ def test_the_meter_counts_only_steps(monkeypatch: pytest.MonkeyPatch):
     meter.restart()
     meter.step(100, 1e6)  # 99: compiled
     assert meter.throughput() is None
-
-
-def test_the_line_of_a_loss_that_is_not_finite_leaves_the_records_to_the_error():
-    record = {"event": "non_finite", "step": 3, "stage": 0, "message": "nan in row 7", "records": ["row 7"]}
-    line = event_line(record)
-    assert "step 3" in line and "row 7" not in line
-
-
-def test_the_line_of_a_new_stage_has_its_name():
-    """And by no number: --stages counts from 1, and stages.N from 0."""
-    sizes = {"stage": 1, "steps": 10_000, "batch_size": 2048, "max_length": 512}
-    record = {"event": "stage", "step": 50, "name": "transfer, layer 2 of 24", **sizes}
-    assert (
-        event_line(record) == "transfer, layer 2 of 24 starts after step 50: 10,000 steps of 2,048 rows of 512 tokens"
-    )
