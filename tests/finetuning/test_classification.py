@@ -2,10 +2,8 @@
 
 import functools
 
-import chex
 import jax
 import numpy as np
-import optax
 import pytest
 import zoo
 
@@ -110,36 +108,3 @@ def test_tokens_have_weights_of_their_own() -> None:
     each = -np.log(np.take_along_axis(softmax(np.asarray(logits, np.float64)), rows["label"][..., None], -1))[..., 0]
     assert sums["task"] == pytest.approx((each * weight).sum(), rel=1e-5)
     assert made.weights(rows)["task"] == weight.sum()
-
-
-def trained(alpha: float, rows: dict[str, np.ndarray], steps: int):
-    made = objective(alpha=alpha)
-    values = zoo.drawn(made.init, jax.random.key(5))
-    optimizer = optax.adam(0.02)
-
-    @jax.jit
-    def step(values, state):
-        def loss(values):
-            return made(values, None, rows, None)[0]["task"] / made.weights(rows)["task"]
-
-        updates, state = optimizer.update(jax.grad(loss)(values), state)
-        return optax.apply_updates(values, updates), state
-
-    state = optimizer.init(values)
-    for _ in range(steps):
-        values, state = step(values, state)
-    return values, softmax(np.asarray(computed(made, values, rows)[2]))
-
-
-def test_with_no_truth_the_students_distribution_becomes_the_teachers() -> None:
-    teacher = np.random.default_rng(6).normal(size=(ROWS, CLASSES)).astype(np.float32)
-    rows = batch(teacher=teacher)
-    _, found = trained(0.0, rows, 300)
-    np.testing.assert_allclose(found[:4], softmax(teacher)[:4], atol=0.01)
-
-
-def test_a_teacher_has_no_effect_at_alpha_1() -> None:
-    teacher = np.random.default_rng(6).normal(size=(ROWS, CLASSES)).astype(np.float32)
-    with_teacher, _ = trained(1.0, batch(teacher=teacher), 5)
-    without, _ = trained(1.0, batch(), 5)
-    chex.assert_trees_all_equal(with_teacher, without)

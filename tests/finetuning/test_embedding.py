@@ -1,7 +1,6 @@
 """Fine-tuning of vectors: learning, a teacher's vectors, scores, search; vectors equal numpy's from the same states."""
 
 import dataclasses
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -10,20 +9,16 @@ import numpy as np
 import pytest
 from embedding_runs import TOPICS, WORDS, finetune
 from messages import mentioning, mentions
-from tiny import devices
 
 import bertzoo
 from bertzoo.cli import main as cli
 from bertzoo.export.file_model import open_embedding_model
-from bertzoo.finetuning import embedding, embedding_scores, saved_model
+from bertzoo.finetuning import embedding_scores
 from bertzoo.finetuning.embed import quantised
-from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
+from bertzoo.finetuning.settings import EmbeddingOptions
 from bertzoo.finetuning.text_index import build_index, read_index
 from bertzoo.finetuning.text_split import TextSplit, unit_vectors
-from bertzoo.models import Compute
 from bertzoo.runs import load_model
-from bertzoo.tasks.encode import encode
-from bertzoo.tasks.task import Example
 
 
 def test_a_run_learns_and_its_model_repeats_the_score(place: Path) -> None:
@@ -111,38 +106,6 @@ def test_similarities_are_ranked() -> None:
     cosines = [0.0, 1 / np.hypot(1, 0.3), 0.3 / np.hypot(1, 0.3)]
     assert split.loss(vectors) == pytest.approx(np.mean(np.square(np.array(cosines) - [0.1, 0.9, 0.5])))
     assert len(split.distinct(np.ones((3, 2)))) == 1 and len(split.distinct(vectors)) == 3
-
-
-def test_a_teachers_vectors_are_kept_and_a_kill_loses_one_part(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    teacher = load_model.read_model(place / "run")
-    texts = [f"{a} {b}" for a in WORDS for b in WORDS[:3]]
-    expected = open_embedding_model(place / "run").embed(texts)
-    mesh = saved_model.one_device()
-    recipe, calls = Finetune(batch_size=8, max_length=12, compute=Compute()), []
-    run = embedding.EmbeddingModel.embed
-
-    def counting(model: Any, part: list[str], fail: bool) -> np.ndarray:
-        if fail and len(calls) == 2:
-            raise KeyboardInterrupt
-        calls.append(len(part))
-        return run(model, part)
-
-    monkeypatch.setattr(embedding, "_PART", 10)
-    with devices(1):
-        for fail in (True, False):
-            monkeypatch.setattr(embedding.EmbeddingModel, "embed", functools.partialmethod(counting, fail=fail))
-            try:
-                found = embedding.teacher_vectors(teacher, texts, tmp_path, recipe, mesh)
-            except KeyboardInterrupt:
-                assert fail
-        assert sum(calls) == len(texts)
-        calls.clear()
-        again = embedding.teacher_vectors(teacher, texts, tmp_path, recipe, mesh)
-    assert not calls and found.dtype == np.float16 and isinstance(again, np.memmap)
-    np.testing.assert_allclose(found, expected, atol=1e-3)
-    np.testing.assert_array_equal(found, again)
 
 
 def test_a_student_learns_a_teachers_directions(place: Path, tmp_path: Path) -> None:
@@ -258,25 +221,6 @@ def test_the_verbs(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
         assert mentions(said(*words, code=2)[1], *parts), words
 
 
-@pytest.mark.parametrize("file", ["index.json", "vectors.npy", "texts.jsonl", "bits.npy"])
-@pytest.mark.parametrize("damage", ["missing", "cut", "pickle"])
-def test_a_damaged_index_is_named(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture, file: str, damage: str
-) -> None:
-    model = open_embedding_model(place / "run")
-    build_index(model, TEXTS[:9], tmp_path / "index", precision="binary")
-    target = tmp_path / "index" / file
-    if damage == "missing":
-        target.unlink()
-    elif damage == "cut":
-        target.write_bytes(target.read_bytes()[: target.stat().st_size // 2])
-    else:
-        np.save(target.with_name("x.npy"), np.array([{}], object), allow_pickle=True)
-        target.with_name("x.npy").replace(target)
-    assert cli.main(["search", "query", str(place / "run"), "a", f"--index={tmp_path / 'index'}"]) == 2
-    assert mentions(capsys.readouterr().err, file)
-
-
 def test_scores_of_a_ranking_equal_scikit_learn() -> None:
     import sklearn.metrics
 
@@ -322,15 +266,6 @@ def test_tasks_of_embeddings(place: Path, tmp_path: Path) -> None:
     found = score("pair_classification", input=tmp_path / "pairs.csv")
     assert found["average_precision"] > 90 and found["accuracy"] >= 87.5 and found["f1"] > 85
     assert score("sts", input=tmp_path / "pairs.csv")["spearman"] > 60
-
-
-def test_distinct_texts_are_encoded_once(place: Path) -> None:
-    model = open_embedding_model(place / "run")
-    examples = [Example("0", "bara", "doti"), Example("1", "doti", "bara"), Example("2", "bara", "kelu")]
-    split = embedding.text_split(examples, model.tokenizer, 12, 0, 1.0, "train")
-    assert split.index.tolist() == [[0, 1], [1, 0], [0, 2]] and len(split.rows) == 3 and len(split) == 3
-    alone = encode([Example("0", "kelu")], model.tokenizer, 12, "texts")
-    np.testing.assert_array_equal(split.rows.ids[-len(alone.ids) :], alone.ids)
 
 
 def test_options_of_embeddings_are_checked() -> None:

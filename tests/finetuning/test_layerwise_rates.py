@@ -24,7 +24,3 @@ def test_rates_equal_electras_code() -> None:
         (depth,) = [depth for part, depth in depths.items() if part in name.split("/")]
         assert rate(name) == pytest.approx(0.8 ** (14 - depth))
     assert rate(NAMES[-3]) == pytest.approx(0.64)
-
-
-def test_without_decay_all_rates_are_equal() -> None:
-    assert layerwise_rates(NAMES, 1.0) is None

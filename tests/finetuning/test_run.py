@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from messages import mentions, undocumented
@@ -17,17 +16,12 @@ from bertzoo.cli import main as cli
 from bertzoo.conversion.tensors import digest
 from bertzoo.core import config
 from bertzoo.finetuning import seeds
-from bertzoo.finetuning.labels import LabelSplit
-from bertzoo.finetuning.scoring import outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads import MaskedLanguageModel, parameter_shapes
-from bertzoo.heads.labels import LabelledObjective
 from bertzoo.runs import load_model
-from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.rows import bucket_lengths
-from bertzoo.train import sharding
 
 
 def test_a_run_learns_and_writes_its_results(finished: Path, folder: Path) -> None:
@@ -73,26 +67,6 @@ def test_speed_counts_the_real_lengths_of_rows(finished: Path, folder: Path) -> 
     weights = 2 * 16 * 16 + (3 * 16 * 16 + 2 * 16 * 32) / mean
     flops = record["flops_per_second"] / record["tokens_per_second"]
     assert (model.hidden_size, model.layers) == (16, 1) and 6 * weights < flops < 1.2 * 6 * weights
-
-
-def test_the_saved_model_has_the_recorded_score(finished: Path, folder: Path) -> None:
-    kept = load_model.read_model(finished)
-    best = next(row for row in results(finished)["seeds"] if row["seed"] == results(finished)["best"])
-    task = CustomFiles(train="train.csv", dev="dev.csv").task(folder)
-    assert kept.head.labels == task.labels == ("0", "1")
-    module, params = kept.module()
-    examples = task.read("dev", folder).examples
-    assert kept.tokenizer is not None
-    split = LabelSplit(task=task, examples=examples, rows=encode(examples, kept.tokenizer, 24, task.kind))
-    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-    function = outputs_and_losses(LabelledObjective(model=module))
-    found = [
-        score_splits(FlaxRunner(function, params, mesh, size, lengths), {"dev": split}).figures
-        for size, lengths in ((16, (8, 16, 24)), (7, (24,)), (40, (16, 24)))
-    ]
-    for one in found:
-        assert one["scores"] == best["scores"]
-        assert one["loss"] == pytest.approx(found[0]["loss"], rel=1e-6)
 
 
 @pytest.mark.slow
@@ -173,19 +147,6 @@ def test_wnli_may_be_the_majority_without_training(folder: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_alpha_mixes_teacher_and_labels(
-    finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    short = ["--seeds=1", "--epochs=1"]
-    assert finetune(folder, tmp_path / "plain", *short) == 0
-    assert finetune(folder, tmp_path / "taught", *short, "--alpha=0.5", f"--teacher={finished}") == 0
-    one, other = (results(tmp_path / name)["seeds"][0]["history"][0]["loss"] for name in ("plain", "taught"))
-    assert one != other
-    record = json.loads((tmp_path / "taught" / "run.json").read_text())["teacher"]
-    assert record["path"] == str(finished) and len(record["parameters_sha256"]) == 64
-
-
-@pytest.mark.slow
 def test_model_and_teacher_behind_urls(
     finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -206,21 +167,6 @@ def test_model_and_teacher_behind_urls(
     assert mentions(capsys.readouterr().err, f"{url}/{load_model.PARAMETERS}")
 
 
-@pytest.mark.slow
-def test_numbers_are_learnt_in_their_scale(folder: Path, tmp_path: Path) -> None:
-    options = [
-        "--own.kind=regression",
-        "--own.label=number",
-        "--seeds=1",
-        "--scale=5",
-        '--own.metrics=["pearson", "mse"]',
-    ]
-    assert finetune(folder, tmp_path / "run", *options, "--seeds=1", "--epochs=6") == 0
-    found = results(tmp_path / "run")["median"]["dev"]
-    assert found["pearson"] > 80 and found["mse"] < 0.2
-    assert load_model.read_model(tmp_path / "run").head.labels == ("number",)
-
-
 @pytest.mark.parametrize(
     ("scores", "finished"),
     [([5.0, 4.0], False), ([5.0, 4.0, 5.0], True), ([4.0, 5.0, 4.0], False), ([1.0, 2.0, 3.0, 4.0], True)],
@@ -238,14 +184,6 @@ def test_a_seed_is_finished_after_its_patience_or_its_epochs(
     recipe, data = config.load(Finetune, ["finetune"], list(options.items())), SimpleNamespace(rows=160)
     job: Any = SimpleNamespace(recipe=recipe, data=data)
     assert seeds.Seed(job, 0, tmp_path).finished is finished
-
-
-@pytest.mark.slow
-def test_a_seed_ends_when_it_no_longer_gets_better(folder: Path, tmp_path: Path) -> None:
-    options = ["--seeds=1", "--epochs=30", "--patience=2", "--train_rows=32", "--optimizer.learning_rate=0"]
-    assert finetune(folder, tmp_path / "run", *options, on=8) == 0
-    (row,) = results(tmp_path / "run")["seeds"]
-    assert row["epoch"] == 1 and [entry["epoch"] for entry in row["history"]] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -288,8 +226,3 @@ def test_impossible_options_print_one_error(
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertzoo: ")]
     assert mentions(line, *(str(part).replace("RUN", places["RUN"]) for part in message))
     assert not (tmp_path / "run" / "results.json").exists()
-
-
-def test_its_config_shows_the_command() -> None:
-    text = config.find("finetune").read_text()
-    assert "bertzoo finetune finetune " in text and "Expected" in text and len(text.splitlines()) <= 60

@@ -1,8 +1,6 @@
 """Whole runs of a tiny model on questions with planted answers, from SQuAD's files and a table."""
 
 import itertools
-import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +8,12 @@ import jax
 import numpy as np
 import pytest
 from messages import mentions
-from planted import said
 from quiz import finetune, kept, results, span
 
 from bertzoo.core import config
-from bertzoo.finetuning.question_answering import AnswerSplit
-from bertzoo.finetuning.scoring import outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import RowForm
-from bertzoo.heads.span import SpanObjective
 from bertzoo.runs import load_model
-from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks import squad, windows
 from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.tasks.squad_metric import score_1, score_2
@@ -52,61 +45,6 @@ def test_answers_are_learnt_and_have_the_official_scores(finished: Path, folder:
         best = kept(finished, row["seed"], "nbest_predictions")
         assert all(best[key][0]["text"] == text for key, text in predictions.items())
         assert not (finished / f"seed-{row['seed']}" / "null_odds.json").exists()
-
-
-def test_results_print_the_median_scores(finished: Path, capsys: pytest.CaptureFixture) -> None:
-    scores = results(finished)["median"]["dev"]
-    head, _, row = (
-        [cell.strip() for cell in line.split("|")] for line in said(capsys, "results", finished)[0].splitlines()[:3]
-    )
-    cells = dict(zip(head, row, strict=True))
-    for name in ("exact_match", "f1"):
-        assert cells[f"squad1 dev {name}"].split()[0] == f"{scores[name]:.1f}"
-
-
-def test_the_saved_model_answers_alike_in_any_batch_and_row_size(finished: Path, folder: Path, tmp_path: Path) -> None:
-    model = load_model.read_model(finished / "seed-1" / "model")
-    module, params = model.module()
-    assert model.tokenizer is not None and model.head.kind == "span"
-    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-    questions = squad.load_squad(folder, "dev", "1.1")
-    scores, files = [], []
-    for size, lengths in ((8, (16, 24)), (5, (24,))):
-        family = span(folder, f"--batch_size={size}")
-        dev = windows.make_windows(
-            questions, model.tokenizer, family.recipe.squad.windowing(24), labels=True, every=True
-        )
-        decoding, objective = family.recipe.squad.decoding(False), SpanObjective(model=module)
-        runner = FlaxRunner(outputs_and_losses(objective), params, mesh, size, lengths)
-        split = AnswerSplit(task=family.task, examples=questions, rows=dev.rows, windows=dev, decoding=decoding)
-        judged, save = score_splits(runner, {"dev": split})
-        save(tmp_path / f"again-{size}")
-        scores.append(judged["scores"])
-        files.append(json.loads((tmp_path / f"again-{size}" / "predictions.json").read_text()))
-    assert scores == [results(finished)["seeds"][1]["scores"]] * 2
-    assert files == [kept(finished, 1, "predictions")] * 2
-
-
-@pytest.mark.slow
-def test_a_run_stopped_inside_an_epoch_resumes_to_the_same_model(
-    finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    plain, made = windows.Windows.batch, []
-
-    def interrupted(self, slot, size):
-        made.append(slot)
-        if len(made) == 5:
-            signal.raise_signal(signal.SIGTERM)
-        return plain(self, slot, size)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(windows.Windows, "batch", interrupted)
-        assert finetune(folder, tmp_path / "run", "--task=squad1", "--seeds=1") == 3
-    assert mentions(capsys.readouterr().err, "command again") and len(made) < 10
-    assert finetune(folder, tmp_path / "run", "--task=squad1", "--seeds=1") == 0
-    assert results(tmp_path / "run")["seeds"] == results(finished)["seeds"][:1]
-    one, other = (load_model.read_model(run / "seed-0" / "model").params for run in (tmp_path / "run", finished))
-    assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in other)
 
 
 def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path) -> None:
@@ -163,17 +101,6 @@ def test_ones_own_questions_are_columns_and_some_are_held_out(logged, folder: Pa
         "train" in line and "1 questions" in line and "the answer is not in the paragraph" in line for line in logged
     )
     assert learnt.rows.keys[0] == learnt.questions[0].key and held.unknown == frozenset()
-
-
-@pytest.mark.slow
-def test_custom_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert finetune(folder, tmp_path / "run", "--task=own", *OWN, "--seeds=1", "--epochs=6", on=8) == 0
-    found = results(tmp_path / "run")
-    # One of 49 questions is skipped and counted.
-    assert sum(found["examples"].values()) == 48 and sum(found["skipped"]["train"].values()) == 1
-    assert found["median"]["dev"]["f1"] > 75
-    assert found["skipped"] == {"train": {"the answer is not in the paragraph": 1}}
-    assert mentions(capsys.readouterr().err, "1 questions", "the answer is not in the paragraph")
 
 
 def test_every_option_of_windows_changes_rows(folder: Path) -> None:
@@ -242,8 +169,3 @@ def test_impossible_options_print_one_error(
     assert finetune(folder, tmp_path / "run", *options) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertzoo: ")]
     assert mentions(line, *message)
-
-
-def test_its_config_shows_the_command() -> None:
-    text = config.find("finetune_squad").read_text()
-    assert "bertzoo finetune finetune_squad " in text and "Expected" in text and len(text.splitlines()) <= 60

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from beginning import write_model
+from embedding_runs import TOPICS, WORDS
 from in_jax import Export
 from messages import mentioning, mentions
 
@@ -24,8 +25,6 @@ from bertzoo.finetuning import embed, embedding_scores, text_index
 from bertzoo.finetuning.text_index import build_index, read_index
 from bertzoo.runs import load_model
 
-TOPICS = ("bara doti kelu", "mopi nuro sati", "vexo zupi lafe", "gine rodu tami")
-WORDS = " ".join(TOPICS).split()
 TEXTS = [f"{a} {b}" for a in WORDS for b in WORDS]
 
 
@@ -253,6 +252,8 @@ def hostile_text(folder: Path, line: str) -> None:
 _SHAPE = "{'descr': '|i1', 'fortran_order': False, 'shape': (%s, 16), }\n"
 HOSTILE = {
     "an empty file": (lambda folder: (folder / "vectors.npy").write_bytes(b""), "vectors.npy"),
+    "no file": (lambda folder: (folder / "vectors.npy").unlink(), "vectors.npy"),
+    "objects": (lambda folder: np.save(folder / "vectors.npy", np.array([{}]), allow_pickle=True), "vectors.npy"),
     "an archive": (archive, "vectors.npy"),
     "the start of an archive": (lambda folder: (folder / "vectors.npy").write_bytes(b"PK\x03\x04"), "vectors.npy"),
     "a vast shape": (lambda folder: header(folder, (_SHAPE % 10**30).encode()), "vectors.npy"),

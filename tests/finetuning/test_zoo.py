@@ -195,17 +195,6 @@ def test_dropout_applies_to_the_encoder_or_the_head(folder: Path, data: Path) ->
     assert load_model.read_model(folder / "model").model.dropout == 0.1
 
 
-def test_pairs_without_an_order_are_learnt_in_both(folder: Path, data: Path) -> None:
-    begun = {}
-    for option in ("false", "true"):
-        made = recipe(data, f"--double_unordered={option}")
-        family, mesh = resolve_task(made), sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-        found = load_starting_model(folder / "model", made, family)
-        begun[option] = family.prepare(found.objective, found.tokenizer, 0, mesh, None)
-    assert (begun["false"].rows, begun["true"].rows) == (96, 192)
-    assert begun["true"].examples == {"train": 192, "dev": 24}
-
-
 @pytest.mark.slow
 def test_a_run_compiles_one_program_per_length_and_reports_a_collapse(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
