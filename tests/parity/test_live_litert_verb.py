@@ -13,34 +13,26 @@ from device import on_a_phone
 from messages import mentions
 
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
+import exported
 import planted
 import tokenizers as tokenizers_library
-from zoo import CASES, pretrained
+from zoo import pretrained
 
 import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.conversion import tensors
-from bertzoo.data.tokenizers import tokenizer as tokenizers
-from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import golden, verify
 from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import write
-from bertzoo.heads import MaskedLanguageModel, NoHead, SequenceClassification
-from bertzoo.models import Bert, Compute
+from bertzoo.heads import MaskedLanguageModel, NoHead
+from bertzoo.models import Compute
 from bertzoo.runs import load_model
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier's directory, with a tokenizer that knows the sentences."""
-    folder = tmp_path_factory.mktemp("litert")
-    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(verify.TEXT * 20))
-    sizes = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
-    model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
-    made = pretrained(model, SequenceClassification(labels=("no", "yes")))
-    load_model.write_model(dataclasses.replace(made, tokenizer=tokenizer), folder)
-    return folder
+    return exported.classifier(tmp_path_factory.mktemp("litert"))
 
 
 def export(source: Path, file: Path, *options: str) -> int:
@@ -343,15 +335,3 @@ def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> Non
     said = json.loads(file.with_name(f"{file.name}.json").read_text())
     for signature in said["signatures"].values():
         assert signature["outputs"]["embedding"]["cosine"] > cosine, signature
-
-
-def test_layers_of_their_own_sizes_with_a_tokenizer(source: Path, tmp_path: Path) -> None:
-    """As `bertzoo prune` leaves them: the card counts them."""
-    model, head = CASES["schubert"]
-    read = load_model.read_model(source)
-    assert read.tokenizer is not None
-    model = dataclasses.replace(model, vocab_size=max(model.vocab_size, read.tokenizer.vocab_size))
-    (tmp_path / "model").mkdir()
-    load_model.write_model(dataclasses.replace(pretrained(model, head), tokenizer=read.tokenizer), tmp_path / "model")
-    assert export(tmp_path / "model", tmp_path / "new.tflite", "--lengths=8,16") == 0
-    assert mentions((tmp_path / "new.tflite.files" / "README.md").read_text(), "schubert", f"{model.layers} layers")

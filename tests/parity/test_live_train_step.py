@@ -160,26 +160,3 @@ def test_their_operations_are_of_every_position() -> None:
     layer = 2 * tokens * (4 * width**2 + 2 * width * 4 * width) + 4 * tokens**2 * width
     head = 2 * tokens * (width**2 + width * vocabulary)
     assert train_step.their_row_flops("bert_base", (8, tokens, 20)) == 3 * (12 * layer + head)
-
-
-def test_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
-    monkeypatch.setattr(train_step, "StepProcess", _Here)
-    monkeypatch.setattr(
-        train_step, "take_turns", lambda pair, batches: [side.step(batch) for batch in batches for side in pair]
-    )
-    assert all(1e6 < speed < 1e16 for speed in train_step.fastest_product(processes.Setting(1), times=2))
-
-
-class _Here:
-    """A side in this process."""
-
-    def __init__(self, make: Any, *arguments: Any) -> None:
-        self.made, self.rounds = make(*arguments), []
-
-    def step(self, batch: Any) -> None:
-        import time
-
-        began = time.perf_counter()
-        loss = self.made(batch)
-        self.rounds.append((time.perf_counter() - began, 0.0, loss, 0.0))

@@ -1,4 +1,4 @@
-"""SQuAD as Hugging Face's Parquet files have it, which are read with pyarrow."""
+"""Questions from Parquet files, SQuAD's at Hugging Face and one's own, which are read with pyarrow."""
 
 import pytest
 from comparing import needs
@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertzoo.core.errors import UserError
-from bertzoo.tasks import squad
+from bertzoo.tasks import custom_questions, squad
+from bertzoo.tasks.custom import CustomFiles
+from bertzoo.tasks.squad import Answer
 
 ROWS = [
     {
@@ -43,3 +45,11 @@ def test_an_error_names_a_file_of_another_format(tmp_path):
     pq.write_table(pa.table({"text": ["x"]}), file)
     with pytest.raises(UserError, match=mentioning(f"{file} row 0", "text", "answer_start")):
         squad.read_questions(file)
+
+
+def test_ones_own_rows_are_questions(tmp_path):
+    columns = {"question": ["?"], "context": ["a b"], "answer": [["b"]], "start": [[2]], "id": [12]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    own = CustomFiles(kind="span", train="a.parquet", start="start", id="id")
+    (asked,) = custom_questions.read_question_set(own, "train", tmp_path).examples
+    assert (asked.key, asked.answers) == ("12", (Answer("b", 2),))
