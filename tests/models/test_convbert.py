@@ -1,9 +1,7 @@
-"""ConvBERT equals Hugging Face's (tests/golden/make_golden.py); features that only ConvBERT has."""
+"""Features that only ConvBERT has; test_golden.py compares it with Hugging Face's."""
 
 import dataclasses
 import functools
-import json
-from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -13,16 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from messages import mentioning
-from test_golden import CONSTANT, assert_close, assert_trees_close, flatten
+from test_golden import flatten
 from tiers import quick
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, ConvBert
 from bertzoo.objectives import Masked
-from bertzoo.train import optim
 from bertzoo.train.state import boxed_shapes
 
-FILE = Path(__file__).parents[1] / "golden" / "convbert.npz"
 CONVOLUTIONS = ["span", "dynamic", "fixed", "none"]
 SMALL = {
     "vocab_size": 50,
@@ -37,81 +33,8 @@ SMALL = {
 }
 
 
-@functools.cache
-def golden() -> dict[str, Any]:
-    """The golden file's arrays by the first part of their names, and its settings."""
-    with np.load(FILE, allow_pickle=False) as file:
-        flat = dict(file)
-    trees: dict[str, Any] = {"settings": json.loads(str(flat.pop("settings")))}
-    for path, array in flat.items():
-        tree, leaf = path.split("/", 1)
-        trees.setdefault(tree, {})[leaf] = array
-    return trees
-
-
-def released(settings: dict[str, Any]) -> ConvBert:
-    """Hugging Face's settings as ours: its windows see the padding."""
-    return ConvBert(
-        vocab_size=settings["vocab_size"],
-        embedding_size=settings["embedding_size"],
-        hidden_size=settings["hidden_size"],
-        layers=settings["num_hidden_layers"],
-        heads=settings["num_attention_heads"],
-        head_ratio=settings["head_ratio"],
-        kernel_size=settings["conv_kernel_size"],
-        feed_forward_size=settings["intermediate_size"],
-        feed_forward_groups=settings["num_groups"],
-        max_positions=settings["max_position_embeddings"],
-        token_types=settings["type_vocab_size"],
-        mask_padding=False,
-    )
-
-
 def nested(leaves: dict[str, np.ndarray]) -> Any:
     return flax.traverse_util.unflatten_dict({path: jnp.asarray(leaf) for path, leaf in leaves.items()}, sep="/")
-
-
-def test_forward_and_training_step_equal_hugging_faces() -> None:
-    """Parameter tree, outputs, loss, gradients and steps of AdamW and LAMB: one test, so that all is compiled once."""
-    g = golden()
-    objective = Masked().build(released(g["settings"]["model"]), Compute())
-    ours = flatten(nn.unbox(boxed_shapes(objective)))
-    assert {path: leaf.shape for path, leaf in ours.items()} == {path: x.shape for path, x in g["params"].items()}
-    params, batch, theirs = nested(g["params"]), g["batch"], g["outputs"]
-
-    @jax.jit
-    @functools.partial(jax.value_and_grad, has_aux=True)
-    def run(params):
-        inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
-        sums, _ = objective(params, None, batch, None)
-        return sums["mlm"] / batch["masked_weights"].sum(), objective.model.apply({"params": params}, *inputs)
-
-    (loss, output), gradients = run(params)
-    for name in ("hidden_states", "attentions"):
-        for index, (mine, reference) in enumerate(zip(getattr(output, name), theirs[name], strict=True)):
-            assert_close(mine, reference, f"{name} {index}")
-    assert_close(output.masked_logits, theirs["masked_logits"], "masked logits")
-    assert_close(loss, theirs["loss"], "loss")
-    scale = {path: float(np.abs(g["gradients"][path.replace("key", "query")]).max()) for path in key_biases(g)}
-    assert_trees_close(gradients, g["gradients"], scale)
-    for name, kind in {
-        "adamw": optim.AdamW(clip_norm=0.0, **hyper("adamw")),
-        "lamb": optim.Lamb(**hyper("lamb")),
-    }.items():
-        optimizer = optim.build(kind, steps=10)
-        updates, _ = jax.jit(lambda g, p, o=optimizer: o.update(g, o.init(p), p))(gradients, params)
-        assert_trees_close(jax.tree.map(jnp.add, params, updates), g[name])
-
-
-def key_biases(g: dict[str, Any]) -> list[str]:
-    """The attention's key biases, whose gradient a softmax makes zero; the span key's and the kernels' are others."""
-    paths = [path for path in g["gradients"] if path.endswith("attention/key/bias")]
-    assert paths and max(np.abs(g["gradients"][path]).max() for path in paths) < 1e-12
-    return paths
-
-
-def hyper(name: str) -> dict[str, Any]:
-    return {"schedule": CONSTANT, **golden()["settings"][name]}
 
 
 def batch_of() -> dict[str, np.ndarray]:
@@ -217,32 +140,6 @@ def test_kernels_start_as_the_official_code_has_them() -> None:
     for kernel, deviation in ((depthwise, 1 / 9), (pointwise, 0.02), (convolution["value"]["kernel"], 0.02)):
         assert float(kernel.std()) == pytest.approx(0.88 * deviation, rel=0.05)
         assert float(jnp.abs(kernel).max()) <= 2 * deviation
-
-
-SIZES = {  # multiplier of the generator's width; counts of the official joint models, embeddings shared
-    "small": ({}, 1 / 4, 14_019_903),
-    "medium-small": (
-        {"hidden_size": 384, "heads": 8, "feed_forward_size": 1536, "feed_forward_groups": 2},
-        1 / 4,
-        18_539_191,
-    ),
-    "base": ({"embedding_size": 768, "hidden_size": 768, "heads": 12, "feed_forward_size": 3072}, 1 / 3, 115_836_059),
-}
-
-
-@pytest.mark.parametrize("size", quick(SIZES, "small"))
-def test_the_generator_equals_the_official_one(size: str) -> None:
-    """Discriminator, its head (a dense map and one logit) and generator count as the official code's joint model."""
-    changes, width, joint = SIZES[size]
-    discriminator = ConvBert(**changes)
-    ours, its = (
-        {path: x.size for path, x in shapes(m).items()} for m in (discriminator, discriminator.generator(width))
-    )
-    shared = {path for path in its if path.startswith("embedding/")}
-    assert {path: its[path] for path in shared} == {path: ours[path] for path in shared}
-    head = discriminator.hidden_size**2 + 2 * discriminator.hidden_size + 1
-    total = sum(size for path, size in ours.items() if not path.startswith("masked_head/")) + head
-    assert total + sum(size for path, size in its.items() if path not in shared) == joint
 
 
 def test_a_narrow_generator_keeps_one_head_of_full_size() -> None:

@@ -4,7 +4,7 @@ tests/golden/make_golden.py makes the files, in float64 and with every tensor ra
 """
 
 import json
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import optax
 import pytest
 from tiers import quick
 
-from bertzoo.models import Albert, Bert, Compute, DistilBert, MobileBert, SqueezeBert
+from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, MobileBert, SqueezeBert
 from bertzoo.objectives import Masked
 from bertzoo.train import optim
 from bertzoo.train.optim import Schedule
@@ -25,90 +25,50 @@ from bertzoo.train.state import boxed_shapes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-5
-SENTENCE = {"albert": "sop", "bert": "nsp", "distilbert": "none", "mobilebert": "nsp", "squeezebert": "sop"}
+SENTENCE = {
+    "albert": "sop",
+    "bert": "nsp",
+    "convbert": "none",
+    "distilbert": "none",
+    "mobilebert": "nsp",
+    "squeezebert": "sop",
+}
 KINDS = list(SENTENCE)
 CONSTANT = Schedule(kind="constant")
 
 
-def bert(settings: dict) -> Bert:
-    return Bert(
-        vocab_size=settings["vocab_size"],
-        hidden_size=settings["hidden_size"],
-        layers=settings["num_hidden_layers"],
-        heads=settings["num_attention_heads"],
-        feed_forward_size=settings["intermediate_size"],
-        max_positions=settings["max_position_embeddings"],
-        token_types=settings["type_vocab_size"],
-    )
-
-
-def squeezebert(settings: dict) -> SqueezeBert:
-    return SqueezeBert(
-        vocab_size=settings["vocab_size"],
-        hidden_size=settings["hidden_size"],
-        layers=settings["num_hidden_layers"],
-        heads=settings["num_attention_heads"],
-        feed_forward_size=settings["intermediate_size"],
-        max_positions=settings["max_position_embeddings"],
-        token_types=settings["type_vocab_size"],
-        query_groups=settings["q_groups"],
-        key_groups=settings["k_groups"],
-        value_groups=settings["v_groups"],
-        attention_output_groups=settings["post_attention_groups"],
-        intermediate_groups=settings["intermediate_groups"],
-        output_groups=settings["output_groups"],
-    )
-
-
-def albert(settings: dict) -> Albert:
-    return Albert(
-        vocab_size=settings["vocab_size"],
-        embedding_size=settings["embedding_size"],
-        hidden_size=settings["hidden_size"],
-        layers=settings["num_hidden_layers"],
-        heads=settings["num_attention_heads"],
-        feed_forward_size=settings["intermediate_size"],
-        max_positions=settings["max_position_embeddings"],
-        token_types=settings["type_vocab_size"],
-    )
-
-
-def distilbert(settings: dict) -> DistilBert:
-    return DistilBert(
-        vocab_size=settings["vocab_size"],
-        hidden_size=settings["dim"],
-        layers=settings["n_layers"],
-        heads=settings["n_heads"],
-        feed_forward_size=settings["hidden_dim"],
-        max_positions=settings["max_position_embeddings"],
-    )
-
-
-def mobilebert(settings: dict) -> MobileBert:
-    assert not settings["classifier_activation"]
-    return MobileBert(
-        vocab_size=settings["vocab_size"],
-        embedding_size=settings["embedding_size"],
-        hidden_size=settings["hidden_size"],
-        bottleneck_size=settings["intra_bottleneck_size"],
-        layers=settings["num_hidden_layers"],
-        heads=settings["num_attention_heads"],
-        feed_forward_size=settings["intermediate_size"],
-        feed_forwards=settings["num_feedforward_networks"],
-        max_positions=settings["max_position_embeddings"],
-        token_types=settings["type_vocab_size"],
-        mask_padding=False,  # Hugging Face's trigrams see padding
-        norm_epsilon=1e-5,
-    )
-
-
-MODELS = {
-    "albert": albert,
-    "bert": bert,
-    "distilbert": distilbert,
-    "mobilebert": mobilebert,
-    "squeezebert": squeezebert,
+NAMES = {  # Hugging Face's: ours
+    "vocab_size": "vocab_size",
+    "embedding_size": "embedding_size",
+    "max_position_embeddings": "max_positions",
+    "type_vocab_size": "token_types",
+    **dict.fromkeys(("hidden_size", "dim"), "hidden_size"),
+    **dict.fromkeys(("num_hidden_layers", "n_layers"), "layers"),
+    **dict.fromkeys(("num_attention_heads", "n_heads"), "heads"),
+    **dict.fromkeys(("intermediate_size", "hidden_dim"), "feed_forward_size"),
+    **{f"{short}_groups": f"{long}_groups" for short, long in (("q", "query"), ("k", "key"), ("v", "value"))},
+    **{name: name for name in ("intermediate_groups", "output_groups", "head_ratio")},
+    "post_attention_groups": "attention_output_groups",
+    "num_groups": "feed_forward_groups",
+    "conv_kernel_size": "kernel_size",
+    "intra_bottleneck_size": "bottleneck_size",
+    "num_feedforward_networks": "feed_forwards",
 }
+SEES_PADDING = {"mask_padding": False}  # as Hugging Face's windows and trigrams do
+MODELS = {
+    "albert": Albert,
+    "bert": Bert,
+    "convbert": partial(ConvBert, **SEES_PADDING),
+    "distilbert": DistilBert,
+    "mobilebert": partial(MobileBert, **SEES_PADDING, norm_epsilon=1e-5),
+    "squeezebert": SqueezeBert,
+}
+
+
+def sizes(kind: str, settings: dict) -> dict[str, Any]:
+    """Hugging Face's settings under our names; a SqueezeBERT's embedding is as wide as its layers."""
+    names = NAMES | ({"embedding_size": None} if kind == "squeezebert" else {})
+    return {names[name]: value for name, value in settings.items() if names.get(name)}
 
 
 class Golden:
@@ -118,7 +78,8 @@ class Golden:
         with np.load(GOLDEN / f"{kind}.npz", allow_pickle=False) as file:
             self.flat = dict(file)
         self.settings = json.loads(str(self.flat["settings"]))
-        self.objective = Masked(sentence=SENTENCE[kind]).build(MODELS[kind](self.settings["model"]), compute)
+        model = MODELS[kind](**sizes(kind, self.settings["model"]))
+        self.objective = Masked(sentence=SENTENCE[kind]).build(model, compute)
         self.batch = self.tree("batch")
         self.params = self.tree("params")
 
@@ -186,7 +147,7 @@ def test_forward(kind: str, lowering: str) -> None:
         assert_close(output.hidden_states[index], reference, f"hidden state {index}")
     for index, reference in enumerate(theirs["attentions"]):
         assert_close(output.attentions[index], reference, f"attention {index}")
-    assert (output.sentence_logits is None) == (kind == "distilbert") == ("sentence_logits" not in theirs)
+    assert (output.sentence_logits is None) == (SENTENCE[kind] == "none") == ("sentence_logits" not in theirs)
     for name in {"pooled", "masked_logits", "sentence_logits"} & theirs.keys():
         assert_close(getattr(output, name), theirs[name], name)
 

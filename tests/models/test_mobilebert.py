@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -66,17 +65,6 @@ def test_trigrams_see_padding_only_if_configured(mask_padding):
     before = hidden(config, batch)
     after = hidden(config, batch | {"input_ids": np.where(real, batch["input_ids"], 7)})
     assert bool(jnp.array_equal(before, after)) == mask_padding
-
-
-@pytest.mark.slow
-def test_remat_changes_nothing_but_memory():
-    batch, key, (_, params) = batch_of(), jax.random.key(3), build(RELEASED)
-    gradients = [
-        jax.jit(jax.grad(functools.partial(loss, objective_of(RELEASED, remat=remat)))) for remat in (False, True)
-    ]
-    expected, found = (gradient(params, batch, key) for gradient in gradients)
-    chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=1e-6)
-    assert ["remat" in str(jax.make_jaxpr(gradient)(params, batch, key)) for gradient in gradients] == [False, True]
 
 
 def test_bfloat16_computes_near_float32_and_keeps_float32_where_it_matters():

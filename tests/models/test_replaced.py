@@ -57,7 +57,6 @@ MODELS = [
     ConvBert(**SMALL, embedding_size=16, kernel_size=3, feed_forward_groups=2),
 ]
 ELECTRA = MODELS[2]
-backbones = pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
 
 
 def batch_of(rows=4, length=12, predictions=4, seed=0):
