@@ -48,13 +48,6 @@ def test_a_torch_convolution() -> None:
     assert weight[4, 2, 1] == kernel_WIO[1, 2, 4] and weight.shape == (5, 4, 3)
 
 
-def test_a_group_beside_a_size() -> None:
-    assert layout.bind("1 I (G O)", (1, 4, 6), {"G": 3}) == {"I": 4, "G": 3, "O": 2}
-    kernel_1IX = np.arange(24).reshape(1, 4, 6)
-    grouped = layout.rearrange(kernel_1IX, "1 I (G O)", "G I O", {"I": 4, "G": 3, "O": 2})
-    assert grouped.shape == (3, 4, 2) and grouped[2, 1, 0] == kernel_1IX[0, 1, 4]
-
-
 @pytest.mark.parametrize(
     "axes,shape", [("D H", (2, 3, 4)), ("(D H) K", (6, 4)), ("(G O)", (7,)), ("G", (2,)), ("1 D", (2, 3))]
 )

@@ -53,15 +53,6 @@ def test_a_run_and_its_checkpoints_can_be_loaded(run: Path) -> None:
     assert output.masked_logits.shape == (1, 1, 280) and output.sentence_logits.shape == (1, 2)
 
 
-def test_a_runs_attention_on_its_own_held_out_text(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    argv = ["inspect", "attention", str(run / "checkpoints" / "2"), f"--out={tmp_path / 'a.png'}", "--json"]
-    assert main([*argv, f"--teacher={run}", "--rows=4"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    (layer,) = printed["layers"]
-    assert printed["rows"] == 4 and len(layer["matching"]) == 2 and 0 < layer["matched_kl"] <= layer["any_kl"]
-    assert (tmp_path / "a.png").stat().st_size > 10_000
-
-
 def test_the_spare_rows_of_the_vocabulary_stay_in_the_run(run: Path) -> None:
     recipe = load_model.load_run(run).recipe
     objective, mesh = recipe.objective.build(recipe.model, recipe.compute), sharding.make_mesh(sharding.Mesh())
@@ -97,16 +88,6 @@ def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytes
     assert all(np.array_equal(expected[name], found[name]) for name in found)
     text = "Lorem [MASK] ipsum, Ärgernis 123."
     np.testing.assert_array_equal(tokenizer.encode_batch([text])[0], trained.tokenizer.encode_batch([text])[0])
-
-
-def test_a_run_to_a_model_directory(run: Path, tmp_path: Path) -> None:
-    assert main(["convert", str(run), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
-    found = load_file(tmp_path / "ours" / "parameters.safetensors")
-    expected = flat(load_model.load_run(run).params)
-    assert found.keys() == expected.keys()
-    assert all(np.array_equal(found[name], expected[name]) for name in found)
-    written = (tmp_path / "ours" / "model.toml").read_text()
-    assert 'kind = "squeezebert"' in written and "sentence = true" in written and "step = 4" in written
 
 
 @pytest.fixture(scope="module")

@@ -33,27 +33,15 @@ def make(corpus, tmp_path_factory):
     return _make
 
 
+def records_of_step(batches, step, size):
+    return [
+        tuple(int(part.split()[-1]) for part in line.split(":")[1].split(",")[:2])
+        for line in batches.describe(step, size)
+    ]
+
+
 def records(batches, steps, size):
-    lines = [line for step in range(steps) for line in batches.describe(step, size)]
-    return [tuple(int(part.split()[-1]) for part in line.split(":")[1].split(",")[:2]) for line in lines]
-
-
-def test_shapes_and_types(make):
-    for sentence in ("none", "nsp", "sop"):
-        batch = make(sentence).batch(2, 8)
-        expected = {
-            "input_ids": ((8, LENGTH), np.int32),
-            "token_type_ids": ((8, LENGTH), np.int32),
-            "attention_mask": ((8, LENGTH), np.int32),
-            "masked_positions": ((8, PREDICTIONS), np.int32),
-            "masked_ids": ((8, PREDICTIONS), np.int32),
-            "masked_weights": ((8, PREDICTIONS), np.float32),
-            "row_weight": ((8,), np.float32),
-        }
-        if sentence != "none":
-            expected["sentence_label"] = ((8,), np.int32)
-        assert {name: (array.shape, array.dtype.type) for name, array in batch.items()} == expected
-        assert batch["row_weight"].tolist() == [1.0] * 8
+    return [record for step in range(steps) for record in records_of_step(batches, step, size)]
 
 
 @pytest.mark.parametrize("sentence", ["none", "nsp", "sop"])
@@ -78,13 +66,6 @@ def test_rows_are_laid_out_as_in_the_paper(make, corpus, sentence):
             assert batch["token_type_ids"][row].tolist() == types + [0] * pad
             if sentence != "none":
                 assert batch["sentence_label"][row] == wanted["label"]
-
-
-def records_of_step(batches, step, size):
-    return [
-        tuple(int(part.split()[-1]) for part in line.split(":")[1].split(",")[:2])
-        for line in batches.describe(step, size)
-    ]
 
 
 def test_every_epoch_has_its_own_permutation(make):

@@ -15,9 +15,7 @@ from messages import mentioning, mentions
 from bertzoo.core import remote as remote_files
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus import manifest, remote
-from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.pipeline import open_corpus
-from bertzoo.runs.run_dir import RunDirectory
 
 URL = "memory://bucket/corpus"
 
@@ -215,12 +213,3 @@ def test_an_unfinished_corpus_is_not_read_as_text(bucket, tmp_path):
     bucket.rm("/bucket/corpus/manifest.json")
     with pytest.raises(CorpusError, match=mentioning(URL, "manifest.json")):
         open_corpus(small(URL), tmp_path / "corpus")
-
-
-def test_a_run_finds_its_corpus_again_at_the_recorded_url(bucket, corpus, tmp_path):
-    run = RunDirectory(tmp_path)
-    run.write_provenance([], 1, copy())
-    assert json.loads((tmp_path / "run.json").read_text())["corpus"] == URL
-    assert run.open_corpus().address == URL
-    run.write_provenance([], 1, Corpus.open(corpus.directory))
-    assert run.open_corpus().directory == corpus.directory.resolve()
