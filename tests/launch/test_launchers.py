@@ -1,24 +1,16 @@
 """For every launcher: shellcheck has nothing to say, help costs nothing, and no hyper-parameter is set there."""
 
-import dataclasses
-import importlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import types
-import typing
 from pathlib import Path
 
 import pytest
 from clouds import LAUNCH, Cloud
-from documented import COMMANDS, refusal
 from messages import mentions
-
-from bertzoo.cli import main as cli
-from bertzoo.runs.configs import Pretrain
 
 FILES = sorted(path for path in LAUNCH.rglob("*") if path.is_file())
 SCRIPTS = [path for path in FILES if path.suffix == ".sh"]
@@ -98,65 +90,6 @@ def test_a_config_is_checked_where_the_workers_find_it(cloud: Cloud, tmp_path: P
     assert len(cloud.calls("bertzoo", file="checks")) == 1
 
 
-def test_the_fakes_reject_undocumented_flags() -> None:
-    create = (
-        "gcloud compute tpus queued-resources create q --zone=z --runtime-version=r --accelerator-type=a --node-id=n"
-    )
-    assert refusal(create.split()) is None
-    assert "--accelerator-types=a" in str(refusal(create.replace("-type=", "-types=").split()))
-    assert mentions(str(refusal(create.replace(" --node-id=n", "").split())), "--node-id")
-    assert "unknown command" in str(refusal(create.replace("queued-resources", "queued-resource").split()))
-    assert "--spot=yes" in str(refusal([*create.split(), "--spot=yes"]))
-    assert "2 positional" in str(refusal([*create.split(), "another"]))
-    assert refusal(["kubectl", "--context=c", "get", "jobsets"]) is None
-    assert "unknown command" in str(refusal(["kubectl", "--context=c", "got", "jobsets"]))
-    assert all(command.source.startswith("https://") for command in COMMANDS.values())
-
-
-def fields(cls: type) -> set[str]:
-    """The names of all fields of a dataclass, and of the dataclasses in it."""
-    found = set()
-    for name, hint in typing.get_type_hints(cls).items():
-        found.add(name)
-        pending = [hint]
-        while pending:
-            inner = pending.pop()
-            pending += typing.get_args(inner) if not isinstance(inner, types.GenericAlias) else inner.__args__
-            if dataclasses.is_dataclass(inner):
-                found |= fields(typing.cast(type, inner))
-    return found
-
-
-def settings(text: str) -> list[str]:
-    """What a launcher sets of a run's config: options of its tables and keys, and the name of a key anywhere else."""
-    tables = set(Pretrain.__dataclass_fields__) - {"distributed"}
-    keys = {name for name in fields(Pretrain) if "_" in name} - {"run_dir"}
-    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    options = re.findall(r"(?<![\w-])--([a-z_0-9]+)(?:\.[a-z_0-9.]+)?(?=[= ])", code)
-    dotted = [match for match in re.findall(r"(?<![\w-])--([a-z_0-9]+\.[a-z_0-9.]+)", code) if match != "data.source"]
-    words = re.findall(r"[a-z_0-9]+", code)
-    return [
-        *(option for option in options if option in (tables | keys) - {"data"}),
-        *(option for option in dotted if option.split(".")[0] in tables),
-        *(word for word in words if word in keys),
-    ]
-
-
-def test_no_launcher_sets_a_hyper_parameter() -> None:
-    assert {"learning_rate", "batch_size", "layers", "warmup_share"} <= fields(Pretrain)
-    scripts = [path for path in FILES if path.name != "phone.sh"]  # it starts no run; --model is its program's option
-    assert {str(path): found for path in scripts if (found := settings(path.read_text()))} == {}
-    for line in (
-        "bertzoo pretrain x --mesh.fsdp=4",
-        "--seed=1",
-        "LEARNING='learning_rate = 3'",
-        "args: [--stages.0.steps=1]",
-    ):
-        assert settings(line), line
-    for line in ("bertzoo pretrain x --run_dir=y --distributed.process=1", "  # --mesh.data=2 in a comment", "--spot"):
-        assert not settings(line), line
-
-
 def documented_commands() -> list[str]:
     """The command lines of docs/tpu.md and the pages below it, a continued line as one."""
     docs = LAUNCH.parent / "docs"
@@ -175,13 +108,7 @@ def test_the_guide_s_commands_exist(cloud: Cloud) -> None:
         *(f"launch/{name}" for name in LAUNCHERS),
     }
     for argv in commands:
-        if argv[0] == "bertzoo":
-            assert argv[1] in cli.VERBS, argv
-            verb, parser = importlib.import_module(f"bertzoo.cli.{argv[1]}"), cli.Parser()
-            verb.arguments(parser)
-            own, _ = cli.split(argv[2:], parser.flags(), verb)
-            parser.parse_intermixed_args(own)
-        elif argv[0].startswith("launch/"):
+        if argv[0].startswith("launch/"):
             script = argv[0].removeprefix("launch/")
             at = 1 if script == "local_multi.sh" or argv[1].startswith("-") else 2
             assert "+ " in cloud.run(script, *argv[1:at], "--dry-run", *argv[at:])

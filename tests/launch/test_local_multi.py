@@ -34,14 +34,10 @@ def test_every_process_gets_its_own_number_and_all_the_same_place(cloud: Cloud, 
     assert not list(cloud.folder.rglob("broken"))
 
 
-def test_a_transfer_is_run_as_one(cloud: Cloud) -> None:
-    cloud.run("local_multi.sh", "2", "transfer", "demo_transfer", "--run_dir=runs/x")
-    assert len(cloud.calls("bertzoo", "transfer", "demo_transfer", "--run_dir=runs/x")) == 2
-
-
-def test_a_pruning_is_run_as_one(cloud: Cloud) -> None:
-    cloud.run("local_multi.sh", "2", "prune", "demo_prune", "--from=runs/demo", "--run_dir=runs/x")
-    assert len(cloud.calls("bertzoo", "prune", "demo_prune", "--from=runs/demo", "--run_dir=runs/x")) == 2
+@pytest.mark.parametrize("words", [("transfer", "demo_transfer"), ("prune", "demo_prune", "--from=runs/demo")])
+def test_a_transfer_and_a_pruning_are_run_as_one(cloud: Cloud, words: tuple[str, ...]) -> None:
+    cloud.run("local_multi.sh", "2", *words, "--run_dir=runs/x")
+    assert len(cloud.calls("bertzoo", *words, "--run_dir=runs/x")) == 2
 
 
 def test_devices_are_simulated_beside_other_flags(cloud: Cloud) -> None:
