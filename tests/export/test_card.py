@@ -13,13 +13,8 @@ from huggingface_hub import ModelCard
 from messages import mentions
 from tiers import quick
 
-import bertzoo
 from bertzoo.conversion import huggingface
-from bertzoo.data.tokenizers import tokenizer as tokenizers
-from bertzoo.data.tokenizers.sentencepiece import SentencePiece
-from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.card import metadata, use_steps
-from bertzoo.export.check import verify
 from bertzoo.runs import load_model
 from bertzoo.runs.warm_start import origin_record
 
@@ -74,28 +69,6 @@ def test_the_steps_of_every_head(
     assert mentions(steps[3], *outputs)
     assert ("no answer" in steps[3]) == (name == "joint")
     assert mentions(steps[4], "golden.json")
-
-
-@pytest.mark.slow
-def test_the_steps_follow_the_tokenizer(models: Path, export: Any, tmp_path: Path) -> None:
-    base = load_model.read_model(models / "tags")
-    for config, parts in (
-        (WordPiece(vocab_size=90, lowercase=False), ("Keep", "keep accents", "WordPiece", "vocab.txt")),
-        (WordPiece(vocab_size=90, strip_accents=False), ("Lower-case", "keep accents")),
-        (SentencePiece(vocab_size=90), ("Lower-case", "strip accents", "SentencePiece", "spiece.model")),
-    ):
-        tokenizer = tokenizers.build(config, lambda: iter(verify.TEXT * 9))
-        folder = tmp_path / f"{config.kind}-{config.lowercase}-{config.strip_accents}"
-        model = replace(base.model, vocab_size=tokenizer.vocab_size)
-        planted.write(folder, model, base.head, tokenizer)
-        file, pad = export(folder, "--lengths=24"), tokenizer.specials.pad
-        steps = use_steps(described(file))
-        assert mentions(steps[0], *parts, tokenizer.vocab_size), steps[0]
-        assert mentions(steps[2], f"{tokenizer.token(pad)} ({pad})", "Every row has 24")
-        # The file that the card names is there, and gives the same tokens.
-        assert (tmp_path / f"{file.name}.files" / described(file)["tokenizer"]["file"]).is_file()
-        text = "The Harbour Café was quiet"
-        assert bertzoo.predict(file, [text])[0]["tags"] == bertzoo.predict(folder, [text])[0]["tags"]
 
 
 def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path: Path) -> None:
@@ -227,11 +200,3 @@ def test_a_fine_tuned_model_keeps_the_licence_of_its_source(tmp_path: Path) -> N
     path.write_text(path.read_text().replace("[source]\n", '[source]\nlicense = "cc0-1.0"\n'))
     assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0
     assert load_model.read_model(tmp_path / "run").source["license"] == "cc0-1.0"
-
-
-def test_the_limits_in_words_are_those_of_the_check(models: Path, export: Any) -> None:
-    file = export(models / "rte", "--lengths=16,24")
-    text = card_of(file).partition("## Differences")[2]
-    limit, (signature, _) = verify.LIMITS["fp32"], described(file)["signatures"].values()
-    assert mentions(text, f"{limit.error:g}", f"{limit.cosine:g}", f"{signature['rows']} rows", "float32", "absolute")
-    assert mentions(text, f"{signature['outputs']['logits']['max_error']:.2g}")

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 import zoo
-from messages import mentioning, mentions
+from messages import mentioning
 
 from bertzoo.conversion import heads
 from bertzoo.core.errors import ConfigError, UserError
@@ -140,12 +140,3 @@ def test_options_that_do_not_fit() -> None:
         ExportOptions(to="mediapipe", output="int8")
     with pytest.raises(UserError, match=mentioning("--output", "bits", "binary")):
         ExportOptions(to="onnx", output="bits")
-
-
-@pytest.mark.parametrize(
-    ("form", "parts"),
-    [("float32", ("dot product", "cosine")), ("int8", ("127", "cosine")), ("binary", ("uint8", "Hamming"))],
-)
-def test_the_card_says_how_to_compare(form: str, parts: tuple[str, ...]) -> None:
-    head = {"kind": "embedding", "pooling": "mean", "output": form, "sizes": [8]}
-    assert mentions(SentenceEmbedding.result({"head": head}, None), *parts, "first 8")

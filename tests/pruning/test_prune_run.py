@@ -8,7 +8,6 @@ import signal
 
 import chex
 import numpy as np
-import planted as planted_task
 import pytest
 from messages import mentions, undocumented
 from PIL import Image
@@ -91,20 +90,6 @@ def test_it_trains_on_and_exports(finished, tmp_path):
     assert main(["pretrain", str(finished / layout.RECIPE), f"--run_dir={run}", *options]) == 0
     assert main(["pretrain", str(finished / layout.RECIPE), f"--run_dir={tmp_path / 'new'}"]) == 0
     assert main(["convert", str(run), str(tmp_path / "theirs"), "--to=huggingface"]) == 0
-
-
-@pytest.mark.slow
-def test_it_is_fine_tuned(finished, tmp_path):
-    planted_task.fill(tmp_path)
-    words = [
-        *planted_task.OPTIONS,
-        "--epochs=1",
-        "--seeds=1",
-        f"--data_dir={tmp_path}",
-        f"--run_dir={tmp_path / 'run'}",
-    ]
-    assert main(["finetune", "finetune", *words, f"--from={finished}"]) == 0
-    assert load_model.read_model(tmp_path / "run").model == load_model.read_model(finished).model
 
 
 @pytest.mark.slow

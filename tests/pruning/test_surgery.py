@@ -159,21 +159,6 @@ def test_inputs_of_a_grouped_kernel_belong_to_their_group():
         np.testing.assert_allclose(folded[0, :, output], params[path][0, :, output] * own, rtol=1e-6)
 
 
-def test_a_gradient_reaches_the_vectors():
-    structure, params = declare(BERT, NoHead()), pretrained(BERT, NoHead()).params
-    params = {path: jnp.asarray(array) for path, array in params.items()}
-    vectors = {name: jnp.ones(size) for name, size in structure.sizes.items()}
-    apply = NoHead().build(BERT, Compute()).apply
-
-    @jax.jit
-    @jax.grad
-    def slope(vectors):
-        output = apply({"params": unflatten_dict(fold(structure, params, vectors), sep="/")}, *inputs())
-        return jnp.sum(output.hidden_states[-1] ** 3)
-
-    assert all(float(jnp.abs(vector).max()) > 0 for vector in slope(vectors).values())
-
-
 @pytest.fixture
 def statistics(monkeypatch):
     """Replace the mean in the norms."""
