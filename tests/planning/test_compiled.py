@@ -117,13 +117,6 @@ def test_a_result_is_cached_by_text_slice_and_versions(tmp_path):
     assert compiled.read_result(tmp_path / "new", name) is None
 
 
-def test_a_revision_stores_these_fields():
-    """Raise the revision with the fields, because older results lack them."""
-    fields = {"seconds", "needed", "arguments", "temporaries", "code", "accessed", "collectives"}
-    stored = {name.removesuffix("?") for name in compiled._RESULT}
-    assert compiled._REVISION == "3" and stored == fields
-
-
 @pytest.mark.parametrize("missing", ["as_text", "cost_analysis"])
 def test_a_program_without_text_or_costs_has_the_other_figures(missing):
     def fail() -> None:

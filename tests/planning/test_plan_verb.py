@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 
 import jax
 import pytest
@@ -136,17 +135,6 @@ def test_a_page_has_a_row_for_every_stage(plan, monkeypatch):
     assert widths == {len(plans.MEMORY_HEAD) + 1}
 
 
-def test_the_page_has_the_prose_of_its_script():
-    """Compiling takes hours, so prose and columns are changed in both places by hand."""
-    from benchmarks.speed import plans
-
-    text = plans.PAGE.read_text(encoding="utf-8")
-    sections = (plans.SECTIONS.strip(), plans.PRUNINGS.strip())
-    for part in (*re.split(r"\{\w+\}", plans.OPENING), *sections, *estimate.ASSUMPTIONS):
-        assert part in text
-    assert f"| {' | '.join(plans.MEMORY_HEAD)} |" in text
-
-
 def test_fallbacks_are_printed_once_for_layers_that_are_alike(file, plan):
     options = [("mesh.tensor", "4"), ("model.layers", "3"), ("model.feed_forward_size", "34")]
     options += [(f"mesh.fallbacks.{name}", '["replicate"]') for name in ("heads", "feed_forward", "group_out", "vocab")]
@@ -159,11 +147,6 @@ def test_fallbacks_are_printed_once_for_layers_that_are_alike(file, plan):
     (bias,) = [line for line in lines if "feed_forward/intermediate/bias" in line]
     assert bias.startswith("encoder/layers_0,1,2/feed_forward/intermediate/bias: ")
     assert mentions(bias, "group_out", 34)
-
-
-def test_fold_layers_joins_lines_that_differ_in_the_layer_alone():
-    lines = [f"a/layers_{index}/b: x" for index in (0, 1, 10)] + ["a/layers_3/b: y", "c: x"]
-    assert page.fold_layers(lines) == ["a/layers_0,1,10/b: x", "a/layers_3/b: y", "c: x"]
 
 
 def test_a_plan_uses_no_device_of_this_machine(run, plan, monkeypatch):

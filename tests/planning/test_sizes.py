@@ -3,8 +3,6 @@
 import dataclasses
 import itertools
 import json
-import re
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -90,17 +88,9 @@ EXACT = {
     "squeezebert": (50_503_680, 51_094_272, 51_716_928 + 1_538, 7.3999),
     "tinybert": (14_252_592, 14_350_248, 14_479_676, 1.2475),
 }
-# Configs whose printed size fits none of the three counts, and the point of docs/fidelity.md about it.
-UNEXPLAINED = {
-    "bert_3l": "BERT of 3 layers",
-    "electra_base": 'ELECTRA-base\'s "110M"',
-    "electra_medium_small": 'ELECTRA-medium-small\'s "26M"',
-    "ib_bert_large": "sizes of MobileBERT-tiny and IB-BERT-large",
-    "mobilebert": "input of MobileBERT's attention",
-    "mobilebert_layernorm": "MobileBERT without operational optimisations",
-    "mobilebert_paper": "input of MobileBERT's attention",
-    "mobilebert_tiny": "sizes of MobileBERT-tiny and IB-BERT-large",
-}
+# Configs whose printed size fits none of the three counts; docs/fidelity.md has a point about each.
+UNEXPLAINED = {"bert_3l", "electra_base", "electra_medium_small", "ib_bert_large", "mobilebert", "mobilebert_layernorm"}
+UNEXPLAINED |= {"mobilebert_paper", "mobilebert_tiny"}
 UNEXPLAINED_OPERATIONS = {"mobilebert_layernorm"}
 # Within a layer's gelu: half of its input, erfc's argument and value; and the layer's residual.
 PEAKS = {"bert_base": 4 * 128 * (3 * 3072 + 768), "bert_large": 4 * 128 * (3 * 4096 + 1024)}
@@ -121,17 +111,6 @@ def test_every_model_that_a_paper_prints_is_counted():
     assert set(EXACT) == set(PUBLISHED) == set(shipped("pretrain")) - ours
 
 
-@pytest.mark.parametrize("name", UNEXPLAINED)
-def test_fidelity_names_a_printed_size_that_no_count_fits(name):
-    text = (Path(__file__).parents[2] / "docs" / "fidelity.md").read_text(encoding="utf-8")
-    (row,) = (line for line in text.splitlines() if line.startswith("|") and UNEXPLAINED[name] in line.split("|")[1])
-    said = {float(figure) for figure in re.findall(r"([\d.]+) ?M\b", row)}
-    count, operations = EXACT[name][0] / 1e6, EXACT[name][3]
-    assert PUBLISHED[name].params in said and said & {round(count, 1), round(count, 2)}
-    if name in UNEXPLAINED_OPERATIONS:
-        assert f"{PUBLISHED[name].gflops} GFLOPs" in row and f"{operations:.2f} GFLOPs" in row
-
-
 @pytest.mark.slow
 def test_all_models_as_json(capsys):
     assert main(["models", "--json"]) == 0
@@ -139,21 +118,6 @@ def test_all_models_as_json(capsys):
     assert [row["name"] for row in rows] == shipped("pretrain")
     rows = [row for row in rows if row["name"] in EXACT]
     assert [row["name"] for row in rows] == list(EXACT)
-    check(rows)
-
-
-@pytest.mark.slow
-def test_models_as_json(capsys):
-    """Some; all of them take too long for every run of the tests."""
-    names = ["albert_base", "convbert_small", "schubert_33m", "squeezebert", "tinybert"]
-    assert main(["models", *names, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == names
-    check(rows)
-
-
-def check(rows: list[dict]) -> None:
-    """The figures of models equal the papers' or, if unexplained, those of docs/fidelity.md."""
     for row in rows:
         *counts, gflops = EXACT[row["name"]]
         found = [row["params_encoder"], row["params_with_pooler"], row["params_pretraining"]]
