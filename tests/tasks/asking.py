@@ -6,22 +6,8 @@ import string
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 from bertzoo.tasks.squad import Answer, Question
 
-WORDS = [
-    "the",
-    "who",
-    "was",
-    "born",
-    "in",
-    "leader",
-    "john",
-    "smith",
-    "1895",
-    "1943",
-    "japan",
-    "##ese",
-    "japanese",
-    "##s",
-]
+WORDS = ["the", "who", "was", "born", "in", "leader", "john", "smith", "1895", "1943", "japan", "##ese"]
+WORDS += ["japanese", "##s"]
 LETTERS = string.ascii_lowercase + string.digits
 ENTRIES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *LETTERS, *("##" + letter for letter in LETTERS)]
 ENTRIES = list(dict.fromkeys([*ENTRIES, *"().,-'!?\""]))

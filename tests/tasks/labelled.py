@@ -25,19 +25,10 @@ HEADERS = {
     "wnli": ("index\tsentence1\tsentence2\tlabel", "index\tsentence1\tsentence2"),
     "ax": (None, "index\tsentence1\tsentence2"),
 }
-FOLDERS = {
-    "cola": "CoLA",
-    "sst2": "SST-2",
-    "mrpc": "MRPC",
-    "stsb": "STS-B",
-    "qqp": "QQP",
-    "mnli": "MNLI",
-    "qnli": "QNLI",
-    "rte": "RTE",
-    "wnli": "WNLI",
-    "ax": "diagnostic",
-}
+FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "ax": "diagnostic"}
+FOLDERS = {name: FOLDERS.get(name, name.upper()) for name in HEADERS}
 # Where the texts and the label lie (text_a, text_b, label), as BERT's and ELECTRA's code have it.
+PAIRS = (1, 2, 3), (1, 2)
 COLUMNS = {
     "cola": ((3, None, 1), (1, None)),
     "sst2": ((0, None, 1), (1, None)),
@@ -45,24 +36,13 @@ COLUMNS = {
     "stsb": ((-3, -2, -1), (-2, -1)),
     "qqp": ((3, 4, 5), (1, 2)),
     "mnli": ((8, 9, -1), (8, 9)),
-    "qnli": ((1, 2, 3), (1, 2)),
-    "rte": ((1, 2, 3), (1, 2)),
-    "wnli": ((1, 2, 3), (1, 2)),
+    **dict.fromkeys(("qnli", "rte", "wnli"), PAIRS),
     "ax": (None, (1, 2)),
 }
 # BERT's lists of labels, in the order of the logits.
-LABELS = {
-    "cola": ["0", "1"],
-    "sst2": ["0", "1"],
-    "mrpc": ["0", "1"],
-    "stsb": None,
-    "qqp": ["0", "1"],
-    "mnli": ["contradiction", "entailment", "neutral"],
-    "qnli": ["entailment", "not_entailment"],
-    "rte": ["entailment", "not_entailment"],
-    "wnli": ["0", "1"],
-    "ax": ["contradiction", "entailment", "neutral"],
-}
+LABELS = dict.fromkeys(("cola", "sst2", "mrpc", "qqp", "wnli"), ("0", "1")) | {"stsb": None}
+LABELS |= dict.fromkeys(("mnli", "ax"), ("contradiction", "entailment", "neutral"))
+LABELS |= dict.fromkeys(("qnli", "rte"), ("entailment", "not_entailment"))
 
 
 def write(path: Path, *lines: str) -> Path:

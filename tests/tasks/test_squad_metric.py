@@ -3,9 +3,7 @@
 import json
 import re
 import string
-from pydoc_data.topics import topics
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,25 +16,10 @@ from bertzoo.tasks.squad import Answer, Question
 
 many = settings(max_examples=150, deadline=None, derandomize=True)
 PARTS = [
-    "the",
-    "The",
-    "a",
-    "an",
-    "Another",
-    "cat",
-    "cats",
-    "é",
-    "É",
-    ",",
-    ".",
-    "'s",
-    "’s",
-    "-",
+    *["the", "The", "a", "an", "Another", "cat", "cats", "é", "É", ",", ".", "'s", "’s", "-", "İ", "1"],
     " ",
     "\u00a0",
     "\n",
-    "İ",
-    "1",
 ]
 texts = st.lists(st.sampled_from(PARTS), max_size=7).map("".join)
 
@@ -66,39 +49,6 @@ def test_em_and_f1_are_the_official_ones(predicted, gold):
     either = not words(predicted) or not words(gold)
     expected = float(words(predicted) == words(gold)) if either else overlap(predicted, gold)
     assert metric.f1_or_none(predicted, gold) == pytest.approx(expected)
-
-
-def test_500_predictions_score_as_an_independent_count_has_it():
-    """On prose: spans that are right, that begin or end elsewhere, that have an article or another case, and none."""
-    draw, prose = np.random.default_rng(0), topics["assignment"].split()
-
-    def span():
-        start, size = draw.integers(0, len(prose) - 12), draw.integers(1, 8)
-        return " ".join(prose[start : start + size])
-
-    questions, predictions = [], {}
-    for number in range(500):
-        golds = [span() for _ in range(draw.integers(0 if number % 3 == 0 else 1, 4))]
-        said = golds[0] if golds and draw.random() < 0.8 else span()
-        change = draw.integers(5)
-        said = (said, f"the {said}", said.upper(), " ".join(said.split()[1:]), f"{said} {span()}")[change]
-        said = "" if draw.random() < 0.1 else said
-        questions.append(asked(str(number), *golds))
-        predictions[str(number)] = said
-    ems, f1s = [], []
-    for question in questions:
-        said, golds = predictions[question.key], [one.text for one in question.answers if words(one.text)] or [""]
-        ems.append(max(float(words(said) == words(gold)) for gold in golds))
-        f1s.append(ems[-1] if not words(said) or golds == [""] else max(overlap(said, gold) for gold in golds))
-    found = metric.score_2(questions, predictions, dict.fromkeys(predictions, 0.0))
-    for name, each in (("exact", ems), ("f1", f1s)):
-        assert found[name] == pytest.approx(100 * np.mean(each), abs=1e-9)
-        assert 20 < found[name] < 80
-    answered = [question for question in questions if question.answers]
-    found = metric.score_1(answered, predictions)
-    for name, score in (("exact_match", lambda one, other: words(one) == words(other)), ("f1", overlap)):
-        best = [max(score(predictions[each.key], gold.text) for gold in each.answers) for each in answered]
-        assert found[name] == pytest.approx(100 * np.mean(best), abs=1e-9)
 
 
 KNOWN = [
