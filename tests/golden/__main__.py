@@ -3,8 +3,7 @@
 usage: python -m tests.golden [CONFIG …]    # only these shipped configs; default: all, which takes minutes
 
 Run it after a change that is meant to move parameters or to change compiled programs, read the difference, and say so
-in the commit. Two kinds of golden have another source and scripts of their own: the .npz files come from torch and
-transformers (make_golden.py), the curves in tests/golden/curves from finished runs (make_curve.py).
+in the commit. The .npz files have another source and a script of their own: torch and transformers (make_golden.py).
 """
 
 import sys
