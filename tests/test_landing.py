@@ -86,11 +86,7 @@ def ledger_of(**seconds: int) -> dict:
 def test_a_change_runs_what_reaches_it_and_a_fifth_of_the_others() -> None:
     reach = {"a": {"x": 1}, "b": {"y": 2}, "c": {"y": 1}, "d": {}, "e": {}, "new": {}}
     found = landing.choose(reach, ledger_of(a=20, b=1, c=1, d=1, e=1), {0: {"y"}})
-    assert [(each.file, each.reason) for each in found if each.runs] == [
-        ("new", "its turn"),
-        ("c", "y"),
-        ("b", "y"),
-    ]
+    assert [(each.file, each.reason) for each in found if each.runs] == [("new", "its turn"), ("c", "y"), ("b", "y")]
     ledger = ledger_of(**dict.fromkeys("abcde", 30), new=30)
     assert len([each for each in landing.choose(reach, ledger, {0: set()}) if each.runs]) == 2
     assert [each.file for each in landing.impacted(reach, ledger, {"y"}) if each.runs] == ["b", "c"]

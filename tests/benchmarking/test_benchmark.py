@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_document_of_a_model_and_a_config(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_document_of_a_model_and_a_config(model: Path, tmp_path, capsys):
     config, picture = tiny.write_config(tmp_path, "nowhere"), tmp_path / "speed.png"
     words = [str(model), str(config), "--backends=jax", "--lengths=8", "--runs=5", "--rounds=2", "--json"]
     assert main(["benchmark", *words, "--model.layers=2", f"--out={picture}"]) == 0
@@ -63,7 +63,7 @@ def test_the_document_of_a_model_and_a_config(model: Path, tmp_path: Path, capsy
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_pretrained_models_become_classifiers_and_tasks_stay(model: Path, tmp_path: Path) -> None:
+def test_pretrained_models_become_classifiers_and_tasks_stay(model: Path, tmp_path):
     found = models.read_model(str(model), [], ()).pretrained
     kept = load_model.read_model(model).params
     assert found is not None and found.head == SequenceClassification()
@@ -76,14 +76,14 @@ def test_pretrained_models_become_classifiers_and_tasks_stay(model: Path, tmp_pa
     assert models.read_model(str(tmp_path), [], ()).pretrained.head == tagger.head
 
 
-def test_random_weights_stay_finite() -> None:
+def test_random_weights_stay_finite():
     """MobileBERT's norms do not rescale activations."""
     found = models.read_model("mobilebert", [("model.layers", "2")], ()).pretrained
     assert found is not None and found.params["embedding/norm/scale"].min() == 1.0
     assert np.std(found.params["encoder/layers_0/output/kernel"]) == pytest.approx(0.02, rel=0.1)
 
 
-def test_turns_alternate_and_skip_the_first_run(logged) -> None:
+def test_turns_alternate_and_skip_the_first_run(logged):
     assert [interleave.order(3, index) for index in range(4)] == [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]]
     assert [interleave.order(2, index)[0] for index in range(4)] == [0, 1, 1, 0]
     began: list[str] = []
@@ -105,20 +105,20 @@ def test_turns_alternate_and_skip_the_first_run(logged) -> None:
     assert interleave.ratio([[2.0, 4.0, 3.0], [8.0], [5.0]], [[3.0], [2.0], [1.0]]) == 4.0
 
 
-def test_random_rows_have_no_padding() -> None:
+def test_random_rows_have_no_padding():
     made = random_row({"input_ids": (1, 50), "token_type_ids": (1, 50), "attention_mask": (1, 50)}, 7)
     assert set(made["input_ids"].ravel()) == set(range(7))
     assert made["attention_mask"].all() and not made["token_type_ids"].any()
     assert not random_row({"masked_positions": (1,)}, 7)["masked_positions"].any()
 
 
-def test_the_worker_does_not_import_jax() -> None:
+def test_the_worker_does_not_import_jax():
     """Its memory would count for every runtime."""
     alone = "import sys, bertzoo.benchmarking.worker, bertzoo.export.runtimes; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", alone]).returncode == 0
 
 
-def test_a_model_that_does_not_load_raises(tmp_path: Path) -> None:
+def test_a_model_that_does_not_load_raises(tmp_path):
     with pytest.raises(interleave.BenchmarkFailed, match=mentioning("UserError")):
         interleave.Worker("it", LoadRequest("jax", str(tmp_path / "none"), 1, 9))
 
@@ -133,7 +133,7 @@ def example(model: str, seconds: float, **fields: Any) -> rows.Measurement:
     return rows.Measurement(model=model, rounds=[[seconds, seconds], [4 * seconds]], **fields, **more)
 
 
-def test_speed_is_relative_to_the_base_in_the_same_setting() -> None:
+def test_speed_is_relative_to_the_base_in_the_same_setting():
     made = [
         example("slow", 0.004),
         example("base", 0.002),
@@ -160,10 +160,7 @@ def test_speed_is_relative_to_the_base_in_the_same_setting() -> None:
         (["MODEL", "--backends=jax", "--lengths=17"], ("--lengths", 17, 16)),
         (["MODEL", "--lengths=0"], ("--lengths", 0, "1,4")),
         (["MODEL", "--runs=3", "--rounds=4"], ("--runs=3", "--rounds=4")),
-        (
-            ["MODEL", "--backends=jax", "--threads=1,4096"],
-            ("--threads=4096",),
-        ),
+        (["MODEL", "--backends=jax", "--threads=1,4096"], ("--threads=4096",)),
         (["FILE", "--profile"], ("--profile", ".tflite")),
         (["MODEL", "--out=picture.jpg"], ("PNG",)),
         (["MODEL", "--out=none/picture.png"], ("directory",)),
@@ -174,14 +171,7 @@ def test_speed_is_relative_to_the_base_in_the_same_setting() -> None:
         (["FILE", "--precision=fp16"], ("--precision",)),
     ],
 )
-def test_wrong_arguments_are_rejected(
-    words: list[str],
-    message: tuple[object, ...],
-    model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture,
-    monkeypatch: Any,
-) -> None:
+def test_wrong_arguments_are_rejected(words, message, model, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "file.tflite"
     file.touch()
@@ -194,9 +184,7 @@ def test_wrong_arguments_are_rejected(
 @pytest.mark.parametrize(
     ("backend", "package"), [("litert", "litert_quantizer"), ("torch", "torch"), ("onnx", "onnxscript")]
 )
-def test_a_missing_backend_package_is_named(
-    backend: str, package: str, model: Path, capsys: Any, monkeypatch: Any
-) -> None:
+def test_a_missing_backend_package_is_named(backend: str, package: str, model: Path, capsys, monkeypatch):
     for each in (*backends.BACKENDS[backend].runs, *backends.BACKENDS[backend].writes):
         monkeypatch.setitem(sys.modules, each, sys)  # is there
     monkeypatch.setitem(sys.modules, package, None)
@@ -204,7 +192,7 @@ def test_a_missing_backend_package_is_named(
     assert mentions(capsys.readouterr().err, "--backends", backend, package)
 
 
-def test_a_model_is_written_once_per_precision(model: Path) -> None:
+def test_a_model_is_written_once_per_precision(model: Path):
     """The cases that each option adds, without running them."""
     from bertzoo.benchmarking.backends import BACKENDS, WrittenModel
 
@@ -234,12 +222,12 @@ def test_a_model_is_written_once_per_precision(model: Path) -> None:
     assert len({case.written.path for case in cases}) == 4
 
 
-def test_a_python_without_executorch_is_named(model: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+def test_a_python_without_executorch_is_named(model: Path, capsys, tmp_path):
     assert main(["benchmark", str(model), "--backends=executorch", f"--python={tmp_path / 'none'}"]) == 2
     assert mentions(capsys.readouterr().err, "executorch")
 
 
-def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_description_beside_a_file(tmp_path, capsys):
     file, said = tmp_path / "model.onnx", tmp_path / "model.onnx.json"
     file.touch()
     nothing = models.read_model(str(file), [], [".onnx"])
@@ -276,7 +264,7 @@ def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFix
         assert mentions(capsys.readouterr().err, "model.onnx.json")
 
 
-def test_random_weights_larger_than_memory_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_weights_larger_than_memory_are_not_made(monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: (10**6, 10**6))
     monkeypatch.setattr(np.random, "default_rng", lambda _: None)  # makes no number
     with pytest.raises(UserError, match=mentioning("a name", "memory", "0.0 GB")):

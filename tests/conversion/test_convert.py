@@ -101,10 +101,7 @@ BAD: dict[str, tuple[Prepare, tuple]] = {
         ("tokenizer_class", "'AlbertTokenizer'", "wordpiece"),
     ),
     "an unknown tokenizer": (config(tokenizer_class="RobertaTokenizer"), ("tokenizer_class", "'RobertaTokenizer'")),
-    "a tokenizer's number": (
-        config(tokenizer_class=3),
-        ("config.json", "tokenizer_class", "3", "wordpiece"),
-    ),
+    "a tokenizer's number": (config(tokenizer_class=3), ("config.json", "tokenizer_class", "3", "wordpiece")),
     "fixed attribute": (config(is_decoder=True), ("is_decoder", True, False)),
     "relative positions": (
         config(position_embedding_type="relative_key"),
@@ -127,9 +124,7 @@ BAD: dict[str, tuple[Prepare, tuple]] = {
 
 @pytest.mark.parametrize("case", BAD)
 @pytest.mark.parametrize("exists", [False, True])
-def test_bad_input_raises_one_error_and_leaves_no_files(
-    case: str, exists: bool, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_bad_input_raises_one_error_and_leaves_no_files(case: str, exists: bool, tmp_path, capsys):
     prepare, parts = BAD[case]
     source = tiny_bert.write(tmp_path / "source")
     prepare(source)
@@ -142,7 +137,7 @@ def test_bad_input_raises_one_error_and_leaves_no_files(
     assert sorted(tmp_path.iterdir()) == before and (not exists or not any((tmp_path / "out").iterdir()))
 
 
-def test_both_ways_to_the_bit(tmp_path: Path) -> None:
+def test_both_ways_to_the_bit(tmp_path):
     source = tiny_bert.write(tmp_path / "source")
     assert convert(source, tmp_path / "ours") == 0
     assert convert(tmp_path / "ours", tmp_path / "back", to="huggingface") == 0
@@ -190,7 +185,7 @@ def legacy(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", None])
-def test_a_tokenizer_class_in_config_json(name: str | None, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_tokenizer_class_in_config_json(name: str | None, tmp_path, capsys):
     """It must match the kind of the vocabulary or, without a vocabulary, name a supported kind."""
     source = tiny_bert.write(tmp_path / "named")
     config(tokenizer_class=name)(source)
@@ -204,14 +199,14 @@ def test_a_tokenizer_class_in_config_json(name: str | None, tmp_path: Path, caps
         assert mentions(capsys.readouterr().err, "tokenizer_class", "'RobertaTokenizer'")
 
 
-def test_old_names_and_repetitions(tmp_path: Path) -> None:
+def test_old_names_and_repetitions(tmp_path):
     plain = tiny_bert.write(tmp_path / "plain")
     assert same(plain, tiny_bert.write(tmp_path / "old", legacy(tiny_bert.tensors())))
     only_decoder = {n.replace(BIAS, "cls.predictions.decoder.bias"): a for n, a in tiny_bert.tensors().items()}
     assert same(plain, tiny_bert.write(tmp_path / "decoder", only_decoder))
 
 
-def test_both_heads_under_the_name_of_one(tmp_path: Path) -> None:
+def test_both_heads_under_the_name_of_one(tmp_path):
     """As in the first release of BERT: architectures says BertForMaskedLM, and pooler and sentence head are there."""
     random = np.random.default_rng(1)
     more = {"bert.pooler.dense.weight": (24, 24), "bert.pooler.dense.bias": (24,)}
@@ -227,7 +222,7 @@ def test_both_heads_under_the_name_of_one(tmp_path: Path) -> None:
     assert left.keys() == found.keys() - {"cls.seq_relationship.weight", "cls.seq_relationship.bias"}
 
 
-def test_leaving_the_head_out(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_leaving_the_head_out(tmp_path, capsys):
     source = tiny_bert.write(tmp_path / "source")
     assert convert(source, tmp_path / "bare", "--head=none", to="huggingface") == 0
     assert capsys.readouterr().err.splitlines() == [
@@ -239,7 +234,7 @@ def test_leaving_the_head_out(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     assert mentions(capsys.readouterr().err, "masked", "none")
 
 
-def test_a_config_without_architectures(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_config_without_architectures(tmp_path, capsys):
     source = tiny_bert.write(tmp_path / "source", architectures=None)
     assert bertzoo.load(source).model.masked_head is not None
     classes = {f"classifier.{n}": np.zeros(s, np.float32) for n, s in {"weight": (2, 24), "bias": (2,)}.items()}
@@ -250,7 +245,7 @@ def test_a_config_without_architectures(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("kind,dtype", [("F16", np.float16), ("BF16", ml_dtypes.bfloat16)])
-def test_half_precision_becomes_float32(kind: str, dtype: type, tmp_path: Path) -> None:
+def test_half_precision_becomes_float32(kind: str, dtype: type, tmp_path):
     source = tiny_bert.write(tmp_path / "source")
     halves = {name: array.astype(dtype) for name, array in tiny_bert.tensors().items()}
     header, data = {}, b""
@@ -267,13 +262,13 @@ def test_half_precision_becomes_float32(kind: str, dtype: type, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("shapes", [{}, {"b/é": (2, 3), "a/kernel": (), "c": (0, 2)}])
-def test_the_digest_is_the_hash_of_the_written_file(shapes: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
+def test_the_digest_is_the_hash_of_the_written_file(shapes: dict[str, tuple[int, ...]], tmp_path):
     arrays = {name: np.full(shape, index, np.float32) for index, (name, shape) in enumerate(shapes.items())}
     tensors.write_safetensors(arrays, tmp_path / "file")
     assert tensors.digest(arrays) == sha256(tmp_path / "file")
 
 
-def test_shards(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_shards(tmp_path, capsys):
     plain, source = tiny_bert.write(tmp_path / "plain"), tiny_bert.write(tmp_path / "source")
     found = tiny_bert.tensors()
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -288,7 +283,7 @@ def test_shards(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert mentions(capsys.readouterr().err, names[1])
 
 
-def test_a_pickle_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
+def test_a_pickle_without_torch(tmp_path, capsys, monkeypatch):
     source = tiny_bert.write(tmp_path / "source")
     (source / "model.safetensors").rename(source / "pytorch_model.bin")
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -296,7 +291,7 @@ def test_a_pickle_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture, m
     assert mentions(capsys.readouterr().err, "pytorch_model.bin", "torch ")
 
 
-def test_a_pickle_with_compressed_entries_is_rejected_unread(tmp_path: Path) -> None:
+def test_a_pickle_with_compressed_entries_is_rejected_unread(tmp_path):
     """A deflate bomb: torch would unpack gigabytes from a megabyte before it finds that they are no tensors."""
     file = tmp_path / "pytorch_model.bin"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -305,7 +300,7 @@ def test_a_pickle_with_compressed_entries_is_rejected_unread(tmp_path: Path) -> 
         pickled.read_pickled(file)
 
 
-def test_existing_files_at_the_destination_stay(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_existing_files_at_the_destination_stay(tmp_path, capsys):
     source = tiny_bert.write(tmp_path / "source")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")
@@ -322,7 +317,7 @@ def test_existing_files_at_the_destination_stay(tmp_path: Path, capsys: pytest.C
     assert convert(source, tmp_path / "empty") == 0
 
 
-def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
     from bertzoo.data.tokenizers import tokenizer
 
     def interrupt(*_) -> None:
@@ -340,17 +335,14 @@ def damage(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_a_damaged_model_directory(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_damaged_model_directory(tmp_path, capsys):
     source = tiny_bert.write(tmp_path / "source")
     toml = {
         "hash": (lambda d: damage(d / "parameters.safetensors"), ("parameters.safetensors", "hash", "model.toml")),
         "gone": (lambda d: (d / "parameters.safetensors").unlink(), ("parameters.safetensors",)),
         "table": (lambda d: (d / "model.toml").write_text("x = "), ("model.toml", "is damaged")),
         "field": (lambda d: replace(d, "layers = 1", "layerz = 1"), ("layerz", "layers")),
-        "size": (
-            lambda d: replace(d, "layers = 1", "layers = 2"),
-            ("model.toml", "encoder/layers_1"),
-        ),
+        "size": (lambda d: replace(d, "layers = 1", "layers = 2"), ("model.toml", "encoder/layers_1")),
     }
     for name, (prepare, parts) in toml.items():
         assert convert(source, tmp_path / name) == 0
@@ -368,7 +360,7 @@ def replace(directory: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_the_example_in_the_docstring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_in_the_docstring(tmp_path, monkeypatch):
     tiny_bert.write(
         tmp_path / "tiny",
         {n.removeprefix("bert."): a for n, a in tiny_bert.tensors().items() if "bert." in n},

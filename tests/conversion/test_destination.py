@@ -27,7 +27,7 @@ def refused(capsys: pytest.CaptureFixture, *parts: object) -> None:
     assert said.out == "" and said.err.count("\n") == 1 and mentions(said.err, *parts)
 
 
-def test_a_link_to_an_empty_or_missing_directory(tmp_path: Path) -> None:
+def test_a_link_to_an_empty_or_missing_directory(tmp_path):
     source = tiny_bert.write(tmp_path / "source")
     (tmp_path / "empty").mkdir()
     for name in ("empty", "none"):
@@ -53,7 +53,7 @@ PLACELESS = {
 
 
 @pytest.mark.parametrize("place", PLACELESS)
-def test_no_place(place: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_place(place: str, tmp_path, capsys, monkeypatch):
     source, work = tiny_bert.write(tmp_path / "source"), tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -68,7 +68,7 @@ def test_no_place(place: str, tmp_path: Path, capsys: pytest.CaptureFixture, mon
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_destination_prints_an_error(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_read_only_destination_prints_an_error(tmp_path, capsys):
     source = tiny_bert.write(tmp_path / "source")
     (tmp_path / "closed").mkdir(0o500)
     for name in ("out", "a/b"):
@@ -78,7 +78,7 @@ def test_a_read_only_destination_prints_an_error(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize("to", ["bertzoo", "huggingface", "pytorch"])
 @pytest.mark.parametrize("size", [10, 5000])
-def test_a_full_disk(size: int, to: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_full_disk(size: int, to: str, tmp_path, capsys):
     """A limit on the size of a file stands for the disk: the kernel refuses the same write."""
     source = tiny_bert.write(tmp_path / "source")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -92,7 +92,7 @@ def test_a_full_disk(size: int, to: str, tmp_path: Path, capsys: pytest.CaptureF
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_parents_in_use_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parents_in_use_stay(tmp_path, monkeypatch):
     source = tiny_bert.write(tmp_path / "source")
 
     def fail(*_) -> None:
@@ -106,7 +106,7 @@ def test_parents_in_use_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("to", ["bertzoo", "huggingface", "pytorch"])
 @pytest.mark.parametrize("mask", [0o022, 0o027])
-def test_whoever_the_umask_lets_may_read_it(mask: int, to: str, tmp_path: Path) -> None:
+def test_whoever_the_umask_lets_may_read_it(mask: int, to: str, tmp_path):
     source, before = tiny_bert.write(tmp_path / "source"), os.umask(mask)
     try:
         assert convert(source, tmp_path / "out", to=to) == 0
@@ -118,7 +118,7 @@ def test_whoever_the_umask_lets_may_read_it(mask: int, to: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("to", ["bertzoo", "huggingface", "pytorch"])
-def test_a_repeated_command_keeps_the_same_directory(to: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_repeated_command_keeps_the_same_directory(to: str, tmp_path, capsys):
     """As after a kill just after the rename."""
     source = tiny_bert.write(tmp_path / "source")
     assert convert(source, tmp_path / "out", to=to) == convert(source, tmp_path / "out", to=to) == 0
@@ -130,9 +130,7 @@ def test_a_repeated_command_keeps_the_same_directory(to: str, tmp_path: Path, ca
     assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
 
 
-def test_a_repeated_command_keeps_its_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_command_keeps_its_file(tmp_path, capsys, monkeypatch):
     calls = []
 
     def write_file(target, pretrained, file, settings, quiz, memory, request, packages):

@@ -85,7 +85,7 @@ MASKED = {
 
 
 @pytest.mark.parametrize("case", MASKED)
-def test_attributes(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_attributes(case: str, tmp_path, capsys):
     changes, parts = MASKED[case]
     source = tiny_bert.write(tmp_path / "source")
     config = tiny_bert.CONFIG | changes
@@ -95,7 +95,7 @@ def test_attributes(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) ->
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_too_large_a_number(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_too_large_a_number(tmp_path, capsys):
     source = tiny_bert.write(tmp_path / "source")
     text = json.dumps(tiny_bert.CONFIG | {"layer_norm_eps": 7})
     (source / "config.json").write_text(text.replace(": 7", ": 1e999"))
@@ -107,22 +107,16 @@ def test_too_large_a_number(tmp_path: Path, capsys: pytest.CaptureFixture) -> No
 
 
 CLASSIFIER = {
-    "numbers as labels": (
-        {"id2label": {"0": 1, "1": 2}},
-        ("labels.0", "text", "1", "integer", "id2label"),
-    ),
+    "numbers as labels": ({"id2label": {"0": 1, "1": 2}}, ("labels.0", "text", "1", "integer", "id2label")),
     "a problem": ({"problem_type": "foo"}, ("problem_type", "regression", "single_label_classification")),
     "a numbered problem": ({"problem_type": 5}, ("problem_type", "regression", "single_label_classification")),
-    "a rate as text": (
-        {"classifier_dropout": "x"},
-        ("dropout", "number", "'x'", "text", "classifier_dropout"),
-    ),
+    "a rate as text": ({"classifier_dropout": "x"}, ("dropout", "number", "'x'", "text", "classifier_dropout")),
     "a whole rate": ({"classifier_dropout": 1.0}, ("dropout", 1.0, 0.99, "classifier_dropout")),
 }
 
 
 @pytest.mark.parametrize("case", CLASSIFIER)
-def test_heads(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_heads(case: str, tmp_path, capsys):
     changes, parts = CLASSIFIER[case]
     source = exported(Bert(**SMALL), SequenceClassification(), tmp_path / "source", **changes)
     assert convert(source, tmp_path / "out") == 2
@@ -130,12 +124,12 @@ def test_heads(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_labels_that_are_null_are_the_library_s(tmp_path: Path) -> None:
+def test_labels_that_are_null_are_the_library_s(tmp_path):
     source = exported(Bert(**SMALL), SequenceClassification(), tmp_path / "source", id2label=None)
     assert huggingface.read_huggingface(source).head.labels == ("LABEL_0", "LABEL_1")
 
 
-def test_more_layers_than_tensors_where_they_share_them(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_more_layers_than_tensors_where_they_share_them(tmp_path, capsys):
     model = Albert(**SMALL, embedding_size=6)
     source = exported(model, NoHead(), tmp_path / "source", num_hidden_layers=40)
     assert huggingface.read_huggingface(source).model.layers == 40
@@ -159,7 +153,7 @@ PLACES: dict[str, tuple[Callable[[dict], Any], tuple]] = {
 
 
 @pytest.mark.parametrize("case", PLACES)
-def test_shards(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_shards(case: str, tmp_path, capsys):
     change, parts = PLACES[case]
     source = tiny_bert.write(tmp_path / "source")
     (source / "model.safetensors").rename(source / SHARD)
@@ -170,7 +164,7 @@ def test_shards(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_integers_in_a_model_directory(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_integers_in_a_model_directory(tmp_path, capsys):
     made = random_model(Bert(**SMALL), NoHead())
     name = "embedding/norm/bias"
     made.params[name] = made.params[name].astype(np.int64)
@@ -184,7 +178,7 @@ def test_integers_in_a_model_directory(tmp_path: Path, capsys: pytest.CaptureFix
 TINY = MobileBert(**SMALL, embedding_size=8, bottleneck_size=4, attention_input="bottleneck", mask_padding=False)
 
 
-def test_bottlenecks_of_no_use(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_bottlenecks_of_no_use(tmp_path, capsys):
     source = exported(TINY, NoHead(), tmp_path / "source", key_query_shared_bottleneck=True)
     assert convert(source, tmp_path / "out") == 2
     refused(capsys, "key_query_shared_bottleneck", "true")
@@ -200,7 +194,7 @@ MOBILE = {
 
 
 @pytest.mark.parametrize("case", MOBILE)
-def test_mobilebert(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_mobilebert(case: str, tmp_path, capsys):
     changes, parts = MOBILE[case]
     source = exported(TINY, NoHead(), tmp_path / "source", **changes)
     assert convert(source, tmp_path / "out") == 2
@@ -208,7 +202,7 @@ def test_mobilebert(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) ->
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_an_empty_tensor(tmp_path: Path) -> None:
+def test_an_empty_tensor(tmp_path):
     """MobileBertForMaskedLM's weights beyond its word table, where that is as wide as the stream."""
     source = exported(TINY, MaskedLanguageModel(pooler=False), tmp_path / "source")
     found = load_file(source / "model.safetensors")
@@ -217,7 +211,7 @@ def test_an_empty_tensor(tmp_path: Path) -> None:
     assert "masked_head/extra/kernel" not in load_file(tmp_path / "out" / "parameters.safetensors")
 
 
-def test_the_hint_for_a_head_without_a_class(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_hint_for_a_head_without_a_class(tmp_path, capsys):
     (tmp_path / "ours").mkdir()
     made = random_model(ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3), ReplacedTokens())
     load_model.write_model(made, tmp_path / "ours")
@@ -236,9 +230,7 @@ def sparse(path: Path, elements: int) -> None:
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_far_more_values_than_the_model_has(
-    own: bool, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_far_more_values_than_the_model_has(own: bool, tmp_path, capsys, monkeypatch):
     source = exported(Bert(**SMALL), NoHead(), tmp_path / "source")
     if own:
         assert convert(source, tmp_path / "own") == 0
@@ -251,7 +243,7 @@ def test_far_more_values_than_the_model_has(
     refused(capsys, weights.name, "embedding/norm/bias" if own else "2,147,483,648")
 
 
-def test_tensors_larger_than_memory_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_larger_than_memory_are_not_read(tmp_path, monkeypatch):
     sparse(tmp_path / "model.safetensors", 1000)
     monkeypatch.setattr(memory, "machine_memory", lambda: (3999, 3999))
     with pytest.raises(UserError, match=mentioning("model.safetensors", "memory")):
@@ -260,7 +252,7 @@ def test_tensors_larger_than_memory_are_not_read(tmp_path: Path, monkeypatch: py
     assert tensors.read_safetensors(tmp_path / "model.safetensors")["w"].shape == (1000,)
 
 
-def test_a_header_that_takes_far_more_memory_than_the_file(tmp_path: Path) -> None:
+def test_a_header_that_takes_far_more_memory_than_the_file(tmp_path):
     empty = {f"a{index}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for index in range(100_000)}
     header = json.dumps(empty).encode()
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
@@ -268,7 +260,7 @@ def test_a_header_that_takes_far_more_memory_than_the_file(tmp_path: Path) -> No
         tensors.read_safetensors(tmp_path / "model.safetensors")
 
 
-def test_a_vocabulary_that_is_not_utf8_beside_a_whole_tokenizer(tmp_path: Path) -> None:
+def test_a_vocabulary_that_is_not_utf8_beside_a_whole_tokenizer(tmp_path):
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
     tokenizer = WordPieceTokenizer(WordPiece(vocab_size=20), entries, "made up")
     tokenizers.write_tokenizer(tokenizer, tmp_path, Bert(**SMALL))
@@ -373,7 +365,7 @@ SENTENCES: dict[str, tuple[Callable[[Path], Any], tuple]] = {
 
 
 @pytest.mark.parametrize("case", SENTENCES)
-def test_directories_of_sentence_transformers(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_directories_of_sentence_transformers(case: str, tmp_path, capsys):
     change, parts = SENTENCES[case]
     source = tmp_path / "source"
     source.mkdir()

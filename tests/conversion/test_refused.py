@@ -50,16 +50,8 @@ def export(model: Any, head: Any, folder: Path, *options: str) -> int:
 
 SQUEEZE = SqueezeBert(**SMALL, **{f"{name}_groups": 2 for name in ("query", "key", "value", "intermediate", "output")})
 REFUSED = {
-    "padding in a convolution": (
-        replace(CONV, mask_padding=True),
-        NoHead(),
-        ("--leak_padding",),
-    ),
-    "padding in a trigram": (
-        replace(MOBILE, mask_padding=True),
-        NoHead(),
-        ("--leak_padding",),
-    ),
+    "padding in a convolution": (replace(CONV, mask_padding=True), NoHead(), ("--leak_padding",)),
+    "padding in a trigram": (replace(MOBILE, mask_padding=True), NoHead(), ("--leak_padding",)),
     "a hidden layer": (
         Bert(**SMALL),
         SequenceClassification(hidden="gelu"),
@@ -116,18 +108,10 @@ INEXPRESSIBLE = {
         NoHead(),
         ("attention", "Dense", "Grouped", "output_groups"),
     ),
-    "grouped feed-forwards": (
-        replace(MOBILE, feed_forward_groups=4),
-        NoHead(),
-        ("feed_forward_groups", "1", 4),
-    ),
+    "grouped feed-forwards": (replace(MOBILE, feed_forward_groups=4), NoHead(), ("feed_forward_groups", "1", 4)),
     "windows of keys": (replace(SQUEEZE, kernel_size=3), NoHead(), ("kernel_size", 1, 3)),
     "a stride of keys": (replace(SQUEEZE, stride=2), NoHead(), ("stride", 1, 2)),
-    "uneven layers": (
-        replace(SQUEEZE, layers=2, feed_forward_size=(12, 8)),
-        NoHead(),
-        ("intermediate_size", "12, 8"),
-    ),
+    "uneven layers": (replace(SQUEEZE, layers=2, feed_forward_size=(12, 8)), NoHead(), ("intermediate_size", "12, 8")),
     "uneven layers of several feed-forwards": (
         replace(MOBILE, layers=2, feed_forward_size=(12, 8)),
         NoHead(),
@@ -138,7 +122,7 @@ INEXPRESSIBLE = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_refused(case: str, tmp_path, capsys):
     model, head, parts = REFUSED[case]
     assert export(model, head, tmp_path) == 2
     said = capsys.readouterr().err
@@ -147,9 +131,7 @@ def test_refused(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> No
 
 
 @pytest.mark.parametrize("case", INEXPRESSIBLE)
-def test_a_model_without_a_class_is_written_with_its_own_module(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_model_without_a_class_is_written_with_its_own_module(case: str, tmp_path, capsys):
     model, head, parts = INEXPRESSIBLE[case]
     assert export(model, head, tmp_path) == 0
     said = capsys.readouterr().err
@@ -159,7 +141,7 @@ def test_a_model_without_a_class_is_written_with_its_own_module(
     assert files == {"README.md", "config.json", "model.safetensors", "modeling_bertzoo.py"}
 
 
-def test_a_list_of_sizes_in_config_json_prints_an_error(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_list_of_sizes_in_config_json_prints_an_error(tmp_path, capsys):
     assert export(SQUEEZE, NoHead(), tmp_path) == 0
     file = tmp_path / "hf" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"intermediate_size": [12]}))
@@ -170,7 +152,7 @@ def test_a_list_of_sizes_in_config_json_prints_an_error(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("model", [CONV, MOBILE])
-def test_leaking_padding_is_logged(model: Any, tmp_path: Path) -> None:
+def test_leaking_padding_is_logged(model: Any, tmp_path):
     assert export(replace(model, mask_padding=True), NoHead(), tmp_path, "--leak_padding") == 0
     assert huggingface.read_huggingface(tmp_path / "hf").model == replace(model, mask_padding=False)
 
@@ -183,14 +165,12 @@ def test_leaking_padding_is_logged(model: Any, tmp_path: Path) -> None:
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-def test_no_padding_leaks_without_windows(
-    model: Any, message: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_no_padding_leaks_without_windows(model: Any, message: tuple[str, ...], tmp_path, capsys):
     assert export(model, NoHead(), tmp_path, "--leak_padding") == 2
     assert mentions(capsys.readouterr().err, *message)
 
 
-def test_reading_is_as_strict(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_reading_is_as_strict(tmp_path, capsys):
     assert export(Electra(**SMALL), MASKED, tmp_path) == 0
     config = tmp_path / "hf" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_act": "relu"}))
@@ -202,7 +182,7 @@ def test_reading_is_as_strict(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     "model", [Albert(**SMALL, embedding_size=6), CONV, MOBILE, replace(MOBILE, pooler=True), SQUEEZE]
 )
 @pytest.mark.parametrize("pooler", [True, False])
-def test_every_tensor_round_trips(model: Any, pooler: bool, tmp_path: Path) -> None:
+def test_every_tensor_round_trips(model: Any, pooler: bool, tmp_path):
     head = MaskedLanguageModel(pooler=pooler)
     made = random_model(model, head)
     assert export(model, head, tmp_path) == 0
@@ -213,7 +193,7 @@ def test_every_tensor_round_trips(model: Any, pooler: bool, tmp_path: Path) -> N
     assert ("pooler/bias" in back.params) == (pooler and model not in (CONV, MOBILE))
 
 
-def test_an_export_for_pytorch_is_named_as_such(tmp_path: Path) -> None:
+def test_an_export_for_pytorch_is_named_as_such(tmp_path):
     pytorch.write_pytorch(random_model(Bert(**SMALL), MASKED), tmp_path)
     with pytest.raises(UserError, match=mentioning(tmp_path, "PyTorch")):
         bertzoo.load(tmp_path)

@@ -107,7 +107,7 @@ def assert_same(params: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bert_and_mobilebert(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bert_and_mobilebert(case: str, tmp_path, monkeypatch):
     listed, config, wanted = CASES[case]
     found = layouts.values(listed)
     beside = {f"{scope}/LayerNorm/beta": np.ones(3) for scope in ("teacher/bert/embeddings", "hidden_distill_0")}
@@ -121,7 +121,7 @@ def test_bert_and_mobilebert(case: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("place_in", ["", "model.ckpt"], ids=["directory", "prefix"])
-def test_a_run_starts_from_one(place_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_starts_from_one(place_in: str, tmp_path, monkeypatch):
     listed = without()
     found = layouts.values(listed)
     path = place(tmp_path, found, monkeypatch, BERT) / place_in
@@ -138,7 +138,7 @@ def test_a_run_starts_from_one(place_in: str, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("kind", TOWERS)
-def test_discriminator_and_generator(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_discriminator_and_generator(kind: str, tmp_path, monkeypatch):
     first, second = (
         list(part(c)) for part, c in zip((layouts.discriminator, layouts.generator), TOWERS[kind], strict=True)
     )
@@ -190,7 +190,7 @@ OFFICIAL: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 12,
         "type_vocab_size": 2,
         "vocab_size": 30522,
-    },
+    }
 }
 OFFICIAL["ib_bert_large"] = OFFICIAL["bert_base"] | {
     "hidden_size": 512,
@@ -226,7 +226,7 @@ def shipped_model(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
-def test_official_configs_are_the_shipped_ones(name: str) -> None:
+def test_official_configs_are_the_shipped_ones(name: str):
     kind, told = tensorflow1.complete_bert_config(OFFICIAL[name])
     model = shipped_model(name)
     changes = (
@@ -259,7 +259,7 @@ def of(config: Any, **more: Any) -> dict[str, Any]:
         ("convbert_base", 115_836_059),
     ],
 )
-def test_released_sizes_follow_from_shapes(name: str, total: int) -> None:
+def test_released_sizes_follow_from_shapes(name: str, total: int):
     recipe = load(Pretrain, [shipped()[name]])
     model, width = shipped_model(name), recipe.objective.generator_width
     more = {"groups": model.feed_forward_groups, "window": 9} if model.kind == "convbert" else {}
@@ -279,7 +279,7 @@ def test_released_sizes_follow_from_shapes(name: str, total: int) -> None:
     assert attributes.read_model_config(family, made["generator"], "x") == replace(model, **small)
 
 
-def test_where_a_checkpoint_is(tmp_path: Path) -> None:
+def test_where_a_checkpoint_is(tmp_path):
     assert tensorflow1.find_checkpoint(tmp_path) is None and tensorflow1.find_checkpoint(tmp_path / "none") is None
     for step in (5, 10):
         (tmp_path / f"model.ckpt-{step}.index").touch()
@@ -292,7 +292,7 @@ def test_where_a_checkpoint_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["word", "Word"])
-def test_case_of_the_vocabulary(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_of_the_vocabulary(word: str, tmp_path, monkeypatch):
     listed = without()
     place(tmp_path, layouts.values(listed), monkeypatch, BERT)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", word, *"abcdefghijklmn"]
@@ -339,7 +339,7 @@ REFUSED: dict[str, tuple[dict[str, np.ndarray], Any, tuple]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_refused(case: str, tmp_path, monkeypatch, capsys):
     found, config, parts = REFUSED[case]
     place(tmp_path / "tf", found, monkeypatch, config)
     assert main(["convert", str(tmp_path / "tf"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
@@ -348,16 +348,14 @@ def test_refused(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert [path.name for path in tmp_path.iterdir()] == ["tf"]
 
 
-def test_a_missing_head_prints_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_missing_head_prints_an_error(tmp_path, monkeypatch, capsys):
     found = layouts.values([*layouts.discriminator(ELECTRA)])
     place(tmp_path, found, monkeypatch)
     assert main(["convert", str(tmp_path), str(tmp_path / "out"), "--to=bertzoo", "--head=masked"]) == 2
     assert mentions(capsys.readouterr().err, "masked", "replaced")
 
 
-def test_without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_without_tensorflow(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     (tmp_path / "model.ckpt.index").touch()
     assert main(["convert", str(tmp_path), str(tmp_path / "out"), "--to=bertzoo"]) == 2

@@ -58,14 +58,14 @@ def ids(tokenizer: Any, text: str = TEXT) -> list[int]:
     return tokenizer.encode_batch([text])[0].tolist()
 
 
-def test_the_settings_differ_on_the_text() -> None:
+def test_the_settings_differ_on_the_text():
     found = {tuple(reference(*setting.values()).encode(TEXT).ids) for setting in SETTINGS}
     assert len(found) == 8  # strip_accents unset is as do_lower_case
 
 
 @pytest.mark.parametrize("files", ["vocab.txt", "tokenizer.json", "both", "generic"])
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: "-".join(map(str, setting.values())))
-def test_wordpiece_has_the_ids_of_the_library(files: str, setting: dict[str, Any], tmp_path: Path) -> None:
+def test_wordpiece_has_the_ids_of_the_library(files: str, setting: dict[str, Any], tmp_path):
     theirs = reference(*setting.values())
     said = OPTIONS | setting
     if files in ("vocab.txt", "both"):
@@ -97,9 +97,7 @@ def pieces() -> bytes:
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(("lower", "keep"), list(itertools.product([True, False], [True, False])))
-def test_sentencepiece_has_the_ids_of_the_library(
-    pieces: bytes, whole: bool, lower: bool, keep: bool, tmp_path: Path
-) -> None:
+def test_sentencepiece_has_the_ids_of_the_library(pieces: bytes, whole: bool, lower: bool, keep: bool, tmp_path):
     steps: list[Any] = [] if keep else [normalizers.NFKD(), normalizers.StripAccents()]
     steps += [normalizers.Lowercase()] if lower else []
     text = "A Model of models été Été ÉTÉ Ete"
@@ -170,10 +168,7 @@ REFUSED: dict[str, tuple[tuple[str, Change], tuple]] = {
     "no cutting": (options(do_basic_tokenize=False), ("do_basic_tokenize", False, True)),
     "whole words": (options(never_split=["a"]), ("never_split", "['a']", None)),
     "text for a bool": (options(do_lower_case="false"), ("do_lower_case", "'false'")),
-    "added_tokens.json": (
-        new("added_tokens.json", {"new": 19}),
-        ("added_tokens.json", "'new'", 19),
-    ),
+    "added_tokens.json": (new("added_tokens.json", {"new": 19}), ("added_tokens.json", "'new'", 19)),
     "an entry added": (new("added_tokens.json", {"model": 6}), ("added_tokens.json", "'model'", "6")),
     "a decoder": (options(added_tokens_decoder={"19": {"content": "new"}}), ("tokenizer_config.json", "'new'", 19)),
     "a number": (options(added_tokens_decoder={"5": {"content": "[MASK]"}}), ("tokenizer_config.json", "'[MASK]'", 5)),
@@ -214,13 +209,13 @@ def good(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_files_of_transformers_4_are_read(good: Path) -> None:
+def test_the_files_of_transformers_4_are_read(good: Path):
     dump(good / "added_tokens.json", {"[MASK]": 4})
     assert ids(tokenizers.read_tokenizer(good)) == reference(True, None, True).encode(TEXT).ids
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_settings_that_would_change_ids_raise(case: str, good: Path) -> None:
+def test_settings_that_would_change_ids_raise(case: str, good: Path):
     (name, change), parts = REFUSED[case]
     path = good / name
     dump(path, change(json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}))
@@ -249,7 +244,7 @@ REFUSED_PIECES: dict[str, tuple[tuple[str, Change], tuple]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED_PIECES)
-def test_settings_that_would_change_pieces_raise(case: str, pieces: bytes, tmp_path: Path) -> None:
+def test_settings_that_would_change_pieces_raise(case: str, pieces: bytes, tmp_path):
     write_pieces(tmp_path, pieces)
     assert tokenizers.read_tokenizer(tmp_path) is not None
     (name, change), parts = REFUSED_PIECES[case]
@@ -278,7 +273,7 @@ def trained(pad: str, unk: str) -> bytes:
     return model.getvalue()
 
 
-def test_other_spellings_are_carried(tmp_path: Path) -> None:
+def test_other_spellings_are_carried(tmp_path):
     write_pieces(tmp_path, trained("[PAD]", "[UNK]"))
     table = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert (table["pad_token"], table["unk_token"]) == ("[PAD]", "[UNK]")
@@ -287,7 +282,7 @@ def test_other_spellings_are_carried(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("shift", "piece"), [(0.0, "a"), (1.0, "a"), (100.0, "a"), (-100.0, "9,"), (1.0, "9,")])
-def test_scores_are_compared(shift: float, piece: str, tmp_path: Path) -> None:
+def test_scores_are_compared(shift: float, piece: str, tmp_path):
     write_pieces(tmp_path, trained("<pad>", "<unk>"))
     table = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     entry = next(entry for entry in table["model"]["vocab"] if entry[0].endswith(piece))
@@ -336,7 +331,7 @@ def encode_pieces(processor: Any, text: str) -> list[str]:
     return made
 
 
-def test_numbers_are_cut_from_their_commas(tmp_path: Path) -> None:
+def test_numbers_are_cut_from_their_commas(tmp_path):
     """As in ALBERT's code, and as the releases' tokenizer.json does it by scores."""
     write_pieces(tmp_path, numbers())
     processor = sentencepiece.SentencePieceProcessor(model_proto=numbers())
@@ -351,14 +346,14 @@ def test_numbers_are_cut_from_their_commas(tmp_path: Path) -> None:
     assert ours.decode(ids(ours, "1,000 or 2,500,")) == "1,000 or 2,500,"
 
 
-def test_settings_without_a_vocabulary_raise(good: Path) -> None:
+def test_settings_without_a_vocabulary_raise(good: Path):
     for name in ("vocab.txt", "tokenizer.json"):
         (good / name).unlink()
     with pytest.raises(UserError, match=mentioning("tokenizer_config.json", "tokenizer.json", "vocab.txt", "spiece")):
         tokenizers.read_tokenizer(good)
 
 
-def test_the_verb_carries_a_cased_tokenizer(tmp_path: Path) -> None:
+def test_the_verb_carries_a_cased_tokenizer(tmp_path):
     source = tiny_bert.write(tmp_path / "source")
     words = [word.upper() if word == "b" else word for word in tiny_bert.WORDS]
     (source / "vocab.txt").write_text("\n".join(words) + "\n")
@@ -373,7 +368,7 @@ def test_the_verb_carries_a_cased_tokenizer(tmp_path: Path) -> None:
         assert theirs.encode("B b a").ids == [2, *expected, 3]
 
 
-def test_a_missing_tokenizer_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_missing_tokenizer_is_logged(tmp_path, capsys):
     source = tiny_bert.write(tmp_path / "source")
     (source / "vocab.txt").unlink()
     assert main(["convert", str(source), str(tmp_path / "out"), "--to=bertzoo"]) == 0
@@ -381,7 +376,7 @@ def test_a_missing_tokenizer_is_logged(tmp_path: Path, capsys: pytest.CaptureFix
     assert mentions(said, source, tmp_path / "out", "no tokenizer") and said.count("\n") == 1
 
 
-def test_our_own_vocabulary_is_checked(tmp_path: Path) -> None:
+def test_our_own_vocabulary_is_checked(tmp_path):
     assert main(["convert", str(tiny_bert.write(tmp_path / "source")), str(tmp_path / "out"), "--to=bertzoo"]) == 0
     vocabulary = tmp_path / "out" / "tokenizer" / "vocab.txt"
     vocabulary.write_text("\n".join(tiny_bert.WORDS[:-9]) + "\n")
@@ -390,7 +385,7 @@ def test_our_own_vocabulary_is_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", [ConvBert, Bert])
-def test_no_row_is_frozen_by_default(model: Any, tmp_path: Path) -> None:
+def test_no_row_is_frozen_by_default(model: Any, tmp_path):
     sizes = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
     more = {"embedding_size": 6, "mask_padding": False, "kernel_size": 3} if model is ConvBert else {}
     made = model(**sizes, **more)

@@ -268,16 +268,8 @@ def test_a_denied_bucket_raises_one_error(memory, monkeypatch):
     [
         ("gcsfs", "gs://bucket/*.txt", ("gs://bucket/*.txt", "installed", "gcsfs")),
         ("s3fs", "s3://bucket/*.txt", ("s3://bucket/*.txt", "installed", "s3fs")),
-        (
-            "pyarrow",
-            "a.parquet",
-            ("a.parquet", "pyarrow", "pip install -c constraints.txt -e '.[parquet]'"),
-        ),
-        (
-            "tensorflow_datasets",
-            "tfds:c4/en",
-            ("tfds:c4/en", "pip install -c constraints.txt -e '.[tfds]'"),
-        ),
+        ("pyarrow", "a.parquet", ("a.parquet", "pyarrow", "pip install -c constraints.txt -e '.[parquet]'")),
+        ("tensorflow_datasets", "tfds:c4/en", ("tfds:c4/en", "pip install -c constraints.txt -e '.[tfds]'")),
     ],
 )
 def test_a_missing_package_is_named(tmp_path, monkeypatch, package, name, parts):

@@ -27,7 +27,7 @@ def described(file: Path) -> dict[str, Any]:
     return json.loads(file.with_name(f"{file.name}.json").read_text())
 
 
-def test_the_rules_that_apps_tokenise_by(models: Path, export: Any) -> None:
+def test_the_rules_that_apps_tokenise_by(models: Path, export: Any):
     """The rules in the JSON are the tokenizer's; the apps in examples/ read no others."""
     rules, tokenizer = (
         described(export(models / "rte", "--lengths=16"))["tokenizer"],
@@ -46,19 +46,13 @@ STEPS = [
     ("tags", ("[CLS] (2) text [SEP] (3)",), ("softmax", "`O`, `B-X`, `I-X`", "first token")),
     ("span", ("[CLS] (2) question [SEP] (3) text [SEP] (3)",), ("start_logits", "end_logits", 29)),
     ("joint", ("[CLS] (2) question [SEP] (3) text [SEP] (3)",), ("log-softmax", "starts", "null_logit", "above 0")),
-    (
-        "masked",
-        ("[MASK] (4)", "masked_positions"),
-        ("softmax", "masked_logits", 65, "sentence_logits", "A follows B"),
-    ),
+    ("masked", ("[MASK] (4)", "masked_positions"), ("softmax", "masked_logits", 65, "sentence_logits", "A follows B")),
     ("none", ("[CLS] (2) text [SEP] (3)",), ("embedding", "mean", "cosine")),
 ]
 
 
 @pytest.mark.parametrize(("name", "row", "outputs"), quick(STEPS, STEPS[0], STEPS[5]))
-def test_the_steps_of_every_head(
-    name: str, row: tuple[str, ...], outputs: tuple[object, ...], models: Path, export: Any
-) -> None:
+def test_the_steps_of_every_head(name, row, outputs, models, export):
     file = export(models / name, "--lengths=16,24")
     description = described(file)
     steps, tokenizer = use_steps(description), load_model.read_model(models / name).tokenizer
@@ -71,7 +65,7 @@ def test_the_steps_of_every_head(
     assert mentions(steps[4], "golden.json")
 
 
-def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path: Path) -> None:
+def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path):
     (source := tmp_path / "source").mkdir()
     huggingface.write_huggingface(load_model.read_model(models / "rte"), source)
 
@@ -109,7 +103,7 @@ HEADERS = [
 
 
 @pytest.mark.parametrize(("name", "pipeline", "datasets"), quick(HEADERS, HEADERS[0]))
-def test_the_header_of_a_file(name: str, pipeline: str, datasets: list[str] | None, models: Path, export: Any) -> None:
+def test_the_header_of_a_file(name: str, pipeline: str, datasets: list[str] | None, models: Path, export: Any):
     fields = header(card_of(export(models / name, "--lengths=24", "--license=mit")))
     assert (fields["pipeline_tag"], fields.get("datasets"), fields["license"]) == (pipeline, datasets, "mit")
     assert fields["library_name"] == "litert" and fields["tags"] == ["bertzoo", "bert", "tflite"]
@@ -117,7 +111,7 @@ def test_the_header_of_a_file(name: str, pipeline: str, datasets: list[str] | No
 
 
 @pytest.mark.slow
-def test_the_header_has_the_scores_of_a_file(tmp_path: Path, export: Any) -> None:
+def test_the_header_has_the_scores_of_a_file(tmp_path, export: Any):
     planted.fill(tmp_path)
     assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0
     file = export(tmp_path / "run", "--lengths=16", "--examples=8")
@@ -138,7 +132,7 @@ def test_the_header_has_the_scores_of_a_file(tmp_path: Path, export: Any) -> Non
         ("bertzoo", "bertzoo", "bertzoo convert out"),
     ],
 )
-def test_the_card_of_a_directory(form: str, library: str, part: str, models: Path, tmp_path: Path) -> None:
+def test_the_card_of_a_directory(form: str, library: str, part: str, models: Path, tmp_path):
     source = tmp_path / "source"
     shutil.copytree(models / "rte", source)
     table = (source / "model.toml").read_text()
@@ -165,9 +159,7 @@ def test_the_card_of_a_directory(form: str, library: str, part: str, models: Pat
         ("My own, for 2 friends", {"license": "other", "license_name": "my-own-for-2-friends"}),
     ],
 )
-def test_a_licence_becomes_the_hubs_and_is_read_back(
-    stated: str | None, fields: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_licence_becomes_the_hubs_and_is_read_back(stated: str | None, fields: dict[str, str], tmp_path):
     description = {
         "head": {"kind": "none"},
         "source": {"license": stated},
@@ -182,7 +174,7 @@ def test_a_licence_becomes_the_hubs_and_is_read_back(
 
 
 @pytest.mark.parametrize("key", ["from", "teacher"])
-def test_a_run_keeps_the_licence_of_its_source(key: str, finished_run: Path, tmp_path: Path) -> None:
+def test_a_run_keeps_the_licence_of_its_source(key: str, finished_run: Path, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(finished_run, run)
     model = load_model.read_model(run)
@@ -194,7 +186,7 @@ def test_a_run_keeps_the_licence_of_its_source(key: str, finished_run: Path, tmp
     assert load_model.read_model(run).source["language"] == "en"  # of its own text
 
 
-def test_a_fine_tuned_model_keeps_the_licence_of_its_source(tmp_path: Path) -> None:
+def test_a_fine_tuned_model_keeps_the_licence_of_its_source(tmp_path):
     planted.fill(tmp_path)
     path = tmp_path / "model" / "model.toml"
     path.write_text(path.read_text().replace("[source]\n", '[source]\nlicense = "cc0-1.0"\n'))

@@ -37,7 +37,7 @@ TEXTS = [f"{planted.WORDS[i]} " * (1 + 3 * i) for i in range(6)]
 
 
 @pytest.mark.parametrize("name", quick(["rte", "several", "stsb", "tags"], "several"))
-def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, capsys):
     file = export(models / name, "--lengths=8,24")
     expected = predicted(capsys, models / name, *TEXTS)
     pairs = name in ("rte", "stsb")
@@ -50,16 +50,14 @@ def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, caps
 
 
 @pytest.mark.slow
-def test_a_file_of_shorter_rows_cuts_its_texts(
-    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_file_of_shorter_rows_cuts_its_texts(models: Path, export: Any, tmp_path, capsys):
     (tmp_path / "texts").write_text("bara doti\n")
     file = export(models / "tags", "--lengths=8", "--precision=int8-static", f"--calibration={tmp_path / 'texts'}")
     (record,) = predicted(capsys, file, "bara " * 20)
     assert record["cut"] and record["tags"][6:] == [None] * 14 and None not in record["tags"][:6]
 
 
-def test_a_file_is_scored_as_its_model(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_is_scored_as_its_model(models: Path, export: Any, capsys):
     """The file's labels are in another order than the task's."""
     file, data = export(models / "rte", "--lengths=24"), f"--data_dir={models / 'RTE'}"
     expected = json.loads(said(capsys, "evaluate", models / "rte", data, "--json")[0])
@@ -74,9 +72,7 @@ def test_a_file_is_scored_as_its_model(models: Path, export: Any, capsys: pytest
 
 
 @pytest.mark.slow
-def test_a_file_names_the_classes_of_glue(
-    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_file_names_the_classes_of_glue(models: Path, export: Any, tmp_path, capsys):
     """Tables and JSON keep GLUE's labels, as those of the model; an app and the printed lines have names."""
     base, source = load_model.read_model(models / "rte"), tmp_path / "sst2"
     head = SequenceClassification(labels=("0", "1"))
@@ -97,9 +93,7 @@ def test_a_file_names_the_classes_of_glue(
     assert scores[0] == scores[1]
 
 
-def test_a_file_of_several_labels_is_scored_as_its_model(
-    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_file_of_several_labels_is_scored_as_its_model(models: Path, export: Any, tmp_path, capsys):
     """The file's labels are in another order than the task's; MediaPipe's files give sigmoids instead of logits."""
     lines = [f"{text.strip()},{i % 2},{i // 3},{i % 3 // 2}" for i, text in enumerate(TEXTS)]
     (tmp_path / "later.csv").write_text("\n".join(["text,good,bad,long", *lines]) + "\n")
@@ -117,7 +111,7 @@ def test_a_file_of_several_labels_is_scored_as_its_model(
 
 
 @pytest.mark.parametrize("name", quick(["span", "joint"], "span"))
-def test_a_file_answers_questions(name: str, models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_answers_questions(name: str, models: Path, export: Any, capsys):
     file, data = export(models / name, "--lengths=16,24"), f"--data_dir={models / 'quiz'}"
     pair = ("bara doti?", "lura doti mira " * 9)
     assert predicted(capsys, file, *pair) == close(predicted(capsys, models / name, *pair))
@@ -129,7 +123,7 @@ def test_a_file_answers_questions(name: str, models: Path, export: Any, capsys: 
 
 
 @pytest.mark.slow
-def test_a_file_fills_blanks_as_its_model(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_fills_blanks_as_its_model(models: Path, export: Any, capsys):
     file, text = export(models / "masked", "--lengths=8,16"), "bara [MASK] doti [MASK]"
     expected = predicted(capsys, models / "masked", text, "--top=60")
     assert predicted(capsys, file, text, "--top=60") == close(expected)
@@ -140,9 +134,7 @@ def test_a_file_fills_blanks_as_its_model(models: Path, export: Any, capsys: pyt
 
 
 @pytest.mark.slow
-def test_a_file_of_the_users_own_task_scores_later_files(
-    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_file_of_the_users_own_task_scores_later_files(models: Path, export: Any, tmp_path, capsys):
     options = ["--own.kind=regression", "--own.label=number", "--seeds=1", "--epochs=1"]
     assert planted.finetune(models, tmp_path / "run", *options) == 0
     file, copy, later = export(tmp_path / "run", "--lengths=24"), tmp_path / "copy", tmp_path / "later.csv"
@@ -165,9 +157,7 @@ def test_a_file_of_the_users_own_task_scores_later_files(
 
 
 @pytest.mark.slow
-def test_the_advice_for_a_split_without_labels_works(
-    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_the_advice_for_a_split_without_labels_works(models: Path, export: Any, tmp_path, capsys):
     file, data = export(models / "rte", "--lengths=24"), shutil.copytree(models / "RTE", tmp_path / "a folder")
     (data / "test.tsv").write_text("index\tsentence1\tsentence2\n0\tbara doti\tkera\n")
     error = said(capsys, "evaluate", file, "--split=test", f"--data_dir={data}", code=2)[1]
@@ -176,7 +166,7 @@ def test_the_advice_for_a_split_without_labels_works(
     assert mentions(said(capsys, "predict", file, "--split=test", code=2)[1], file, "test", "--data_dir")
 
 
-def test_unsupported_uses_of_a_file_raise(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
+def test_unsupported_uses_of_a_file_raise(models: Path, export: Any, capsys):
     files = {name: export(models / name, "--lengths=24") for name in ("rte", "masked", "none", "own")}
     rte, data = files["rte"], f"--data_dir={models / 'RTE'}"
     for words, parts in (
@@ -226,7 +216,7 @@ DAMAGES: list[tuple[Callable[[Path], None], tuple[str, ...]]] = [
 ]
 
 
-def test_missing_companions_are_named(models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_missing_companions_are_named(models: Path, export: Any, tmp_path, capsys):
     file = export(models / "rte", "--lengths=24")
     for damage, parts in DAMAGES:
         copy = shutil.copytree(file.parent, tmp_path / "copies" / damage.__name__, ignore=lambda *_: ["copies"])
@@ -236,9 +226,7 @@ def test_missing_companions_are_named(models: Path, export: Any, tmp_path: Path,
     assert not export.loaded  # before the file is opened
 
 
-def test_a_missing_runtime_is_named(
-    models: Path, export: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_missing_runtime_is_named(models: Path, export: Any, monkeypatch, capsys):
     file = export(models / "rte", "--lengths=24")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     error = said(capsys, "predict", file, "bara", "doti", code=2)[1]

@@ -3,7 +3,6 @@
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from messages import mentions
@@ -47,9 +46,7 @@ NEEDED = [(to, package) for to, names in PACKAGES.items() for package in names]
 
 
 @pytest.mark.parametrize(("to", "package"), quick(NEEDED, NEEDED[0], NEEDED[-1]))
-def test_a_missing_torch_package_is_named(
-    to: str, package: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
-) -> None:
+def test_a_missing_torch_package_is_named(to: str, package: str, sources: dict, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else name)
     extra = "onnx" if to.startswith("onnx") else "torch"
     message = (f"--to={to} ", f" {package},", f"`pip install -c constraints.txt -e '.[{extra}]'`")
@@ -57,7 +54,7 @@ def test_a_missing_torch_package_is_named(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_python_without_executorch_is_rejected(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_a_python_without_executorch_is_rejected(sources: dict, tmp_path, capsys, monkeypatch):
     words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8")
     for python, message in {
         "nowhere/python": ("--python=nowhere/python", "No such file"),
@@ -71,9 +68,7 @@ def test_a_python_without_executorch_is_rejected(sources: dict, tmp_path: Path, 
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("to", quick(SUFFIXES, "onnx"))
-def test_wrong_options_and_destinations_are_rejected(
-    to: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
-) -> None:
+def test_wrong_options_and_destinations_are_rejected(to: str, sources: dict, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
     file, source = tmp_path / f"model{SUFFIXES[to]}", sources["mobilebert"]
     for option, message in {
@@ -97,7 +92,7 @@ def test_wrong_options_and_destinations_are_rejected(
 
 
 @pytest.mark.usefixtures("installed")
-def test_executorch_takes_one_length(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_executorch_takes_one_length(sources: dict, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
     words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8,16")
     failed(capsys, 2, ("--lengths: ", "ExecuTorch", "one length", " 2"), *words)
@@ -110,9 +105,7 @@ def test_executorch_takes_one_length(sources: dict, tmp_path: Path, capsys: Any,
     ("name", "message"),
     [("mobilebert", ("WordPiece", "none", "--to=onnx,")), ("convbert-joint-span", ("joint_span", "--to=onnx,"))],
 )
-def test_a_model_whose_text_is_not_enough_is_rejected(
-    name: str, message: tuple[object, ...], sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
-) -> None:
+def test_a_model_whose_text_is_not_enough_is_rejected(name, message, sources, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
     failed(capsys, 2, ("--to=onnx-text", *message), sources[name], tmp_path / "model.onnx", "--to=onnx-text")
     assert not list(tmp_path.iterdir())
@@ -120,9 +113,7 @@ def test_a_model_whose_text_is_not_enough_is_rejected(
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("to", SUFFIXES)
-def test_a_failing_converter_leaves_no_files(
-    to: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
-) -> None:
+def test_a_failing_converter_leaves_no_files(to: str, sources: dict, tmp_path, capsys, monkeypatch):
     def fails(*_: object) -> None:
         with failure.tool_errors("the converter"):
             print("a page of reasons")
@@ -144,9 +135,7 @@ def test_a_failing_converter_leaves_no_files(
         ("import os; os.abort()", ("ExecuTorch", "process")),
     ],
 )
-def test_a_failing_process_leaves_no_files(
-    program: str, message: tuple[object, ...], sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
-) -> None:
+def test_a_failing_process_leaves_no_files(program, message, sources, tmp_path, capsys, monkeypatch):
     (tmp_path / "program.py").write_text(program)
     monkeypatch.setattr(runtimes, "EXECUTORCH", tmp_path / "program.py")
     words = (sources["mobilebert"], tmp_path / "new" / "model.pte", "--to=executorch", "--lengths=8")
@@ -155,5 +144,5 @@ def test_a_failing_process_leaves_no_files(
 
 
 @pytest.mark.parametrize(("to", "nearest"), [("tflit", "tflite"), ("tf", "tflite"), ("hugging", "huggingface")])
-def test_an_unknown_format_names_the_nearest(to: str, nearest: str, capsys: pytest.CaptureFixture) -> None:
+def test_an_unknown_format_names_the_nearest(to: str, nearest: str, capsys):
     failed(capsys, 2, (f"--to={to} ", f" {nearest}?"), "runs/x", "model.tflite", f"--to={to}")

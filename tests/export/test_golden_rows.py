@@ -25,7 +25,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 @pytest.mark.parametrize("lengths", [(32, 64, 128), (128, 64, 32, 256, 384, 512), (8,), (512,)])
-def test_every_length_has_rows(tokenizer: Tokenizer, lengths: tuple[int, ...]) -> None:
+def test_every_length_has_rows(tokenizer: Tokenizer, lengths: tuple[int, ...]):
     found = golden.place_texts(tokenizer, lengths)
     for texts, length in found:
         count = len(golden.encode_texts(tokenizer, texts)[0])
@@ -36,7 +36,7 @@ def test_every_length_has_rows(tokenizer: Tokenizer, lengths: tuple[int, ...]) -
     assert max(lengths) == 8 or any(len(texts) == 2 for texts, _ in found)
 
 
-def test_all_texts_follow_a_question_on_request(tokenizer: Tokenizer) -> None:
+def test_all_texts_follow_a_question_on_request(tokenizer: Tokenizer):
     """So that every row has a text to answer from."""
     found = golden.place_texts(tokenizer, (32, 64, 128), questions=True)
     assert all(len(texts) == 2 and len(texts[0]) < 80 for texts, _ in found)
@@ -45,11 +45,11 @@ def test_all_texts_follow_a_question_on_request(tokenizer: Tokenizer) -> None:
     assert 116 <= max(counts) <= 128
 
 
-def test_a_length_too_short_for_any_word_has_no_rows(tokenizer: Tokenizer) -> None:
+def test_a_length_too_short_for_any_word_has_no_rows(tokenizer: Tokenizer):
     assert golden.place_texts(tokenizer, (2,)) == [] and golden.place_texts(tokenizer, (2, 64))
 
 
-def test_every_length_has_a_row_that_fills_it(tokenizer: Tokenizer) -> None:
+def test_every_length_has_a_row_that_fills_it(tokenizer: Tokenizer):
     """Up to one word, of at most a dozen pieces here."""
     counts = {length: 0 for length in (32, 64, 512)}
     for texts, length in golden.place_texts(tokenizer, (32, 64, 512)):
@@ -57,13 +57,13 @@ def test_every_length_has_a_row_that_fills_it(tokenizer: Tokenizer) -> None:
     assert all(length - 12 <= count <= length for length, count in counts.items()), counts
 
 
-def test_a_text_may_fill_its_row(tokenizer: Tokenizer) -> None:
+def test_a_text_may_fill_its_row(tokenizer: Tokenizer):
     texts = golden.TEXTS[0]
     count = len(golden.encode_texts(tokenizer, texts)[0])
     assert golden.place_texts(tokenizer, (count, 512))[0] == (texts, count)
 
 
-def test_a_row_attends_to_its_tokens_and_to_no_padding(tokenizer: Tokenizer) -> None:
+def test_a_row_attends_to_its_tokens_and_to_no_padding(tokenizer: Tokenizer):
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
     ids, types = golden.encode_texts(tokenizer, ("What is a clock?", "A clock."))
     row = golden.pad_row(names, tokenizer, ids, types, len(ids) + 3)
@@ -75,7 +75,7 @@ def test_a_row_attends_to_its_tokens_and_to_no_padding(tokenizer: Tokenizer) -> 
     assert np.all(full["attention_mask"] == 1)
 
 
-def test_rows_to_verify_a_file_have_padding_pairs_and_a_mask(tokenizer: Tokenizer) -> None:
+def test_rows_to_verify_a_file_have_padding_pairs_and_a_mask(tokenizer: Tokenizer):
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
     model = SimpleNamespace(embedding=SimpleNamespace(word=SimpleNamespace(rows=tokenizer.vocab_size)))
     rows: list[Any] = verify.sample_rows(cast(Any, SimpleNamespace(inputs=names, model=model)), tokenizer, 32)
@@ -99,15 +99,13 @@ def test_rows_to_verify_a_file_have_padding_pairs_and_a_mask(tokenizer: Tokenize
         ("ΟΔΟΣ", "οδοσ"),
     ],
 )
-def test_a_text_prepared_for_a_tokenizer_in_a_file(text: str, expected: str) -> None:
+def test_a_text_prepared_for_a_tokenizer_in_a_file(text: str, expected: str):
     assert golden.prepared(text, {"lowercase": True, "strip_accents": True}) == expected
     assert golden.prepared("Café\xad", {"lowercase": True, "strip_accents": False}) == "café"
     assert golden.prepared("CAFÉ\u200b", {"lowercase": False, "strip_accents": False}) == "CAFÉ"
 
 
-def test_sample_apps_get_the_ids_of_unusual_texts(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sample_apps_get_the_ids_of_unusual_texts(tokenizer: Tokenizer, tmp_path, monkeypatch):
     """examples/tokens.py writes tokens.json, which the apps' own tests compare with their tokenizers."""
     folder = tmp_path / "model.tflite.files"
     folder.mkdir()

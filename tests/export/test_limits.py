@@ -18,7 +18,7 @@ from bertzoo.export.options import PRECISIONS
 from bertzoo.heads import JointSpanExtraction, NoHead, align_starts
 
 
-def test_an_error_of_the_runtime_is_not_reported_as_a_difference() -> None:
+def test_an_error_of_the_runtime_is_not_reported_as_a_difference():
     def run(row: Any) -> Any:
         raise ValueError("the runtime stopped")
 
@@ -42,7 +42,7 @@ def scores(file: float, examples: int = 1000) -> dict:
         ("int4-dynamic", 3.3),
     ],
 )
-def test_a_file_that_scores_less_is_rejected(precision: verify.Precision, room: float) -> None:
+def test_a_file_that_scores_less_is_rejected(precision: verify.Precision, room: float):
     """By more than its precision allows and three examples of a thousand are worth."""
     assert precision in PRECISIONS
     verify.check_scores(scores(80.0 - room + 0.01), precision)
@@ -70,7 +70,7 @@ def test_a_file_that_scores_less_is_rejected(precision: verify.Precision, room: 
         ([0.001, -2.0, 0.5, 0.0], False),
     ],
 )
-def test_a_file_must_meet_both_limits(found: list[float], passes: bool) -> None:
+def test_a_file_must_meet_both_limits(found: list[float], passes: bool):
     limit = verify.Limit(error=0.01, cosine=0.9)
     measured = verify._errors([np.array(found, np.float32)], [np.array([1.0, -2.0, 0.5, 0.0], np.float32)])
     if passes:
@@ -81,7 +81,7 @@ def test_a_file_must_meet_both_limits(found: list[float], passes: bool) -> None:
         verify._check_errors("logits", measured, limit)
 
 
-def test_a_small_error_does_not_excuse_a_low_cosine() -> None:
+def test_a_small_error_does_not_excuse_a_low_cosine():
     """Nearly constant outputs have small errors even if their pattern is wrong."""
     measured = verify._errors([np.array([0.3, -0.2])], [np.array([-0.2, 0.3])])
     with pytest.raises(ExportFailed, match=mentioning("logits", 10, f"{measured['cosine']:.6f}", 0.9)):
@@ -89,7 +89,7 @@ def test_a_small_error_does_not_excuse_a_low_cosine() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8-dynamic", "int8-static", "int4-dynamic"])
-def test_a_joint_head_with_random_answers_is_rejected(precision: verify.Precision) -> None:
+def test_a_joint_head_with_random_answers_is_rejected(precision: verify.Precision):
     """Although the logits of most positions, which are excluded, are a thousand lower."""
     draw = np.random.default_rng(0)
     far = np.where(np.arange(12) < 8, -1000, 0).astype(np.float32)
@@ -110,7 +110,7 @@ def test_a_joint_head_with_random_answers_is_rejected(precision: verify.Precisio
             measured(ours | {name: ours[name] - far})
 
 
-def test_a_tab_separates_the_texts_of_a_pair() -> None:
+def test_a_tab_separates_the_texts_of_a_pair():
     tokenizer = tokenizers.build(WordPiece(vocab_size=40), lambda: iter(["one two three"] * 20))
     plain = SimpleNamespace(inputs=("input_ids", "token_type_ids", "attention_mask"))
     single, pair, cut = golden.calibration_rows(plain, tokenizer, ["one two", "one\ttwo", "one two three " * 9], 16)
@@ -129,8 +129,6 @@ def test_a_tab_separates_the_texts_of_a_pair() -> None:
         (JointSpanExtraction(beam=2), 512, (4, 512)),
     ],
 )
-def test_a_row_has_at_least_as_many_tokens_as_the_head_has_starts(
-    head: Any, longest: int, bounds: tuple[int, int]
-) -> None:
+def test_a_row_has_at_least_as_many_tokens_as_the_head_has_starts(head: Any, longest: int, bounds: tuple[int, int]):
     model: Any = SimpleNamespace(head=head, model=SimpleNamespace(max_positions=longest))
     assert lengths.length_bounds(model) == bounds

@@ -55,9 +55,7 @@ def refused(capsys: pytest.CaptureFixture, message: tuple[object, ...], *words: 
 
 
 @pytest.mark.parametrize("package", write.PACKAGES)
-def test_a_missing_litert_package_is_named(
-    package: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_litert_package_is_named(package: str, source: Path, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(write, "PACKAGES", (package,))
     monkeypatch.setitem(sys.modules, package, None)
     refused(
@@ -70,7 +68,7 @@ def test_a_missing_litert_package_is_named(
     assert not list(tmp_path.iterdir())
 
 
-def test_tflite_is_another_name_of_litert_alone(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_tflite_is_another_name_of_litert_alone(tmp_path, capsys):
     assert ExportOptions(to="tflite", lengths=(8,)) == ExportOptions(to="litert", lengths=(8,))
     refused(capsys, ("SRC", "DST", tmp_path), tmp_path, tmp_path, "--to=tflite")
     refused(capsys, ("--to=onxx", "onnx?"), tmp_path, tmp_path / "model.onnx", "--to=onxx")
@@ -95,9 +93,7 @@ def test_tflite_is_another_name_of_litert_alone(tmp_path: Path, capsys: pytest.C
         (["--examples=-1"], ("--examples=-1", "--examples=500")),
     ],
 )
-def test_wrong_options_are_rejected(
-    options: list[str], message: tuple[object, ...], source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_wrong_options_are_rejected(options: list[str], message: tuple[object, ...], source: Path, tmp_path, capsys):
     refused(capsys, message, source, tmp_path / "new" / "model.tflite", "--to=litert", *options)
     assert not list(tmp_path.iterdir())
 
@@ -105,9 +101,7 @@ def test_wrong_options_are_rejected(
 @pytest.mark.parametrize(
     "option", ["--lengths=8", "--precision=fp16", "--output=int8", "--examples=5", "--no-optimize"]
 )
-def test_options_of_other_formats_are_rejected(
-    option: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_options_of_other_formats_are_rejected(option: str, source: Path, tmp_path, capsys):
     formats = ("litert",) if option == "--no-optimize" else FILES
     if option == "--output=int8":
         formats = [form for form in FILES if form != "mediapipe"]
@@ -117,7 +111,7 @@ def test_options_of_other_formats_are_rejected(
 
 
 @pytest.mark.usefixtures("installed")
-def test_wrong_destinations_are_rejected(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_wrong_destinations_are_rejected(source: Path, tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "old.tflite.json").write_text("mine")
     (tmp_path / "folder.tflite").mkdir()
@@ -137,7 +131,7 @@ def test_wrong_destinations_are_rejected(source: Path, tmp_path: Path, capsys: p
     refused(capsys, (place,), source, place, "--to=litert")
 
 
-def test_files_appear_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_appear_together_or_not_at_all(tmp_path, monkeypatch):
     place = tmp_path / "a" / "model.tflite"
     with pytest.raises(KeyError), atomic.new_files(place, "model.json") as temporary:
         (temporary / "model.tflite").write_bytes(b"half")
@@ -174,7 +168,7 @@ def check_mediapipe(model: Pretrained) -> None:
     check_text_model("mediapipe", text_model(model))
 
 
-def test_mediapipe_rejects_what_its_tasks_cannot_run() -> None:
+def test_mediapipe_rejects_what_its_tasks_cannot_run():
     """Heads without a task, numbers, pairs, no tokenizer, and tokenizers that keep upper case."""
     model = tokenized("mobilebert")
     check_mediapipe(model)
@@ -198,14 +192,14 @@ def test_mediapipe_rejects_what_its_tasks_cannot_run() -> None:
 
 
 @pytest.mark.parametrize("labels", [("a\nb", "c"), ("a", "b\r"), ("a", " "), ("a", "c", "a")])
-def test_mediapipe_rejects_labels_that_are_not_one_line_each(labels: tuple[str, ...]) -> None:
+def test_mediapipe_rejects_labels_that_are_not_one_line_each(labels: tuple[str, ...]):
     model = dataclasses.replace(tokenized("mobilebert"), head=SequenceClassification(labels=labels))
     with pytest.raises(UserError, match=mentioning("--to=mediapipe", "label")) as error:
         check_mediapipe(model)
     assert error.value.exit_code == 2
 
 
-def test_lengths_are_sorted_and_have_defaults() -> None:
+def test_lengths_are_sorted_and_have_defaults():
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20)
     made, short = (pretrained(each, NoHead()) for each in (model, dataclasses.replace(model, max_positions=48)))
     assert lengths.resolve_lengths(made, [64, 32, 64]) == (32, 64)
@@ -239,14 +233,14 @@ def test_lengths_are_sorted_and_have_defaults() -> None:
         assert ExportOptions(to=to, lengths=(8, 8)).lengths == (8, 8)
 
 
-def test_options_and_implementations_agree() -> None:
+def test_options_and_implementations_agree():
     assert tuple(targets.targets(Path("python"))) == FILES
     assert tuple(verify.LIMITS) == convert.PRECISIONS
     assert get_args(Pooling) == convert.POOLINGS
 
 
 @pytest.mark.usefixtures("installed")
-def test_examples_require_a_fine_tuned_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_examples_require_a_fine_tuned_model(tmp_path, capsys):
     (tmp_path / "masked").mkdir()
     load_model.write_model(pretrained(*CASES["schubert"]), tmp_path / "masked")
     refused(
@@ -259,12 +253,12 @@ def test_examples_require_a_fine_tuned_model(tmp_path: Path, capsys: pytest.Capt
     )
 
 
-def test_examples_are_drawn_evenly() -> None:
+def test_examples_are_drawn_evenly():
     assert draw_evenly(range(10), 3) == [0, 3, 6]
     assert draw_evenly(range(3), 0) == draw_evenly(range(3), 4) == [0, 1, 2]
 
 
-def test_examples_without_labels_get_advice(logged, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_without_labels_get_advice(logged, models: Path, monkeypatch):
     """And skipped rows are reported."""
     bare = SplitExamples([Example("0", "a", "b")], {"too short": 2}, hidden=True)
     for name, task, table in (("stsb", "stsb", GLUE), ("span", "squad1", SQUAD)):

@@ -21,7 +21,7 @@ from bertzoo.finetuning.text_split import TextSplit, unit_vectors
 from bertzoo.runs import load_model
 
 
-def test_a_run_learns_and_its_model_repeats_the_score(place: Path) -> None:
+def test_a_run_learns_and_its_model_repeats_the_score(place: Path):
     results = json.loads((place / "run" / "results.json").read_text())
     history = results["seeds"][0]["history"]
     assert history[-1]["scores"]["dev"]["mrr"] > history[0]["scores"]["dev"]["mrr"]
@@ -32,7 +32,7 @@ def test_a_run_learns_and_its_model_repeats_the_score(place: Path) -> None:
     assert found["scores"]["dev"].keys() == {"mrr", "accuracy", "mrr_4", "accuracy_4"}
 
 
-def test_vectors_are_the_normalised_means_of_states(place: Path) -> None:
+def test_vectors_are_the_normalised_means_of_states(place: Path):
     texts = ["bara doti", "kelu mopi nuro sati vexo"]
     model = load_model.read_model(place / "run")
     module, params = model.module()
@@ -49,7 +49,7 @@ def test_vectors_are_the_normalised_means_of_states(place: Path) -> None:
     )
 
 
-def test_a_long_text_is_the_weighted_mean_of_its_pieces(place: Path) -> None:
+def test_a_long_text_is_the_weighted_mean_of_its_pieces(place: Path):
     model = open_embedding_model(place / "run")
     words = WORDS * 2  # 24 words and no room for more than 10 in a row
     (whole,) = model.embed([" ".join(words)], long="average")
@@ -71,7 +71,7 @@ def split_of(pairs: list[tuple[str, ...]], similarity: list[float] | None = None
     return TextSplit(examples=[], rows=rows, index=index, similarity=given, **fields)
 
 
-def test_the_rank_of_a_partner_by_brute_force() -> None:
+def test_the_rank_of_a_partner_by_brute_force():
     draw = np.random.default_rng(3)
     pairs = [(f"q{i % 9}", f"d{i}") for i in range(14)] + [("d3", "d5")]  # some queries have two partners
     split = split_of(pairs)
@@ -93,13 +93,13 @@ def test_the_rank_of_a_partner_by_brute_force() -> None:
     assert split.scores(vectors * np.nan) == {"mrr": 0, "accuracy": 0} and np.isnan(split.loss(vectors * np.nan))
 
 
-def test_equal_cosines_share_their_ranks() -> None:
+def test_equal_cosines_share_their_ranks():
     """A collapsed model finds nothing: each of 5 partners has the rank 3."""
     split = split_of([(f"q{i}", f"d{i}") for i in range(5)])
     assert split.scores(np.ones((10, 4))) == {"mrr": pytest.approx(100 / 3), "accuracy": 0}
 
 
-def test_similarities_are_ranked() -> None:
+def test_similarities_are_ranked():
     split = split_of([("a", "b"), ("a", "c"), ("b", "c")], [0.1, 0.9, 0.5], sizes=(1,))
     vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.3]])
     assert split.scores(vectors)["spearman"] == pytest.approx(100)
@@ -108,7 +108,7 @@ def test_similarities_are_ranked() -> None:
     assert len(split.distinct(np.ones((3, 2)))) == 1 and len(split.distinct(vectors)) == 3
 
 
-def test_a_student_learns_a_teachers_directions(place: Path, tmp_path: Path) -> None:
+def test_a_student_learns_a_teachers_directions(place: Path, tmp_path):
     run = tmp_path / "student"
     more = (
         "--own.text_b=",
@@ -141,15 +141,13 @@ def test_a_student_learns_a_teachers_directions(place: Path, tmp_path: Path) -> 
         (("--own.label=partner",), ("partner",)),
     ],
 )  # fmt: skip
-def test_wrong_options_leave_nothing_behind(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture, options: tuple[str, ...], parts: tuple[Any, ...]
-) -> None:
+def test_wrong_options_leave_nothing_behind(place, tmp_path, capsys, options, parts):
     assert finetune(place, tmp_path / "run", *options) == 2
     assert mentions(capsys.readouterr().err, *parts)
     assert not (tmp_path / "run" / "config.toml").exists()
 
 
-def test_a_teacher_of_another_width_is_named(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_teacher_of_another_width_is_named(place: Path, tmp_path, capsys):
     teach = ("--alpha=0.5", f"--teacher={place / 'run'}")
     assert finetune(place, tmp_path / "run", *teach, "--embedding.projection=5") == 2
     assert mentions(capsys.readouterr().err, 5, 16, "embedding.projection")
@@ -161,7 +159,7 @@ TEXTS = [f"{a} {b}" for a in WORDS for b in WORDS]
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "binary"])
-def test_an_index_finds_the_nearest_texts(place: Path, tmp_path: Path, precision: Any) -> None:
+def test_an_index_finds_the_nearest_texts(place: Path, tmp_path, precision: Any):
     model = open_embedding_model(place / "run")
     texts = [*TEXTS, "a\u2028b\nc"]
     build_index(model, texts, tmp_path / "index", precision=precision)
@@ -177,7 +175,7 @@ def test_an_index_finds_the_nearest_texts(place: Path, tmp_path: Path, precision
         assert [hit.text for hit in hits] == [texts[hit.row] for hit in hits]
 
 
-def test_quantised_vectors() -> None:
+def test_quantised_vectors():
     vectors = np.random.default_rng(1).normal(size=(50, 20))
     whole = quantised(vectors, "int8")
     assert whole.dtype == np.int8 and (np.abs(whole).max(1) == 127).all()
@@ -187,7 +185,7 @@ def test_quantised_vectors() -> None:
     np.testing.assert_array_equal(np.unpackbits(bits, axis=1)[:, :20], vectors > 0)
 
 
-def test_the_verbs(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_verbs(place: Path, tmp_path, capsys):
     run, index = str(place / "run"), f"--index={tmp_path / 'index'}"
 
     def said(*words: str, code: int = 0) -> tuple[str, str]:
@@ -221,7 +219,7 @@ def test_the_verbs(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
         assert mentions(said(*words, code=2)[1], *parts), words
 
 
-def test_scores_of_a_ranking_equal_scikit_learn() -> None:
+def test_scores_of_a_ranking_equal_scikit_learn():
     import sklearn.metrics
 
     draw = np.random.default_rng(5)
@@ -242,7 +240,7 @@ def test_scores_of_a_ranking_equal_scikit_learn() -> None:
     assert found["recall_10"] == pytest.approx(100 * np.mean(recalled)) and found["recall_100"] == 100
 
 
-def test_tasks_of_embeddings(place: Path, tmp_path: Path) -> None:
+def test_tasks_of_embeddings(place: Path, tmp_path):
     draw = np.random.default_rng(2)
     rows = [(TOPICS[i % 4], TOPICS[(i + (i // 4) % 2) % 4], 1 - (i // 4) % 2) for i in range(16)]
     pairs = "sentence1,sentence2,label\n" + "".join(f"{a},{b} {draw.choice(WORDS)},{c}\n" for a, b, c in rows)
@@ -268,13 +266,13 @@ def test_tasks_of_embeddings(place: Path, tmp_path: Path) -> None:
     assert score("sts", input=tmp_path / "pairs.csv")["spearman"] > 60
 
 
-def test_options_of_embeddings_are_checked() -> None:
+def test_options_of_embeddings_are_checked():
     for options in ({"l2": -1.0}, {"directions": 0.0}, {"temperature": -1.0}, {"sizes": (0,)}, {"projection": -1}):
         with pytest.raises(bertzoo.core.errors.ConfigError):
             EmbeddingOptions(**options)
 
 
-def test_prompts(place: Path) -> None:
+def test_prompts(place: Path):
     model = open_embedding_model(place / "run")
     source = model.pretrained.source | {"prompts": {"query": "bara ", "passage": "doti "}, "default_prompt": "passage"}
     model = dataclasses.replace(model, pretrained=dataclasses.replace(model.pretrained, source=source))

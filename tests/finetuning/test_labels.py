@@ -29,9 +29,7 @@ from bertzoo.tasks.glue import GLUE
         ("rte", ("NOT_ENTAILMENT", "ENTAILMENT"), (1, 0)),
     ],
 )
-def test_labels_match_the_hubs_in_any_case_and_order(
-    logged: list[str], task: str, head: tuple[str, ...], order: tuple[int, ...], folder: Path
-) -> None:
+def test_labels_match_the_hubs_in_any_case_and_order(logged, task, head, order, folder):
     """order: where in the head each label of the task is."""
     draw = np.random.default_rng(0)
     params = {"classifier/output/kernel": draw.normal(size=(4, len(head))), "embedding": draw.normal(size=(3, 4))}
@@ -48,7 +46,7 @@ class RenamedClassification(SequenceClassification):
     parameters = ("renamed",)
 
 
-def test_a_head_with_other_parameter_names_is_reordered_or_rejected(folder: Path) -> None:
+def test_a_head_with_other_parameter_names_is_reordered_or_rejected(folder: Path):
     model = replace(load_model.read_model(folder / "model"), head=RenamedClassification(labels=("1", "0")))
     model = replace(model, params={"renamed/output/bias": np.array([1.0, 2.0])})
     assert relabel(model, GLUE["sst2"], "here").params["renamed/output/bias"].tolist() == [2, 1]
@@ -56,9 +54,7 @@ def test_a_head_with_other_parameter_names_is_reordered_or_rejected(folder: Path
         relabel(replace(model, params={"classifier/output/bias": np.ones(2)}), GLUE["sst2"], "here")
 
 
-def test_labels_without_names_match_by_number_with_one_note(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_labels_without_names_match_by_number_with_one_note(folder: Path, tmp_path, capsys):
     base = load_model.read_model(folder / "model")
     head = SequenceClassification(labels=("LABEL_0", "LABEL_1", "LABEL_2"))
     planted.write(tmp_path / "model", base.model, head, base.tokenizer)

@@ -64,13 +64,7 @@ def read(path: Path) -> dict[str, list[list[str]]]:
 
 
 @pytest.mark.slow
-def test_every_test_set_is_predicted_by_the_model_of_its_task(
-    models: dict[str, Path],
-    glue: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
+def test_every_test_set_is_predicted_by_the_model_of_its_task(models, glue, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(submission, "FILES", FILES)
     found = read(submitted([*models.values()], tmp_path, f"--data_dir={glue}", "--wnli=predicted"))
     assert sorted(found) == sorted(file for file, _ in FILES.values())
@@ -90,13 +84,7 @@ def test_every_test_set_is_predicted_by_the_model_of_its_task(
 
 
 @pytest.mark.slow
-def test_wnli_is_the_majority_by_default(
-    models: dict[str, Path],
-    glue: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
+def test_wnli_is_the_majority_by_default(models: dict[str, Path], glue: Path, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(submission, "FILES", FILES)
     others = [path for name, path in models.items() if name != "wnli"]
     assert [row[1] for row in read(submitted(others, tmp_path, f"--data_dir={glue}"))["WNLI.tsv"][1:]] == ["0"] * ROWS
@@ -107,7 +95,7 @@ def test_wnli_is_the_majority_by_default(
     assert mentions(capsys.readouterr().err, models["wnli"], "left out", "WNLI")
 
 
-def test_the_folder_of_the_command_replaces_that_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_the_command_replaces_that_of_the_run(monkeypatch):
     model, read = SimpleNamespace(task_name="cola", recipe=SimpleNamespace(data_dir="of the run")), []
     model.task_class, model.task, model.for_task = LabelTask, lambda name: None, lambda task: model
     monkeypatch.setattr(leaderboard, "load_task_model", lambda path: model)
@@ -118,9 +106,7 @@ def test_the_folder_of_the_command_replaces_that_of_the_run(monkeypatch: pytest.
     assert read == ["of the run", "of the command"]
 
 
-def test_a_missing_model_raises_before_any_prediction(
-    models: dict[str, Path], glue: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_missing_model_raises_before_any_prediction(models, glue, folder, tmp_path, capsys):
     def error(paths: list[Path], *options: str) -> str:
         submitted(paths, tmp_path, *options, code=2)
         said = capsys.readouterr().err.splitlines()
@@ -142,9 +128,7 @@ def test_a_missing_model_raises_before_any_prediction(
     assert mentions(capsys.readouterr().err, "glue.zip", "directory")
 
 
-def test_the_diagnostic_set_is_found_beside_mnli(
-    models: dict[str, Path], glue: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_diagnostic_set_is_found_beside_mnli(models: dict[str, Path], glue: Path, monkeypatch):
     from bertzoo.finetuning import leaderboard
 
     monkeypatch.setattr(submission, "FILES", FILES)

@@ -11,9 +11,7 @@ import bertzoo
 from bertzoo.cli import main as cli
 
 
-def test_without_the_package_an_error_has_the_command(
-    place: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_an_error_has_the_command(place: Path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", None)
     assert cli.main(["evaluate", str(place / "run"), "--task=mteb:STSBenchmark"]) == 2
     assert mentions(capsys.readouterr().err, "--task=mteb:STSBenchmark", "pip install 'mteb")
@@ -44,15 +42,13 @@ class Tasks:
         (["--task=mteb:STSBenchmark", "--data_dir=nowhere"], ["--data_dir", "nowhere"]),
     ],
 )
-def test_wrong_options(
-    options: list[str], parts: list[str], place: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_options(options: list[str], parts: list[str], place: Path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", Tasks())
     assert cli.main(["evaluate", str(place / "run"), *options]) == 2
     assert mentions(capsys.readouterr().err, *parts)
 
 
-def test_a_split_by_our_name_or_mteb_s(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_split_by_our_name_or_mteb_s(place: Path, monkeypatch):
     for split, scored in (("", "test"), ("dev", "validation"), ("train", "train")):
         monkeypatch.setitem(sys.modules, "mteb", Tasks())
         found = bertzoo.evaluate(place / "run", task="mteb:STSBenchmark", data_dir=place, split=split)

@@ -51,7 +51,7 @@ def untrained(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_run_learns_and_its_score_is_micro_f1(run: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_run_learns_and_its_score_is_micro_f1(run: Path, capsys):
     (seed,) = results(run)["seeds"]
     assert list(seed["scores"]["dev"]) == METRICS and seed["score"] > 75  # 67 for both labels of every text
     assert seed["score"] == seed["scores"]["dev"]["f1_micro"] and not seed["collapsed"]
@@ -64,9 +64,7 @@ def test_a_run_learns_and_its_score_is_micro_f1(run: Path, capsys: pytest.Captur
 
 
 @pytest.mark.slow
-def test_predictions_have_every_label_above_one_half(
-    run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_predictions_have_every_label_above_one_half(run: Path, data: Path, tmp_path, capsys):
     split = records(capsys, run, "--split=dev")
     with (data / "dev.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -93,15 +91,13 @@ def test_predictions_have_every_label_above_one_half(
 
 
 @pytest.mark.slow  # another run
-def test_a_student_learns_from_a_teacher(run: Path, folder: Path, data: Path, tmp_path: Path) -> None:
+def test_a_student_learns_from_a_teacher(run: Path, folder: Path, data: Path, tmp_path):
     options = [f"--data_dir={data}", *OPTIONS, "--alpha=0.7"]
     assert planted.finetune(folder, tmp_path / "student", *options, f"--teacher={run}") == 0
     assert results(tmp_path / "student")["median"]["dev"]["f1_micro"] > 70
 
 
-def test_a_teacher_must_have_any_number_of_labels_too(
-    untrained: Path, finished: Path, folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_teacher_must_have_any_number_of_labels_too(untrained, finished, folder, data, tmp_path, capsys):
     options = [f"--data_dir={data}", *OPTIONS, "--alpha=0.3"]
     assert planted.finetune(folder, tmp_path / "other", *options, f"--teacher={finished}") == 2
     assert mentions(capsys.readouterr().err, finished, "one label", "any number of labels")
@@ -110,9 +106,7 @@ def test_a_teacher_must_have_any_number_of_labels_too(
     assert not (tmp_path / "other").exists()
 
 
-def test_a_hugging_face_directory_keeps_the_problem(
-    untrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_hugging_face_directory_keeps_the_problem(untrained: Path, tmp_path, capsys):
     said(capsys, "convert", untrained, tmp_path / "hf", "--to=huggingface")
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["problem_type"] == "multi_label_classification"
     text = f"{GOOD[0]} {BAD[1]}"
@@ -120,7 +114,7 @@ def test_a_hugging_face_directory_keeps_the_problem(
     assert ours["probabilities"] == pytest.approx(theirs["probabilities"])
 
 
-def test_a_wrong_table_stops_the_run(folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_wrong_table_stops_the_run(folder: Path, data: Path, tmp_path, capsys):
     for table, parts in (("text,good,bad\nbara,1,0\n", ("'bad'",)), ("text,good,bad\nbara,1,x\n", ("line 2", "'x'"))):
         (tmp_path / "train.csv").write_text(table)
         (tmp_path / "dev.csv").write_text(table)

@@ -18,7 +18,7 @@ from bertzoo.finetuning.settings import Finetune
 
 
 @pytest.mark.slow
-def test_results_has_a_row_for_each_run(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_results_has_a_row_for_each_run(finished: Path, tmp_path, capsys):
     shutil.copytree(finished, tmp_path / "other")
     lines = said(capsys, "results", finished, tmp_path / "other", "--csv")[0]
     rows = list(csv.DictReader(io.StringIO(lines)))
@@ -29,7 +29,7 @@ def test_results_has_a_row_for_each_run(finished: Path, tmp_path: Path, capsys: 
     assert mentions(said(capsys, "results", finished)[0], "own dev accuracy", finished)
 
 
-def test_report_writes_scores_and_curves(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_report_writes_scores_and_curves(finished: Path, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "results.json").unlink()  # as while it runs
     shutil.rmtree(run / "seed-1")
@@ -43,13 +43,13 @@ def test_report_writes_scores_and_curves(finished: Path, tmp_path: Path, capsys:
     assert mentions(said(capsys, "report", run, code=2)[1], run)
 
 
-def test_every_seed_has_tensorboard_files(finished: Path) -> None:
+def test_every_seed_has_tensorboard_files(finished: Path):
     for seed in ("seed-0", "seed-1"):
         (events,) = (finished / seed / "tensorboard").iterdir()
         assert all(name in events.read_bytes() for name in (b"train/loss", b"heldout/dev_accuracy"))
 
 
-def test_a_later_file_is_scored(finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_later_file_is_scored(finished: Path, folder: Path, tmp_path, capsys):
     assert mentions(said(capsys, "evaluate", finished, "--split=test", code=2)[1], "test", "--input")
     shutil.copy(folder / "dev.csv", tmp_path / "later.csv")
     document = json.loads(said(capsys, "evaluate", finished, f"--input={tmp_path / 'later.csv'}", "--json")[0])
@@ -63,9 +63,7 @@ def test_a_later_file_is_scored(finished: Path, folder: Path, tmp_path: Path, ca
     assert mentions(said(capsys, "evaluate", finished, "--input=none.csv", code=2)[1], "none.csv")
 
 
-def test_a_missing_training_file_is_named_by_its_option(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_missing_training_file_is_named_by_its_option(folder: Path, tmp_path, capsys):
     words = ["finetune", "finetune", "--task=own", f"--from={folder / 'model'}", f"--run_dir={tmp_path / 'run'}"]
     error = said(capsys, *words, code=2)[1]
     assert mentions(error, "train", "--own.train=") and "--input" not in error
@@ -73,7 +71,7 @@ def test_a_missing_training_file_is_named_by_its_option(
     assert mentions(error, "only for dev", "--own.train=")
 
 
-def test_a_folder_with_usual_names_needs_no_other_options(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_usual_names_needs_no_other_options(folder: Path, monkeypatch):
     class Loads(Exception):
         """Raised in place of loading the model, with the recipe of the run."""
 
@@ -90,9 +88,7 @@ def test_a_folder_with_usual_names_needs_no_other_options(folder: Path, monkeypa
 
 
 @pytest.mark.slow
-def test_questions_have_tables_reports_and_later_files(
-    quiz_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_questions_have_tables_reports_and_later_files(quiz_folder: Path, tmp_path, capsys):
     columns = ["--own.question=asked", "--own.context=paragraph", "--own.answer=said", "--own.train=own.jsonl"]
     options = ["--task=own", "--own.kind=span", *columns, "--squad.heldout=0.3", f"--data_dir={quiz_folder}"]
     assert quiz.finetune(quiz_folder, tmp_path / "run", *options, "--seeds=1", "--epochs=1") == 0

@@ -37,9 +37,7 @@ def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_evaluate_repeats_the_scores_and_files_of_the_run(
-    quiz_run: Path, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_evaluate_repeats_the_scores_and_files_of_the_run(quiz_run: Path, capsys, tmp_path):
     found = results(quiz_run)
     best = found["seeds"][found["best"]]
     for run, options, row in (
@@ -63,7 +61,7 @@ def test_evaluate_repeats_the_scores_and_files_of_the_run(
 
 
 @pytest.mark.slow
-def test_a_split_is_a_named_file_or_the_heldout_part(quiz_run: Path, quiz_folder: Path) -> None:
+def test_a_split_is_a_named_file_or_the_heldout_part(quiz_run: Path, quiz_folder: Path):
     model = load_task_model(quiz_run)
     task = model.task()
     for split in ("train", "dev"):
@@ -76,9 +74,7 @@ def test_a_split_is_a_named_file_or_the_heldout_part(quiz_run: Path, quiz_folder
     assert parts == squad.hold_out(squad.read_questions(one), 0.3)
 
 
-def test_answers_are_those_that_were_scored_with_their_places(
-    quiz_run: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_answers_are_those_that_were_scored_with_their_places(quiz_run: Path, quiz_folder: Path, capsys, tmp_path):
     file = quiz_folder / "dev-v1.1.json"
     found, questions = records(capsys, quiz_run, f"--input={file}"), squad.read_questions(file)
     wanted = kept(quiz_run, results(quiz_run)["best"], "predictions")
@@ -96,7 +92,7 @@ def test_answers_are_those_that_were_scored_with_their_places(
     assert json.loads((tmp_path / "out.json").read_text()) == wanted
 
 
-def test_neither_order_nor_batches_nor_lengths_change_an_answer(quiz_run: Path, quiz_folder: Path) -> None:
+def test_neither_order_nor_batches_nor_lengths_change_an_answer(quiz_run: Path, quiz_folder: Path):
     model, questions = load_task_model(quiz_run), squad.read_questions(quiz_folder / "dev-v1.1.json")
     whole = [each.given for each in model.predict(questions).values]
     order = np.random.default_rng(3).permutation(len(questions))
@@ -109,9 +105,7 @@ def test_neither_order_nor_batches_nor_lengths_change_an_answer(quiz_run: Path, 
     assert len({each.text for each in whole if each}) > 2
 
 
-def test_questions_come_from_flags_words_lines_and_files(
-    quiz_run: Path, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_come_from_flags_words_lines_and_files(quiz_run: Path, capsys, tmp_path, monkeypatch):
     words, answer = [str(w) for w in np.random.default_rng(5).choice(quiz.OTHERS, 200)], quiz.ANSWERS[0]
     long = " ".join([*words[:150], answer, *words[150:]])
     pairs = [("dora doti?", f'lura "{quiz.ANSWERS[1]}" kera'), ("dora doti?", long), ("dora", "")]
@@ -147,9 +141,7 @@ def test_questions_come_from_flags_words_lines_and_files(
     assert mentions(err, "1 of 1", "cut", " 4 ")
 
 
-def test_a_head_with_nulls_prints_null_odds(
-    joint: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_a_head_with_nulls_prints_null_odds(joint: Path, quiz_folder: Path, capsys, tmp_path):
     out, _ = said(capsys, "evaluate", joint, f"--data_dir={quiz_folder}", f"--output={tmp_path}", "--json")
     document, questions = json.loads(out), squad.load_squad(quiz_folder, "dev", "2.0")
     odds, predictions = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("null_odds", "predictions"))
@@ -168,8 +160,8 @@ def test_a_head_with_nulls_prints_null_odds(
 
 @pytest.mark.parametrize("recorded", ["squad1", ""])
 def test_the_task_of_predictions_says_whether_all_questions_have_an_answer(
-    recorded: str, joint: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+    recorded, joint, quiz_folder, capsys, tmp_path
+):
     made, base = tmp_path / "model", load_model.read_model(joint)
     planted.write(made, base.model, base.head, base.tokenizer, task=recorded, max_length=24, max_question=4, stride=8)
     file = f"--input={quiz_folder / 'dev-v2.0.json'}"
@@ -177,9 +169,7 @@ def test_the_task_of_predictions_says_whether_all_questions_have_an_answer(
         assert all(("null_odds" in each) == nulls for each in records(capsys, made, file, *options))
 
 
-def test_a_hugging_face_directory_answers(
-    quiz_run: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_a_hugging_face_directory_answers(quiz_run: Path, quiz_folder: Path, capsys, tmp_path):
     best = results(quiz_run)["best"]
     model = load_model.read_model(quiz_run)
     huggingface.write_huggingface(model, tmp_path)
@@ -198,7 +188,7 @@ def test_a_hugging_face_directory_answers(
     assert {each.key: each.text for each in usual.predict(questions).values} == kept(quiz_run, best, "predictions")
 
 
-def test_the_recorded_options_equal_the_used_ones() -> None:
+def test_the_recorded_options_equal_the_used_ones():
     options = SquadOptions(stride=7, max_question=5, longest=3, candidates=2, threshold=-1.5)
     assert noted_options(squad_notes(options, True), SpanExtraction()) == (options, True)
     assert noted_options(squad_notes(SquadOptions(), False), SpanExtraction()) == (SquadOptions(), False)
@@ -228,15 +218,8 @@ def test_the_recorded_options_equal_the_used_ones() -> None:
     ],
 )
 def test_impossible_options_print_one_error(
-    words: list[str],
-    message: tuple[object, ...],
-    quiz_run: Path,
-    quiz_folder: Path,
-    finished: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
+    words, message, quiz_run, quiz_folder, finished, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     places = {"RUN": quiz_run, "LABELS": finished, "FILE": quiz_folder / "dev-v1.1.json", "OUT": tmp_path / "x.zip"}
     for name, place in {**places, "MODEL": quiz_folder / "model", "ROWS": quiz_folder / "own.jsonl"}.items():

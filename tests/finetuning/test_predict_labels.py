@@ -56,7 +56,7 @@ def rte(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_evaluate_repeats_the_scores_of_the_run(finished: Path, capsys: pytest.CaptureFixture) -> None:
+def test_evaluate_repeats_the_scores_of_the_run(finished: Path, capsys):
     best = (found := results(finished))["seeds"][found["best"]]
     for run, options, row in (
         (finished, [], best),
@@ -73,9 +73,7 @@ def test_evaluate_repeats_the_scores_of_the_run(finished: Path, capsys: pytest.C
 
 
 @pytest.mark.slow
-def test_the_files_that_taught_a_run_are_needed_no_more(
-    finished: Path, folder: Path, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_the_files_that_taught_a_run_are_needed_no_more(finished: Path, folder: Path, models: Path, tmp_path, capsys):
     shutil.copy(folder / "dev.csv", tmp_path)
     document = json.loads(said(capsys, "evaluate", finished, f"--data_dir={tmp_path}", "--json")[0])
     assert document["scores"] == (found := results(finished))["seeds"][found["best"]]["scores"]
@@ -95,9 +93,7 @@ def test_the_files_that_taught_a_run_are_needed_no_more(
     assert numbers.task(data_dir=str(tmp_path)).read("dev", str(tmp_path)).examples[0].label == 2.5
 
 
-def test_predictions_are_those_that_were_scored_in_the_order_of_the_texts(
-    finished: Path, folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_predictions_are_those_that_were_scored_in_the_order_of_the_texts(finished, folder, capsys, tmp_path):
     found = records(capsys, finished, f"--input={folder / 'dev.csv'}")
     lines = [line.split(",") for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     right = [each["label"] == label for each, (_, label, _) in zip(found, lines, strict=True)]
@@ -110,7 +106,7 @@ def test_predictions_are_those_that_were_scored_in_the_order_of_the_texts(
         assert sum(each["probabilities"].values()) == pytest.approx(1, abs=1e-12)
 
 
-def test_neither_order_nor_batches_nor_lengths_change_a_prediction(finished: Path, folder: Path) -> None:
+def test_neither_order_nor_batches_nor_lengths_change_a_prediction(finished: Path, folder: Path):
     model = load_task_model(finished)
     texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     whole = model.predict([Example(str(i), text) for i, text in enumerate(texts)]).probabilities
@@ -139,9 +135,7 @@ SEEING = [
 
 
 @pytest.mark.parametrize(("model", "seen"), quick(SEEING, SEEING[0]))
-def test_a_model_that_sees_padding_predicts_the_same_in_any_batch(
-    model: Any, seen: int, folder: Path, tmp_path: Path
-) -> None:
+def test_a_model_that_sees_padding_predicts_the_same_in_any_batch(model: Any, seen: int, folder: Path, tmp_path):
     tokenizer = load_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None and padding_seen(model) == seen
     model = replace(model, vocab_size=tokenizer.vocab_size)
@@ -161,9 +155,7 @@ def test_a_model_that_sees_padding_predicts_the_same_in_any_batch(
     assert shortest == 8 * -(-(rows.lengths.min() + seen) // 8)
 
 
-def test_texts_come_from_words_lines_and_files(
-    finished: Path, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_come_from_words_lines_and_files(finished: Path, capsys, tmp_path, monkeypatch):
     texts = ['"bara" doti', "kera", "lura\tbara"]
     wanted = records(capsys, finished, *texts)
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(texts) + "\n"))
@@ -180,7 +172,7 @@ def test_texts_come_from_words_lines_and_files(
     assert out.split("\t")[1] == "bara\n" and out.split()[0] in ("0", "1") and "%" in out
 
 
-def test_empty_and_long_texts_are_counted(finished: Path, capsys: pytest.CaptureFixture) -> None:
+def test_empty_and_long_texts_are_counted(finished: Path, capsys):
     long = "bara " * 20_000
     out, err = said(capsys, "predict", finished, "", long, "doti", "--json")
     found = [json.loads(line) for line in out.splitlines()]
@@ -189,9 +181,7 @@ def test_empty_and_long_texts_are_counted(finished: Path, capsys: pytest.Capture
     assert records(capsys, finished, "bara " * 22)[0]["probabilities"] == pytest.approx(found[1]["probabilities"])
 
 
-def test_a_pair_is_two_arguments_or_a_line_with_a_tab(
-    models: Path, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pair_is_two_arguments_or_a_line_with_a_tab(models: Path, capsys, tmp_path, monkeypatch):
     texts = ['bara "doti', "kera", "lura", 'mi"ra nora']
     wanted = records(capsys, models / "rte", *texts)
     assert len(wanted) == 2 and wanted[0]["probability"] != wanted[1]["probability"]
@@ -207,9 +197,7 @@ def test_a_pair_is_two_arguments_or_a_line_with_a_tab(
     assert mentions(said(capsys, "predict", models / "rte", *texts[:3], code=2)[1], "3 texts", "pair")
 
 
-def test_numbers_are_scaled_and_clipped_to_the_tasks_range(
-    models: Path, folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_numbers_are_scaled_and_clipped_to_the_tasks_range(models: Path, folder: Path, capsys, tmp_path):
     model = load_task_model(models / "stsb")
     assert model.max_length == 16
     examples = [Example("0", "bara", "doti"), Example("1", "kera lura", "")]
@@ -228,7 +216,7 @@ def test_numbers_are_scaled_and_clipped_to_the_tasks_range(
     assert found == [{"index": "0", "number": pytest.approx(model.predict(examples).values[0], abs=1e-6)}]
 
 
-def test_every_word_has_a_tag_except_cut_ones(models: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+def test_every_word_has_a_tag_except_cut_ones(models: Path, capsys, tmp_path):
     words = ["bara", "doti"] * 20
     (found, empty) = records(capsys, models / "tags", " ".join(words), "")
     assert found["words"] == words and len(found["tags"]) == 40 and found["cut"] is True
@@ -243,9 +231,7 @@ def test_every_word_has_a_tag_except_cut_ones(models: Path, capsys: pytest.Captu
     assert mentions(err, "1 of 1", "cut")
 
 
-def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(
-    models: Path, rte: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(models: Path, rte: Path, tmp_path, capsys):
     def score(path: Path) -> dict:
         return json.loads(said(capsys, "evaluate", path, "--task=rte", f"--data_dir={rte}", "--json")[0])
 
@@ -292,16 +278,8 @@ def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(
     ],
 )
 def test_impossible_options_print_one_error(
-    words: list[str],
-    message: tuple[object, ...],
-    finished: Path,
-    folder: Path,
-    models: Path,
-    rte: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
+    words, message, finished, folder, models, rte, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     places = {"RUN": finished, "MODEL": folder / "model", "TAGS": models / "tags", "STSB": models / "stsb"}
     for name, place in {**places, "RTE": rte, "DEV": folder / "dev.csv"}.items():
@@ -317,14 +295,7 @@ def test_impossible_options_print_one_error(
         ("folder.tsv", ("folder.tsv", "directory")),
     ],
 )
-def test_an_unwritable_output_raises_before_any_prediction(
-    place: str,
-    message: tuple[object, ...],
-    models: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
+def test_an_unwritable_output_raises_before_any_prediction(place, message, models, tmp_path, monkeypatch, capsys):
     def load(*_: object) -> None:
         raise AssertionError("a model is read")
 
@@ -336,9 +307,7 @@ def test_an_unwritable_output_raises_before_any_prediction(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder.tsv"]
 
 
-def test_the_input_is_not_overwritten(
-    finished: Path, folder: Path, models: Path, rte: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_the_input_is_not_overwritten(finished: Path, folder: Path, models: Path, rte: Path, tmp_path, capsys):
     table = tmp_path / "in.tsv"
     table.write_text("text\nbara\n")
     (tmp_path / "link.tsv").symlink_to(table)
@@ -363,9 +332,7 @@ def test_the_input_is_not_overwritten(
     assert len((tmp_path / "out.tsv").read_text().splitlines()) == 41
 
 
-def test_skipped_rows_are_logged_and_splits_selectable(
-    models: Path, rte: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_skipped_rows_are_logged_and_splits_selectable(models: Path, rte: Path, tmp_path, capsys):
     text = (rte / "dev.tsv").read_text()
     (tmp_path / "dev.tsv").write_text(text + "20\tshort\n")
     out, err = said(capsys, "predict", models / "rte", "--split=dev", f"--data_dir={tmp_path}", "--json")
@@ -384,7 +351,7 @@ def test_skipped_rows_are_logged_and_splits_selectable(
 
 
 @pytest.mark.slow
-def test_standard_input_must_be_utf_8_whatever_the_locale(finished: Path) -> None:
+def test_standard_input_must_be_utf_8_whatever_the_locale(finished: Path):
     done = subprocess.run(
         [sys.executable, "-m", "bertzoo", "predict", str(finished)],
         input=b"bara\n\xff\xfe\n",
@@ -394,7 +361,7 @@ def test_standard_input_must_be_utf_8_whatever_the_locale(finished: Path) -> Non
     assert done.returncode == 2 and mentions(done.stderr.decode(), "standard input", "UTF-8", "invalid start byte")
 
 
-def test_an_unfinished_run_asks_for_a_seed(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_an_unfinished_run_asks_for_a_seed(finished: Path, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "results.json").unlink()
     assert mentions(said(capsys, "evaluate", run, code=2)[1], run, "is unfinished")

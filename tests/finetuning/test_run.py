@@ -24,7 +24,7 @@ from bertzoo.tasks.encode import encode
 from bertzoo.tasks.rows import bucket_lengths
 
 
-def test_a_run_learns_and_writes_its_results(finished: Path, folder: Path) -> None:
+def test_a_run_learns_and_writes_its_results(finished: Path, folder: Path):
     found = results(finished)
     assert found["median"]["dev"]["accuracy"] > 90 and found["examples"] == {"train": 240, "dev": 40}
     assert [row["seed"] for row in found["seeds"]] == [0, 1] and not any(row["collapsed"] for row in found["seeds"])
@@ -42,12 +42,12 @@ def test_a_run_learns_and_writes_its_results(finished: Path, folder: Path) -> No
     assert found["model"]["parameters"] == sum(int(np.prod(shape)) for shape in backbone.values())
 
 
-def test_the_formats_page_names_every_file_and_key(finished: Path) -> None:
+def test_the_formats_page_names_every_file_and_key(finished: Path):
     assert undocumented(finished) - {"seed-0", "seed-1"} == set()
     assert undocumented(finished / "seed-0") - {"dev_accuracy"} == set()
 
 
-def test_speed_counts_the_real_lengths_of_rows(finished: Path, folder: Path) -> None:
+def test_speed_counts_the_real_lengths_of_rows(finished: Path, folder: Path):
     tokenizer, task = (
         load_model.read_model(finished).tokenizer,
         CustomFiles(train="train.csv", dev="dev.csv").task(folder),
@@ -70,9 +70,7 @@ def test_speed_counts_the_real_lengths_of_rows(finished: Path, folder: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_stopped_run_resumes_to_the_same_models(
-    finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_stopped_run_resumes_to_the_same_models(finished: Path, folder: Path, tmp_path, monkeypatch, capsys):
     plain = seeds.Seed._evaluate
 
     def interrupted(self, step, params):
@@ -94,7 +92,7 @@ def test_a_stopped_run_resumes_to_the_same_models(
         assert all(np.array_equal(one[name], other[name]) for name in other) and one.keys() == other.keys()
 
 
-def test_a_finished_run_trains_only_added_seeds(finished: Path, folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_finished_run_trains_only_added_seeds(finished: Path, folder: Path, capsys):
     before = results(finished)
     assert finetune(folder, finished) == 0
     assert results(finished) == before and "seed 0" not in capsys.readouterr().err
@@ -107,9 +105,7 @@ def test_a_finished_run_trains_only_added_seeds(finished: Path, folder: Path, ca
 
 
 @pytest.mark.slow
-def test_a_seed_without_its_model_trains_anew(
-    finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_seed_without_its_model_trains_anew(finished: Path, folder: Path, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
     best = results(run)["best"]
     shutil.rmtree(run / f"seed-{best}" / "model")
@@ -123,7 +119,7 @@ def test_a_seed_without_its_model_trains_anew(
     assert all(np.array_equal(one[name], other[name]) for name in other) and results(run) == results(finished)
 
 
-def test_wnli_may_be_the_majority_without_training(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_wnli_may_be_the_majority_without_training(folder: Path, tmp_path, capsys):
     for split, labels in (("train", "11100"), ("dev", "0011")):
         rows = [f"{i}\tbara {WORDS[i]}\tdoti\t{label}" for i, label in enumerate(labels)]
         (tmp_path / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
@@ -147,9 +143,7 @@ def test_wnli_may_be_the_majority_without_training(folder: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_model_and_teacher_behind_urls(
-    finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_model_and_teacher_behind_urls(finished: Path, folder: Path, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shutil.copytree(folder / "model", tmp_path / "bucket" / "model")
     url, run = f"file://{tmp_path}/bucket/model", tmp_path / "run"
@@ -171,9 +165,7 @@ def test_model_and_teacher_behind_urls(
     ("scores", "finished"),
     [([5.0, 4.0], False), ([5.0, 4.0, 5.0], True), ([4.0, 5.0, 4.0], False), ([1.0, 2.0, 3.0, 4.0], True)],
 )
-def test_a_seed_is_finished_after_its_patience_or_its_epochs(
-    scores: list[float], finished: bool, tmp_path: Path
-) -> None:
+def test_a_seed_is_finished_after_its_patience_or_its_epochs(scores: list[float], finished: bool, tmp_path):
     (tmp_path / seeds.MODEL).mkdir()
     epochs = [
         {"epoch": i + 1, "step": 10 * (i + 1), "score": s, "scores": {}, "collapsed": False}
@@ -212,14 +204,7 @@ def test_a_seed_is_finished_after_its_patience_or_its_epochs(
         (["--own.test=new.jsonl", "--own.header=false"], ("header = false", ".tsv", ".csv", "new.jsonl")),
     ],
 )
-def test_impossible_options_print_one_error(
-    options: list[str],
-    message: tuple[object, ...],
-    finished: Path,
-    folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture,
-) -> None:
+def test_impossible_options_print_one_error(options, message, finished, folder, tmp_path, capsys):
     places = {"RUN": str(finished), "MODEL": str(folder / "model")}
     named = [option.replace("RUN", places["RUN"]).replace("MODEL", places["MODEL"]) for option in options]
     assert finetune(folder, tmp_path / "run", *named) == 2

@@ -37,9 +37,7 @@ def split(task: Task, labels: Any) -> LabelSplit:
         (NUMBERS, (0.5, 1.5), [1.0, 1.0 + 1e-4], False),
     ],
 )
-def test_equal_predictions_count_as_a_collapse(
-    task: Task, labels: Any, predictions: list[Any], collapsed: bool
-) -> None:
+def test_equal_predictions_count_as_a_collapse(task: Task, labels: Any, predictions: list[Any], collapsed: bool):
     found = [np.array(each) for each in predictions] if task.kind == "tokens" else np.array(predictions)
     assert score_predictions({"dev": found}, {"dev": split(task, labels)})["collapsed"] is collapsed
 
@@ -51,7 +49,7 @@ def test_equal_predictions_count_as_a_collapse(
         (SEVERAL, ((0, 1), (1, 1)), [[0, 1], [1, 0]], ("f1_micro",)),  # the first alone
     ],
 )
-def test_the_metrics_that_decide_a_score(task: Task, labels: Any, predictions: Any, deciding: tuple[str, ...]) -> None:
+def test_the_metrics_that_decide_a_score(task: Task, labels: Any, predictions: Any, deciding: tuple[str, ...]):
     splits = {name: split(task, labels) for name in ("dev", "other")}
     figures = score_predictions({"dev": np.array(predictions), "other": np.array(labels)}, splits)
     scores = [figures["scores"][name][metric] for name in splits for metric in deciding]
@@ -62,7 +60,7 @@ def test_the_metrics_that_decide_a_score(task: Task, labels: Any, predictions: A
 @pytest.mark.parametrize(
     ("scores", "shown"), [([81.5], "1 seed: f1 81.50"), ([80, 82, 84], "3 seeds: f1 82.00 (80.00")]
 )
-def test_the_range_of_the_scores_is_shown_for_several_seeds(scores: list[float], shown: str) -> None:
+def test_the_range_of_the_scores_is_shown_for_several_seeds(scores: list[float], shown: str):
     seeds = [
         {"seed": i, "epoch": 1, "scores": {"dev": {"f1": score}}, "collapsed": False} for i, score in enumerate(scores)
     ]

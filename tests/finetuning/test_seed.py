@@ -44,7 +44,7 @@ def seed(folder: Path, scores: Sequence[float], saved: list[float]) -> Seed:
 @pytest.mark.parametrize(
     ("scores", "best", "saved"), [([1, 3, 2], 2, [1, 3]), ([3, 3, 3], 1, [3]), ([1, 2, 3], 3, [1, 2, 3])]
 )
-def test_the_first_best_epoch_is_saved(scores: list[float], best: int, saved: list[float], tmp_path: Path) -> None:
+def test_the_first_best_epoch_is_saved(scores: list[float], best: int, saved: list[float], tmp_path):
     predictions: list[float] = []
     job = seed(tmp_path, scores, predictions)
     for step in (1, 2, 3):
@@ -58,9 +58,7 @@ def test_the_first_best_epoch_is_saved(scores: list[float], best: int, saved: li
 
 
 @pytest.mark.parametrize("fails", ["model", "predictions"])
-def test_a_failure_inside_a_save_leaves_the_epoch_to_be_repeated(
-    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_inside_a_save_leaves_the_epoch_to_be_repeated(fails: str, tmp_path, monkeypatch):
     job = seed(tmp_path, [1, 2], predictions := [])
     job._evaluate(1, {})
 
@@ -77,7 +75,7 @@ def test_a_failure_inside_a_save_leaves_the_epoch_to_be_repeated(
     assert (tmp_path / MODEL / EPOCH).read_text() == ("1" if fails == "model" else "2")
 
 
-def test_a_kill_while_a_model_is_replaced_loses_no_epoch(tmp_path: Path) -> None:
+def test_a_kill_while_a_model_is_replaced_loses_no_epoch(tmp_path):
     folder, complete = tmp_path / "seed-1", tmp_path / "seed-1" / f"{MODEL}.complete"
     folder.mkdir()
     (tmp_path / "config.toml").write_bytes(config.dump(Finetune(task="sst2")).encode())

@@ -30,7 +30,7 @@ def finished(quiz_run: Path) -> Path:
     return quiz_run
 
 
-def test_answers_are_learnt_and_have_the_official_scores(finished: Path, folder: Path) -> None:
+def test_answers_are_learnt_and_have_the_official_scores(finished: Path, folder: Path):
     found, questions = results(finished), squad.load_squad(folder, "dev", "1.1")
     assert found["task"] == "squad1" and found["examples"] == {"train": 80, "dev": 24} and found["skipped"] == {}
     assert found["median"]["dev"].keys() == {"exact_match", "f1"} and found["median"]["dev"]["f1"] > 90
@@ -47,7 +47,7 @@ def test_answers_are_learnt_and_have_the_official_scores(finished: Path, folder:
         assert not (finished / f"seed-{row['seed']}" / "null_odds.json").exists()
 
 
-def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path) -> None:
+def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path):
     model, family = load_model.read_model(folder / "model"), span(folder)
     assert model.tokenizer is not None
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
@@ -64,7 +64,7 @@ def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path)
 
 
 @pytest.mark.slow
-def test_the_joint_head_finds_questions_without_an_answer(folder: Path, tmp_path: Path) -> None:
+def test_the_joint_head_finds_questions_without_an_answer(folder: Path, tmp_path):
     options = ["--task=squad2", "--squad.joint=true", "--seeds=1", "--epochs=6", "--squad.candidates=5"]
     assert finetune(folder, tmp_path / "run", *options, "--reduction=sum") == 0
     (row,), questions = results(tmp_path / "run")["seeds"], squad.load_squad(folder, "dev", "2.0")
@@ -91,7 +91,7 @@ def encoded(task: Any, tokenizer: Any) -> tuple[windows.Windows, windows.Windows
     return train.windows, dev["dev"].windows
 
 
-def test_ones_own_questions_are_columns_and_some_are_held_out(logged, folder: Path) -> None:
+def test_ones_own_questions_are_columns_and_some_are_held_out(logged, folder: Path):
     model = load_model.read_model(folder / "model")
     assert model.tokenizer is not None
     learnt, held = encoded(span(folder, *OWN, task="own"), model.tokenizer)
@@ -103,7 +103,7 @@ def test_ones_own_questions_are_columns_and_some_are_held_out(logged, folder: Pa
     assert learnt.rows.keys[0] == learnt.questions[0].key and held.unknown == frozenset()
 
 
-def test_every_option_of_windows_changes_rows(folder: Path) -> None:
+def test_every_option_of_windows_changes_rows(folder: Path):
     model = load_model.read_model(folder / "model")
     assert model.tokenizer is not None
     base = len(encoded(span(folder), model.tokenizer)[0].windows)
@@ -117,16 +117,13 @@ def test_every_option_of_windows_changes_rows(folder: Path) -> None:
     assert max(bucket_lengths([learnt.rows], 2, 24)) == 24
 
 
-def test_decoding_uses_the_options_of_the_command_line(folder: Path) -> None:
+def test_decoding_uses_the_options_of_the_command_line(folder: Path):
     found = span(folder, "--squad.longest=7", "--squad.candidates=3", "--squad.threshold=1.5", task="squad2")
     decoding = found.recipe.squad.decoding(True)
     assert (decoding.longest, decoding.candidates, decoding.threshold, decoding.nulls) == (7, 3, 1.5, True)
     assert [
         span(folder, f"--squad.joint={joint}").recipe.squad.decoding(True).threshold for joint in ("true", "false")
-    ] == [
-        -2.75,
-        0.0,
-    ]
+    ] == [-2.75, 0.0]
     usual = config.load(Finetune, ["finetune_squad"], []).squad
     assert usual == type(usual)()
 
@@ -160,9 +157,7 @@ def test_decoding_uses_the_options_of_the_command_line(folder: Path) -> None:
         (["--task=own", "--own.question=x"], ("question = 'x'", "kind = 'classification'")),
     ],
 )
-def test_impossible_options_print_one_error(
-    options: list[str], message: tuple[object, ...], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_impossible_options_print_one_error(options, message, folder, tmp_path, capsys):
     places = {"FILE": str(folder / "train-v1.1.json"), "MODEL": str(folder / "model")}
     for name, place in places.items():
         options = [option.replace(name, place) for option in options]

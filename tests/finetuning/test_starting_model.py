@@ -21,16 +21,14 @@ def said(capsys: pytest.CaptureFixture) -> str:
     return line
 
 
-def test_a_rejected_start_leaves_no_files(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_rejected_start_leaves_no_files(folder: Path, tmp_path, capsys):
     run = tmp_path / "runs" / "first"
     assert finetune(folder, run, f"--data_dir={tmp_path}") == 2
     assert mentions(said(capsys), "train.csv", "exist") and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow
-def test_a_resumed_run_rejects_another_teacher(
-    finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_resumed_run_rejects_another_teacher(finished: Path, folder: Path, tmp_path, capsys):
     run = tmp_path / "taught"
     options = ["--seeds=1", "--epochs=1", "--train_rows=32", "--alpha=0.5"]
     assert finetune(folder, run, *options, f"--teacher={finished}") == 0
@@ -47,9 +45,7 @@ def test_a_resumed_run_rejects_another_teacher(
     assert mentions(said(capsys), "parameters", " teacher ", other, run)
 
 
-def test_a_resumed_run_rejects_other_examples(
-    copied: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_resumed_run_rejects_other_examples(copied: Path, folder: Path, tmp_path, capsys):
     moved = tmp_path / "moved"
     moved.mkdir()
     for name in ("train.csv", "dev.csv"):
@@ -70,7 +66,7 @@ def test_a_resumed_run_rejects_other_examples(
 
 
 @pytest.mark.parametrize("text", ["[{", '{"epoch": 1}', '[{"epoch": 1}]', "[3]"])
-def test_damaged_scores_are_one_sentence(text: str, copied: Path, folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_damaged_scores_are_one_sentence(text: str, copied: Path, folder: Path, capsys):
     file = copied / "seed-1" / "scores.json"
     file.write_text(text)
     assert finetune(folder, copied) == 2
@@ -79,7 +75,7 @@ def test_damaged_scores_are_one_sentence(text: str, copied: Path, folder: Path, 
     shutil.rmtree(file.parent)
 
 
-def test_a_damaged_record_raises(copied: Path, folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_damaged_record_raises(copied: Path, folder: Path, capsys):
     (copied / "run.json").write_text("{")
     assert finetune(folder, copied) == 2
     assert mentions(said(capsys), f"{copied}/run.json", "is damaged")

@@ -54,9 +54,7 @@ def sentences(place: Path) -> Path:
 
 
 @pytest.mark.parametrize("options", [(), ("--precision=int8-dynamic",), ("--output=binary",), ("--size=8",)])
-def test_a_file_queries_the_index_of_its_model(
-    sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
-) -> None:
+def test_a_file_queries_the_index_of_its_model(sentences: Path, tmp_path, monkeypatch, options: tuple[str, ...]):
     Export(tmp_path).stand_in(monkeypatch)
     file = Export(tmp_path)(sentences, "--lengths=12", *options)
     model, exported = open_embedding_model(sentences), open_embedding_model(file)
@@ -72,7 +70,7 @@ def test_a_file_queries_the_index_of_its_model(
 
 
 @pytest.mark.parametrize("change", ["parameters", "pooling", "normalise", "vocabulary", "lowercase", "model"])
-def test_another_model_cannot_query_an_index(place: Path, tmp_path: Path, change: str) -> None:
+def test_another_model_cannot_query_an_index(place: Path, tmp_path, change: str):
     model = open_embedding_model(place / "run")
     build_index(model, TEXTS[:9], tmp_path / "index")
     made = model.pretrained
@@ -96,7 +94,7 @@ def test_another_model_cannot_query_an_index(place: Path, tmp_path: Path, change
         read_index(tmp_path / "index").check_model(other)
 
 
-def test_a_query_of_another_model_stops(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_query_of_another_model_stops(place: Path, tmp_path, capsys):
     build_index(open_embedding_model(place / "run"), TEXTS[:9], tmp_path / "index")
     bertzoo.convert(place / "model", tmp_path / "other", to="huggingface", head="none", pooling="max")
     assert cli.main(["search", "query", str(tmp_path / "other"), "a", f"--index={tmp_path / 'index'}"]) == 2
@@ -111,9 +109,7 @@ def write_beir(folder: Path, documents: list[dict], queries: list[dict], judged:
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
 
 
-def test_a_relevant_document_may_have_its_querys_identifier(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relevant_document_may_have_its_querys_identifier(place: Path, tmp_path, monkeypatch):
     """One query is compared at a time, so each must be compared with its own documents."""
     monkeypatch.setattr(embedding_scores, "_QUERIES", 1)
     records = [{"_id": str(i), "text": text} for i, text in enumerate(TOPICS)]
@@ -126,7 +122,7 @@ def test_a_relevant_document_may_have_its_querys_identifier(
     assert found["scores"]["test"]["mrr_10"] == 100
 
 
-def test_records_of_a_corpus(tmp_path: Path) -> None:
+def test_records_of_a_corpus(tmp_path):
     queries, judged = [{"_id": "q", "text": "c"}], [("q", "1")]
     write_beir(tmp_path / "a", [{"_id": 1, "text": "a"}, {"_id": "2", "title": "b", "text": "c"}], queries, judged)
     data = embedding_scores.read_retrieval(tmp_path / "a", "test")
@@ -144,7 +140,7 @@ def test_records_of_a_corpus(tmp_path: Path) -> None:
             embedding_scores.read_retrieval(tmp_path / name, "test")
 
 
-def test_an_empty_texts_vector_has_no_neighbours(place: Path) -> None:
+def test_an_empty_texts_vector_has_no_neighbours(place: Path):
     model = open_embedding_model(place / "run")
     (alone,) = model.embed([""], long="average")
     beside = model.embed(["", " ".join(WORDS * 2)], long="average")[0]
@@ -153,7 +149,7 @@ def test_an_empty_texts_vector_has_no_neighbours(place: Path) -> None:
 
 
 @pytest.mark.parametrize("long", ["cut", "average"])
-def test_parts_repeat_the_vectors_of_all_texts(place: Path, monkeypatch: pytest.MonkeyPatch, long: Any) -> None:
+def test_parts_repeat_the_vectors_of_all_texts(place: Path, monkeypatch, long: Any):
     model = open_embedding_model(place / "run")
     texts = [" ".join(WORDS * 2), *TEXTS[:9], "", " ".join(WORDS[::-1] * 3)]
     whole = model.embed(texts, prompt="bara ", long=long)
@@ -167,7 +163,7 @@ def test_parts_repeat_the_vectors_of_all_texts(place: Path, monkeypatch: pytest.
         np.testing.assert_allclose(model.embed([" ".join(WORDS)])[0], model.embed([" ".join(WORDS[:10])])[0], atol=1e-6)
 
 
-def test_a_model_keeps_its_programs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_keeps_its_programs(place: Path, monkeypatch):
     model, built = open_embedding_model(place / "run"), []
     runner = embed.FlaxRunner
     monkeypatch.setattr(embed, "FlaxRunner", lambda *arguments: built.append(1) or runner(*arguments))
@@ -191,21 +187,19 @@ def test_a_model_keeps_its_programs(place: Path, monkeypatch: pytest.MonkeyPatch
         (["\ud800"], {}, ("text 1", "surrogate")),
     ],
 )
-def test_wrong_arguments_of_an_encoder(
-    place: Path, texts: list[Any], options: dict[str, Any], parts: tuple[Any, ...]
-) -> None:
+def test_wrong_arguments_of_an_encoder(place: Path, texts: list[Any], options: dict[str, Any], parts: tuple[Any, ...]):
     with pytest.raises(UserError, match=mentioning(*parts)):
         bertzoo.embed(place / "run", texts, **options)
 
 
 @pytest.mark.parametrize("length", [-4, 0, 2])
-def test_rows_without_room_for_a_text(place: Path, length: int) -> None:
+def test_rows_without_room_for_a_text(place: Path, length: int):
     model = dataclasses.replace(open_embedding_model(place / "run"), max_length=length)
     with pytest.raises(UserError, match=mentioning("max_length", length, 3)):
         model.embed(["bara"])
 
 
-def test_an_encoder_of_queries_documents_and_bits(place: Path) -> None:
+def test_an_encoder_of_queries_documents_and_bits(place: Path):
     encoder = bertzoo.TextEncoder(place / "run")
     model = encoder._model
     source = model.pretrained.source | {"prompts": {"query": "bara ", "passage": "doti "}}
@@ -278,7 +272,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("attack", HOSTILE)
-def test_a_hostile_index_is_named(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture, attack: str) -> None:
+def test_a_hostile_index_is_named(place: Path, tmp_path, capsys, attack: str):
     build_index(open_embedding_model(place / "run"), TEXTS[:9], tmp_path / "index")
     change, name = HOSTILE[attack]
     change(tmp_path / "index")
@@ -288,7 +282,7 @@ def test_a_hostile_index_is_named(place: Path, tmp_path: Path, capsys: pytest.Ca
     assert said.out == "" and said.err.count("\n") == 1 and mentions(said.err, name, "index")
 
 
-def test_printed_texts_have_no_control_characters(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_printed_texts_have_no_control_characters(place: Path, tmp_path, capsys):
     text = "bara\x1b[2J \x9b1m \u202e doti"
     build_index(open_embedding_model(place / "run"), [text], tmp_path / "index")
     words = ["search", "query", str(place / "run"), "kelu\x07", f"--index={tmp_path / 'index'}"]
@@ -300,7 +294,7 @@ def test_printed_texts_have_no_control_characters(place: Path, tmp_path: Path, c
     assert json.loads(out)[0]["text"] == text
 
 
-def test_an_index_on_a_full_disk(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_on_a_full_disk(place: Path, tmp_path, monkeypatch):
     """The vectors are written as they come, so that an error stops the command; a memory map would get a signal."""
     monkeypatch.setattr(embed, "_PART", 10)
     model, sizes = open_embedding_model(place / "run"), []
@@ -322,7 +316,7 @@ def test_an_index_on_a_full_disk(place: Path, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "binary"])
-def test_parts_of_an_index(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Any) -> None:
+def test_parts_of_an_index(place: Path, tmp_path, monkeypatch, precision: Any):
     """Parts and groups of queries change nothing, and equal vectors keep their order."""
     model = open_embedding_model(place / "run")
     build_index(model, TEXTS * 2, tmp_path / "index", precision=precision)
@@ -340,7 +334,7 @@ def test_parts_of_an_index(place: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert [len(hits) for hits in index.search(queries, 1000)] == [len(TEXTS) * 2 if precision != "binary" else 288] * 3
 
 
-def test_a_name_of_a_file_is_no_text(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_name_of_a_file_is_no_text(place: Path, tmp_path, capsys):
     file, run = tmp_path / "texts.txt", str(place / "run")
     file.write_text("bara doti\n\nkelu\r\n")
     assert cli.main(["embed", run, str(file)]) == 2
@@ -352,12 +346,12 @@ def test_a_name_of_a_file_is_no_text(place: Path, tmp_path: Path, capsys: pytest
     assert mentions(capsys.readouterr().err, "--text_a=x")
 
 
-def test_cosines_of_too_many_texts(place: Path, capsys: pytest.CaptureFixture) -> None:
+def test_cosines_of_too_many_texts(place: Path, capsys):
     assert cli.main(["embed", str(place / "run"), "--cosines", *["bara"] * 1001]) == 2
     assert mentions(capsys.readouterr().err, "1,001", "1,000")
 
 
-def test_written_vectors_have_the_precision(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_vectors_have_the_precision(place: Path, tmp_path, monkeypatch):
     monkeypatch.setattr(embed, "_PART", 5)
     for precision in ("float32", "int8", "binary"):
         path = tmp_path / f"{precision}.npy"

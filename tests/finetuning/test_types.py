@@ -44,7 +44,7 @@ def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", quick(["none", "one"], "none"))
 @pytest.mark.slow
-def test_pairs_are_learnt(name: str, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_pairs_are_learnt(name: str, models: Path, tmp_path, capsys):
     options = [f"--from={models / name}", "--own.text_a=one", "--own.text_b=other", "--own.label=label", "--seeds=1"]
     assert planted.finetune(models, tmp_path / "run", *options) == 0
     (row,) = results(tmp_path / "run")["seeds"]
@@ -58,9 +58,7 @@ def test_pairs_are_learnt(name: str, models: Path, tmp_path: Path, capsys: pytes
 
 @pytest.mark.slow  # finetuning/test_span_run.py has questions of the usual kind
 @pytest.mark.parametrize(("name", "options"), [("none", ["--squad.joint=true"]), ("one", [])])
-def test_questions_are_learnt(
-    name: str, options: list[str], models: Path, quiz_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_questions_are_learnt(name: str, options: list[str], models: Path, quiz_folder: Path, tmp_path, capsys):
     more = ["--task=squad1", f"--from={models / name}", "--seeds=1", "--epochs=6", *options]
     assert quiz.finetune(quiz_folder, tmp_path / "run", *more) == 0
     (row,) = results(tmp_path / "run")["seeds"]
@@ -74,7 +72,7 @@ ONE_TYPE = [Bert(vocab_size=40, token_types=1, **SIZES), MobileBert(vocab_size=4
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", quick(ONE_TYPE, ONE_TYPE[0]))
-def test_with_one_segment_all_tokens_belong_to_it(model: Bert | MobileBert) -> None:
+def test_with_one_segment_all_tokens_belong_to_it(model: Bert | MobileBert):
     """The backward pass too, where a look-up beyond a table's end would be lost."""
     module = SequenceClassification().build(model, Compute())
     draw = np.random.default_rng(0)

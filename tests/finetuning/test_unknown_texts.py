@@ -16,7 +16,7 @@ def warning(lines: str) -> str:
     return line
 
 
-def test_predict_and_evaluate_warn(finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_predict_and_evaluate_warn(finished: Path, folder: Path, tmp_path, capsys):
     warning(said(capsys, "predict", finished, FOREIGN)[1])
     (tmp_path / "dev.csv").write_text(f"text,label\n{FOREIGN},0\n{FOREIGN},1\n")
     assert "dev" in warning(said(capsys, "evaluate", finished, f"--data_dir={tmp_path}")[1])
@@ -25,9 +25,7 @@ def test_predict_and_evaluate_warn(finished: Path, folder: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_finetune_stops_above_a_fifth_and_warns_above_a_hundredth(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_finetune_stops_above_a_fifth_and_warns_above_a_hundredth(folder: Path, tmp_path, capsys):
     known = " ".join(planted.WORDS)
     (tmp_path / "dev.csv").write_text((folder / "dev.csv").read_text())
     options = [f"--data_dir={tmp_path}", "--seeds=1", "--epochs=1"]
@@ -45,5 +43,5 @@ def test_finetune_stops_above_a_fifth_and_warns_above_a_hundredth(
 
 
 @pytest.mark.slow
-def test_questions_warn(quiz_run: Path, capsys: pytest.CaptureFixture) -> None:
+def test_questions_warn(quiz_run: Path, capsys):
     warning(said(capsys, "predict", quiz_run, f"--question={FOREIGN}", f"--context={FOREIGN}")[1])

@@ -54,7 +54,7 @@ def vectors(place: Path) -> tuple[np.ndarray, np.ndarray]:
     return components * (1e-4 / (1e-4 + frequency / frequency.sum()))[:, None], np.array(ids)
 
 
-def test_a_table_of_words_equals_numpys(place: Path, table: Path) -> None:
+def test_a_table_of_words_equals_numpys(place: Path, table: Path):
     model = load_model.read_model(table)
     wanted, ids = vectors(place)
     words, specials = model.params[WORDS], model.tokenizer.specials
@@ -66,7 +66,7 @@ def test_a_table_of_words_equals_numpys(place: Path, table: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-def test_a_text_is_the_sum_of_its_words_in_any_order(table: Path) -> None:
+def test_a_text_is_the_sum_of_its_words_in_any_order(table: Path):
     model = load_model.read_model(table)
     one, other, words = bertzoo.embed(table, ["bara doti kelu", "kelu bara doti", "doti"])
     np.testing.assert_allclose(one, other, atol=1e-6)
@@ -75,7 +75,7 @@ def test_a_text_is_the_sum_of_its_words_in_any_order(table: Path) -> None:
         np.testing.assert_allclose(vector, total / np.linalg.norm(total), atol=1e-5)
 
 
-def test_a_new_model_begins_with_the_words_of_another(place: Path, tmp_path: Path) -> None:
+def test_a_new_model_begins_with_the_words_of_another(place: Path, tmp_path):
     teacher, options = f"--teacher={place / 'run'}", ("--alpha=0", "--embedding.projection=16", "--epochs=30")
     run = tmp_path / "run"
     assert finetune(place, run, f"--from={place / 'run'}", teacher, "--own.text_b=", *options, *STUDENT, *SIZES) == 0
@@ -98,20 +98,18 @@ def test_a_new_model_begins_with_the_words_of_another(place: Path, tmp_path: Pat
         (["--model.max_positions=8"], ("max_length = 12", "8 positions of [model]")),
     ],
 )
-def test_models_that_do_not_fit(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture, more: list[str], words: tuple[str, ...]
-) -> None:
+def test_models_that_do_not_fit(place: Path, tmp_path, capsys, more: list[str], words: tuple[str, ...]):
     assert finetune(place, tmp_path / "run", f"--from={place / 'run'}", *STUDENT, *SIZES, *more) == 2
     assert mentions(capsys.readouterr().err, *words) and not (tmp_path / "run").exists()
 
 
-def test_a_table_has_one_dropout_rate(place: Path, table: Path) -> None:
+def test_a_table_has_one_dropout_rate(place: Path, table: Path):
     recipe = Finetune(head="embedding", task="own", encoder_dropout=0.25, max_length=12)
     start = load_starting_model(str(table), recipe, EmbeddingTask(recipe, CustomFiles(kind="texts")))
     assert isinstance(start.model, Static) and start.model.dropout == 0.25
 
 
-def test_a_new_model_suits_every_head_for_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_model_suits_every_head_for_vectors(monkeypatch):
     monkeypatch.setitem(KINDS, "other", SentenceEmbedding)
     assert Finetune(head="other", model=Static()).embeds
 
@@ -134,22 +132,20 @@ def test_a_table_that_cannot_be_written_is_one_error(
     assert mentions(capsys.readouterr().err.splitlines()[-1], *words) and not (tmp_path / "out").exists()
 
 
-def test_a_table_has_no_attention(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_table_has_no_attention(table: Path, tmp_path, capsys):
     for more in ([], ["--average"], ["--layers=1"]):
         words = ["inspect", "attention", str(table), f"--out={tmp_path / 'a.png'}", "--text=bara doti", *more]
         assert cli.main(words) == 2
         assert mentions(capsys.readouterr().err, f"{table} has no layers")
 
 
-def test_vectors_have_no_answers_to_write(place: Path, tmp_path: Path) -> None:
+def test_vectors_have_no_answers_to_write(place: Path, tmp_path):
     for task in ("", "sts", "clustering", "mteb:STSBenchmark"):
         with pytest.raises(UserError, match=mentioning("output =", "answers")):
             evaluate_split(load_task_model(place / "run"), task=task, input="rows.csv", output=tmp_path)
 
 
-def test_a_model_without_vectors_has_no_words_to_give(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_model_without_vectors_has_no_words_to_give(place: Path, tmp_path, capsys):
     assert finetune(place, tmp_path / "run", *STUDENT, *SIZES) == 2
     assert mentions(capsys.readouterr().err, str(place / "model"), "gives texts no vectors")
     assert Finetune(head="embedding").model is None

@@ -57,9 +57,7 @@ def recipe(data: Path, *options: str) -> Finetune:
     return config.load(Finetune, ["finetune"], [(key, value) for key, value in words])
 
 
-def test_a_table_learns_no_labels_and_every_other_model_is_covered(
-    folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_table_learns_no_labels_and_every_other_model_is_covered(folder: Path, data: Path, tmp_path, capsys):
     assert {each for each, _ in KINDS} | {Static} == set(get_args(Model))
     table = tmp_path / "table"
     tokenizer = load_model.read_model(folder / "model").tokenizer
@@ -72,9 +70,7 @@ def test_a_table_learns_no_labels_and_every_other_model_is_covered(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "sizes"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
-def test_every_model_is_fine_tuned(
-    kind: Any, sizes: dict, folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_every_model_is_fine_tuned(kind: Any, sizes: dict, folder: Path, data: Path, tmp_path, capsys):
     tokenizer = load_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None
     model = kind(vocab_size=tokenizer.vocab_size, **sizes)
@@ -103,7 +99,7 @@ def one_device() -> jax.sharding.Mesh:
 
 
 @pytest.mark.parametrize(("kind", "sizes"), quick(KINDS, KINDS[3], KINDS[5]), ids=[kind.__name__ for kind, _ in KINDS])
-def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict, data: Path, tmp_path: Path) -> None:
+def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict, data: Path, tmp_path):
     of_another_kind(tmp_path / "teacher", kind, sizes, SequenceClassification(labels=("1", "0")), task="mrpc")
     examples, mesh = GLUE["mrpc"].read("train", data).examples, one_device()
     logits, record = labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh)
@@ -116,7 +112,7 @@ def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict
     np.testing.assert_allclose(turned[:, ::-1], told, atol=1e-6)
 
 
-def test_every_row_has_the_teachers_logits(folder: Path, data: Path, tmp_path: Path) -> None:
+def test_every_row_has_the_teachers_logits(folder: Path, data: Path, tmp_path):
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, SequenceClassification(labels=("1", "0")), task="mrpc")
     made = recipe(data, "--double_unordered=true", "--alpha=0.5")
     family = resolve_task(made)
@@ -135,7 +131,7 @@ def test_every_row_has_the_teachers_logits(folder: Path, data: Path, tmp_path: P
     assert seen == len(examples) == 192 and np.ptp(told[:, 0]) > 1e-3
 
 
-def test_a_teacher_without_label_names_is_logged(logged, data: Path, tmp_path: Path) -> None:
+def test_a_teacher_without_label_names_is_logged(logged, data: Path, tmp_path):
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, SequenceClassification(labels=("LABEL_0", "LABEL_1")))
     examples = GLUE["mrpc"].read("dev", data).examples
     labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, one_device())
@@ -143,7 +139,7 @@ def test_a_teacher_without_label_names_is_logged(logged, data: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("scale", [1, 5])
-def test_a_regression_teacher_predicts_in_its_students_scale(scale: int, data: Path, tmp_path: Path) -> None:
+def test_a_regression_teacher_predicts_in_its_students_scale(scale: int, data: Path, tmp_path):
     head = SequenceClassification(labels=("number",), problem_type="regression")
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, head, scale="5.0")
     examples = [Example(str(i), text, "kera", 3.0) for i, text in enumerate(planted.WORDS)]
@@ -155,7 +151,7 @@ def test_a_regression_teacher_predicts_in_its_students_scale(scale: int, data: P
     assert np.ptp(numbers) > 1e-3
 
 
-def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path) -> None:
+def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path):
     own = [f"--data_dir={folder}", "--task=own", "--own.train=train.csv", "--own.dev=dev.csv", "--own.label=number"]
     learnt = []
     for scale in (1, 5):
@@ -169,7 +165,7 @@ def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path)
 
 
 @pytest.mark.slow
-def test_lower_layers_are_learnt_more_slowly(folder: Path, finished: Path, tmp_path: Path) -> None:
+def test_lower_layers_are_learnt_more_slowly(folder: Path, finished: Path, tmp_path):
     options = ["--seeds=1", "--epochs=1", "--layer_decay=0.01"]
     assert planted.finetune(folder, tmp_path / "run", *options) == 0
     before = load_model.read_model(folder / "model").params
@@ -183,7 +179,7 @@ def test_lower_layers_are_learnt_more_slowly(folder: Path, finished: Path, tmp_p
     assert moved(tmp_path / "run", "encoder") < 0.1 * moved(finished, "encoder")
 
 
-def test_dropout_applies_to_the_encoder_or_the_head(folder: Path, data: Path) -> None:
+def test_dropout_applies_to_the_encoder_or_the_head(folder: Path, data: Path):
     for options, encoder, head in (
         ([], (0.1, 0.1), 0.1),
         (["--encoder_dropout=0"], (0.0, 0.0), 0.1),
@@ -196,9 +192,7 @@ def test_dropout_applies_to_the_encoder_or_the_head(folder: Path, data: Path) ->
 
 
 @pytest.mark.slow
-def test_a_run_compiles_one_program_per_length_and_reports_a_collapse(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_run_compiles_one_program_per_length_and_reports_a_collapse(folder: Path, tmp_path, capsys):
     options = ["--epochs=1", "--optimizer.learning_rate=0", "--buckets=2"]
     assert planted.finetune(folder, tmp_path / "run", *options) == 0
     found = results(tmp_path / "run")
@@ -208,7 +202,7 @@ def test_a_run_compiles_one_program_per_length_and_reports_a_collapse(
     assert capsys.readouterr().out.count("; every example got the same prediction") == 2
 
 
-def test_a_task_starts_from_another_tasks_model_without_its_head(finished: Path, data: Path) -> None:
+def test_a_task_starts_from_another_tasks_model_without_its_head(finished: Path, data: Path):
     made, first = recipe(data), load_model.read_model(finished)
     begun = load_starting_model(finished, made, resolve_task(made))
     assert begun.head.labels == ("0", "1") and begun.report[1:] == ["starting fresh: classifier (trained for the task)"]
@@ -225,13 +219,13 @@ def start(path: Path, folder: Path, *options: tuple[str, str]) -> StartingModel:
     return load_starting_model(path, finetune, resolve_task(finetune))
 
 
-def test_a_head_is_not_kept_where_nothing_is_trained() -> None:
+def test_a_head_is_not_kept_where_nothing_is_trained():
     with pytest.raises(ConfigError) as error:
         Finetune(task="wnli", wnli="majority", keep_head=True)
     assert mentions(str(error.value), "keep_head", "wnli")
 
 
-def test_a_head_is_kept_on_demand(finished: Path, folder: Path) -> None:
+def test_a_head_is_kept_on_demand(finished: Path, folder: Path):
     first, begun = load_model.read_model(finished), start(finished, folder, ("dropout", "0.3"))
     assert begun.initial.keys() == first.params.keys() and begun.head.dropout == 0.3
     for name, array in begun.initial.items():
@@ -250,9 +244,7 @@ def test_a_head_is_kept_on_demand(finished: Path, folder: Path) -> None:
         ("kind", []),
     ],
 )
-def test_a_head_of_other_outputs_is_not_kept(
-    key: str, options: list[tuple[str, str]], finished: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_a_head_of_other_outputs_is_not_kept(key, options, finished, folder, tmp_path):
     if key == "kind":
         finished = folder / "model"
     if key == "scale":

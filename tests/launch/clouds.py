@@ -26,11 +26,7 @@ class Cloud:
         sleep = self.bin / "sleep"
         sleep.write_text('#!/bin/sh\ncase $1 in 0.*) exec /bin/sleep "$1" ;; *) exec /bin/sleep 0.2 ;; esac\n')
         sleep.chmod(0o755)
-        self.environment = {
-            "HOME": str(folder),
-            "PATH": f"{self.bin}:/usr/bin:/bin",
-            "FAKE_CLOUD": str(self.folder),
-        }
+        self.environment = {"HOME": str(folder), "PATH": f"{self.bin}:/usr/bin:/bin", "FAKE_CLOUD": str(self.folder)}
 
     def set(self, **state) -> None:
         """Write the behaviour of the fakes, such as states=["ACTIVE"]."""

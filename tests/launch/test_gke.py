@@ -82,7 +82,7 @@ def pod(manifest: dict) -> dict:
     return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
 
 
-def test_every_field_is_documented(cloud: Cloud) -> None:
+def test_every_field_is_documented(cloud: Cloud):
     manifest = shown(cloud, *SLICE, "--bucket=b", "--spot", *RUN)
     assert strangers(manifest, JOBSET) == []
     manifest["spec"]["failurePolicy"]["rules"][0]["onJobFailureReason"] = []
@@ -99,9 +99,7 @@ def test_every_field_is_documented(cloud: Cloud) -> None:
         ("tpu7x", "2x2x2", "tpu7x", 2, 4),
     ],
 )
-def test_the_manifest_selects_a_slice_by_labels(
-    cloud: Cloud, tpu: str, topology: str, label: str, hosts: int, chips: int
-) -> None:
+def test_the_manifest_selects_a_slice_by_labels(cloud, tpu, topology, label, hosts, chips):
     manifest = shown(cloud, f"--tpu={tpu}", f"--topology={topology}", "--slices=2", *RUN)
     (slices,) = manifest["spec"]["replicatedJobs"]
     job = slices["template"]["spec"]
@@ -118,7 +116,7 @@ def test_the_manifest_selects_a_slice_by_labels(
 
 
 @pytest.mark.parametrize("tpu", ["v4", "v5e", "v5p", "v6e", "tpu7x"])
-def test_an_unknown_slice_raises_with_the_known_ones(cloud: Cloud, tpu: str) -> None:
+def test_an_unknown_slice_raises_with_the_known_ones(cloud: Cloud, tpu: str):
     chip = chips.CHIPS[tpu]
     flat = "2x2" in chip.slices
     for topology in ("1x8", "3x3", "4x4x4") if flat else ("4x4", "2x4x2", "8x4x4", "4x4x6", "32x32x32", "0x0x0"):
@@ -152,14 +150,14 @@ def outcome(manifest: dict, code: int, disrupted: bool = False) -> str:
     return next((rule["action"] for rule in policy["rules"] if reason in rule["onJobFailureReasons"]), "RestartJobSet")
 
 
-def test_exit_codes_decide_whether_all_pods_restart(cloud: Cloud) -> None:
+def test_exit_codes_decide_whether_all_pods_restart(cloud: Cloud):
     manifest = shown(cloud, *SLICE, *RUN)
     assert {code: outcome(manifest, code) for code in (1, 2)} == {1: "FailJobSet", 2: "FailJobSet"}
     assert {outcome(manifest, code) for code in (3, 4, 134, 137, 143)} == {"RestartJobSet"}
     assert {outcome(manifest, code, disrupted=True) for code in (1, 2, 3, 137)} == {"RestartJobSet"}
 
 
-def test_options_reach_the_manifest(cloud: Cloud) -> None:
+def test_options_reach_the_manifest(cloud: Cloud):
     options = ("--spot", "--restarts=7", "--grace=90", "--bucket=my-bucket", "--service-account=trainer")
     manifest = shown(cloud, *SLICE, *options, "--chips-per-host=8", *RUN)
     inside = pod(manifest)
@@ -176,7 +174,7 @@ def test_options_reach_the_manifest(cloud: Cloud) -> None:
     assert "gcsfuse" not in str(plain) and "spot" not in str(plain)
 
 
-def test_the_run_arrives_whole(cloud: Cloud, hostile: list[str]) -> None:
+def test_the_run_arrives_whole(cloud: Cloud, hostile: list[str]):
     words = [*hostile, "--a=@NAME@ $$ $(HOME)", "--b=line\nand\ttab", '--c=\\"', "--d=: {x} [y] - #", "--e=ä漢"]
     manifest = shown(cloud, *SLICE, "--", *words)
     container = pod(manifest)["containers"][0]
@@ -193,7 +191,7 @@ def test_the_run_arrives_whole(cloud: Cloud, hostile: list[str]) -> None:
     assert told.split("\0")[:-1] == ["pretrain", *words]
 
 
-def test_a_job_is_applied_once_and_restarted_after_a_failure(cloud: Cloud) -> None:
+def test_a_job_is_applied_once_and_restarted_after_a_failure(cloud: Cloud):
     place = ("--context=c", "--namespace=n")
     cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *place, *RUN)
     assert yaml.safe_load((cloud.folder / "applied.yaml").read_text()) == shown(cloud, *SLICE, *RUN)
@@ -208,7 +206,7 @@ def test_a_job_is_applied_once_and_restarted_after_a_failure(cloud: Cloud) -> No
     assert cloud.calls("kubectl", "delete") == [["jobset", "run", "--ignore-not-found", "--wait"]]
 
 
-def test_a_second_run_of_one_name_raises_unless_the_first_failed(cloud: Cloud, hostile: list[str]) -> None:
+def test_a_second_run_of_one_name_raises_unless_the_first_failed(cloud: Cloud, hostile: list[str]):
     cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", *hostile)
     same = cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", "pretrain", *hostile)
     assert mentions(same, "run", "still running")
@@ -223,16 +221,16 @@ def test_a_second_run_of_one_name_raises_unless_the_first_failed(cloud: Cloud, h
     assert len(cloud.calls("kubectl", "apply")) == 2
 
 
-def test_a_transfer_is_run_as_one(cloud: Cloud) -> None:
+def test_a_transfer_is_run_as_one(cloud: Cloud):
     container = pod(shown(cloud, *SLICE, "--", "transfer", "demo_transfer", "--run_dir=x"))["containers"][0]
     assert (container["command"], container["args"]) == (["bertzoo", "transfer"], ["demo_transfer", "--run_dir=x"])
 
 
-def test_the_image_can_read_a_bucket() -> None:
+def test_the_image_can_read_a_bucket():
     assert "-c constraints.txt '.[gcs]' 'jax[tpu]'" in (LAUNCH / "gke/Dockerfile").read_text()
 
 
-def test_the_other_actions(cloud: Cloud) -> None:
+def test_the_other_actions(cloud: Cloud):
     cloud.run("gke/job.sh", "status", "--name=run")
     cloud.run("gke/job.sh", "logs", "--name=run")
     cloud.run("gke/job.sh", "delete", "--name=run")
@@ -242,14 +240,14 @@ def test_the_other_actions(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize(("step", "after"), [("get jobsets", "apply"), ("delete", "apply"), ("apply", "never")])
-def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, after: str) -> None:
+def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, after: str):
     cloud.set(failures=[[step, 7, 1]], jobsets={"run": "Failed"})
     out = cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN, code=None)
     assert cloud.code in (1, 7) and mentions(out, "kubectl") and not cloud.calls("kubectl", after)
 
 
 @pytest.mark.parametrize("action", ["apply", "status", "logs", "delete"])
-def test_a_dry_run_sends_no_request(cloud: Cloud, action: str) -> None:
+def test_a_dry_run_sends_no_request(cloud: Cloud, action: str):
     rest = (*SLICE, "--image=i", *RUN) if action == "apply" else ()
     assert "+ kubectl " in cloud.run("gke/job.sh", action, "--name=run", "--dry-run", *rest) and not cloud.calls()
 
@@ -264,14 +262,11 @@ def test_a_dry_run_sends_no_request(cloud: Cloud, action: str) -> None:
         (("apply", *IMAGE, "--tpu=v9", "--topology=4x4", *RUN), ("--tpu=v9",)),
         (("apply", *IMAGE, "--tpu=tpu7x", *RUN), ("--topology", "2x2x2")),
         (("apply", *IMAGE, "--tpu=v6e", "--topology=4x0", *RUN), ("--topology=4x0",)),
-        (
-            ("apply", *IMAGE, *SLICE, "--chips-per-host=3", *RUN),
-            (16, "--chips-per-host=3"),
-        ),
+        (("apply", *IMAGE, *SLICE, "--chips-per-host=3", *RUN), (16, "--chips-per-host=3")),
         (("apply", *IMAGE, *SLICE, "--", "demo"), ("--run_dir=PATH",)),
         (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), ("character",)),
     ],
 )
-def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], parts: tuple[object, ...]) -> None:
+def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], parts: tuple[object, ...]):
     out = cloud.run("gke/job.sh", *arguments, code=2)
     assert mentions(out, *parts) and out.count("\n") == 1 and not cloud.calls()

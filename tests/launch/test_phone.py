@@ -37,7 +37,7 @@ TIMED = {
 
 
 @pytest.mark.slow
-def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str) -> None:
+def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str):
     out = cloud.run("phone.sh", str(file), tool, "--delegates=xnnpack,cpu", "--threads=1,4", "--runs=9", **ROOT)
     timed = [line.split() for line in out.splitlines() if " length_" in line and not line.startswith("+")]
     assert timed == [
@@ -59,7 +59,7 @@ def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", quick(list(TIMED), ".onnx"))
-def test_a_file_of_another_runtime_is_timed_beside_a_baseline(cloud: Cloud, tmp_path: Path, suffix: str) -> None:
+def test_a_file_of_another_runtime_is_timed_beside_a_baseline(cloud: Cloud, tmp_path, suffix: str):
     name, delegate, threads = TIMED[suffix]
     base, small = (
         timed_file(tmp_path / f"bert{suffix}", b"28" * 14),
@@ -78,7 +78,7 @@ def test_a_file_of_another_runtime_is_timed_beside_a_baseline(cloud: Cloud, tmp_
     assert list((cloud.folder / "phone").iterdir()) == []  # it leaves nothing
 
 
-def test_a_program_that_prints_no_times_is_an_error(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_program_that_prints_no_times_is_an_error(cloud: Cloud, tmp_path):
     cloud.set(silent=True)
     file = timed_file(tmp_path / "small.pte", b"weights", shortest=16)
     out = cloud.run("phone.sh", str(file), program(cloud, "executor_runner"), "--threads=1", code=1, **ROOT)
@@ -86,7 +86,7 @@ def test_a_program_that_prints_no_times_is_an_error(cloud: Cloud, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_wrong_outputs_of_a_phone_are_an_error(cloud: Cloud, file: Path, tool: str) -> None:
+def test_wrong_outputs_of_a_phone_are_an_error(cloud: Cloud, file: Path, tool: str):
     cloud.set(error=0.5)  # of values up to 56: one hundredth
     out = cloud.run("phone.sh", str(file), tool, "--threads=1", "--rows=2", "--keep", code=1, **ROOT)
     assert mentions(out, "0.5", 56, "0.0001")
@@ -97,11 +97,7 @@ def test_wrong_outputs_of_a_phone_are_an_error(cloud: Cloud, file: Path, tool: s
 
 
 DELEGATES = [
-    (
-        "fails",
-        ("benchmark_model", "ERROR: Failed to apply GPU delegate."),
-        "ERROR: Failed to apply",
-    ),
+    ("fails", ("benchmark_model", "ERROR: Failed to apply GPU delegate."), "ERROR: Failed to apply"),
     ("unsupported", ("CPU", "WARN: GPU acceleration is unsupported on this"), None),
     ("not", ("CPU", "INFO: Though GPU delegate is explicitly applied, the"), None),
 ]
@@ -109,9 +105,7 @@ DELEGATES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "timed", "rows"), quick(DELEGATES, DELEGATES[0]))
-def test_a_missing_delegate_is_logged_and_the_others_run(
-    cloud: Cloud, file: Path, tool: str, gpu: str, timed: tuple[str, ...], rows: str | None
-) -> None:
+def test_a_missing_delegate_is_logged_and_the_others_run(cloud, file, tool, gpu, timed, rows):
     (cloud.folder / "gpu").write_text(gpu)
     out = cloud.run("phone.sh", str(file), tool, "--delegates=gpu,xnnpack", "--threads=2", code=1, **ROOT)
     for signature in ("length_8", "length_16"):
@@ -123,7 +117,7 @@ def test_a_missing_delegate_is_logged_and_the_others_run(
 
 
 @pytest.mark.slow
-def test_how_much_of_a_model_a_delegate_takes(cloud: Cloud, file: Path, tool: str) -> None:
+def test_how_much_of_a_model_a_delegate_takes(cloud: Cloud, file: Path, tool: str):
     for gpu, operators in (("", "640/640"), ("partly", "108/640")):
         (cloud.folder / "gpu").write_text(gpu)
         out = cloud.run("phone.sh", str(file), tool, "--delegates=gpu", "--threads=2", "--rows=0", **ROOT)
@@ -133,14 +127,14 @@ def test_how_much_of_a_model_a_delegate_takes(cloud: Cloud, file: Path, tool: st
 
 
 @pytest.mark.slow
-def test_a_phone_without_outputs_is_an_error(cloud: Cloud, file: Path, tool: str) -> None:
+def test_a_phone_without_outputs_is_an_error(cloud: Cloud, file: Path, tool: str):
     cloud.set(broken=True)
     for delegate in ("xnnpack", "gpu"):
         out = cloud.run("phone.sh", str(file), tool, f"--delegates={delegate}", "--threads=1", code=1, **ROOT)
         assert mentions(out, "logits", " 56 ", ", 56)", "cosine 0.0000")
 
 
-def test_a_dry_run_touches_no_phone(cloud: Cloud, file: Path, tool: str) -> None:
+def test_a_dry_run_touches_no_phone(cloud: Cloud, file: Path, tool: str):
     out = cloud.run("phone.sh", str(file), tool, "--dry-run", "--serial=emulator-5554")
     assert "+ adb -s emulator-5554 push" in out and "--use_xnnpack=true" in out and not cloud.calls()
 
@@ -175,7 +169,7 @@ def test_a_dry_run_touches_no_phone(cloud: Cloud, file: Path, tool: str) -> None
         (["{file}", "{tool}", "--thread=1"], ("option --thread=1", "--help")),
     ],
 )
-def test_mistakes(cloud: Cloud, file: Path, tool: str, words: list[str], says: tuple[str, ...]) -> None:
+def test_mistakes(cloud: Cloud, file: Path, tool: str, words: list[str], says: tuple[str, ...]):
     for name in ("model.pt", "model.pt2"):
         (file.parent / name).touch()
     out = cloud.run("phone.sh", *(word.format(file=file, tool=tool, here=file.parent) for word in words), code=2)
@@ -183,13 +177,13 @@ def test_mistakes(cloud: Cloud, file: Path, tool: str, words: list[str], says: t
     assert not cloud.calls("adb")
 
 
-def test_no_phone(cloud: Cloud, file: Path, tool: str) -> None:
+def test_no_phone(cloud: Cloud, file: Path, tool: str):
     (cloud.folder / "state").write_text("error: more than one device/emulator")
     assert mentions(cloud.run("phone.sh", str(file), tool, code=1), "device/emulator")
     assert not cloud.calls("adb", "shell")
 
 
-def test_a_model_without_a_tokenizer_raises_before_any_push(cloud: Cloud, file: Path, tool: str) -> None:
+def test_a_model_without_a_tokenizer_raises_before_any_push(cloud: Cloud, file: Path, tool: str):
     known = json.loads(described(file).read_text())
     described(file).write_text(json.dumps(known | {"sentences": "random ids"}))
     shutil.rmtree(file.parent / "my model.tflite.files")  # a conversion writes none of them
@@ -198,7 +192,7 @@ def test_a_model_without_a_tokenizer_raises_before_any_push(cloud: Cloud, file: 
     assert "Traceback" not in out and not cloud.calls("adb", "push")
 
 
-def test_the_guide_s_commands_exist(cloud: Cloud) -> None:
+def test_the_guide_s_commands_exist(cloud: Cloud):
     """Run the launcher's commands of docs/phone.md as a dry run."""
     blocks = re.findall(r"```bash\n(.*?)```", (LAUNCH.parent / "docs/phone.md").read_text(), re.DOTALL)
     commands = [shlex.split(line) for block in blocks for line in block.replace("\\\n", "").splitlines()]

@@ -17,7 +17,7 @@ def said(capsys: pytest.CaptureFixture, *words: object) -> tuple[int, str]:
     return code, "".join(capsys.readouterr())
 
 
-def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_verb(file: Path, tmp_path, capsys):
     packed, given = tmp_path / "packed", tmp_path / "given"
     code, out = said(capsys, "pack", file, packed, "--rows=1")
     assert code == 0 and mentions(out, packed, "3 rows", "2 golden", "1 of the task")
@@ -71,16 +71,14 @@ def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> 
         (["judge", "{file}", "{here}", "x"], ("{here}", "`bertzoo phone pack`")),
     ],
 )
-def test_mistakes_of_the_verb(
-    file: Path, capsys: pytest.CaptureFixture, words: list[str], says: tuple[str, ...]
-) -> None:
+def test_mistakes_of_the_verb(file: Path, capsys, words: list[str], says: tuple[str, ...]):
     timed_file(file.parent / "m.pt", b"weights")
     words, says = ([word.format(file=file, here=file.parent) for word in each] for each in (words, says))
     code, out = said(capsys, *words)
     assert code == 2 and mentions(out, *says)
 
 
-def test_missing_examples_print_an_error(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_missing_examples_print_an_error(file: Path, tmp_path, capsys):
     """A scored file needs its examples, and an unscored one rejects them."""
     packed, exam = tmp_path / "packed", file.parent / "my model.tflite.files" / "exam.json"
     assert said(capsys, "pack", file, packed)[0] == 0
@@ -104,7 +102,7 @@ def test_missing_examples_print_an_error(file: Path, tmp_path: Path, capsys: pyt
     assert code == 0 and mentions(out, tmp_path / "golden", "2 rows", "2 golden", "0 of the task")
 
 
-def test_the_row_of_a_file_that_is_only_timed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_row_of_a_file_that_is_only_timed(tmp_path, capsys):
     """The row is a golden row of the length, or ones; the default length is the file's nearest to 128."""
     file = timed_file(tmp_path / "m.onnx", b"weights")
     (tmp_path / "m.onnx.files").mkdir()
@@ -130,9 +128,7 @@ def test_the_row_of_a_file_that_is_only_timed(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("kind", ["token_classification", "span", "joint_span"])
-def test_tags_and_questions_have_golden_rows_only(
-    kind: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_tags_and_questions_have_golden_rows_only(kind: str, file: Path, tmp_path, capsys):
     (file.parent / "my model.tflite.files" / "exam.json").unlink()
     known = json.loads(described(file).read_text())
     described(file).write_text(json.dumps(known | {"head": {"kind": kind}}))
@@ -148,7 +144,7 @@ def test_tags_and_questions_have_golden_rows_only(
     assert code == 0 and json.loads(out)["exam"] is None
 
 
-def test_companions_that_are_not_of_the_file(file: Path, capsys: pytest.CaptureFixture) -> None:
+def test_companions_that_are_not_of_the_file(file: Path, capsys):
     file.write_bytes(b"other weights")
     code, out = said(capsys, "pack", file, "x")
     assert code == 2 and mentions(out, hashlib.sha256(b"other weights").hexdigest())

@@ -29,10 +29,7 @@ def test_the_job_is_submitted_with_the_whole_command(cloud: Cloud, hostile: list
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("codes", "result"),
-    [([3, 4, 137, 0], 0), ([2], 2), ([1], 1), ([3, 2], 2), ([4, 1], 1)],
-)
+@pytest.mark.parametrize(("codes", "result"), [([3, 4, 137, 0], 0), ([2], 2), ([1], 1), ([3, 2], 2), ([4, 1], 1)])
 def test_only_recoverable_failures_are_retried(cloud: Cloud, codes: list[int], result: int) -> None:
     cloud.set(codes0=codes)
     cloud.run("slurm.sh", "--nodes=1", *RUN, code=result)

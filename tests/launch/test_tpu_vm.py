@@ -60,7 +60,7 @@ def group(state: Path) -> int | None:
     return None
 
 
-def test_a_run_from_creation_to_deletion(cloud: Cloud, hostile: list[str], tmp_path: Path) -> None:
+def test_a_run_from_creation_to_deletion(cloud: Cloud, hostile: list[str], tmp_path):
     (tmp_path / "my config.toml").write_text("seed = 1\n")
     cloud.set(codes=[0])
     options = (f"--copy={tmp_path}/my config.toml", '--before=[ -e bertzoo/launch ] && echo  two > "$HOME/a  file"')
@@ -92,20 +92,20 @@ def test_a_run_from_creation_to_deletion(cloud: Cloud, hostile: list[str], tmp_p
 PRUNING = ("--", "prune", "prune_66m", "--from=bucket/bert")
 
 
-def test_a_pruning_is_run_on_every_worker(ready: Cloud) -> None:
+def test_a_pruning_is_run_on_every_worker(ready: Cloud):
     ready.run("tpu_vm.sh", "watch", *TPU, *PRUNING, "--run_dir=../bucket/66m")
     called = ready.calls("bertzoo", "prune", "prune_66m", "--from=bucket/bert", "--run_dir=../bucket/66m")
     assert len(called) == 2
 
 
 @pytest.mark.parametrize("words", [("--run_dir=gs://b/66m",), ("--run_dir", "gs://b/66m")], ids=["one", "two"])
-def test_pruning_behind_a_url_stops_before_anything_is_rented(cloud: Cloud, words: tuple[str, ...]) -> None:
+def test_pruning_behind_a_url_stops_before_anything_is_rented(cloud: Cloud, words: tuple[str, ...]):
     out = cloud.run("tpu_vm.sh", "watch", *TPU, *PRUNING, *words, code=2)
     assert mentions(out, "prune", "gs://b/66m", "--run_dir") and not cloud.calls()
 
 
 @pytest.mark.slow
-def test_the_copied_files_equal_the_checkout(cloud: Cloud, tmp_path: Path) -> None:
+def test_the_copied_files_equal_the_checkout(cloud: Cloud, tmp_path):
     checkout = tmp_path / "a checkout"
     git = ("git", "-C", str(checkout))
     subprocess.run(["git", "clone", "--quiet", str(LAUNCH.parent), str(checkout)], check=True)
@@ -155,9 +155,7 @@ def test_a_preempted_tpu_is_requested_again_and_the_run_resumes(cloud: Cloud) ->
         pytest.param([2], [4], 1, 2, marks=pytest.mark.slow),
     ],
 )
-def test_only_recoverable_failures_are_retried(
-    ready: Cloud, first: list[int], second: list[int], times: int, result: int
-) -> None:
+def test_only_recoverable_failures_are_retried(ready, first, second, times, result):
     ready.set(codesworker0=first, codesworker1=second)
     out = ready.run("tpu_vm.sh", "watch", *TPU, *RUN, code=result)
     assert len(ready.records("bertzoo")) == 2 * times and not ready.calls(*QUEUED, "create")
@@ -165,13 +163,13 @@ def test_only_recoverable_failures_are_retried(
 
 
 @pytest.mark.slow
-def test_restarts_are_limited(ready: Cloud) -> None:
+def test_restarts_are_limited(ready: Cloud):
     ready.set(codesworker0=[3] * 9)
     out = ready.run("tpu_vm.sh", "watch", *TPU, "--restarts=1", *RUN, code=1)
     assert mentions(out, "1 times") and len(ready.records("bertzoo")) == 4
 
 
-def test_a_running_run_is_joined_not_restarted(ready: Cloud) -> None:
+def test_a_running_run_is_joined_not_restarted(ready: Cloud):
     ready.set(secondsworker0=60, secondsworker1=60)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     assert ready.run("tpu_vm.sh", "run", *WHERE, *RUN).count("bertzoo-worker: running already") == 2
@@ -200,7 +198,7 @@ def watched(cloud: Cloud) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_watch_ends_when_its_run_is_stopped(ready: Cloud) -> None:
+def test_a_watch_ends_when_its_run_is_stopped(ready: Cloud):
     process = watched(ready)
     ready.run("tpu_vm.sh", "stop", *WHERE)
     out, errors = process.communicate(timeout=120)
@@ -211,7 +209,7 @@ def test_a_watch_ends_when_its_run_is_stopped(ready: Cloud) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("action", ["watch", "run"])
 @pytest.mark.parametrize("words", [RUN, ("--", "transfer", *RUN[1:])], ids=["the same", "another"])
-def test_after_a_stop_the_same_or_another_run_may_start(ready: Cloud, action: str, words: tuple[str, ...]) -> None:
+def test_after_a_stop_the_same_or_another_run_may_start(ready: Cloud, action: str, words: tuple[str, ...]):
     ready.set(secondsworker0=600, secondsworker1=600)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     begun(ready, 2)
@@ -225,7 +223,7 @@ def test_after_a_stop_the_same_or_another_run_may_start(ready: Cloud, action: st
 
 
 @pytest.mark.slow
-def test_a_stop_before_the_start_prevents_the_start(cloud: Cloud) -> None:
+def test_a_stop_before_the_start_prevents_the_start(cloud: Cloud):
     there, go = cloud.folder / "there", cloud.folder / "go"
     process = cloud.start(
         "tpu_vm.sh", "watch", *TPU, f"--before=touch {there}; until [ -e {go} ]; do sleep 1; done", *RUN
@@ -237,7 +235,7 @@ def test_a_stop_before_the_start_prevents_the_start(cloud: Cloud) -> None:
     assert process.returncode == 3 and "stopped" in out and not cloud.calls("bertzoo"), out + errors
 
 
-def test_a_watch_ends_when_the_tpu_is_deleted_and_rents_no_other(ready: Cloud) -> None:
+def test_a_watch_ends_when_the_tpu_is_deleted_and_rents_no_other(ready: Cloud):
     process = watched(ready)
     ready.run("tpu_vm.sh", "delete", *WHERE, "--yes")
     out, errors = process.communicate(timeout=120)
@@ -245,7 +243,7 @@ def test_a_watch_ends_when_the_tpu_is_deleted_and_rents_no_other(ready: Cloud) -
     assert not ready.calls(*QUEUED, "create") and len(ready.calls("bertzoo")) == 2
 
 
-def test_a_worker_that_is_being_deleted_has_no_other_run(tmp_path: Path) -> None:
+def test_a_worker_that_is_being_deleted_has_no_other_run(tmp_path):
     state = tmp_path / "bertzoo-run"
     state.mkdir()
     worker = ["bash", str(LAUNCH / "tpu_worker.sh"), "status", "pretrain", "demo"]
@@ -259,13 +257,13 @@ def test_a_worker_that_is_being_deleted_has_no_other_run(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("states", [["SUSPENDING", "DELETING"], ["WAITING_FOR_RESOURCES", "DELETING"]])
-def test_a_tpu_deleted_while_waiting_is_not_requested_again(cloud: Cloud, states: list[str]) -> None:
+def test_a_tpu_deleted_while_waiting_is_not_requested_again(cloud: Cloud, states: list[str]):
     cloud.set(states=states)
     assert mentions(cloud.run("tpu_vm.sh", "watch", *TPU, *RUN, code=1), "pod", "deleted")
     assert not cloud.calls(*QUEUED, "create")
 
 
-def test_another_run_is_not_mistaken_for_this_one(ready: Cloud) -> None:
+def test_another_run_is_not_mistaken_for_this_one(ready: Cloud):
     ready.set(secondsworker0=600, secondsworker1=600)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     other = ("--", "transfer", *RUN[1:])
@@ -277,7 +275,7 @@ def test_another_run_is_not_mistaken_for_this_one(ready: Cloud) -> None:
     ready.set(secondsworker0=0, secondsworker1=0)
 
 
-def test_status_and_stop(ready: Cloud) -> None:
+def test_status_and_stop(ready: Cloud):
     assert ready.run("tpu_vm.sh", "status", *WHERE).count("bertzoo-worker: idle") == 2
     ready.set(secondsworker0=60, codesworker1=[3])
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
@@ -293,7 +291,7 @@ def test_status_and_stop(ready: Cloud) -> None:
 WAITING = {"CREATING", "ACCEPTED", "PROVISIONING", "SUSPENDING"}  # as WAITING_FOR_RESOURCES
 
 
-def test_a_machine_that_restarts_leaves_no_code_of_the_run_before(ready: Cloud) -> None:
+def test_a_machine_that_restarts_leaves_no_code_of_the_run_before(ready: Cloud):
     ready.set(codesworker0=[2], secondsworker1=600)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     ended(ready, 1)
@@ -307,7 +305,7 @@ def test_a_machine_that_restarts_leaves_no_code_of_the_run_before(ready: Cloud) 
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_stuck_is_stopped(ready: Cloud) -> None:
+def test_a_worker_that_is_stuck_is_stopped(ready: Cloud):
     ready.set(codesworker0=[4, 0], codesworker1=[0, 0], secondsworker1=60)
     process = ready.start("tpu_vm.sh", "watch", *TPU, "--poll=300", *RUN)
     assert process.stdout and any("stopping" in line for line in process.stdout)
@@ -321,7 +319,7 @@ def test_a_worker_that_is_stuck_is_stopped(ready: Cloud) -> None:
 @pytest.mark.parametrize(
     "state", [pytest.param(name, marks=pytest.mark.slow if name in WAITING else ()) for name in sorted(STATES)]
 )
-def test_every_state_is_known(cloud: Cloud, state: str) -> None:
+def test_every_state_is_known(cloud: Cloud, state: str):
     leads = {"FAILED", "SUSPENDED", "ACTIVE", "STATE_UNSPECIFIED", "DELETING"}
     cloud.set(states=[state] if state in leads else [state, "ACTIVE"])
     if state == "STATE_UNSPECIFIED":
@@ -345,7 +343,7 @@ def test_every_state_is_known(cloud: Cloud, state: str) -> None:
         ("tpu_worker.sh start", "never"),
     ],
 )
-def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, steps_after: str) -> None:
+def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, steps_after: str):
     cloud.set(failures=[[step, 7, 1]])
     out = cloud.run("tpu_vm.sh", "watch", *TPU, *RUN, code=None)
     assert cloud.code in (1, 7) and mentions(out, "gcloud")
@@ -353,7 +351,7 @@ def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, steps_after: str) ->
     assert not later and not cloud.calls("bertzoo")
 
 
-def test_a_failed_deletion_is_an_error(ready: Cloud) -> None:
+def test_a_failed_deletion_is_an_error(ready: Cloud):
     ready.set(failures=[["queued-resources delete", 7, 1]])
     ready.run("tpu_vm.sh", "delete", *WHERE, "--yes", code=7)
     assert mentions(ready.run("tpu_vm.sh", "delete", *WHERE, code=2), "--yes")
@@ -361,7 +359,7 @@ def test_a_failed_deletion_is_an_error(ready: Cloud) -> None:
 
 
 @pytest.mark.parametrize("action", ["create", "copy", "run", "watch", "status", "tail", "stop", "delete"])
-def test_a_dry_run_creates_nothing(cloud: Cloud, action: str) -> None:
+def test_a_dry_run_creates_nothing(cloud: Cloud, action: str):
     asked = TPU if action in ("create", "watch") else WHERE
     out = cloud.run("tpu_vm.sh", action, *asked, "--dry-run", *(RUN if action in ("run", "watch") else ()))
     assert "+ gcloud compute tpus " in out and not cloud.calls()
@@ -394,6 +392,6 @@ def test_a_dry_run_creates_nothing(cloud: Cloud, action: str) -> None:
         (("watch", *TPU, "demo", "--run_dir=x"), ("argument demo", "--")),
     ],
 )
-def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:
+def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], parts: tuple[str, ...]):
     out = cloud.run("tpu_vm.sh", *arguments, code=2)
     assert mentions(out, *parts) and out.count("\n") == 1 and not cloud.calls()

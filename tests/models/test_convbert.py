@@ -154,10 +154,7 @@ def test_a_narrow_generator_keeps_one_head_of_full_size() -> None:
         ({"kernel_size": 4}, ("kernel_size = 4",)),
         ({"heads": 5}, ("heads = 5", "hidden_size = 24")),
         ({"feed_forward_groups": 5}, ("feed_forward_groups = 5", "hidden_size = 24")),
-        (
-            {"feed_forward_groups": 3, "feed_forward_size": 40},
-            ("feed_forward_groups = 3", "feed_forward_size = 40"),
-        ),
+        ({"feed_forward_groups": 3, "feed_forward_size": 40}, ("feed_forward_groups = 3", "feed_forward_size = 40")),
         ({"head_ratio": 0}, ("head_ratio = 0",)),
         ({"convolution": "none", "kernel_size": 5}, ("kernel_size = 5", 'convolution = "none"', 9)),
         ({"convolution": "none", "mask_padding": False}, ("mask_padding = false", 'convolution = "none"', "true")),

@@ -14,13 +14,7 @@ import pytest
 from tiers import quick
 
 from bertzoo.core import config as loader
-from bertzoo.heads import (
-    MaskedLanguageModel,
-    NoHead,
-    SequenceClassification,
-    SpanExtraction,
-    parameter_shapes,
-)
+from bertzoo.heads import MaskedLanguageModel, NoHead, SequenceClassification, SpanExtraction, parameter_shapes
 from bertzoo.models import Bert, Compute, SqueezeBert, pretraining
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.parameter import init_shapes

@@ -24,8 +24,7 @@ CONFIGS = {
     "electra": models.Electra(**{**SIZES, **QUIET}, embedding_size=4),
     "mobilebert": models.MobileBert(**{**SIZES, **QUIET}, embedding_size=4, bottleneck_size=4, feed_forwards=2),
     "squeezebert": models.SqueezeBert(
-        **{**SIZES, **QUIET},
-        **{f"{name}_groups": 2 for name in ("query", "key", "value", "intermediate", "output")},
+        **{**SIZES, **QUIET}, **{f"{name}_groups": 2 for name in ("query", "key", "value", "intermediate", "output")}
     ),
 }
 

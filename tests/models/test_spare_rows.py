@@ -93,7 +93,7 @@ def compare(name: str, sizes: tuple[int, int, int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "mobilebert"])
-def test_a_run_with_spare_rows_learns_the_same(name: str) -> None:
+def test_a_run_with_spare_rows_learns_the_same(name: str):
     compare(name, ONE)
 
 
@@ -101,13 +101,11 @@ def test_a_run_with_spare_rows_learns_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "sizes"), [("bert", EIGHT), ("mobilebert", EIGHT), ("replaced", ONE), ("replaced", EIGHT)]
 )
-def test_so_it_does_on_devices_that_split_them_and_under_replaced_token_detection(
-    name: str, sizes: tuple[int, int, int]
-) -> None:
+def test_so_it_does_on_devices_that_split_them_and_under_replaced_token_detection(name, sizes):
     compare(name, sizes)
 
 
-def test_without_spare_rows_an_uneven_split_raises() -> None:
+def test_without_spare_rows_an_uneven_split_raises():
     objective = Replaced(generator_width=0.5).build(MODELS["replaced"], Compute())
     with pytest.raises(ConfigError, match=mentioning(50, "tensor=4")):
         state.abstract_params(objective, mesh_of(EIGHT), FALLBACKS)
@@ -118,7 +116,7 @@ def test_without_spare_rows_an_uneven_split_raises() -> None:
 
 
 @pytest.mark.slow
-def test_spare_rows_do_not_change_the_generators_draws() -> None:
+def test_spare_rows_do_not_change_the_generators_draws():
     logits = np.random.default_rng(2).normal(size=(4, 3, 50)).astype(np.float32)
     padded = np.concatenate([logits, np.full((4, 3, ROWS - 50), np.finfo(np.float32).min)], axis=-1)
     drawn = []
@@ -130,7 +128,7 @@ def test_spare_rows_do_not_change_the_generators_draws() -> None:
     assert len(np.unique(drawn[0])) > 40
 
 
-def test_no_spare_row_is_ever_predicted_or_drawn() -> None:
+def test_no_spare_row_is_ever_predicted_or_drawn():
     objective = Masked(sentence="none").build(MODELS["bert"], Compute(vocab_multiple=ROWS))
     logits = jax.jit(objective.masked_logits)(zoo.drawn(objective.init, jax.random.key(0)), batch())
     np.testing.assert_array_equal(np.asarray(jax.nn.softmax(logits))[..., SPARE], 0)
@@ -138,6 +136,6 @@ def test_no_spare_row_is_ever_predicted_or_drawn() -> None:
     assert np.max(drawn) < 50 and len(np.unique(drawn)) > 20
 
 
-def test_an_invalid_multiple_raises() -> None:
+def test_an_invalid_multiple_raises():
     with pytest.raises(ConfigError, match="vocab_multiple = 0"):
         Compute(vocab_multiple=0)

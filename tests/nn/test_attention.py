@@ -43,7 +43,7 @@ def context(*inputs: jax.Array, rate: float = 0.1, train: bool = False) -> jax.A
     return attention.attend(query, key, value, MASK, dropout, train)[0]
 
 
-def test_fused_attention_equals_the_plain_one_and_so_do_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_attention_equals_the_plain_one_and_so_do_its_gradients(monkeypatch):
     inputs = arrays()
     weights = jax.random.normal(jax.random.key(2), inputs[0].shape)
 
@@ -71,15 +71,13 @@ def test_fused_attention_equals_the_plain_one_and_so_do_its_gradients(monkeypatc
     ],
     ids=["float32", "narrow values", "one query", "dropout", "an old GPU", "no NVIDIA GPU"],
 )
-def test_the_plain_form_stays_where_cudnn_has_no_equal(
-    inputs: list[jax.Array], options: dict[str, bool], gpu: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plain_form_stays_where_cudnn_has_no_equal(inputs, options, gpu, monkeypatch):
     calls = on_gpu(monkeypatch, **gpu)
     context(*inputs, **options)
     assert calls == []
 
 
-def test_fused_attention_serves_training_without_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_attention_serves_training_without_dropout(monkeypatch):
     calls = on_gpu(monkeypatch)
     context(*arrays(), rate=0.0, train=True)
     assert calls == ["cudnn"]

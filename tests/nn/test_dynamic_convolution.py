@@ -216,10 +216,7 @@ def jaxprs(jaxpr: Any) -> Iterator[Any]:
             yield from jaxprs(inner)
 
 
-CASES = [
-    (dynamic_convolution, (2, 32, 3, 16), (2, 32, 3, 9)),
-    (depthwise_convolution, (2, 32, 48), (9, 48)),
-]
+CASES = [(dynamic_convolution, (2, 32, 3, 16), (2, 32, 3, 9)), (depthwise_convolution, (2, 32, 48), (9, 48))]
 
 
 @pytest.mark.parametrize(("function", "given", "kernel"), CASES)

@@ -34,9 +34,7 @@ def rounded(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("results", get_args(products.Results))
 @pytest.mark.parametrize("axes", SHAPES)
-def test_a_bfloat16_product_and_its_gradients_are_rounded_once(
-    axes: str, results: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bfloat16_product_and_its_gradients_are_rounded_once(axes: str, results: str, monkeypatch):
     monkeypatch.setenv(products.RESULTS_VARIABLE, results)
     random = np.random.default_rng(0)
     left, right = (rounded(random, shape) for shape in SHAPES[axes])
@@ -61,7 +59,7 @@ def test_a_bfloat16_product_and_its_gradients_are_rounded_once(
 
 
 @pytest.mark.parametrize("axes", SHAPES)
-def test_float32_results_are_products_of_bfloat16_matrices(axes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_results_are_products_of_bfloat16_matrices(axes: str, monkeypatch):
     left, right = (jnp.ones(shape, jnp.bfloat16) for shape in SHAPES[axes])
 
     def loss(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -79,7 +77,7 @@ def test_float32_results_are_products_of_bfloat16_matrices(axes: str, monkeypatc
 
 
 @pytest.mark.parametrize("results", get_args(products.Results))
-def test_a_bias_has_the_sum_over_rows_as_its_gradient(results: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bias_has_the_sum_over_rows_as_its_gradient(results: str, monkeypatch):
     """A CPU multiplies with ones where it is fast, and sums elsewhere; the sum is rounded at most once."""
     monkeypatch.setenv(products.RESULTS_VARIABLE, results)
     random = np.random.default_rng(0)
@@ -100,7 +98,7 @@ def test_a_bias_has_the_sum_over_rows_as_its_gradient(results: str, monkeypatch:
     assert {one: len(DOT.findall(text)) for one, text in programs.items()} == {"cpu": results == "float32", "tpu": 0}
 
 
-def test_a_float32_result_has_gradients_of_bfloat16_matrices() -> None:
+def test_a_float32_result_has_gradients_of_bfloat16_matrices():
     left, right = (jnp.ones(shape, jnp.bfloat16) for shape in SHAPES["blhk,bmhk->bhlm"])
 
     def loss(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -122,9 +120,7 @@ def test_a_float32_result_has_gradients_of_bfloat16_matrices() -> None:
         ({"amx_bf16"}, 1, "bfloat16", "bfloat16"),
     ],
 )
-def test_the_processor_or_the_variable_chooses_the_form(
-    extensions: set[str], devices: int, variable: str, expected: str, monkeypatch, caplog
-) -> None:
+def test_the_processor_or_the_variable_chooses_the_form(extensions, devices, variable, expected, monkeypatch, caplog):
     caplog.set_level("INFO", "bertzoo")
     monkeypatch.setattr(jax, "device_count", lambda: devices)
     monkeypatch.setattr(products, "processor", lambda: Processor("any", frozenset(extensions)))
@@ -135,7 +131,7 @@ def test_the_processor_or_the_variable_chooses_the_form(
     assert [record.levelname == "WARNING" for record in caplog.records] == [expected == "bfloat16" and not variable]
 
 
-def test_an_unknown_form_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_form_raises(monkeypatch):
     monkeypatch.setenv(products.RESULTS_VARIABLE, "float16")
     with pytest.raises(ConfigError, match=products.RESULTS_VARIABLE):
         products.cpu_results()

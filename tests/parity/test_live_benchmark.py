@@ -47,7 +47,7 @@ def measured(capsys: pytest.CaptureFixture, *words: object) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_runtimes_precisions_lengths_and_threads(model: Path, capsys: pytest.CaptureFixture) -> None:
+def test_runtimes_precisions_lengths_and_threads(model: Path, capsys):
     options = ["--backends=litert,torch", "--lengths=8,16", "--precision=fp32,int8-static", "--threads=2"]
     found = measured(capsys, model, *options)["rows"]
     settings = [(each["backend"], each["precision"], each["threads"], each["length"]) for each in found]
@@ -67,7 +67,7 @@ def test_runtimes_precisions_lengths_and_threads(model: Path, capsys: pytest.Cap
     assert by["litert", "fp32", 2, 8]["flops"] < by["litert", "fp32", 2, 16]["flops"] < whole["flops"]
 
 
-def test_every_runtime_runs_the_model_that_is_measured(model: Path, tmp_path: Path) -> None:
+def test_every_runtime_runs_the_model_that_is_measured(model: Path, tmp_path):
     """On the same row."""
     found = models.read_model(str(model), [], ()).pretrained
     outputs = {}
@@ -82,7 +82,7 @@ def test_every_runtime_runs_the_model_that_is_measured(model: Path, tmp_path: Pa
         np.testing.assert_allclose(found, outputs["jax"], atol=1e-5)
 
 
-def test_files(file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_files(file: Path, model: Path, tmp_path, capsys):
     (row,) = measured(capsys, file)["rows"]
     assert (row["backend"], row["length"], row["file_bytes"]) == ("litert", 16, file.stat().st_size)
     both = measured(capsys, file, model, "--lengths=8", "--backends=litert")
@@ -99,9 +99,7 @@ def test_files(file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert mentions(capsys.readouterr().err, broken, "litert", "ValueError")
 
 
-def test_memory_excludes_the_runtimes_imports(
-    file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_memory_excludes_the_runtimes_imports(file: Path, model: Path, tmp_path, capsys):
     """Files without a length run at the model's number of positions."""
     files = [tmp_path / name for name in ("script.pt", "export.pt2", "small.onnx")]
     for to, made in zip(("torchscript", "torch-export", "onnx"), files, strict=True):
@@ -112,7 +110,7 @@ def test_memory_excludes_the_runtimes_imports(
         assert 0 < each["peak_bytes"] < 60e6, each["model"]
 
 
-def test_a_file_s_memory_is_the_same_to_both_verbs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_s_memory_is_the_same_to_both_verbs(tmp_path, capsys):
     """As rows of both touch as much of a table, here of 41 MB."""
     wide = Bert(vocab_size=80_000, hidden_size=128, max_positions=128, layers=1, heads=2, feed_forward_size=16)
     folder, made = tmp_path / "wide", tmp_path / "wide.tflite"
@@ -124,7 +122,7 @@ def test_a_file_s_memory_is_the_same_to_both_verbs(tmp_path: Path, capsys: pytes
     assert row["peak_bytes"] == pytest.approx(said, rel=0.1)
 
 
-def test_the_operations_of_parts(model: Path, file: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_operations_of_parts(model: Path, file: Path, capsys):
     """A model has operations by part; a file has no graph."""
     (profile,) = measured(capsys, model, file, "--lengths=8", "--backends=litert", "--profile")["profiles"]
     assert (profile["model"], profile["length"]) == (str(model), 8)
@@ -132,7 +130,7 @@ def test_the_operations_of_parts(model: Path, file: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("words", [["convert", "--to=litert"], ["benchmark", "--precision=int8-static"]])
-def test_nothing_is_said_of_xnnpack(words: list[str], model: Path, tmp_path: Path) -> None:
+def test_nothing_is_said_of_xnnpack(words: list[str], model: Path, tmp_path):
     """In a process of its own, as LiteRT says it once."""
     verb, *options = words
     named = [str(model), str(tmp_path / "made.tflite")] if verb == "convert" else [str(model), "--runs=2", "--rounds=1"]
@@ -141,9 +139,7 @@ def test_nothing_is_said_of_xnnpack(words: list[str], model: Path, tmp_path: Pat
     assert done.returncode == 0 and "XNNPACK" not in done.stderr, done.stderr
 
 
-def test_everything_but_the_announcement_is_printed(
-    capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_but_the_announcement_is_printed(capfd, monkeypatch):
     def announce(*_: object, **__: object) -> None:
         os.write(2, write.ANNOUNCEMENT + b"\nERROR: no thread\n")
         raise ValueError

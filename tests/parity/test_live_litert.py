@@ -34,7 +34,7 @@ def graphs(model: Any, head: Any, deviation: float = 0.3) -> tuple[TrainingGraph
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_model_and_head_at_two_lengths(name: str) -> None:
+def test_every_model_and_head_at_two_lengths(name: str):
     plain, graph = graphs(*CASES[name])
     made = write.convert(graph, LENGTHS)
     measured = verify.verify_outputs(LiteRT(made), plain, None, LENGTHS, "fp32")
@@ -45,12 +45,12 @@ def test_every_model_and_head_at_two_lengths(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "squeezebert", "convbert-joint-span", "mobilebert"])
-def test_the_training_graph_itself(name: str) -> None:
+def test_the_training_graph_itself(name: str):
     plain, _ = graphs(*CASES[name])
     verify.verify_outputs(LiteRT(write.convert(plain, LENGTHS)), plain, None, LENGTHS, "fp32")
 
 
-def test_the_operators_of_the_rewritten_graph() -> None:
+def test_the_operators_of_the_rewritten_graph():
     """One operator each for gelu, softmax and look-up; no gather, no selection, and grouped maps as dense ones."""
     sizes = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "heads": 4, "feed_forward_size": 20, "layers": 3}
     # Only heads are transposed: query, key, value and the attended values, unless there is one row or head.
@@ -65,7 +65,7 @@ def test_the_operators_of_the_rewritten_graph() -> None:
 
 
 @pytest.mark.parametrize("name", ["convbert-span", "mobilebert"])
-def test_windows_and_trigrams_are_sliced(name: str) -> None:
+def test_windows_and_trigrams_are_sliced(name: str):
     found = flatbuffer.operators(write.convert(graphs(*CASES[name])[1], (8,)))
     assert found["SLICE"] and not {"GATHER_ND", "GATHER", "SELECT", "SELECT_V2"} & found.keys()
 
@@ -78,7 +78,7 @@ def larger() -> tuple[TrainingGraph, bytes, bytes]:
     return plain, write.convert(graph, (32,)), write.convert(graph, (32, 64, 128, 256, 384))
 
 
-def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[TrainingGraph, bytes, bytes]) -> None:
+def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[TrainingGraph, bytes, bytes]):
     plain, one, five = larger
     assert len(five) <= 1.1 * len(one)  # 1.05 where there are 24 layers
     assert len(quantise.quantised(one, "fp16")) <= 0.52 * len(one)
@@ -91,7 +91,7 @@ def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[TrainingGraph
     verify.verify_outputs(LiteRT(quantise.quantised(five, "fp16")), plain, None, (32, 384), "fp16")
 
 
-def test_int4_halves_int8(larger: tuple[TrainingGraph, bytes, bytes]) -> None:
+def test_int4_halves_int8(larger: tuple[TrainingGraph, bytes, bytes]):
     """With a scale per 32 weights, shared by five lengths."""
     plain, one, five = larger
     assert all(width % quantise.BLOCK == 0 for width in flatbuffer.row_widths(one))
@@ -102,7 +102,7 @@ def test_int4_halves_int8(larger: tuple[TrainingGraph, bytes, bytes]) -> None:
 
 
 @pytest.mark.parametrize("name", ["schubert", "mobilebert"])
-def test_int4_of_rows_that_no_block_divides(name: str) -> None:
+def test_int4_of_rows_that_no_block_divides(name: str):
     """A scale per row; a file with wrong scales or swapped halves of its bytes is rejected."""
     plain, graph = graphs(*CASES[name])
     content = write.convert(graph, (8,))
@@ -135,9 +135,7 @@ def damaged(content: bytes, damage: Any) -> bytes:
     return flatbuffer._packed(model)
 
 
-def test_shared_tables_change_no_output(
-    larger: tuple[TrainingGraph, bytes, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shared_tables_change_no_output(larger: tuple[TrainingGraph, bytes, bytes], monkeypatch):
     plain, _, five = larger
     shared = quantise.quantised(five, "int8-dynamic")
     with monkeypatch.context() as patch:
@@ -152,7 +150,7 @@ def test_shared_tables_change_no_output(
     np.testing.assert_array_equal(found, expected)
 
 
-def test_metadata_moves_weights_into_the_flatbuffer() -> None:
+def test_metadata_moves_weights_into_the_flatbuffer():
     """MediaPipe's tasks for the web find no weights behind it."""
     plain, graph = graphs(Bert(vocab_size=4000, layers=1, hidden_size=64, heads=2), SequenceClassification())
     behind = quantise.quantised(write.convert(graph, (32,)), "int8-dynamic")
@@ -164,7 +162,7 @@ def test_metadata_moves_weights_into_the_flatbuffer() -> None:
     np.testing.assert_array_equal(after, before)
 
 
-def test_another_model_is_not_proved() -> None:
+def test_another_model_is_not_proved():
     plain, graph = graphs(*CASES["bert"])
     made = write.convert(graph, (8,))
     params = jax.tree.map(lambda leaf: leaf, plain.params)
@@ -180,7 +178,7 @@ def test_another_model_is_not_proved() -> None:
         verify.verify_outputs(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
 
 
-def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest() -> None:
+def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest():
     model = Bert(vocab_size=5000, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
     plain, graph = graphs(model, MaskedLanguageModel())
     tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(verify.TEXT * 20))
@@ -190,7 +188,7 @@ def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest() -> None:
     assert found["values"] == sorted(found["values"], reverse=True) and len(found["values"]) == 5
 
 
-def test_ids_outside_the_tables_read_the_nearest_row() -> None:
+def test_ids_outside_the_tables_read_the_nearest_row():
     """`litert-benchmark` fills int32 inputs with -128 to 127."""
     _, graph = graphs(*CASES["bert"])
     run, size = write.Interpreter(write.convert(graph, (8,))), len(graph.embedding.word)

@@ -39,7 +39,7 @@ def export(source: Path, file: Path, *options: str) -> int:
     return main(["convert", str(source), str(file), "--to=litert", *options])
 
 
-def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_verb(source: Path, tmp_path, capsys):
     file = tmp_path / "new" / "model.tflite"
     assert export(source, file, "--lengths=32,16") == 0
     out, err = capsys.readouterr()
@@ -62,7 +62,7 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_the_description_matches_the_file(source: Path, tmp_path: Path) -> None:
+def test_the_description_matches_the_file(source: Path, tmp_path):
     """Inputs and outputs in the graph's order, XNNPACK's operators, operations; and the card agrees."""
     file = tmp_path / "model.tflite"
     assert export(source, file, "--lengths=16,32") == 0
@@ -98,9 +98,7 @@ def test_the_description_matches_the_file(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("head", ["classifier", "masked"])
-def test_a_phone_that_computes_what_the_file_does(
-    source: Path, tmp_path: Path, head: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_phone_that_computes_what_the_file_does(source: Path, tmp_path, head: str, monkeypatch):
     """What `bertzoo phone pack` writes, read as bytes and computed by LiteRT, is right to `judge`."""
     if head == "masked":
         read = load_model.read_model(source)
@@ -118,7 +116,7 @@ def test_a_phone_that_computes_what_the_file_does(
     assert main(["phone", "judge", str(file), str(packed), str(given)]) == 1
 
 
-def test_predictions_equal_the_models(source: Path, tmp_path: Path) -> None:
+def test_predictions_equal_the_models(source: Path, tmp_path):
     """A classifier, and a masked language model, which fills one blank at a time."""
     read = load_model.read_model(source)
     (tmp_path / "masked").mkdir()
@@ -137,7 +135,7 @@ def test_predictions_equal_the_models(source: Path, tmp_path: Path) -> None:
             )
 
 
-def test_golden_inputs_equal_the_tokenizer_files_output(source: Path, tmp_path: Path) -> None:
+def test_golden_inputs_equal_the_tokenizer_files_output(source: Path, tmp_path):
     """An app that reads tokenizer.json and the file must get the same ids and, within float32, the same outputs."""
     assert export(source, tmp_path / "model.tflite", "--lengths=8,32") == 0
     folder = tmp_path / "model.tflite.files"
@@ -163,7 +161,7 @@ def test_golden_inputs_equal_the_tokenizer_files_output(source: Path, tmp_path: 
 @pytest.mark.parametrize(
     "options", [["--no-optimize"], ["--precision=fp16"], ["--precision=int8-dynamic"], ["--precision=int8-weight"]]
 )
-def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path: Path) -> None:
+def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path):
     plain, made = tmp_path / "plain.tflite", tmp_path / "made.tflite"
     assert export(source, plain, "--lengths=16") == export(source, made, "--lengths=16", *options) == 0
     assert plain.read_bytes() != made.read_bytes()
@@ -172,7 +170,7 @@ def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path: Pat
     assert f"--precision={said['precision']}" in [*options, "--precision=fp32"]
 
 
-def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_scales_that_texts_set(source: Path, tmp_path, capsys):
     """int8-static: other texts give other outputs; activations have fixed scales."""
     made = {}
     for name, texts in (("all", verify.TEXT), ("half", verify.TEXT[:4]), ("again", verify.TEXT)):
@@ -197,7 +195,7 @@ def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.Capt
         assert mentions(capsys.readouterr().err, options[1], *said[name])
 
 
-def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
+def test_sentence_embeddings(source: Path, tmp_path):
     read = load_model.read_model(source)
     _, params = read.module()
     bare = NoHead().build(read.model, Compute())
@@ -215,7 +213,7 @@ def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("regression", [False, True])
-def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path, capsys):
     """Those that `bertzoo evaluate` prints of the model, and of the file when its precision is full."""
     planted.fill(tmp_path)
     options = ["--own.kind=regression", "--own.label=number"] if regression else []
@@ -253,9 +251,7 @@ def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, caps
     assert "dev.csv" in err and not (tmp_path / "none.tflite").exists()
 
 
-def test_a_file_that_scores_less_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_file_that_scores_less_is_not_written(tmp_path, monkeypatch, capsys):
     planted.fill(tmp_path)
     assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0
     monkeypatch.setitem(verify.LOST, "fp32", -100.0)
@@ -264,9 +260,7 @@ def test_a_file_that_scores_less_is_not_written(
     assert mentions(err, "accuracy", "own", 40) and not list(tmp_path.glob("run.tflite*"))
 
 
-def test_a_file_with_wrong_outputs_is_not_written(
-    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_with_wrong_outputs_is_not_written(source: Path, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(verify.LIMITS, "fp32", verify.Limit(0.0, 1.0))
     assert export(source, tmp_path / "new" / "model.tflite", "--lengths=16") == 1
     error = capsys.readouterr().err
@@ -274,7 +268,7 @@ def test_a_file_with_wrong_outputs_is_not_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_graph_that_the_converter_does_not_take(source: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_a_graph_that_the_converter_does_not_take(source: Path, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(rewrites, "optimised", lambda graph: graph.replace(pooler=Strange()))
     assert export(source, tmp_path / "model.tflite", "--lengths=16") == 1
     assert mentions(capsys.readouterr().err, "LiteRT", "stablehlo.custom_call")
@@ -288,9 +282,7 @@ def test_a_graph_that_the_converter_does_not_take(source: Path, tmp_path: Path, 
         ("import sys; sys.exit('no memory')", ("LiteRT", "code 1", "no memory")),
     ],
 )
-def test_a_converter_that_ends(
-    script: str, named: tuple[str, ...], source: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
+def test_a_converter_that_ends(script: str, named: tuple[str, ...], source: Path, tmp_path, monkeypatch, capsys):
     place = tmp_path / "ends.py"
     place.write_text(script)
     monkeypatch.setattr(write, "CONVERTER", place)
@@ -325,7 +317,7 @@ class Strange:
         ("int4-dynamic", 0.94),
     ],
 )
-def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> None:
+def test_published_weights(precision: str, cosine: float, tmp_path):
     """MiniLM's sentence embeddings on English sentences."""
     file, texts, options = tmp_path / "minilm.tflite", tmp_path / "texts", [f"--precision={precision}"]
     if precision == "int8-static":

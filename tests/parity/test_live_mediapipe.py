@@ -56,7 +56,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return model, file
 
 
-def test_a_task_scores_strings_as_predict_scores_texts(classifier: tuple[Path, Path]) -> None:
+def test_a_task_scores_strings_as_predict_scores_texts(classifier: tuple[Path, Path]):
     """MediaPipe's scores are the model's probabilities, and `predict` reads the same ones from the file."""
     model, file = classifier
     scores = run_task(file, "classifier", SENTENCES)
@@ -69,7 +69,7 @@ def test_a_task_scores_strings_as_predict_scores_texts(classifier: tuple[Path, P
         np.testing.assert_allclose([one["probability"] for one in predictions], scores.max(-1), atol=1e-5)
 
 
-def test_the_file_holds_its_vocabulary_and_labels(classifier: tuple[Path, Path]) -> None:
+def test_the_file_holds_its_vocabulary_and_labels(classifier: tuple[Path, Path]):
     _, file = classifier
     with zipfile.ZipFile(file) as archive:
         assert sorted(archive.namelist()) == ["labels.txt", "vocab.txt"]
@@ -86,9 +86,7 @@ SEVERAL = SequenceClassification(labels=("a", "b"), problem_type="multi_label_cl
 
 
 @pytest.mark.parametrize(("head", "precision"), [(SentenceEmbedding(), "int8-dynamic"), (SEVERAL, "int4-dynamic")])
-def test_an_embedder_without_token_types_and_independent_labels(
-    head: Any, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_embedder_without_token_types_and_independent_labels(head: Any, precision: str, tmp_path, monkeypatch):
     """DistilBERT has no token types, and MediaPipe always gives them. The int4 file has a scale per 32 weights."""
     monkeypatch.setitem(SIZES, "hidden_size", 32)
     model, file = source(tmp_path / "model", DistilBert, head), tmp_path / "model.tflite"
@@ -108,7 +106,7 @@ def test_an_embedder_without_token_types_and_independent_labels(
         np.testing.assert_allclose([[*one["probabilities"].values()] for one in predictions], results, atol=1e-5)
 
 
-def test_a_file_of_another_model_or_vocabulary_fails_the_proof(classifier: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_file_of_another_model_or_vocabulary_fails_the_proof(classifier: tuple[Path, Path], tmp_path):
     model, file = classifier
     right = load_model.read_model(model)
     mediapipe.check_task(file, LiteRT(file), right, LENGTH)

@@ -158,11 +158,7 @@ LOSSES: dict[str, tuple[Any, dict[str, Any], int]] = {  # theirs, our options, t
     "pairs": (losses.MultipleNegativesRankingLoss(Vectors(), scale=20), {}, 2),
     "hard negatives": (losses.MultipleNegativesRankingLoss(Vectors(), scale=4), {"temperature": 0.25}, 4),
     "symmetric": (symmetric(20), {"symmetric": True}, 2),
-    "symmetric, hard negatives": (
-        symmetric(10),
-        {"symmetric": True, "temperature": 0.1},
-        3,
-    ),
+    "symmetric, hard negatives": (symmetric(10), {"symmetric": True, "temperature": 0.1}, 3),
     "cosine": (losses.CosineSimilarityLoss(Vectors()), {"loss": "cosine"}, 2),
     "cosent": (losses.CoSENTLoss(Vectors(), scale=20), {"loss": "cosent"}, 2),
     "matryoshka": (

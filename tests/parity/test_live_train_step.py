@@ -15,7 +15,7 @@ from benchmarks.speed import huggingface, train_step, transfer_stage
 SIZED = ["bert_base", "squeezebert", "mobilebert", "convbert_base", "convbert_small", "electra_small"]
 
 
-def test_both_sides_learn_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_sides_learn_one_batch(monkeypatch):
     """Both losses fall from the vocabulary's logarithm, at the same pace."""
     monkeypatch.setattr(huggingface, "LEARNING_RATE", 1e-3)
     monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
@@ -32,7 +32,7 @@ def test_both_sides_learn_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert last[0] == pytest.approx(last[1], abs=0.5)
 
 
-def test_both_electras_start_with_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_electras_start_with_the_same_loss(monkeypatch):
     """A generator at the vocabulary's logarithm, and fifty times a discriminator at one bit."""
     monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
     shape = (8, 16, 4)
@@ -41,7 +41,7 @@ def test_both_electras_start_with_the_same_loss(monkeypatch: pytest.MonkeyPatch)
         assert loss == pytest.approx(math.log(train_step.VOCABULARY) + 50 * math.log(2), abs=3)
 
 
-def test_a_stage_of_a_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_of_a_transfer(monkeypatch):
     """Both sides of a stage learn one batch; the models have two layers, and the second one learns."""
     monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
     monkeypatch.setattr(transfer_stage, "LAYER", 2)
@@ -55,7 +55,7 @@ def test_a_stage_of_a_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(math.isfinite(loss) for loss in losses) and losses[-1] < losses[0]
 
 
-def test_a_stage_has_one_loss() -> None:
+def test_a_stage_has_one_loss():
     """The other side's is ours, of the same states and attention maps."""
     import torch
 
@@ -75,7 +75,7 @@ def test_a_stage_has_one_loss() -> None:
 
 
 @pytest.mark.parametrize("model", SIZED)
-def test_both_implementations_have_equal_parameter_counts(model: str) -> None:
+def test_both_implementations_have_equal_parameter_counts(model: str):
     """Parameters, but for the poolers and second biases that the other side's classes have."""
     import torch
 
@@ -88,7 +88,7 @@ def test_both_implementations_have_equal_parameter_counts(model: str) -> None:
     assert sum(theirs.values()) == ours, [name for name in theirs if "layer" not in name]
 
 
-def test_a_stage_learns_as_much_on_either_side() -> None:
+def test_a_stage_learns_as_much_on_either_side():
     """As many parameters at each rate, by the same weights."""
     from bertzoo.runs.experiments import build_experiment
     from bertzoo.train.state import shapes_of
@@ -111,9 +111,7 @@ def _cut(recipe: Any) -> Any:
 
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_their_step_has_the_format_and_is_compiled_for_a_gpu(
-    gpu: bool, dtype: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_their_step_has_the_format_and_is_compiled_for_a_gpu(gpu: bool, dtype: Any, monkeypatch):
     """On a processor in the GPU's place."""
     import torch
 
@@ -139,7 +137,7 @@ def test_their_step_has_the_format_and_is_compiled_for_a_gpu(
 
 
 @pytest.mark.parametrize("model", ["electra_small", "mobilebert_transfer"])
-def test_their_layers_compile_to_one_graph(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_their_layers_compile_to_one_graph(model: str, monkeypatch):
     """So that torch.compile has all of it: sampling, and the states and maps that a transfer stage takes out."""
     import torch
 
@@ -154,7 +152,7 @@ def test_their_layers_compile_to_one_graph(model: str, monkeypatch: pytest.Monke
     assert explained.graph_break_count == 0, explained.break_reasons
 
 
-def test_their_operations_are_of_every_position() -> None:
+def test_their_operations_are_of_every_position():
     """Twelve layers of maps, scores and values, then the head's map and its logits, forward and twice backward."""
     width, tokens, vocabulary = 768, 128, 30522
     layer = 2 * tokens * (4 * width**2 + 2 * width * 4 * width) + 4 * tokens**2 * width

@@ -162,13 +162,7 @@ def test_operations_from_sizes_equal_those_of_the_traced_model(case, letters):
     assert found == traced_operations(resized(model, sizes), 12)
 
 
-@pytest.mark.parametrize(
-    ("share", "says"),
-    [
-        (1.0, ("smaller",)),
-        (0.0, (0,)),
-    ],
-)
+@pytest.mark.parametrize(("share", "says"), [(1.0, ("smaller",)), (0.0, (0,))])
 def test_a_budget_that_cannot_be_met_raises(share, says):
     structure = declare(BERT, NoHead())
     cost = parameters(structure)

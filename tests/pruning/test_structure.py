@@ -32,7 +32,7 @@ def test_the_dimensions_of_a_bert():
         *((f"{at}/query/bias", 1, False), (f"{at}/query/kernel", 2, True)),
     ]
     assert touched(structure, f"{at}/v") == [
-        *((f"{at}/output/kernel", 1, True), (f"{at}/value/bias", 1, False), (f"{at}/value/kernel", 2, True)),
+        *((f"{at}/output/kernel", 1, True), (f"{at}/value/bias", 1, False), (f"{at}/value/kernel", 2, True))
     ]
     inner = "encoder/layers_1/feed_forward"
     assert touched(structure, f"{inner}/f") == [

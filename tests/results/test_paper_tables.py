@@ -44,7 +44,7 @@ def measured(*names: str, table: str = "squeezebert_dev") -> tuple[list[dict[str
     return [dict(zip(head, row, strict=True)) for row in rows if row[1].startswith("measured here: ")], notes
 
 
-def test_rows_are_the_papers() -> None:
+def test_rows_are_the_papers():
     (teacher, *_), (*_, student) = (
         published.paper_rows("SqueezeBERT", ["2"]),
         published.paper_rows("SqueezeBERT", ["2"]),
@@ -70,7 +70,7 @@ def test_rows_are_the_papers() -> None:
         ("schuBERT", ["6", "8", "10", "11", "12", "13"], "squad1_f1 squad2_f1 mnli mrpc sst2 rte", 32),
     ],
 )
-def test_the_columns_give_the_printed_averages(paper: str, tables: list[str], columns: str, count: int) -> None:
+def test_the_columns_give_the_printed_averages(paper: str, tables: list[str], columns: str, count: int):
     """But where a note says that they do not. A digit that was misread shows here."""
     checked = 0
     for row in published.paper_rows(paper, tables):
@@ -87,7 +87,7 @@ def test_the_columns_give_the_printed_averages(paper: str, tables: list[str], co
     assert checked == count
 
 
-def test_settings_are_the_grid_and_the_choices() -> None:
+def test_settings_are_the_grid_and_the_choices():
     grid, chosen = (settings("SqueezeBERT", table) for table in ("4", "5"))
     assert set(grid) == {"MNLI", "QQP", "QNLI", "SST-2", "STS-B", "MRPC", "RTE", "CoLA"}
     assert grid["CoLA"]["batch_size"] == ["16", "32", "48"] and grid["RTE"]["batch_size"] == ["16"]
@@ -99,7 +99,7 @@ def test_settings_are_the_grid_and_the_choices() -> None:
         assert float(found["epochs"][0]) <= float(searched["epochs"][0])
 
 
-def test_a_papers_rows_are_as_printed_with_ours_beside_them(capsys: pytest.CaptureFixture) -> None:
+def test_a_papers_rows_are_as_printed_with_ours_beside_them(capsys):
     glue(Path("runs/glue"))
     out, err = shown(capsys, "runs/glue")
     lines = [line for line in out.splitlines() if line.startswith("| ")]
@@ -115,7 +115,7 @@ def test_a_papers_rows_are_as_printed_with_ours_beside_them(capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("name", published.PAPER_TABLES)
-def test_every_printed_number_is_in_its_place(name: str) -> None:
+def test_every_printed_number_is_in_its_place(name: str):
     layout = published.PAPER_TABLES[name]
     (_, *rows), _ = published.build_table(layout, [])
     sources = published.paper_rows(layout.paper, layout.tables, layout.sections)
@@ -132,7 +132,7 @@ def test_every_printed_number_is_in_its_place(name: str) -> None:
     assert not layout.convention or layout.convention in averages.AVERAGES
 
 
-def test_every_table_of_scores_can_be_printed() -> None:
+def test_every_table_of_scores_can_be_printed():
     tasks = {column.metric for layout in published.PAPER_TABLES.values() for column in layout.columns} | {
         "glue_avg",
         "avg",
@@ -141,7 +141,7 @@ def test_every_table_of_scores_can_be_printed() -> None:
     assert scores == {(layout.paper, table) for layout in published.PAPER_TABLES.values() for table in layout.tables}
 
 
-def test_a_mean_of_two_scores_is_of_each_seed() -> None:
+def test_a_mean_of_two_scores_is_of_each_seed():
     finish(Path("runs/mrpc"), "mrpc", dev(accuracy=80, f1=90), dev(accuracy=84, f1=88), dev(accuracy=82, f1=92))
     ((row,), _) = measured("runs")
     assert row["MRPC"] == "86.0 (85.0–87.0)"  # the mean of the medians 82 and 90; the seeds' means are 85, 86 and 87
@@ -157,7 +157,7 @@ def test_a_mean_of_two_scores_is_of_each_seed() -> None:
         ("schubert", (90 + 80 + 82.3 + 88.2 + 92.0 + 71.8) / 6),
     ],
 )
-def test_each_paper_averages_in_its_own_way(table: str, expected: float) -> None:
+def test_each_paper_averages_in_its_own_way(table: str, expected: float):
     glue(Path("runs/glue"))
     finish(Path("runs/glue/squad1"), "squad1", dev(exact_match=83, f1=90))
     finish(Path("runs/glue/squad2"), "squad2", SQUAD_2)
@@ -165,7 +165,7 @@ def test_each_paper_averages_in_its_own_way(table: str, expected: float) -> None
     assert row["average"] == f"{expected:.1f}"
 
 
-def test_squad_scores_stand_beside_published_ones(capsys: pytest.CaptureFixture) -> None:
+def test_squad_scores_stand_beside_published_ones(capsys):
     finish(Path("runs/squad1"), "squad1", dev(exact_match=80, f1=90), dev(exact_match=82, f1=91))
     finish(Path("runs/squad2"), "squad2", SQUAD_2)
     out, err = shown(capsys, "runs")
@@ -194,7 +194,7 @@ def test_squad_scores_stand_beside_published_ones(capsys: pytest.CaptureFixture)
     assert "| MobileBERT, h_intra=128 | quoted: MobileBERT, Table 3," in out and "| 83.4 |" in out and "| 90.5 (" in out
 
 
-def test_the_average_of_the_test_sets_counts_the_majority_on_wnli(capsys: pytest.CaptureFixture) -> None:
+def test_the_average_of_the_test_sets_counts_the_majority_on_wnli(capsys):
     for task, scores in TABLE_2.items():
         finish(Path("runs") / task, task, {split.replace("dev", "test"): each for split, each in scores.items()})
     (row,), notes = measured("runs", table="squeezebert_test")
@@ -217,7 +217,7 @@ def leaderboard(name: str, **changes: float) -> Path:
     return Path(name)
 
 
-def test_leaderboard_scores_have_their_own_row(capsys: pytest.CaptureFixture) -> None:
+def test_leaderboard_scores_have_their_own_row(capsys):
     leaderboard("mine.csv")
     out, err = shown(capsys, "--leaderboard=mine.csv")  # uses the first table of test sets
     line = next(line for line in out.splitlines() if "by the leaderboard: mine.csv" in line)
@@ -242,14 +242,12 @@ def test_leaderboard_scores_have_their_own_row(capsys: pytest.CaptureFixture) ->
         ([], ("mine.csv", "score", "value")),
     ],
 )
-def test_scores_of_the_leaderboard_are_known_numbers(
-    lines: list[str], message: tuple[object, ...], capsys: pytest.CaptureFixture
-) -> None:
+def test_scores_of_the_leaderboard_are_known_numbers(lines: list[str], message: tuple[object, ...], capsys):
     Path("mine.csv").write_text("\n".join(["score,value", *lines]) + "\n")
     assert mentions(shown(capsys, "--leaderboard=mine.csv", error="paper_tables: ")[1], *message)
 
 
-def test_missing_scores_are_blank_named_and_prevent_an_average() -> None:
+def test_missing_scores_are_blank_named_and_prevent_an_average():
     glue(Path("runs/glue"))
     for task in ("qqp", "mnli"):
         (Path("runs/glue") / task / "results.json").unlink()
@@ -259,7 +257,7 @@ def test_missing_scores_are_blank_named_and_prevent_an_average() -> None:
     assert [*row.values()][2:] == ["51.1", "", "", "", "90.5", "92.0", "53.7", "89.4", "89.8", "71.8", ""]
 
 
-def test_without_a_directory_only_the_papers_rows_are_shown(capsys: pytest.CaptureFixture) -> None:
+def test_without_a_directory_only_the_papers_rows_are_shown(capsys):
     out, _ = shown(capsys, "--table=mobilebert_test")
     assert "| MobileBERT, w/o OPT | quoted: MobileBERT, Table 4, GLUE test | 25.3 | 51.1 | 92.6 | 88.8 | 84.8 |" in out
     assert "measured here:" not in out

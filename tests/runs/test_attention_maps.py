@@ -110,7 +110,7 @@ def words(home: Path, count: int) -> str:
     return " ".join((home / "text.txt").read_text().replace(".", "").split()[:count])
 
 
-def test_divergences_are_kl_by_its_definition() -> None:
+def test_divergences_are_kl_by_its_definition():
     teacher, student = maps(3, 5), maps(2, 5)
     teacher[0, 1, 2:] = 0
     teacher[0, 1] /= teacher[0, 1].sum()
@@ -122,7 +122,7 @@ def test_divergences_are_kl_by_its_definition() -> None:
     assert np.isfinite(attention.divergences(teacher, student)).all()
 
 
-def test_rows_are_compared_by_their_queries() -> None:
+def test_rows_are_compared_by_their_queries():
     rows = [([maps(2, n), maps(2, n)], [maps(3, n), maps(3, n)]) for n in (4, 9)]
     for layer, got in enumerate(attention.compare(rows)):
         expected = [
@@ -132,7 +132,7 @@ def test_rows_are_compared_by_their_queries() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 3), (1, 2)])
-def test_the_matching_is_optimal(shape: tuple[int, int]) -> None:
+def test_the_matching_is_optimal(shape: tuple[int, int]):
     teachers, students = shape
     for _ in range(20):
         table = RNG.random(shape)
@@ -147,7 +147,7 @@ def test_the_matching_is_optimal(shape: tuple[int, int]) -> None:
         assert [len(set(side)) for side in zip(*pairs, strict=True)] == [sides[0]] * 2
 
 
-def test_the_average_counts_the_rows_that_are_long_enough() -> None:
+def test_the_average_counts_the_rows_that_are_long_enough():
     rows = [[maps(2, 3), maps(4, 3)], [maps(2, 5), maps(4, 5)], [maps(2, 4), maps(4, 4)]]
     got = attention.average(iter(rows))
     assert got.shape == (5, 5)
@@ -157,13 +157,13 @@ def test_the_average_counts_the_rows_that_are_long_enough() -> None:
         assert got[i, j] == pytest.approx(sum(heads) / len(heads))
 
 
-def test_how_much_is_near() -> None:
+def test_how_much_is_near():
     assert attention.nearby(np.eye(6), 0) == 1
     assert attention.nearby(np.eye(6)[::-1], 1) == pytest.approx(2 / 6)
     assert attention.nearby(np.ones((4, 4)), 1) == pytest.approx(10 / 16)
 
 
-def test_maps_do_not_depend_on_other_rows(home: Path) -> None:
+def test_maps_do_not_depend_on_other_rows(home: Path):
     model, params, _ = bertzoo.load(home / "teacher")
     rows = [UnpaddedRow(RNG.integers(5, 200, n), (np.arange(n) > 2).astype(np.int32)) for n in (11, 6)]
     long, (second, first) = attention.attentions(load_model.read_model(home / "teacher"), rows, [2, 1])
@@ -175,11 +175,9 @@ def test_maps_do_not_depend_on_other_rows(home: Path) -> None:
     assert abs(second - first).max() > 0.1
 
 
-def test_a_model_without_heads_or_segments_raises(home: Path) -> None:
+def test_a_model_without_heads_or_segments_raises(home: Path):
     found = load_model.read_model(home / "teacher")
-    blind = SimpleNamespace(
-        apply=lambda *_, **__: SimpleNamespace(attentions=[np.zeros((1, 0, 4, 4), np.float32)] * 2),
-    )
+    blind = SimpleNamespace(apply=lambda *_, **__: SimpleNamespace(attentions=[np.zeros((1, 0, 4, 4), np.float32)] * 2))
     without: Any = SimpleNamespace(model=found.model, origin="pruned", module=lambda: (blind, {}))
     row = UnpaddedRow(np.arange(4), np.zeros(4, np.int32))
     with pytest.raises(UserError, match=mentioning("layer 2")):
@@ -192,7 +190,7 @@ def test_a_model_without_heads_or_segments_raises(home: Path) -> None:
         list(attention.attentions(short, [row._replace(token_type_ids=np.array([0, 0, 1, 1]))], [1]))
 
 
-def test_held_out_rows_are_read_unmasked(home: Path) -> None:
+def test_held_out_rows_are_read_unmasked(home: Path):
     run = RunDirectory(home / "run")
     corpus, feed = run.open_corpus(), RunBatches(run.load(), run.open_corpus(), run.plans)
     batch = feed.stage(0, "heldout").sequential(0, 6)
@@ -218,9 +216,7 @@ def test_held_out_rows_are_read_unmasked(home: Path) -> None:
         (["--average", "--layers=1:1,1:3"], 2, 3, {"teacher": [1, 3], "student": [1]}),
     ],
 )
-def test_the_layers_match_the_papers_figure(
-    given: list[str], student: int, teacher: int | None, chosen: dict[str, list[int]]
-) -> None:
+def test_the_layers_match_the_papers_figure(given, student, teacher, chosen):
     """MobileBERT's Appendix C draws the 1st and the 12th of 24; a model that is not so deep shows its last."""
     parser = Parser()
     verb.arguments(parser)
@@ -235,7 +231,7 @@ def test_the_layers_match_the_papers_figure(
     assert choose_layers(models, args.layers, averaged=args.average) == chosen
 
 
-def test_the_matching_finds_permuted_heads(home: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_matching_finds_permuted_heads(home: Path, capsys):
     assert inspect(home, "permuted", "--teacher=HOME/teacher", "--heldout=HOME/run", "--rows=3", "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["rows"] == 3 and [layer["student"] for layer in printed["layers"]] == [1, 2]
@@ -247,7 +243,7 @@ def test_the_matching_finds_permuted_heads(home: Path, capsys: pytest.CaptureFix
     assert ink(home / "a.png") > 0.1
 
 
-def test_other_numbers_of_heads_and_layers(home: Path, capsys: pytest.CaptureFixture) -> None:
+def test_other_numbers_of_heads_and_layers(home: Path, capsys):
     text = words(home, 3)
     assert inspect(home, "narrow", "--teacher=HOME/teacher", f"--text={text}", "--layers=1:2") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -262,7 +258,7 @@ def test_other_numbers_of_heads_and_layers(home: Path, capsys: pytest.CaptureFix
     assert len(left) == 2 and any(line.endswith(f": {', '.join(left)}.") for line in lines)
 
 
-def test_the_average_of_a_model(home: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_average_of_a_model(home: Path, capsys):
     text = words(home, 4)
     assert inspect(home, "teacher", f"--text={text}", "--average", "--layers=2", "--json") == 0
     printed = json.loads(capsys.readouterr().out)["model"]
@@ -288,7 +284,7 @@ def ink(path: Path) -> float:
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")
-def test_the_picture_shows_the_maps(tmp_path: Path) -> None:
+def test_the_picture_shows_the_maps(tmp_path):
     """Every cell of every map has its colour, on one scale, inside its axes."""
     eye, faint = np.eye(2), 0.4 * np.eye(2)[::-1]
     strips = [Strip("a", [("1", eye), ("2", faint)]), Strip("b", [("3", faint)])]
@@ -343,9 +339,7 @@ def test_the_picture_shows_the_maps(tmp_path: Path) -> None:
         ("teacher", ["--text=a", "--out=HOME/no/a.png"], ("directory",)),
     ],
 )
-def test_wrong_input_prints_one_error(
-    home: Path, capsys: pytest.CaptureFixture, model: str, options: list[str], message: tuple[object, ...]
-) -> None:
+def test_wrong_input_prints_one_error(home: Path, capsys, model: str, options: list[str], message: tuple[object, ...]):
     assert inspect(home, model, *options, out="wrong.png") == 2
     out, err = capsys.readouterr()
     assert err.startswith("bertzoo: ") and mentions(err, *message) and err.count("\n") == 1 and not out

@@ -39,9 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pretrained]:
 
 
 @pytest.mark.parametrize("name", quick(["masked", "huggingface"], "masked"))
-def test_a_directory_with_a_masked_head(
-    name: str, models: dict[str, Pretrained], capsys: pytest.CaptureFixture
-) -> None:
+def test_a_directory_with_a_masked_head(name: str, models: dict[str, Pretrained], capsys):
     pretrained = models[name]
     tokenizer, (module, params) = pretrained.tokenizer, pretrained.module()
     assert tokenizer is not None
@@ -59,9 +57,7 @@ def test_a_directory_with_a_masked_head(
     assert len(bertzoo.predict(pretrained.origin, [TEXT])[0]["blanks"][0]) == 5
 
 
-def test_a_checkpoint_of_a_run_and_its_model_directory(
-    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_checkpoint_of_a_run_and_its_model_directory(finished_run: Path, tmp_path, capsys):
     newest = max(int(path.name) for path in (finished_run / "checkpoints").iterdir() if path.name.isdecimal())
     load_model.write_model(load_model.read_model(finished_run), tmp_path)
     records = [
@@ -71,7 +67,7 @@ def test_a_checkpoint_of_a_run_and_its_model_directory(
     assert records[1] == pytest.approx(records[0], rel=1e-5) and records[2] == pytest.approx(records[0], rel=1e-5)
 
 
-def test_models_that_fill_no_blanks_raise(models: dict[str, Pretrained], capsys: pytest.CaptureFixture) -> None:
+def test_models_that_fill_no_blanks_raise(models: dict[str, Pretrained], capsys):
     masked = models["masked"].origin
     for words, parts in (
         ((models["none"].origin, TEXT), ("none", "none")),

@@ -76,7 +76,7 @@ def save(recipe: Pretrain, directory: Path, sizes: tuple[int, int, int], losses:
 
 
 @pytest.mark.slow
-def test_saved_on_eight_devices_and_carried_on_from_mesh_to_mesh(recipe: Pretrain, folder: Path, tmp_path: Path):
+def test_saved_on_eight_devices_and_carried_on_from_mesh_to_mesh(recipe: Pretrain, folder: Path, tmp_path):
     feed = RunBatches(recipe, open_corpus(recipe.data, folder / "corpus", workers=1), folder / "plans")
     size = recipe.stages[STAGE].batch_size
     undisturbed = list(itertools.islice(feed.train(STAGE, 0), STEP, STEP + 2))
@@ -135,7 +135,7 @@ def refused(capsys: pytest.CaptureFixture, *argv: str) -> tuple[str, str]:
     return shown, said
 
 
-def test_a_runs_checkpoints_are_listed(run: Path, recipe: Pretrain, capsys: pytest.CaptureFixture):
+def test_a_runs_checkpoints_are_listed(run: Path, recipe: Pretrain, capsys):
     head, *rows = lines(capsys, str(run))
     params = states.named(abstract(recipe, (1, 1, 1)).params)
     count = sum(leaf.size for leaf in params.values())
@@ -171,7 +171,7 @@ def damage(victim: Path, checkpoint: Path) -> None:
     pytest.fail(f"every byte of {victim} is needed to list the arrays")
 
 
-def test_a_damaged_checkpoint_does_not_hide_the_others(run: Path, capsys: pytest.CaptureFixture):
+def test_a_damaged_checkpoint_does_not_hide_the_others(run: Path, capsys):
     checkpoints = run / "checkpoints"
     victim = max((checkpoints / "8" / "params").rglob("*"), key=lambda at: at.stat().st_size * at.is_file())
     damage(victim, checkpoints / "8")
@@ -184,7 +184,7 @@ def test_a_damaged_checkpoint_does_not_hide_the_others(run: Path, capsys: pytest
     assert mentions(refused(capsys, str(run), "--checkpoint=10")[1], checkpoints / "10", "training")
 
 
-def test_a_missing_checkpoint_prints_one_error(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_a_missing_checkpoint_prints_one_error(run: Path, tmp_path, capsys):
     assert mentions(refused(capsys, str(run), "--checkpoint=7")[1], "checkpoint 7", "[6", 8, "10]")
     (run / "checkpoints" / "6.sha256.json").unlink()
     assert mentions(refused(capsys, str(run), "--checkpoint=6", "--verify")[1], "6.sha256.json")
@@ -202,9 +202,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("option", OTHERS)
-def test_a_checkpoint_of_another_model_prints_one_error_and_stays(
-    run: Path, folder: Path, option: str, capsys: pytest.CaptureFixture
-):
+def test_a_checkpoint_of_another_model_prints_one_error_and_stays(run: Path, folder: Path, option: str, capsys):
     """Without a config to compare; with one, an error comes earlier."""
     (run / "config.toml").unlink()
     before = sorted(run.rglob("*"))

@@ -18,7 +18,7 @@ def fail() -> None:
     raise ConfigError("it was refused")
 
 
-def test_a_rejected_start_leaves_no_directory(tmp_path: Path) -> None:
+def test_a_rejected_start_leaves_no_directory(tmp_path):
     run = tmp_path / "some" / "where" / "run"
     with pytest.raises(ConfigError), RunDirectory(run).shared():
         assert (run / ".lock").exists()
@@ -26,7 +26,7 @@ def test_a_rejected_start_leaves_no_directory(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_existed_before_stays(tmp_path: Path) -> None:
+def test_a_directory_that_existed_before_stays(tmp_path):
     with pytest.raises(ConfigError), RunDirectory(tmp_path).locked():
         fail()
     assert tmp_path.is_dir() and not list(tmp_path.iterdir())
@@ -37,7 +37,7 @@ def test_a_directory_that_existed_before_stays(tmp_path: Path) -> None:
         assert [path.name for path in tmp_path.iterdir()] == ["corpus", ".lock"]
 
 
-def test_a_directory_of_other_files_is_not_a_run(tmp_path: Path) -> None:
+def test_a_directory_of_other_files_is_not_a_run(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match=mentioning(tmp_path, "notes.txt")), RunDirectory(tmp_path).locked():
         pass
@@ -47,7 +47,7 @@ def test_a_directory_of_other_files_is_not_a_run(tmp_path: Path) -> None:
         pass
 
 
-def test_files_written_before_an_error_stay(tmp_path: Path) -> None:
+def test_files_written_before_an_error_stay(tmp_path):
     run = RunDirectory(tmp_path / "run")
     with pytest.raises(FileNotFoundError, match="elsewhere"), run.locked():
         run.corpus.mkdir()
@@ -68,7 +68,7 @@ def test_files_written_before_an_error_stay(tmp_path: Path) -> None:
         ({"stages": {"1.masking_share": [0.2, 0.1]}}, False),
     ],
 )
-def test_a_run_with_a_checkpoint_rejects_changes_of_its_batches(tmp_path: Path, change: dict, fixed: bool) -> None:
+def test_a_run_with_a_checkpoint_rejects_changes_of_its_batches(tmp_path, change: dict, fixed: bool):
     """The seed decides the order of the rows: with another one, some would be read twice and others never."""
     old = config.load(Pretrain, ["demo"])
     pairs = [
@@ -88,7 +88,7 @@ def test_a_run_with_a_checkpoint_rejects_changes_of_its_batches(tmp_path: Path, 
         assert [line.split(":")[0] for line in run.changes(new)] == [pairs[0][0]]
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
+def test_one_process_at_a_time(tmp_path):
     run = RunDirectory(tmp_path / "run")
     with run.locked():
         with pytest.raises(UserError, match=mentioning(run.path)), RunDirectory(run.path).locked():
@@ -99,7 +99,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_removed_lock_file_does_not_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_lock_file_does_not_lock(tmp_path, monkeypatch):
     """Another process gives up and removes the file between this one's opening and locking it."""
     usual, gone = fcntl.flock, []
 
@@ -116,7 +116,7 @@ def test_a_removed_lock_file_does_not_lock(tmp_path: Path, monkeypatch: pytest.M
             pass
 
 
-def test_a_file_system_without_locks_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_raises(tmp_path, monkeypatch):
     def flock(file, how: int) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -126,20 +126,18 @@ def test_a_file_system_without_locks_raises(tmp_path: Path, monkeypatch: pytest.
         pass
 
 
-def test_a_lock_file_that_keeps_being_replaced_locks_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_file_that_keeps_being_replaced_locks_in_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(lock.os.path, "samestat", lambda one, other: False)
     said = mentioning(tmp_path)
     with RunDirectory(tmp_path).locked(), pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():
         pass
 
 
-def test_the_formats_page_names_every_file_and_key(finished_run: Path) -> None:
+def test_the_formats_page_names_every_file_and_key(finished_run: Path):
     assert undocumented(finished_run) == set()
 
 
-def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
+def test_what_killed_processes_left_is_removed(tmp_path):
     (tmp_path / ".processes-0123").touch()
     with RunDirectory(tmp_path).shared():
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]

@@ -276,10 +276,7 @@ def test_a_generator_of_another_width_raises(name, corpus, teachers):
     ("options", "message"),
     [
         ({"distillation.0.max_length": 400}, ("distillation.0.max_length", 400, "model.max_positions")),
-        (
-            {"distillation.0.max_length": 4, "distillation.0.max_predictions": 2},
-            ("distillation.0.max_length", 4),
-        ),
+        ({"distillation.0.max_length": 4, "distillation.0.max_predictions": 2}, ("distillation.0.max_length", 4)),
         ({"distillation.0.batch_size": 0}, ("distillation.0", "batch_size=0", 1)),
         ({"distillation.0.accumulate": 3}, ("distillation.0", "batch_size=8", "accumulate=3")),
         ({"distillation.0.carry": "all"}, ("distillation",)),

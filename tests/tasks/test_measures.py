@@ -154,8 +154,7 @@ def test_a_score_has_the_tasks_metrics():
 
 
 @pytest.mark.parametrize(
-    ("predictions", "labels", "named"),
-    [([1], [1, 0], (1, 2)), ([], [], (0,)), ([math.nan, 1], [0, 1], ("finite",))],
+    ("predictions", "labels", "named"), [([1], [1, 0], (1, 2)), ([], [], (0,)), ([math.nan, 1], [0, 1], ("finite",))]
 )
 def test_scores_of_nothing_raise(predictions, labels, named):
     with pytest.raises(ValueError, match=mentioning(*named)):

@@ -69,7 +69,7 @@ def restore(directory: Path) -> states.State | None:
         return checkpoints.restore_latest(abstract())
 
 
-def test_restoring_without_checkpoints_returns_none(tmp_path: Path):
+def test_restoring_without_checkpoints_returns_none(tmp_path):
     assert restore(tmp_path / "new") is None
 
 
@@ -79,7 +79,7 @@ def test_every_leaf_is_restored_bit_for_bit(saved: Path):
 
 
 @pytest.mark.parametrize(("before", "after"), [(8, 1), (8, 4), (1, 8)])
-def test_restore_onto_another_number_of_devices(tmp_path: Path, before: int, after: int):
+def test_restore_onto_another_number_of_devices(tmp_path, before: int, after: int):
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(state_at(5, before, tensor=2 if before > 1 else 1))
         checkpoints.wait()
@@ -90,7 +90,7 @@ def test_restore_onto_another_number_of_devices(tmp_path: Path, before: int, aft
     assert all(jax.tree.leaves(places))
 
 
-def test_a_state_may_be_donated_during_its_save(tmp_path: Path):
+def test_a_state_may_be_donated_during_its_save(tmp_path):
     scramble = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 + 1, tree), donate_argnums=0)
     with Checkpoints(tmp_path) as checkpoints:
         for step in (4, 5, 6):
@@ -101,7 +101,7 @@ def test_a_state_may_be_donated_during_its_save(tmp_path: Path):
             assert toy.same(checkpoints.restore_latest(abstract()), state_at(step))
 
 
-def test_keeps_the_last_and_best_checkpoints_with_their_manifests(tmp_path: Path):
+def test_keeps_the_last_and_best_checkpoints_with_their_manifests(tmp_path):
     with Checkpoints(tmp_path, keep_last=2, keep_best=1) as checkpoints:
         for step, loss in enumerate([5.0, 1.0, 3.0, None, 2.0, None], start=1):
             checkpoints.save(state_at(step), loss=loss)
@@ -126,7 +126,7 @@ def test_restore_parameters_alone(saved: Path):
 
 
 @pytest.mark.parametrize("which", [9, "best", "latest"])
-def test_a_missing_checkpoint_raises(tmp_path: Path, which):
+def test_a_missing_checkpoint_raises(tmp_path, which):
     with pytest.raises(CheckpointError, match=mentioning(tmp_path / "nowhere")):
         find_checkpoint(tmp_path / "nowhere", which)
     with pytest.raises(CheckpointError, match=mentioning(tmp_path)):
@@ -168,7 +168,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_newest_checkpoint_is_named_and_skipped(saved: Path, damage, caplog: pytest.LogCaptureFixture):
+def test_a_damaged_newest_checkpoint_is_named_and_skipped(saved: Path, damage, caplog):
     file = damage(saved / "3")
     with Checkpoints(saved) as checkpoints, caplog.at_level(logging.WARNING):
         restored = checkpoints.restore_latest(abstract())
@@ -220,7 +220,7 @@ def test_a_checkpoint_of_another_model_raises_and_is_not_damage(saved: Path):
     assert sorted(path.name for path in saved.iterdir() if path.is_dir()) == ["1", "2", "3"]
 
 
-def test_a_checkpoint_copied_over_another_is_rejected(saved: Path, caplog: pytest.LogCaptureFixture):
+def test_a_checkpoint_copied_over_another_is_rejected(saved: Path, caplog):
     """An older step over the newest one, with its manifest or without one, as earlier versions may have written it."""
     newest = saved / "3"
     shutil.rmtree(newest)
@@ -240,7 +240,7 @@ def test_a_checkpoint_copied_over_another_is_rejected(saved: Path, caplog: pytes
     assert restored is not None and int(restored.step) == 2 and mentions(caplog.text, newest, "step 2")
 
 
-def test_a_checkpoint_of_another_run_is_rejected(saved: Path, tmp_path: Path):
+def test_a_checkpoint_of_another_run_is_rejected(saved: Path, tmp_path):
     with Checkpoints(tmp_path / "other") as checkpoints:
         checkpoints.save(state_at(3))
     shutil.rmtree(saved / "3")
@@ -302,7 +302,7 @@ def test_a_full_disk_for_another_file_of_the_run_names_it_and_the_last_checkpoin
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "runs/metrics.jsonl")
 
 
-def test_only_tracebacks_of_abandoned_writes_are_hidden(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_only_tracebacks_of_abandoned_writes_are_hidden(tmp_path, caplog):
     """asyncio logs one for each array that orbax could not write."""
     (tmp_path / "file").touch()
 
@@ -324,9 +324,7 @@ def test_only_tracebacks_of_abandoned_writes_are_hidden(tmp_path: Path, caplog: 
 @pytest.mark.parametrize(
     ("where", "number"), [("manifest", errno.ENOSPC), ("orbax", errno.EFBIG), ("orbax", errno.EDQUOT)]
 )
-def test_a_full_disk_raises_and_keeps_checkpoints(
-    saved: Path, where: str, number: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_full_disk_raises_and_keeps_checkpoints(saved: Path, where: str, number: int, monkeypatch):
     with Checkpoints(saved, keep_last=5) as checkpoints:
         with monkeypatch.context() as patch:
 
@@ -345,7 +343,7 @@ def test_a_full_disk_raises_and_keeps_checkpoints(
         survives(saved, checkpoints)
 
 
-def test_a_failed_write_raises_and_keeps_checkpoints(tmp_path: Path):
+def test_a_failed_write_raises_and_keeps_checkpoints(tmp_path):
     process = start_victim(tmp_path, "full")
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 0
@@ -361,7 +359,7 @@ def test_a_failed_write_raises_and_keeps_checkpoints(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_restores(tmp_path: Path):
+def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_restores(tmp_path):
     moments = ("0.05", "0.4", "0.7", "commit", "manifest")
     running = {moment: start_victim(tmp_path / moment, moment) for moment in moments}
     abstract = jax.eval_shape(lambda: victim.state(0))

@@ -50,7 +50,7 @@ def checkpoint(template: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(template, tmp_path / "checkpoints")) / "7"
 
 
-def test_names_shapes_dtypes_and_shardings_are_those_saved(template: Path, abstract: states.State) -> None:
+def test_names_shapes_dtypes_and_shardings_are_those_saved(template: Path, abstract: states.State):
     found = contents.read_contents(template / "7")
     assert (found.step, found.position, found.loss) == (7, {"stage": 1, "row": 48}, 1.25)
     assert found.mesh == {"data": 2, "fsdp": 2, "tensor": 2}
@@ -67,7 +67,7 @@ def test_names_shapes_dtypes_and_shardings_are_those_saved(template: Path, abstr
     assert found.training["opt_state/1/0/nu/hidden/kernel"].split == ("fsdp", "tensor")
 
 
-def test_no_device_is_needed(template: Path) -> None:
+def test_no_device_is_needed(template: Path):
     program = (
         f"from bertzoo.train import contents\nprint(contents.read_contents({str(template / '7')!r}).position['row'])"
     )
@@ -76,7 +76,7 @@ def test_no_device_is_needed(template: Path) -> None:
     assert done.stdout.split() == ["48"]
 
 
-def test_no_array_is_read(tmp_path: Path) -> None:
+def test_no_array_is_read(tmp_path):
     draw = np.random.default_rng(0)
     state = dataclasses.replace(victim.state(2), params={"w": jnp.asarray(draw.normal(size=100_000), jnp.float32)})
     with Checkpoints(tmp_path) as checkpoints:
@@ -114,9 +114,7 @@ def flipped(path: Path) -> None:
         (lambda at: flipped(at / "params" / "manifest.ocdbt"), "params"),
     ],
 )
-def test_damage_raises_an_error_of_one_line(
-    checkpoint: Path, damage: Callable[[Path], None], names: str, sealed: bool
-) -> None:
+def test_damage_raises_an_error_of_one_line(checkpoint: Path, damage: Callable[[Path], None], names: str, sealed: bool):
     if not sealed:
         contents.path_of(checkpoint).unlink()
     damage(checkpoint)
@@ -127,7 +125,7 @@ def test_damage_raises_an_error_of_one_line(
     assert names in said or not sealed
 
 
-def test_a_changed_sharding_fails_its_checksum(checkpoint: Path) -> None:
+def test_a_changed_sharding_fails_its_checksum(checkpoint: Path):
     file = checkpoint / "training" / "_sharding"
     file.write_text(file.read_text().replace("fsdp", "data"))
     with pytest.raises(CheckpointError, match=mentioning(file)):

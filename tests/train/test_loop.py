@@ -87,7 +87,7 @@ def uninterrupted() -> State:
 
 
 @pytest.mark.parametrize("step", quick([2, 4, 6, 8, 9], 4))
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, uninterrupted: State, step: int):
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, uninterrupted: State, step: int):
     with pytest.raises(Crash):
         run(tmp_path, batches=before(step, crash))
     memory = Memory()
@@ -140,14 +140,14 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("forget", [lambda s: s, without_moments, without_schedule, without_key, without_row])
-def test_every_part_of_the_state_is_needed(crashed: Path, tmp_path: Path, uninterrupted: State, forget):
+def test_every_part_of_the_state_is_needed(crashed: Path, tmp_path, uninterrupted: State, forget):
     shutil.copytree(crashed, tmp_path, dirs_exist_ok=True)
     resumed = run(checkpoints=Forgetful(tmp_path, forget))
     everything = forget.__name__ == "<lambda>"
     assert toy.same(resumed.params, uninterrupted.params) == everything
 
 
-def test_a_finished_run_does_nothing(tmp_path: Path, uninterrupted: State):
+def test_a_finished_run_does_nothing(tmp_path, uninterrupted: State):
     run(tmp_path)
     memory = Memory()
     assert toy.same(run(tmp_path, reporters=[memory], batches=before(1, crash)), uninterrupted)
@@ -164,7 +164,7 @@ def terminal():
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("name", quick(["SIGTERM", "SIGINT", "SIGHUP"], "SIGTERM"))
-def test_a_signal_stops_the_run_with_a_checkpoint_at_that_step(tmp_path: Path, uninterrupted: State, name: str):
+def test_a_signal_stops_the_run_with_a_checkpoint_at_that_step(tmp_path, uninterrupted: State, name: str):
     memory = Memory()
     usual = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with pytest.raises(Stopped, match=mentioning(name, "step 7", tmp_path / "7", "command")):
@@ -180,9 +180,7 @@ def test_a_signal_stops_the_run_with_a_checkpoint_at_that_step(tmp_path: Path, u
 
 @pytest.mark.slow
 @pytest.mark.parametrize("look", quick(range(1, 12), 1, 6, 9, 10))
-def test_a_signal_at_any_moment_reports_the_step_it_stopped_at(
-    tmp_path: Path, look: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_signal_at_any_moment_reports_the_step_it_stopped_at(tmp_path, look: int, monkeypatch):
     class Late:
         """A stop request that comes true between two looks at it."""
 
@@ -213,7 +211,7 @@ def test_a_signal_at_any_moment_reports_the_step_it_stopped_at(
     assert memory.train()[-1]["step"] == step and step not in [row["step"] for row in memory.heldout()]
 
 
-def test_nohup_lets_a_run_outlive_its_terminal(monkeypatch: pytest.MonkeyPatch):
+def test_nohup_lets_a_run_outlive_its_terminal(monkeypatch):
     usual = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with StopRequest() as stop:
@@ -241,7 +239,7 @@ def test_a_second_signal_kills():
 
 
 @pytest.mark.parametrize("step", quick([1, 3, 4, 5, 7], 5, 7))
-def test_a_number_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path: Path, step: int):
+def test_a_number_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path, step: int):
     def poisoned(stage: int, row: int):
         first = sum(one.steps for one in toy.STAGES[:stage]) + row // toy.ROWS + 1
         for number, batch in zip(itertools.count(first), toy.batches(stage, row), strict=False):
@@ -266,14 +264,14 @@ def test_a_number_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path: Pa
         assert max(checkpoints.steps(), default=None) == saved
 
 
-def test_a_held_out_loss_that_is_not_finite_stops_the_run(tmp_path: Path):
+def test_a_held_out_loss_that_is_not_finite_stops_the_run(tmp_path):
     bad = toy.batch(9, 0)
     bad["x"][0] = np.inf
     with pytest.raises(NonFinite, match=mentioning("step 2")):
         run(tmp_path, heldout=lambda stage: [bad])
 
 
-def test_records(tmp_path: Path):
+def test_records(tmp_path):
     memory, asked = Memory(), []
 
     def heldout(stage: int):
@@ -334,7 +332,7 @@ def test_stages_joined_by_carry_all_equal_one_stage():
     assert not toy.same(parts.params, restarted.params) and not toy.same(restarted.params, fresh.params)
 
 
-def test_a_checkpoint_of_other_stages_raises(tmp_path: Path):
+def test_a_checkpoint_of_other_stages_raises(tmp_path):
     with pytest.raises(Crash):
         run(tmp_path, batches=before(9, crash))  # saved after step 8, in stage 1
     with pytest.raises(ConfigError, match=mentioning("step 8", "stage 1", "stage 0")):
@@ -364,7 +362,7 @@ def test_senseless_intervals_raise(fields, named):
         RunSettings(**fields, keep_best=0)
 
 
-def test_throughput_counts_the_computed_tokens(monkeypatch: pytest.MonkeyPatch):
+def test_throughput_counts_the_computed_tokens(monkeypatch):
     """Rows have two lengths and a step takes a second; compilation, at the first step of each, does not count."""
     lengths = [8, 8, 4, 8, 4, 4]
     clock, count = SimpleNamespace(now=0.0), progress.Meter.step

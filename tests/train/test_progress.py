@@ -12,15 +12,7 @@ from tensorboardX.proto import event_pb2
 from toy import stage
 
 from bertzoo.train import progress
-from bertzoo.train.progress import (
-    Console,
-    JsonLines,
-    TensorBoard,
-    duration,
-    figures_line,
-    quantity,
-    tokens_left,
-)
+from bertzoo.train.progress import Console, JsonLines, TensorBoard, duration, figures_line, quantity, tokens_left
 from bertzoo.train.step import Totals
 
 STAGES = stage(10, max_length=128), stage(10, max_length=512, carry="all")
