@@ -35,19 +35,6 @@ def test_round_trip(pattern: tuple[str, str, dict[str, int]]) -> None:
     np.testing.assert_array_equal(layout.rearrange(there, theirs, ours, sizes), array)
 
 
-def test_a_torch_linear_into_heads() -> None:
-    kernel_DHK = np.random.default_rng(0).normal(size=(5, 2, 3))
-    weight = layout.rearrange(kernel_DHK, "D H K", "(H K) (D)", layout.bind("D H K", kernel_DHK.shape, {}))
-    x = np.random.default_rng(1).normal(size=5)
-    np.testing.assert_allclose((weight @ x).reshape(2, 3), np.einsum("d,dhk->hk", x, kernel_DHK), rtol=1e-12)
-
-
-def test_a_torch_convolution() -> None:
-    kernel_WIO = np.arange(3 * 4 * 5).reshape(3, 4, 5)
-    weight = layout.rearrange(kernel_WIO, "W I O", "O I W", layout.bind("W I O", kernel_WIO.shape, {}))
-    assert weight[4, 2, 1] == kernel_WIO[1, 2, 4] and weight.shape == (5, 4, 3)
-
-
 @pytest.mark.parametrize(
     "axes,shape", [("D H", (2, 3, 4)), ("(D H) K", (6, 4)), ("(G O)", (7,)), ("G", (2,)), ("1 D", (2, 3))]
 )

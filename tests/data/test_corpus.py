@@ -1,7 +1,9 @@
 """Reading a tokenised corpus: random access equals the stream, and damage is named."""
 
 import json
+import math
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from messages import mentioning, mentions
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus import shard
-from bertzoo.data.corpus.reader import Corpus
+from bertzoo.data.corpus.reader import Corpus, unigram_entropy
 from bertzoo.data.corpus.shard import BLOCK
 
 
@@ -155,3 +157,16 @@ def test_a_changed_cut_or_absent_manifest_is_named(copy):
     path.unlink()
     with pytest.raises(CorpusError, match=mentioning(path)):
         Corpus.open(copy)
+
+
+def test_entropies_equal_a_count_by_hand(corpus):
+    train, heldout = (Counter(np.concatenate(list(corpus.stream(split))).tolist()) for split in ("train", "heldout"))
+    total, entries = sum(heldout.values()), corpus.tokenizer.vocab_size - 4  # all but [PAD] [CLS] [SEP] [MASK]
+    assert not {0, 2, 3, 4} & (train.keys() | heldout.keys())
+    entropy = -sum(n / total * math.log(n / total) for n in heldout.values())
+    smoothed = {token: (train[token] + 1) / (sum(train.values()) + entries) for token in heldout}
+    cross = -sum(n / total * math.log(smoothed[token]) for token, n in heldout.items())
+    result = unigram_entropy(corpus)
+    assert result.entropy == pytest.approx(entropy, rel=1e-12)
+    assert result.cross_entropy == pytest.approx(cross, rel=1e-12)
+    assert 0 < result.entropy < result.cross_entropy < math.log(entries) * 1.5

@@ -195,28 +195,11 @@ def test_statistics_of_next_sentence_prediction(corpus, tmp_path):
     assert (used > 0).mean() > 0.95 and used.max() < 10 * used.mean()  # every document is drawn
 
 
-def test_statistics_of_sentence_order_prediction(corpus, tmp_path):
-    made = make(corpus, tmp_path, "sop", packing=SentencePacking(passes=8))
-    rows, fallback = made.rows, made.rows["fallback"] == 1
-    assert made.fallbacks == fallback.sum() and made.fallback_share == fallback.mean()
-    assert np.all(rows["label"][fallback] == 1)
-    pairs = rows[~fallback]
-    assert abs(pairs["label"].mean() - 0.5) < 4 * np.sqrt(0.25 / len(pairs))
-    np.testing.assert_array_equal(pairs["label"] == 1, pairs["a_start"] > pairs["b_start"])
-
-
 def test_too_many_fallbacks_are_warned_of(corpus, tmp_path):
     assert make(corpus, tmp_path, "sop", max_length=512).warnings == []
     (warning,) = make(corpus, tmp_path, "sop", max_length=16).warnings
     assert mentions(warning, 16)
     assert make(corpus, tmp_path, "nsp", max_length=16).warnings == []
-
-
-def test_truncation_is_counted(corpus, tmp_path):
-    made = make(corpus, tmp_path, "sop", packing=SentencePacking(short_share=0))
-    record = corpus.manifest.splits["train"]
-    own = made.rows["a_length"].sum() + made.rows["b_length"][made.rows["fallback"] == 0].sum()
-    assert 0 < record.tokens - own <= made.truncated_tokens < record.tokens
 
 
 def test_plans_depend_on_everything_that_they_are_named_after(corpus, tmp_path):

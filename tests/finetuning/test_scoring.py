@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertzoo.finetuning import run
 from bertzoo.finetuning.labels import LabelSplit
 from bertzoo.finetuning.scoring import score_predictions
 from bertzoo.tasks.custom import CustomFiles
@@ -55,17 +54,3 @@ def test_the_metrics_that_decide_a_score(task: Task, labels: Any, predictions: A
     scores = [figures["scores"][name][metric] for name in splits for metric in deciding]
     assert len(set(figures["scores"]["dev"].values())) > 1 and scores[-1] == 100
     assert figures["score"] == pytest.approx(np.mean(scores))
-
-
-@pytest.mark.parametrize(
-    ("scores", "shown"), [([81.5], "1 seed: f1 81.50"), ([80, 82, 84], "3 seeds: f1 82.00 (80.00")]
-)
-def test_the_range_of_the_scores_is_shown_for_several_seeds(scores: list[float], shown: str):
-    seeds = [
-        {"seed": i, "epoch": 1, "scores": {"dev": {"f1": score}}, "collapsed": False} for i, score in enumerate(scores)
-    ]
-    least, middle, most = (
-        {"dev": {"f1": score}} for score in (min(scores), sorted(scores)[len(scores) // 2], max(scores))
-    )
-    *_, last = run.summary_lines({"seeds": seeds, "median": middle, "min": least, "max": most})
-    assert shown in last and ("(" in last) is (len(scores) > 1)
