@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiers import LONG_FILES, cache_key, over_budget, prepare_cache
@@ -52,6 +53,19 @@ def logged() -> Iterator[list[str]]:
     yield lines
     logger.removeHandler(handler)
     logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An empty bucket at memory://; this machine's cache is empty too."""
+    import fsspec
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    del system.pseudo_dirs[1:]
+    yield system
+    system.store.clear()
 
 
 @pytest.fixture(scope="session")

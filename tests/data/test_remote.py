@@ -6,7 +6,6 @@ import sys
 import threading
 from dataclasses import replace
 
-import fsspec
 import numpy as np
 import pytest
 from made_up import small
@@ -21,16 +20,12 @@ URL = "memory://bucket/corpus"
 
 
 @pytest.fixture
-def bucket(corpus, tmp_path, monkeypatch):
-    """A bucket that holds the corpus; the cache is empty."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    system = fsspec.filesystem("memory")
-    system.store.clear()
+def bucket(bucket, corpus):
+    """A bucket that holds the corpus."""
     for path in corpus.directory.rglob("*"):
         if path.is_file():
-            system.pipe(f"/bucket/corpus/{path.relative_to(corpus.directory)}", path.read_bytes())
-    yield system
-    system.store.clear()
+            bucket.pipe(f"/bucket/corpus/{path.relative_to(corpus.directory)}", path.read_bytes())
+    return bucket
 
 
 @pytest.fixture

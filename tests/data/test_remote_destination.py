@@ -2,7 +2,6 @@
 
 import json
 
-import fsspec
 import pytest
 from made_up import made_up_documents, small, write_documents
 from messages import mentioning, mentions
@@ -13,17 +12,6 @@ from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus import remote, tokenize
 
 URL = "memory://bucket/corpus"
-
-
-@pytest.fixture
-def bucket(tmp_path, monkeypatch):
-    """An empty bucket; the cache is empty too."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    system = fsspec.filesystem("memory")
-    system.store.clear()
-    del system.pseudo_dirs[1:]
-    yield system
-    system.store.clear()
 
 
 @pytest.fixture(scope="module")

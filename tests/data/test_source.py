@@ -6,7 +6,6 @@ import lzma
 import resource
 import sys
 
-import fsspec
 import pytest
 import zstandard
 from messages import mentioning, mentions
@@ -206,23 +205,15 @@ def test_a_byte_order_mark_is_not_read_as_text(tmp_path):
     assert read(tmp_path / "a.txt") == ["Hello.", "World."]
 
 
-@pytest.fixture
-def memory():
-    system = fsspec.filesystem("memory")
-    system.store.clear()
-    yield system
-    system.store.clear()
-
-
-def test_remote_directories_globs_and_files_are_read_as_local_ones(memory):
+def test_remote_directories_globs_and_files_are_read_as_local_ones(bucket):
     files = {"b.txt": b"B", "a.txt.gz": gzip.compress(TEXT.encode()), "sub/c.jsonl": b'{"text": "C"}', "d.bin": b"D"}
     for name, data in files.items():
-        memory.pipe(f"/bucket/text/{name}", data)
+        bucket.pipe(f"/bucket/text/{name}", data)
     assert read("memory://bucket/text") == [*DOCUMENTS, "B", "C"]
     assert read("memory://bucket/text/*.txt*") == [*DOCUMENTS, "B"]
     assert read("memory://bucket/text/b.txt, memory://bucket/text/sub/*") == ["B", "C"]
     assert read("memory://bucket/**/*.jsonl") == ["C"]
-    memory.pipe("/bucket/c4-00000.json.gz", gzip.compress(b'{"text": "One."}\n{"text": "Two."}\n'))
+    bucket.pipe("/bucket/c4-00000.json.gz", gzip.compress(b'{"text": "One."}\n{"text": "Two."}\n'))
     assert read("memory://bucket/c4-*.json.gz") == ["One.", "Two."]
 
 
@@ -239,24 +230,24 @@ def test_remote_directories_globs_and_files_are_read_as_local_ones(memory):
         ("memory://bucket/bad.txt,memory://bucket/*.txt", ("bad.txt", "once")),
     ],
 )
-def test_bad_remote_sources_raise_by_name(memory, name, parts):
-    memory.pipe("/bucket/empty/x.bin", b"x")
-    memory.pipe("/bucket/bad.txt", b"caf\xe9")
-    memory.pipe("/bucket/cut.txt.xz", lzma.compress(TEXT.encode())[:-20])
-    memory.pipe("/bucket/corpus/manifest.json", b"{}")
+def test_bad_remote_sources_raise_by_name(bucket, name, parts):
+    bucket.pipe("/bucket/empty/x.bin", b"x")
+    bucket.pipe("/bucket/bad.txt", b"caf\xe9")
+    bucket.pipe("/bucket/cut.txt.xz", lzma.compress(TEXT.encode())[:-20])
+    bucket.pipe("/bucket/corpus/manifest.json", b"{}")
     with pytest.raises(CorpusError, match=mentioning(*parts)):
         read(name)
 
 
-def test_a_denied_bucket_raises_one_error(memory, monkeypatch):
-    memory.pipe("/bucket/a.txt", b"text")
+def test_a_denied_bucket_raises_one_error(bucket, monkeypatch):
+    bucket.pipe("/bucket/a.txt", b"text")
 
     def denied(*args, **options):
         raise PermissionError("403: no access\nto the bucket")
 
     for verb in ("open", "info"):
         with monkeypatch.context() as patch:
-            patch.setattr(type(memory), verb, denied)
+            patch.setattr(type(bucket), verb, denied)
             with pytest.raises(
                 CorpusError, match=mentioning("memory://", "bucket/a.txt", "403: no access to the bucket")
             ):

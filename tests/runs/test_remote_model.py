@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import chex
-import fsspec
 import pytest
 import tiny_bert
 from messages import mentioning, mentions
@@ -20,16 +19,6 @@ from bertzoo.core.paths import cache_folder
 from bertzoo.runs import load_model, remote_model
 
 URL = "memory://bucket/models"
-
-
-@pytest.fixture
-def bucket(tmp_path, monkeypatch):
-    """An empty bucket and an empty cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    system = fsspec.filesystem("memory")
-    system.store.clear()
-    yield system
-    system.store.clear()
 
 
 @pytest.fixture

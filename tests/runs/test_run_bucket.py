@@ -4,7 +4,6 @@ import json
 import logging
 import socket
 
-import fsspec
 import pytest
 from messages import mentioning, mentions
 
@@ -13,17 +12,6 @@ from bertzoo.runs.bucket import METRICS, OWNER, Bucket, Sender
 from bertzoo.runs.run_dir import RunDirectory
 
 URL = "memory://bucket/run"
-
-
-@pytest.fixture
-def bucket(tmp_path, monkeypatch):
-    """An empty bucket; this machine keeps nothing."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    system = fsspec.filesystem("memory")
-    system.store.clear()
-    del system.pseudo_dirs[1:]
-    yield system
-    system.store.clear()
 
 
 def held(bucket):
