@@ -21,7 +21,7 @@ import tensorflow
 import tensorflow_layouts as layouts
 import torch
 import transformers
-from test_tensorflow_names import BERT, CASES, CONVBERT, ELECTRA, MOBILEBERT, TINY, TOWERS, assert_same
+from test_tensorflow_names import BERT, CASES, CONVBERT, ELECTRA, MOBILEBERT, TINY, assert_same
 
 import bertzoo
 from bertzoo.cli.main import main
@@ -90,18 +90,6 @@ def load_theirs(name: str, settings: Mapping[str, Any], tensors: dict[str, torch
     return model.double().eval()
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_bert_and_mobilebert(case: str, tmp_path: Path) -> None:
-    listed, config, _ = CASES[case]
-    found = layouts.values(listed)
-    save(tmp_path / "tf", found, config)
-    for source, out in (("tf", "one"), ("tf/model.ckpt-7", "two")):
-        assert main(["convert", str(tmp_path / source), str(tmp_path / out), "--to=bertzoo"]) == 0
-        made = load_model.read_model(tmp_path / out)
-        assert_same(made.params, layouts.expected(listed, found))
-        assert made.source["format"] == "tensorflow"
-
-
 def test_a_checkpoint_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     listed, config, _ = CASES["bert"]
     found = layouts.values(listed)
@@ -112,17 +100,6 @@ def test_a_checkpoint_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture)
         os.truncate(path, size)
         assert main(["convert", str(path), str(tmp_path / "out"), "--to=bertzoo"]) == 2
         assert mentions(capsys.readouterr().err, path)
-
-
-@pytest.mark.parametrize("kind", TOWERS)
-def test_discriminator_and_generator(kind: str, tmp_path: Path) -> None:
-    first, second = list(layouts.discriminator(TOWERS[kind][0])), list(layouts.generator(TOWERS[kind][1]))
-    found = layouts.values([*{v.name: v for v in (*first, *second)}.values()])
-    save(tmp_path / "tf", found | {"generator_predictions/temperature": np.ones((), np.float32)})
-    for listed, options in ((first, ()), (second, ("--head=masked",))):
-        out = tmp_path / f"out{len(options)}"
-        assert main(["convert", str(tmp_path / "tf"), str(out), "--to=bertzoo", *options]) == 0
-        assert_same(load_model.read_model(out).params, layouts.expected(listed, found))
 
 
 def compare(path: Path, theirs: Any, logits: dict[str, str], seed: int) -> None:

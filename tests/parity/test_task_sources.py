@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
-from labelled import FOLDERS, LABELS, write
+from labelled import FOLDERS, LABELS
 
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.tasks import squad
@@ -214,13 +214,3 @@ def test_an_unprepared_data_set_raises_with_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     with pytest.raises(CorpusError, match=mentioning("tfds:glue/rte", "tfds build glue/rte")):
         GLUE["rte"].read("train", "tfds:glue")
-
-
-def test_a_tsv_and_parquet_give_the_same_labels(tmp_path):
-    lines = [f"{i}\t" + 7 * "x\t" + f"a\tb\tx\t{word}" for i, word in enumerate(HUB["mnli"][1])]
-    head = "index\t1\t2\t3\t4\t5\t6\t7\tsentence1\tsentence2\tlabel1\tgold_label"
-    write(tmp_path / "tsv" / "train.tsv", head, *lines)
-    (tmp_path / "hub").mkdir()
-    pq.write_table(table("mnli", [0, 1, 2]), tmp_path / "hub" / "train.parquet")
-    own, hub = ([e.label for e in GLUE["mnli"].read("train", tmp_path / kind).examples] for kind in ("tsv", "hub"))
-    assert own == hub == [1, 2, 0]

@@ -9,7 +9,6 @@ import pytest
 import tiny_bert
 from messages import mentioning, mentions
 
-import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.conversion import tensorflow1
 from bertzoo.conversion.pretrained import Pretrained
@@ -271,12 +270,3 @@ def test_a_pretraining_starts_from_a_url_and_records_it(folder, bucket, tiny_con
     assert main(command) == 0
     assert main([*command[:3], f"--from={URL}/other", *steps]) == 2
     assert mentions(capsys.readouterr().err, f"{URL}/run", f"{URL}/other")
-
-
-def test_a_conversion_from_a_url_equals_the_one_from_disk(folder, bucket, tmp_path):
-    upload(bucket, folder, "hf")
-    bertzoo.convert(f"{URL}/hf", tmp_path / "remote", to="bertzoo")
-    bertzoo.convert(folder / "hf", tmp_path / "local", to="bertzoo")
-    there, here = (tmp_path / name / "parameters.safetensors" for name in ("remote", "local"))
-    assert there.read_bytes() == here.read_bytes()
-    assert mentions((tmp_path / "remote" / "model.toml").read_text(), f"{URL}/hf")
