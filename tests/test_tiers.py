@@ -20,11 +20,11 @@ def test_every_listed_file_exists() -> None:
 
 
 def test_only_listed_files_run(tmp_path: Path) -> None:
-    (tmp_path / "listed").write_text("tests/docs/test_pictures.py\n")
+    (tmp_path / "listed").write_text("tests/docs/test_readme.py\n")
     command = ["-m", "pytest", "-n", "0", "-q", "--collect-only", f"--files={tmp_path / 'listed'}"]
     words = ["tests/test_lock.py", "tests/docs"]  # a file and a folder
     done = subprocess.run([sys.executable, *command, *words], cwd=ROOT, capture_output=True, text=True)
-    assert set(re.findall(r"^(tests/\S+)::", done.stdout, re.MULTILINE)) == {"tests/docs/test_pictures.py"}
+    assert set(re.findall(r"^(tests/\S+)::", done.stdout, re.MULTILINE)) == {"tests/docs/test_readme.py"}
 
 
 def test_a_run_beyond_the_budget_fails(monkeypatch: pytest.MonkeyPatch) -> None:

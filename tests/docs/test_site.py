@@ -1,17 +1,13 @@
 """The site's sources: links, navigation and the generated reference. The strict build itself is `make docs`."""
 
-import dataclasses
 import functools
 import re
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import site_reference
 import yaml
-from messages import mentioning
 
-import bertzoo
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.jobs import pipeline, sweep
@@ -101,42 +97,3 @@ def test_shipped_sweeps_and_pipelines_have_known_keys(module: object) -> None:
     keys = {key for file in files for key, _ in sweep.flatten(config.read_toml(file))}
     assert len(keys) > 10
     assert not [key for key in keys if not any(re.fullmatch(pattern, key) for pattern in patterns)]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Described:
-    """A table."""
-
-    kind: Literal["one"] = "one"
-    # its size,
-    # in metres
-    size: int = 3
-    share: float | None = None  # of the whole
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Undescribed(Described):
-    """A table with a key that says nothing."""
-
-    silent: bool = False
-
-
-def test_a_key_without_a_meaning_fails() -> None:
-    rows = site_reference.keys(Described, "a", {}).splitlines()[2:]
-    assert [row.split(" | ")[1:] for row in rows][1:] == [
-        ["its size, in metres", "an integer", "`3` |"],
-        ["of the whole", "a number or none", "`none` |"],
-    ]
-    with pytest.raises(site_reference.Undocumented, match=mentioning("Undescribed.silent", Path(__file__).name)):
-        site_reference.keys(Undescribed, "a", {})
-
-
-def test_a_name_or_a_verb_without_a_description_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = re.findall(r"^::: bertzoo\.(\w+)$", site_reference.names(), re.MULTILINE)
-    assert sorted(listed) == sorted(set(bertzoo.__all__) - {"__version__"})
-    monkeypatch.setattr(bertzoo.Run.load, "__doc__", None)
-    with pytest.raises(site_reference.Undocumented, match=mentioning("bertzoo.Run.load")):
-        site_reference.names()
-    monkeypatch.setattr("bertzoo.cli.models.__doc__", "")
-    with pytest.raises(site_reference.Undocumented, match=mentioning("cli/models.py")):
-        site_reference.verb("models")

@@ -44,24 +44,6 @@ def measured(*names: str, table: str = "squeezebert_dev") -> tuple[list[dict[str
     return [dict(zip(head, row, strict=True)) for row in rows if row[1].startswith("measured here: ")], notes
 
 
-def test_rows_are_the_papers():
-    (teacher, *_), (*_, student) = (
-        published.paper_rows("SqueezeBERT", ["2"]),
-        published.paper_rows("SqueezeBERT", ["2"]),
-    )
-    assert (teacher.model, teacher.values["glue_avg"].value) == ("BERT-base", "85.1")
-    assert (student.model, student.section) == ("SqueezeBERT", "dev, with bells and whistles")
-    assert {name: student.values[name].value for name in ("mnli_m", "cola_mcc", "rte", "glue_avg")} == {
-        "mnli_m": "82.5",
-        "cola_mcc": "53.7",
-        "rte": "80.9",
-        "glue_avg": "84.0",
-    }
-    assert [row.model for row in published.paper_rows("MobileBERT", ["4"], "GLUE")][-1] == "MobileBERT"
-    assert len(published.paper_rows("MobileBERT", ["4"])) == 12  # the other section of Table 4 has no scores
-    assert published.paper_rows("MobileBERT", ["99"]) == []
-
-
 @pytest.mark.parametrize(
     ("paper", "tables", "columns", "count"),
     [
@@ -130,15 +112,6 @@ def test_every_printed_number_is_in_its_place(name: str):
         sizes |= {"layers", "hidden_dim", "head_dim", "groups"}
         assert source.values.keys() <= {*metrics, *sizes}
     assert not layout.convention or layout.convention in averages.AVERAGES
-
-
-def test_every_table_of_scores_can_be_printed():
-    tasks = {column.metric for layout in published.PAPER_TABLES.values() for column in layout.columns} | {
-        "glue_avg",
-        "avg",
-    }
-    scores = {(value.paper, value.table) for value in published.paper_values() if value.metric in tasks}
-    assert scores == {(layout.paper, table) for layout in published.PAPER_TABLES.values() for table in layout.tables}
 
 
 def test_a_mean_of_two_scores_is_of_each_seed():
@@ -230,23 +203,6 @@ def test_leaderboard_scores_have_their_own_row(capsys):
     assert mentions(err, "mine.csv", "convbert_dev") and "--table=squeezebert_test" in err
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["rte/acuracy,3"], ("line 2", "'rte/acuracy'", "rte/accuracy")),
-        (["rte/accuracy,high"], ("line 2", "rte/accuracy", "'high'", -100, " 100")),
-        (["rte/accuracy,nan"], ("line 2", "rte/accuracy", "'nan'")),
-        (["rte/accuracy,101"], ("line 2", "rte/accuracy", "'101'")),
-        (["rte/accuracy,70", "rte/accuracy,71"], ("line 3", "rte/accuracy", "twice")),
-        (["rte/accuracy"], ("line 2", "columns")),
-        ([], ("mine.csv", "score", "value")),
-    ],
-)
-def test_scores_of_the_leaderboard_are_known_numbers(lines: list[str], message: tuple[object, ...], capsys):
-    Path("mine.csv").write_text("\n".join(["score,value", *lines]) + "\n")
-    assert mentions(shown(capsys, "--leaderboard=mine.csv", error="paper_tables: ")[1], *message)
-
-
 def test_missing_scores_are_blank_named_and_prevent_an_average():
     glue(Path("runs/glue"))
     for task in ("qqp", "mnli"):
@@ -255,9 +211,3 @@ def test_missing_scores_are_blank_named_and_prevent_an_average():
     (row,), (note,) = measured("runs/glue")
     assert mentions(note, "squeezebert", "runs/glue", "runs/first", "average", "MNLI-m,", "MNLI-mm", "QQP")
     assert [*row.values()][2:] == ["51.1", "", "", "", "90.5", "92.0", "53.7", "89.4", "89.8", "71.8", ""]
-
-
-def test_without_a_directory_only_the_papers_rows_are_shown(capsys):
-    out, _ = shown(capsys, "--table=mobilebert_test")
-    assert "| MobileBERT, w/o OPT | quoted: MobileBERT, Table 4, GLUE test | 25.3 | 51.1 | 92.6 | 88.8 | 84.8 |" in out
-    assert "measured here:" not in out
