@@ -121,6 +121,7 @@ def test_the_report_has_its_stages(finished, tmp_path):
     assert "| 1 | transfer, layer 2 of 2 | 3 |" in re.sub(r" +", " ", page)
 
 
+@pytest.mark.slow
 def test_the_log_lists_copied_and_fresh_parameters(student, untrained, tmp_path, capsys):
     assert (
         main(["transfer", str(student), f"--teacher={untrained}", f"--run_dir={tmp_path / 'run'}", "--stages=1-1"]) == 0

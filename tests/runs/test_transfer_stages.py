@@ -195,6 +195,7 @@ def drawn(made):
     return student(found[0]), frozen
 
 
+@pytest.mark.slow
 def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
     """The auxiliary stage's loss is the joint one's and the distillation's together."""
     joint, after = experiments.build_setups(made := together("joint", 2))
@@ -233,6 +234,7 @@ def divided(sums, weights):
     return {name: total / weights[name] for name, total in sums.items()}
 
 
+@pytest.mark.slow
 def test_a_teacher_in_bfloat16_gives_nearly_the_same_losses():
     """It is the teacher alone that is computed less finely."""
     params, frozen = drawn(together("auxiliary", 1))
