@@ -13,7 +13,7 @@ from typing import Any
 
 from bertzoo.core.child import start_program, start_python
 from bertzoo.core.documents import parse_json
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import Stopped, UserError
 from bertzoo.jobs.job import CommandJob
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
@@ -67,7 +67,8 @@ def run_processes(
             for slot, (job, process, began) in list(running.items()):
                 if process.poll() is not None:
                     del running[slot]
-                    ended(job, process.returncode, time.monotonic() - began)
+                    code = Stopped.exit_code if signals and process.returncode else process.returncode
+                    ended(job, code, time.monotonic() - began)
     finally:
         for _, process, _ in running.values():  # still running only if `ended` has raised
             process.terminate()

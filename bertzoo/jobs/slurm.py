@@ -9,10 +9,10 @@ from bertzoo.core.errors import UserError
 from bertzoo.jobs import local
 
 QUEUED = 32  # jobs in the queue at once, unless --processes says otherwise
-STOP = signal.SIGUSR1  # srun passes this signal on to its task, whereas SIGTERM would make it kill the task at once
+STOP = signal.SIGUSR1  # srun passes this signal on to all processes, whereas SIGTERM would make it kill them at once
 # Runs on the node: makes the command save and end on STOP, and exits with the command's code.
 _TASK = """
-"$@" & pid=$!
+(trap '' USR1; exec "$@") & pid=$!
 trap 'kill -TERM $pid' USR1
 while kill -0 $pid 2>/dev/null; do wait $pid; code=$?; done
 exit $code

@@ -1,7 +1,8 @@
 """A fake of Slurm's srun: it records its options in `srun`, then runs the task. As the real one it passes SIGUSR1 on to
-the task, and kills the task on SIGTERM.
+all processes of the task, and kills them on SIGTERM.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,10 +13,10 @@ def main() -> int:
     start = sys.argv.index("sh")
     with open("srun", "a") as file:
         file.write(" ".join(sys.argv[1:start]) + "\n")
-    task = subprocess.Popen(sys.argv[start:])
+    task = subprocess.Popen(sys.argv[start:], start_new_session=True)
 
     def passed(number: int, _: Any) -> None:
-        task.send_signal(number if number == signal.SIGUSR1 else signal.SIGKILL)
+        os.killpg(task.pid, number if number == signal.SIGUSR1 else signal.SIGKILL)
 
     for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, passed)
