@@ -237,26 +237,20 @@ class Checks:
                 self._seen.add(data.source)
 
     def check_disk(self, jobs: Sequence[CommandJob]) -> None:
-        """Raise UserError if the outputs of `jobs` do not fit the free space of their disks.
-
-        The bytes that an output already takes are subtracted from its size.
-        """
+        """Raise UserError if the outputs of `jobs` do not fit their disks; what they hold already is subtracted."""
         needed: dict[int, int] = {}
-        folders: dict[int, Path] = {}
         for job in jobs:
-            if is_url(output := self.record.places.output(job)):
+            path = Path(self.record.places.output(job)).absolute()
+            if is_url(self.record.places.output(job)):
                 continue
-            path = Path(output).absolute()
             present = sum(file.stat().st_size for file in files_in(path)) if path.exists() else 0
             folder = next(parent for parent in (path, *path.parents) if parent.exists())
             disk = folder.stat().st_dev
             needed[disk] = needed.get(disk, 0) + max(0, self.size(job) - present)
-            folders.setdefault(disk, folder)
-        for disk, size in needed.items():
-            if (free := shutil.disk_usage(folders[disk]).free) < size:
+            if (free := shutil.disk_usage(folder).free) < needed[disk]:
                 raise UserError(
-                    f"{folders[disk]} has {free / 1e6:,.0f} MB of free space, but checkpoints and models will take "
-                    f"about {size / 1e6:,.0f} MB. Free disk space, or use another --run_dir or --training_dir."
+                    f"{folder} has {free / 1e6:,.0f} MB of free space, but checkpoints and models will take at least "
+                    f"{needed[disk] / 1e6:,.0f} MB. Free disk space, or use another --run_dir or --training_dir."
                 )
 
     def parameters(self, job: CommandJob, embeddings: bool = True) -> int:

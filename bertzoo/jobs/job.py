@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +42,6 @@ class Verb:
     by_task: bool = False
     requires: str = ""
     fixed: tuple[str, ...] = ()
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Keys of a stage that the command takes, besides `options`."""
-        return tuple(dict.fromkeys([*(word for word in self.words if word in KEYS), *self.flags]))
-
-    @property
-    def run_dir(self) -> bool:
-        """Whether --run_dir names the output."""
-        return OUTPUT not in self.words and not self.prints
 
     @property
     def is_summary(self) -> bool:
@@ -243,15 +233,10 @@ class JobList:
         words = [job.verb, *(part for word in job.form.words for part in arguments.get(word, [word]))]
         if job.form.by_task:
             words.append(f"--{'tasks' if job.verb == 'sweep' else 'task'}={job.task}")
-        words += [f"--run_dir={places.output(job)}"] * job.form.run_dir
+        words += [f"--run_dir={places.output(job)}"] * (OUTPUT not in job.form.words and not job.form.prints)
         words += [f"--config={name}" for name in job.config if "config" in job.form.flags]
         words += [f"--{key}={value(job.links[key])}" for key in job.form.flags if key in job.links]
         return [*words, *job.form.fixed, *(f"--{key}={filled(text)}" for key, text in job.options.items())]
-
-    def template(self, job: CommandJob) -> list[str]:
-        """Return a job's command line with names in braces instead of the paths of inputs and outputs."""
-        named = replace(self, inputs={name: f"{{{name}}}" for name in self.inputs})
-        return named.words(job, Places(folder=Path("{stages}"), training="{training}"))
 
 
 def _named(job: CommandJob) -> list[str]:

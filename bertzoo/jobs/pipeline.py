@@ -133,7 +133,7 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
     check_keys(f"{where}.verb ", [verb], VERBS)
     form = VERBS[verb]
     for key in forms.KEYS:
-        if key in table and key not in form.keys:
+        if key in table and key not in (*form.words, *form.flags):
             raise ConfigError(f"{where}.{key} does not apply to {verb}. Remove the key {key}.")
         if key in form.words and key not in table and key in forms.REQUIRED:
             raise ConfigError(f"{where}.{key} is missing, but {verb} needs it. Add this key.")

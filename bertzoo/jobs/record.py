@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -288,10 +289,6 @@ class JobRecord:
             lines.append(f"its output had the hash {old['output'][:SHORT]}, now {output[:SHORT]}")
         return lines
 
-    def is_stale_summary(self, job: CommandJob) -> bool:
-        """Return whether a job is a finished report or submission whose inputs have changed, so that it runs again."""
-        return job.form.is_summary and not self.unfinished(job) and bool(self.changes(job))
-
     def outdated(self, job: CommandJob) -> str:
         """Return the reason why a finished job is outdated, or "" if it is valid.
 
@@ -320,8 +317,9 @@ class JobRecord:
         if len(texts) > 1:
             text = f'points = {len(texts)}\npoints_sha256 = "{_digest(texts)}"\n{text}'
         others = map(self.list.job, self.list.needs(job))
+        template = replace(self.list, inputs={name: f"{{{name}}}" for name in self.list.inputs})
         return {
-            "words": self.list.template(job),
+            "words": template.words(job, Places(folder=Path("{stages}"), training="{training}")),
             "config": text,
             "inputs": {name: self._hash("", value) for name, value in inputs.items()},
             "reads": {other.name: self._hash(other.makes, self._hashed(other)) for other in others},

@@ -48,7 +48,7 @@ def run_jobs(record: JobRecord, jobs: Sequence[CommandJob], parse: Parse, execut
         record.write()
         try:
             for _, group in groupby(jobs, lambda job: job.group):
-                due = [job for job in group if record.entry(job) is None or record.is_stale_summary(job)]
+                due = [job for job in group if record.entry(job) is None or _is_stale(record, job)]
                 _run_group(record, [job for job in due if not _waits(record, job)], execution, jobs)
         except KeyboardInterrupt:
             raise Stopped(
@@ -85,6 +85,11 @@ def _check_order(record: JobRecord, jobs: Sequence[CommandJob]) -> None:
                     f"{job.name} reads {name}, which is not finished. Run the stage of {name} first, or leave out "
                     "--only and --from_stage."
                 )
+
+
+def _is_stale(record: JobRecord, job: CommandJob) -> bool:
+    """Return whether a finished job is a report or submission whose inputs have changed, so that it runs again."""
+    return job.form.is_summary and not record.unfinished(job) and bool(record.changes(job))
 
 
 def _waits(record: JobRecord, job: CommandJob) -> bool:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import planted
 import pytest
-import sweeping
 import tiny
-from place import PIPELINE, STAND_IN, TUNE, WORDS, Place
+from place import PIPELINE, STAND_IN, SWEEP, TUNE, WORDS, Place, verb
 
 from bertzoo.cli import main as cli
 from bertzoo.jobs import local
@@ -62,11 +61,13 @@ def finished(outputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 
 
 @pytest.fixture
-def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> sweeping.SweepPlace:
+def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Place:
     """A place with a sweep, and a fake `bertzoo finetune`."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "bertzoo.cli.finetune", sweeping.verb())
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, text in (("base.toml", "seeds = 1\n"), ("sweep.toml", SWEEP), ("behaviour.json", "{}")):
+        (source / name).write_text(text)
+    enter(tmp_path, source, monkeypatch)
+    monkeypatch.setitem(sys.modules, "bertzoo.cli.finetune", verb())
     monkeypatch.setitem(cli.VERBS, "finetune", "fine-tune")
-    monkeypatch.setattr(local, "COMMAND", (str(sweeping.RUN),))
-    monkeypatch.setattr(local, "count_devices", lambda: ("cpu", 1))
-    return sweeping.SweepPlace(capsys)
+    return Place(capsys)

@@ -1,15 +1,23 @@
-"""A pipeline of one task in a working directory, with a fake `bertzoo` for its steps."""
+"""A pipeline of one task, or a sweep of six points, in a working directory, with a fake `bertzoo` for its jobs."""
 
+import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertzoo.cli import main as cli
+from bertzoo.core.errors import UserError
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 PIPELINE = """
@@ -52,21 +60,77 @@ models = ["file", "base"]
 """
 TUNE = 'task = "own"\nown = { train = "train.csv", dev = "dev.csv" }\nmax_length = 16\nepochs = 1\n'
 STEPS = ["base", "tuned/own", "file/own", "score/own", "packed/own", "speed"]
-# Runs a pipeline as the command line does, with the stand-in for its steps.
+SWEEP = """
+[sweep]
+base = "base.toml"
+tasks = ["cola", "rte"]
+
+[grid]
+alpha = [0.8, 0.9, 1.0]
+optimizer.learning_rate = [1e-5]
+"""
+WORDS = ("pipeline", "pipeline.toml", "--run_dir=run", "--inputs.labels=labels")
+SWEEPING = ("sweep", "sweep.toml", "--run_dir=runs/s")
+# Runs a command as the command line does, with the stand-in for its jobs; a sweep also with the checks of `verb`.
 PROGRAM = f"""
+import sys
+sys.path.append({str(STAND_IN.parent)!r})
+import place
 from bertzoo.cli import main as cli
 from bertzoo.jobs import local
+if "sweep" in sys.argv:
+    sys.modules["bertzoo.cli.finetune"] = place.verb()
 local.COMMAND = ({str(STAND_IN)!r},)
 local.count_devices = lambda: ("cpu", 1)
 cli.entry()
 """
 
 
-WORDS = ("pipeline", "pipeline.toml", "--run_dir=run", "--inputs.labels=labels")
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    learning_rate: float = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squad:
+    heldout: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    task: str
+    alpha: float = 1.0
+    seeds: int = 5
+    data_dir: str = ""
+    own: str = ""
+    squad: Squad = Squad()
+    optimizer: Optimizer = Optimizer()
+
+
+def verb() -> Any:
+    """A module with the checks of `bertzoo finetune` before a run."""
+    module: Any = types.ModuleType("bertzoo.cli.finetune", "Fine-tune.")
+
+    def arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("files", nargs="+")
+        parser.add_argument("--run_dir", required=True)
+        parser.add_argument("--from", dest="origin")
+        parser.add_argument("--teacher")
+
+    def task_of(args: argparse.Namespace, recipe: Config) -> Any:
+        return types.SimpleNamespace(name=recipe.task, train=(), read_files=dict, check_test_file=lambda: None)
+
+    def check_models(args: argparse.Namespace, recipe: Config, seen: set[Any]) -> None:
+        if args.origin and "nowhere" in args.origin:
+            raise UserError(f"{args.origin} is not a directory")
+
+    module.arguments, module.config, module.task_of = arguments, lambda: Config, task_of
+    module.check_models = check_models
+    return module
 
 
 class Place:
-    """The working directory, the output of `bertzoo pipeline` in it, and the commands that it started."""
+    """The working directory, the output of `bertzoo` in it, and the commands that it started."""
 
     def __init__(self, capsys: pytest.CaptureFixture):
         self._capsys = capsys
@@ -75,20 +139,28 @@ class Place:
         """Set the behaviour of later commands whose command line contains a part."""
         Path("behaviour.json").write_text(json.dumps(behaviour))
 
-    def run(self, *options: str, code: int = 0) -> tuple[str, str]:
+    def run(self, *options: str, code: int = 0, words: tuple[str, ...] = WORDS) -> tuple[str, str]:
         """Standard output and error of a pipeline that ends with a code."""
-        ended = cli.main([*WORDS, *options])
+        ended = cli.main([*words, *options])
         captured = self._capsys.readouterr()
         assert ended == code, captured.err
         return captured.out, captured.err
 
-    def calls(self) -> list[str]:
-        """The commands started since the last call, as the step that each is of."""
+    def sweep(self, *options: str, code: int = 0, config: str = "sweep.toml") -> tuple[str, str]:
+        """Standard output and error of a sweep that ends with a code."""
+        return self.run(*options, code=code, words=("sweep", config, "--run_dir=runs/s"))
+
+    def started(self) -> list[dict[str, Any]]:
+        """The commands started since the last call."""
         file = Path("calls")
-        lines = file.read_text().splitlines() if file.exists() else []
+        found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         file.unlink(missing_ok=True)
+        return found
+
+    def calls(self) -> list[str]:
+        """The commands started since the last call, as the step of the pipeline that each is of."""
         verbs = {"pretrain": 0, "finetune": 1, "convert": 2, "evaluate": 3, "phone": 4, "benchmark": 5}
-        return [STEPS[verbs[line.split()[0]]] for line in lines]
+        return [STEPS[verbs[call["line"].split()[0]]] for call in self.started()]
 
     def start(self, *options: str, platform: str = "cpu") -> subprocess.Popen[bytes]:
         """Start a pipeline in a process of its own; platform: JAX's."""
@@ -97,3 +169,34 @@ class Place:
             stderr=subprocess.DEVNULL,
             env={**os.environ, "JAX_PLATFORMS": platform},
         )
+
+
+def wait_for_runs(count: int) -> list[int]:
+    """The process ids of the runs, once so many are at work."""
+    for _ in range(600):
+        if Path("calls").exists() and len(lines := Path("calls").read_text().splitlines()) >= count:
+            return [json.loads(line)["pid"] for line in lines]
+        time.sleep(0.05)
+    raise AssertionError("the runs did not start")
+
+
+@contextmanager
+def started_sweep(*options: str) -> Iterator[subprocess.Popen]:
+    """A sweep in its own process, which is always killed at the end."""
+    command = [sys.executable, "-c", PROGRAM, *SWEEPING, "--from=m", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            for line in Path("calls").read_text().splitlines() if Path("calls").exists() else []:
+                with suppress(ProcessLookupError):
+                    os.kill(json.loads(line)["pid"], signal.SIGKILL)
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

@@ -1,12 +1,13 @@
 """A fake of the command `bertzoo`: it makes the outputs of commands without computing anything.
 
 What a command does, the file `behaviour.json` of the working directory says, by a part of its command line: `exit`, the
-code it ends with after saying `say`; `wait`, until it is told to stop; `silent`: it leaves no output; `append`: it adds
-a line to a file. Every command is
-a line of `calls`.
+code it ends with, or minus a signal; `say`: it prints a text; `wait`, until it is told to stop; `together`, until so
+many commands are at work; `stubborn`: it does not hear SIGTERM; `silent`: it leaves no output; `damaged`: it leaves bad
+results; `append`: it adds a line to a file. Every command is a line of `calls`.
 """
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -17,32 +18,38 @@ from pathlib import Path
 def main() -> int:
     words = sys.argv[1:]
     line = " ".join(words)
+    devices = {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS") if name in os.environ}
     does = {}
-    for part, behaviour in json.loads(Path("behaviour.json").read_text()).items():
-        does |= behaviour if part in line else {}
-    with open("calls", "a") as calls:
-        calls.write(line + "\n")
+    for part, what in json.loads(Path("behaviour.json").read_text()).items():
+        does |= what if part in line else {}
     if "wait" in does:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
-    while "wait" in does:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if does.get("stubborn") else lambda *_: sys.exit(3))
+    with open("calls", "a") as calls:
+        calls.write(json.dumps({"line": line, "devices": devices, "pid": os.getpid()}) + "\n")
+    while "wait" in does or len(Path("calls").read_text().splitlines()) < does.get("together", 0):
         time.sleep(0.02)
     if "append" in does:
         with open(does["append"], "a") as file:
             file.write("one more line.\n")
-    if "exit" in does:
+    if "say" in does:
         print(does["say"], file=sys.stderr)
-        return does["exit"]
-    if not does.get("silent"):
-        make(words)
-    return 0
+    if does.get("exit", 0) < 0:
+        os.kill(os.getpid(), -does["exit"])
+    if "exit" not in does and not (does.get("silent") and words[0] != "prune"):
+        make(words, does)
+    return does.get("exit", 0)
 
 
-def make(words: list[str]) -> None:
+def make(words: list[str], does: dict) -> None:
     options = dict(word[2:].split("=", 1) for word in words if word.startswith("--") and "=" in word)
     if words[0] == "sweep":
         shutil.copytree("model", f"{options['run_dir']}/best/{options['tasks']}", dirs_exist_ok=True)
-    elif "run_dir" in options:
+    elif words[0] == "prune":
+        write_pruned(Path(options["run_dir"]), float(options["weigh.gamma"]), "silent" in does)
+    elif "run_dir" in options and Path("model").exists():
         shutil.copytree("model", options["run_dir"], dirs_exist_ok=True)
+    elif words[0] == "finetune":
+        write(Path(options["run_dir"]), options["task"], float(options.get("alpha", 0)), "damaged" in does)
     elif words[0] == "convert":
         Path(words[2]).parent.mkdir(parents=True, exist_ok=True)
         Path(words[2]).write_text(f"file of {words[1]}")
@@ -55,6 +62,30 @@ def make(words: list[str]) -> None:
         print(json.dumps({"scores": {"dev": {"accuracy": 81.5}}}))
     else:
         print(json.dumps({"rows": [{"model": words[1], "median_ms": 1.25}]}))
+
+
+def write(run: Path, task: str, alpha: float, damaged: bool) -> None:
+    """Two seeds, whose scores are known from alpha; 0.9 is the best."""
+    run.mkdir(parents=True, exist_ok=True)
+    score = 60 - 100 * abs(alpha - 0.9)
+    split = {"dev": {"matthews" if task == "cola" else "accuracy": score}}
+    seed = {"step": 1, "collapsed": False, "scores": split, "history": []}
+    results = {
+        **{"version": 1, "task": task, "model": {"kind": "bert", "parameters": 4_000_000}, "from": "runs/first"},
+        **{"config": {"task": task}, "median": split, "min": split, "max": split},
+        "seeds": [{**seed, "seed": i, "epoch": i + 1, "score": score + i} for i in range(2)],
+    }
+    (run / "results.json").write_text("{" if damaged else json.dumps(results))
+
+
+def write_pruned(run: Path, gamma: float, silent: bool) -> None:
+    """A pruning of one iteration, whose held-out loss is known from gamma; 0.1 is the best. silent: no evaluation."""
+    (run / "model").mkdir(parents=True)
+    for name, loss in (("1-weigh", 9.0), ("1-tune", 4 + abs(gamma - 0.1))):
+        lines = [{"split": "train", "step": 1, "loss": loss}, {"split": "heldout", "step": 2, "loss": loss}]
+        folder = run / "iterations" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[: 1 if silent else 2]))
 
 
 if __name__ == "__main__":

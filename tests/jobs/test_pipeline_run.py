@@ -189,7 +189,12 @@ def test_a_stopped_or_killed_pipeline_goes_on(place: Place, step: int) -> None:
     place.behave({verb: {"wait": True}})
     for number, code in ((signal.SIGTERM, 3), (signal.SIGKILL, -signal.SIGKILL)):
         process = place.start()
-        until(lambda: Path("calls").exists() and Path("calls").read_text().splitlines()[-1].startswith(verb))
+        until(
+            lambda: (
+                Path("calls").exists()
+                and json.loads(Path("calls").read_text().splitlines()[-1])["line"].startswith(verb)
+            )
+        )
         process.send_signal(number)
         assert process.wait(timeout=60) == code
     if verb == "phone":

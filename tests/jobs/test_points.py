@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from messages import mentions
+from place import STAND_IN
 from planted import write
 
 from bertzoo.cli import main as cli
@@ -24,7 +25,7 @@ COMMAND = ["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", "--data_dir=ss
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working directory with a sweep of two points; the second one fails."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(local, "COMMAND", (str(Path(__file__).with_name("finetune.py")),))
+    monkeypatch.setattr(local, "COMMAND", (str(STAND_IN),))
     monkeypatch.setattr(local, "count_devices", lambda: ("cpu", 1))
     Path("behaviour.json").write_text(json.dumps({"--epochs=2": {"exit": 1}}))
     layers = {"hidden_size": 8, "layers": 1, "heads": 1, "feed_forward_size": 8, "max_positions": 128}

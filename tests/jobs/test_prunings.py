@@ -34,7 +34,7 @@ def pruning(sweeps: Any) -> Any:
 
 def test_the_lowest_held_out_loss_is_the_best(pruning: Any) -> None:
     out, err = pruning.sweep("--from=planted/model")
-    lines = [call["line"] for call in pruning.calls()]
+    lines = [call["line"] for call in pruning.started()]
     assert len(lines) == 4 and all(line.startswith("prune demo_prune --run_dir=runs/s/points/prune/") for line in lines)
     assert all("--data.source=text.txt --from=planted/model" in line and "--task" not in line for line in lines)
     assert mentions(out, "4.0000", "weigh.gamma=0.1", "weigh.learning_rate=0.001")
@@ -45,7 +45,7 @@ def test_the_lowest_held_out_loss_is_the_best(pruning: Any) -> None:
     best = Path("runs/s/best/prune").resolve()
     assert best == Path("runs/s").resolve() / rows[2]["run"]
     pruning.sweep("--from=planted/model")
-    assert pruning.calls() == []  # all are finished
+    assert pruning.started() == []  # all are finished
 
 
 def test_a_pruning_without_a_held_out_loss_has_failed(pruning: Any) -> None:
@@ -68,7 +68,7 @@ def test_a_pruning_without_a_held_out_loss_has_failed(pruning: Any) -> None:
 )
 def test_prunings_are_checked_before_the_first(pruning: Any, options: list[str], parts: tuple[str, ...]) -> None:
     _, err = pruning.sweep(*options, code=2)
-    assert mentions(err, *parts) and pruning.calls() == []
+    assert mentions(err, *parts) and pruning.started() == []
 
 
 def test_a_pruning_has_no_tasks(pruning: Any) -> None:

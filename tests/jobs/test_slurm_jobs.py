@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import place
 import pytest
-import sweeping
 from messages import mentions
 
 from bertzoo.jobs import slurm
@@ -33,32 +33,32 @@ def test_jobs_run_by_srun_and_failed_and_killed_ones_run_again(cluster: Any) -> 
     lines = Path("srun").read_text().splitlines()
     assert len(lines) == 3 and all(line.endswith("--partition=gpu --time=60") for line in lines)
     assert all("--nodes=1 --ntasks=1 --job-name=bertzoo-cola/" in line for line in lines)
-    cluster.calls()
+    cluster.started()
     cluster.behave({})
     cluster.sweep(*SLURM, "--processes=1")
-    assert [call["line"].partition("alpha=")[2][:3] for call in cluster.calls()] == ["0.9", "1.0"]
+    assert [call["line"].partition("alpha=")[2][:3] for call in cluster.started()] == ["0.9", "1.0"]
     out, _ = cluster.sweep(*SLURM)
-    assert "best of cola: 60.50" in out and cluster.calls() == []
+    assert "best of cola: 60.50" in out and cluster.started() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_stop_lets_the_jobs_save(cluster: Any, number: signal.Signals) -> None:
     """Even a killed sweep leaves no job on the cluster that the same command would start again."""
     cluster.behave({"alpha": {"wait": True}})
-    with sweeping.started_sweep("--tasks=cola", "--executor=slurm") as process:
-        pids = sweeping.wait_for_runs(3)
+    with place.started_sweep("--tasks=cola", "--executor=slurm") as process:
+        pids = place.wait_for_runs(3)
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == (3 if number == signal.SIGTERM else -number), err
     for _ in range(600):
-        if all(map(sweeping.gone, pids)):
+        if all(map(place.gone, pids)):
             break
         time.sleep(0.05)
-    assert all(map(sweeping.gone, pids))
-    cluster.calls()
+    assert all(map(place.gone, pids))
+    cluster.started()
     cluster.behave({})
     cluster.sweep(*SLURM)
-    assert len(cluster.calls()) == 3
+    assert len(cluster.started()) == 3
 
 
 def test_options_of_slurm_need_slurm(sweeps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,4 +66,4 @@ def test_options_of_slurm_need_slurm(sweeps: Any, monkeypatch: pytest.MonkeyPatc
     assert mentions(err, "--srun=--partition=gpu", "--executor=slurm")
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
     _, err = sweeps.sweep(*SLURM, code=2)
-    assert mentions(err, "--executor=slurm", "srun") and sweeps.calls() == [] and not Path("runs").exists()
+    assert mentions(err, "--executor=slurm", "srun") and sweeps.started() == [] and not Path("runs").exists()

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import place
 import pytest
-import sweeping
 from messages import mentions
 from tiers import quick
 
@@ -32,7 +32,7 @@ ALL = [f"{task} {alpha}" for task in ("cola", "rte") for alpha in ("0.8", "0.9",
 
 def test_every_point_is_run_once_and_the_best_is_named(sweeps) -> None:
     out, err = sweeps.sweep("--from=runs/first", "--teacher=runs/teacher/{task}", "--data_dir=glue")
-    calls = sweeps.calls()
+    calls = sweeps.started()
     assert alphas(calls) == ALL
     assert calls[0]["line"].startswith("finetune base.toml --task=cola --run_dir=runs/s/points/cola/")
     assert "--teacher=runs/teacher/cola" in calls[0]["line"] and "teacher" not in calls[2]["line"]
@@ -66,26 +66,26 @@ def test_results_reads_a_sweep(sweeps, capsys) -> None:
 
 def test_finished_points_are_not_run_again(sweeps) -> None:
     sweeps.sweep("--from=m", "--tasks=rte", "--alpha=0.8")
-    sweeps.calls()
+    sweeps.started()
     before = table()
     _, err = sweeps.sweep("--from=m", "--tasks=rte")
-    assert alphas(sweeps.calls()) == ["rte 0.9", "rte 1.0"] and mentions(err, "3 points", "1 already")
+    assert alphas(sweeps.started()) == ["rte 0.9", "rte 1.0"] and mentions(err, "3 points", "1 already")
     assert table()[0] == before[0]
     # More points in the grid: only those are new.
     text = Path("sweep.toml").read_text().replace("[0.8, 0.9, 1.0]", "[0.5, 0.8, 0.9, 1.0]")
     Path("sweep.toml").write_text(text)
     sweeps.sweep("--from=m", "--tasks=rte")
-    assert alphas(sweeps.calls()) == ["rte 0.5"]
+    assert alphas(sweeps.started()) == ["rte 0.5"]
     out, _ = sweeps.sweep("--from=m", "--tasks=rte")
-    assert not sweeps.calls() and "best of rte: 60.50" in out and table()[0]["alpha"] == "0.5"
+    assert not sweeps.started() and "best of rte: 60.50" in out and table()[0]["alpha"] == "0.5"
 
 
 def test_random_points_of_a_sweep(sweeps) -> None:
     sweeps.sweep("--from=m", "--random=1", "--random_seed=3")
-    first = sweeps.calls()
+    first = sweeps.started()
     assert [name.split()[0] for name in alphas(first)] == ["cola", "rte"] and len(table()) == 2
     sweeps.sweep("--from=m", "--random=2", "--random_seed=3")
-    second = sweeps.calls()
+    second = sweeps.started()
     assert len(second) == 2 and len(table()) == 4 and not set(alphas(first)) & set(alphas(second))
 
 
@@ -98,7 +98,7 @@ def test_a_failing_point_is_reported_and_the_others_continue(sweeps) -> None:
         }
     )
     out, err = sweeps.sweep("--from=m", "--tasks=cola", code=1)
-    assert alphas(sweeps.calls()) == ALL[:3]
+    assert alphas(sweeps.started()) == ALL[:3]
     lines = table()
     assert [line["state"] for line in lines] == ["finished", "failed", "failed"]
     assert all(line["error"].startswith("no memory for it") for line in lines[1:])
@@ -108,7 +108,7 @@ def test_a_failing_point_is_reported_and_the_others_continue(sweeps) -> None:
     sweeps.behave({"alpha=0.9": {"exit": 1}})
     out, _ = sweeps.sweep("--from=m", "--tasks=cola", code=1)
     first, failed, last = table()
-    assert alphas(sweeps.calls()) == ALL[1:3] and failed["error"] and first["error"] == last["error"] == ""
+    assert alphas(sweeps.started()) == ALL[1:3] and failed["error"] and first["error"] == last["error"] == ""
     assert first["score"] == last["score"] and mentions(out.splitlines()[-1], "best of cola: 50.50", first["run"])
 
 
@@ -118,10 +118,10 @@ def test_results_that_are_missing_or_damaged_are_failures(sweeps) -> None:
     missing, damaged, fine = table()
     assert mentions(missing["error"], "no results", "runs/s/logs/cola/")
     assert mentions(damaged["error"], "results.json", "damaged") and fine["state"] == "finished"
-    sweeps.calls()
+    sweeps.started()
     sweeps.behave({})
     sweeps.sweep("--from=m", "--tasks=cola")
-    assert alphas(sweeps.calls()) == ALL[:2]
+    assert alphas(sweeps.started()) == ALL[:2]
 
 
 def test_a_run_that_asks_to_be_run_again_makes_the_sweep_ask(sweeps) -> None:
@@ -136,7 +136,7 @@ def test_runs_side_by_side_have_a_device_each(sweeps, monkeypatch) -> None:
     monkeypatch.setattr(local, "count_devices", lambda: ("gpu", 2))
     sweeps.behave({"--task": {"together": 2}})  # none ends before two are at work
     _, err = sweeps.sweep("--from=m", "--tasks=cola")
-    calls = sweeps.calls()
+    calls = sweeps.started()
     assert mentions(err, "3 points", "0 already", "2 side") and len(calls) == 3
     assert {call["devices"]["CUDA_VISIBLE_DEVICES"] for call in calls[:2]} == {"0", "1"}
     assert [line["state"] for line in table()] == ["finished"] * 3
@@ -145,36 +145,36 @@ def test_runs_side_by_side_have_a_device_each(sweeps, monkeypatch) -> None:
 @pytest.mark.parametrize("number", quick([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
 def test_a_signal_ends_the_runs_and_the_same_command_resumes(sweeps, number: signal.Signals) -> None:
     sweeps.behave({"alpha=0.9": {"wait": True}, "alpha=1.0": {"wait": True}})
-    with sweeping.started_sweep("--tasks=cola", "--processes=2") as process:
-        pids = sweeping.wait_for_runs(3)
+    with place.started_sweep("--tasks=cola", "--processes=2") as process:
+        pids = place.wait_for_runs(3)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
     assert mentions(err, "stopped", "1 of 3") and not out
-    assert all(map(sweeping.gone, pids)) and [line["state"] for line in table()] == ["finished", "stopped", "stopped"]
-    sweeps.calls()
+    assert all(map(place.gone, pids)) and [line["state"] for line in table()] == ["finished", "stopped", "stopped"]
+    sweeps.started()
     sweeps.behave({})
     sweeps.sweep("--from=m", "--tasks=cola")
-    assert alphas(sweeps.calls()) == ["cola 0.9", "cola 1.0"]
+    assert alphas(sweeps.started()) == ["cola 0.9", "cola 1.0"]
 
 
 @pytest.mark.slow
 def test_a_second_interrupt_kills(sweeps) -> None:
     sweeps.behave({"alpha=0.8": {"wait": True, "stubborn": True}})
-    with sweeping.started_sweep() as process:
-        pids = sweeping.wait_for_runs(1)
+    with place.started_sweep() as process:
+        pids = place.wait_for_runs(1)
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
-        assert process.poll() is None and not sweeping.gone(pids[0])  # it waits for the save in progress
+        assert process.poll() is None and not place.gone(pids[0])  # it waits for the save in progress
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
-    assert process.returncode == 3 and sweeping.gone(pids[0]) and len(sweeps.calls()) == 1
+    assert process.returncode == 3 and place.gone(pids[0]) and len(sweeps.started()) == 1
 
 
 def test_two_sweeps_do_not_share_a_directory(sweeps) -> None:
     sweeps.behave({"--task": {"wait": True}})
-    with sweeping.started_sweep() as process:
-        sweeping.wait_for_runs(1)
+    with place.started_sweep() as process:
+        place.wait_for_runs(1)
         _, err = sweeps.sweep("--from=m", code=2)
         process.terminate()
         process.communicate(timeout=60)
@@ -183,11 +183,11 @@ def test_two_sweeps_do_not_share_a_directory(sweeps) -> None:
 
 def test_other_options_for_the_same_directory_raise(sweeps) -> None:
     sweeps.sweep("--from=m", "--tasks=rte")
-    sweeps.calls()
+    sweeps.started()
     _, err = sweeps.sweep("--from=other", "--tasks=rte", code=2)
     assert mentions(err, "runs/s", "options.from", "'m'", "->", "'other'")
     Path("base.toml").write_text("seeds = 2\n")
-    assert "base_sha256" in sweeps.sweep("--from=m", "--tasks=rte", code=2)[1] and not sweeps.calls()
+    assert "base_sha256" in sweeps.sweep("--from=m", "--tasks=rte", code=2)[1] and not sweeps.started()
     Path("runs/s/sweep.json").write_text("{")
     assert mentions(sweeps.sweep("--from=m", code=2)[1], "runs/s/sweep.json", "damaged")
     Path("runs/s/sweep.json").unlink()
@@ -197,7 +197,7 @@ def test_other_options_for_the_same_directory_raise(sweeps) -> None:
 def test_the_commands_can_be_listed(sweeps) -> None:
     out, _ = sweeps.sweep("--from=my model", "--list")
     lines = [shlex.split(line) for line in out.splitlines()]
-    assert len(lines) == 6 and not sweeps.calls() and not Path("runs").exists()
+    assert len(lines) == 6 and not sweeps.started() and not Path("runs").exists()
     assert lines[0][:4] == ["bertzoo", "finetune", "base.toml", "--task=cola"] and "--from=my model" in lines[0]
     assert len({line[4] for line in lines}) == 6
 
@@ -220,7 +220,7 @@ def test_the_commands_can_be_listed(sweeps) -> None:
 )
 def test_wrong_options_raise_before_anything_runs(sweeps, options: list[str], message: tuple[object, ...]) -> None:
     _, err = sweeps.sweep(*options, code=2)
-    assert mentions(err, *message) and err.count("\n") == 1 and not sweeps.calls() and not Path("runs").exists()
+    assert mentions(err, *message) and err.count("\n") == 1 and not sweeps.started() and not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -261,10 +261,10 @@ def test_a_sweep_of_the_first_format_goes_on(sweeps) -> None:
     document = json.loads(Path("runs/s/sweep.json").read_text())
     first = {key: document[key] for key in ("version", "base", "base_sha256", "options")}
     Path("runs/s/sweep.json").write_text(json.dumps(first))
-    sweeps.calls()
+    sweeps.started()
     sweeps.behave({})
     sweeps.sweep("--from=m", "--tasks=cola")
-    assert alphas(sweeps.calls()) == ["cola 0.9"]
+    assert alphas(sweeps.started()) == ["cola 0.9"]
     assert json.loads(Path("runs/s/sweep.json").read_text()).keys() == document.keys() == {*first, "steps", "hashes"}
 
 
@@ -272,10 +272,10 @@ def test_changed_data_of_finished_points_is_an_error(sweeps) -> None:
     Path("glue").mkdir()
     Path("glue/train.tsv").write_text("one")
     sweeps.sweep("--from=m", "--tasks=cola", "--data_dir=glue")
-    sweeps.calls()
+    sweeps.started()
     Path("glue/train.tsv").write_text("others")
     _, err = sweeps.sweep("--from=m", "--tasks=cola", "--data_dir=glue", code=2)
-    assert mentions(err, "cola/", "the input data_dir", "hash") and not sweeps.calls()
+    assert mentions(err, "cola/", "the input data_dir", "hash") and not sweeps.started()
     Path("glue/train.tsv").unlink()  # removed data counts as unchanged
     sweeps.sweep("--from=m", "--tasks=cola", "--data_dir=glue")
-    assert not sweeps.calls()
+    assert not sweeps.started()
