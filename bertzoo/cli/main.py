@@ -58,6 +58,7 @@ _WITH_JAX = {
     "transfer",
     "prune",
     "finetune",
+    "resume",
     "evaluate",
     "predict",
     "embed",

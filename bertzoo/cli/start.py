@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 VERBS = {  # with the heading that `bertzoo --help` lists them under
-    **dict.fromkeys(("tokenize", "pretrain", "transfer", "prune", "finetune", "sweep", "pipeline"), "train"),
+    **dict.fromkeys(("tokenize", "pretrain", "transfer", "prune", "finetune", "resume", "sweep", "pipeline"), "train"),
     **dict.fromkeys(("evaluate", "predict", "embed", "search", "results", "submission", "models", "plan"), "measure"),
     **dict.fromkeys(("convert", "prune_vocabulary", "benchmark", "phone"), "phone"),
-    **dict.fromkeys(("report", "inspect", "checkpoints", "config"), "look"),
+    **dict.fromkeys(("runs", "report", "inspect", "checkpoints", "config"), "look"),
 }
 EPILOG = """\
 `bertzoo COMMAND --help` explains a command. --TABLE.KEY=VALUE, as in --model.layers=6, sets a key of a config.

@@ -48,6 +48,16 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
                 return file
 
 
+def is_held(lock: Path) -> bool:
+    """Return whether a process of this machine holds the lock file `lock`, which need not exist."""
+    with suppress(FileNotFoundError), open(lock) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 @contextmanager
 def wait_for(directory: Path) -> Iterator[None]:
     """Wait until no other process of this machine holds the lock of `directory`, then hold it in this context."""

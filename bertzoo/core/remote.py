@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from bertzoo.core import atomic, paths
-from bertzoo.core.errors import CorpusError
+from bertzoo.core.errors import CorpusError, UserError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -31,7 +31,7 @@ def remote_errors(url: str, action: str = "read") -> Iterator[None]:
     """
     try:
         yield
-    except CorpusError:
+    except UserError:
         raise
     except ImportError as error:
         raise CorpusError(f"{url} needs a package that is not installed: {error}. Install it.") from error

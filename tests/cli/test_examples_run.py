@@ -290,6 +290,7 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"runs/labels": own_files,
     r"runs/(other|reviews|topics)": another_run,
     r"runs/squad\d": tuned("squad2", "squad", *ANSWERS),
+    r"runs": lambda workplace, path: finished(workplace, path / "first"),
     r"runs/search": vectors,
     r"runs/[\w-]+": finished,
     r"minilm": sentence_transformer,

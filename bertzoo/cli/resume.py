@@ -1,0 +1,44 @@
+"""Resume a run with the config and the models that its directory records.
+
+RUN is the directory or gs:// URL of a run of pretrain, transfer, prune or finetune that was stopped, killed or
+preempted. A finished run is left as it is.
+
+examples:
+  bertzoo resume runs/first
+  bertzoo resume gs://bucket/first
+  bertzoo resume runs/sst2
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from bertzoo.cli.support.options import Parser, say
+from bertzoo.core.errors import UserError
+
+PASSES_ON = "--NAME=VALUE is an option or a config key of the command that began the run, such as --run.save_every=100."
+
+
+def arguments(parser: Parser) -> None:
+    """Declare the command's flags."""
+    parser.group("input").add_argument("run", metavar="RUN", help="the directory or gs:// URL of a run")
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Run the command that began the run, with its recorded config."""
+    from bertzoo.cli.main import run
+    from bertzoo.core.kinds import CONFIG, KINDS, kind_of_run
+    from bertzoo.core.paths import run_directory
+    from bertzoo.runs.bucket import Bucket
+
+    bucket = Bucket(args.run) if args.run.startswith("gs://") else None
+    if bucket is not None:
+        bucket.fetch([CONFIG])
+    directory = bucket.directory if bucket else run_directory(args.run)
+    if (kind := kind_of_run(directory)) is None:
+        raise UserError(
+            f"{args.run} is not a run: it has no {CONFIG}. Name the directory of a run of {', '.join(sorted(KINDS))}."
+        )
+    words = [kind.name, str(directory / CONFIG), f"--run_dir={args.run}"]
+    words += [f"--{key}={value}" for key, value in overrides]
+    say(f"bertzoo {' '.join(words)}")
+    return run(words)

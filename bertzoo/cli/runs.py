@@ -1,0 +1,44 @@
+"""List the runs in a folder or bucket: state, step, loss and last sign of life.
+
+A run is running while its process holds the run's lock, else it is finished, stopped (by a signal), paused (before its
+last step), failed (a loss was not finite) or interrupted. In a bucket, which has no locks, a run without an end counts
+as running for ten minutes after its last sign of life. The loss is the newest held-out loss or, without one, the
+training loss.
+
+examples:
+  bertzoo runs runs
+  bertzoo runs gs://bucket/runs
+  bertzoo runs runs --json
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+
+from bertzoo.cli.support.options import Parser, json_option
+
+
+def arguments(parser: Parser) -> None:
+    """Declare the command's flags."""
+    parser.group("input").add_argument("folder", metavar="DIR", help="a folder, or its gs:// URL")
+    json_option(parser, "print a JSON array of the runs")
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Print a line for each run."""
+    from bertzoo.core.tables import aligned
+    from bertzoo.runs.listing import list_runs
+    from bertzoo.train.progress import duration
+
+    found = list_runs(args.folder)
+    if args.json:
+        print(json.dumps([run._asdict() for run in found], indent=1))
+        return 0
+    rows = []
+    for run in found:
+        step = "" if run.step is None else f"{run.step:,}" + (f" of {run.steps:,}" if run.steps else "")
+        loss = "" if run.loss is None else f"{run.loss:.4f}"
+        rows.append([run.name, run.kind, run.state, step, loss, f"{duration(time.time() - run.seen)} ago"])
+    print("\n".join(aligned([["run", "kind", "state", "step", "loss", "last sign"], *rows])))
+    return 0
