@@ -121,6 +121,7 @@ class JobRecord:
         self._finished: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
         self._stamps: dict[str, list[str]] = {}
+        self._now: dict[str, str | None] = {}  # stamps of files since a job last finished; many points read the same
         self._remote: dict[str, str] = {}  # hashes of what is behind URLs, which only these jobs change
 
     def log(self, job: CommandJob) -> Path:
@@ -195,6 +196,7 @@ class JobRecord:
         Set `recipes` before. Points without a record are finished if they have scores, because an earlier version
         recorded none, and a process may be killed before it does. Points with damaged scores are not finished.
         """
+        self._now.clear()
         if self.file.is_file():
             try:
                 document = read_json(self.file, {"version": int})
@@ -241,6 +243,7 @@ class JobRecord:
         facts: the return value of `begin`. Raises UserError if the facts have changed since `begin`, or if the job's
         output is missing or damaged.
         """
+        self._now.clear()
         if job.is_point:
             self.scores(job)
         if changed := [key for key, value in self.facts(job).items() if value != facts[key]]:
@@ -335,8 +338,9 @@ class JobRecord:
         """
         if is_url(name) and name in self._remote:
             return self._remote[name]
-        stamp = None if is_url(name) else files_stamp(name)
-        known = self._stamps.get(name)
+        if name not in self._now:
+            self._now[name] = None if is_url(name) else files_stamp(name)
+        stamp, known = self._now[name], self._stamps.get(name)
         if known is not None and (stamp == known[0] or (stamp is None and not kind)):
             return known[1]
         digest = output_hash(kind, name) if kind else input_hash(name)
