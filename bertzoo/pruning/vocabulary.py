@@ -7,7 +7,6 @@ split (Kudo 2018, §3.1): entries that neither of them chose decide nothing.
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
 
@@ -77,11 +76,13 @@ def _cut(model: Pretrained, tokenizer: Tokenizer, kept: np.ndarray) -> Pretraine
     """Return the model with the entries `kept` of every axis that has the vocabulary's size."""
     smaller = replace(model.model, vocab_size=len(kept))
     whole, shapes = (parameter_shapes(config, model.head) for config in (model.model, smaller))
-    params: dict[str, Any] = {}
+    params = dict(model.params)
     for name, array in model.params.items():
         for axis, (old, new) in enumerate(zip(whole[name], shapes[name], strict=True)):
             if old != new:
-                array = array.take(kept, axis)
-        params[name] = array
-    unused = {name: array for name, array in model.unused.items() if model.model.vocab_size not in array.shape}
+                params[name] = array = array.take(kept, axis)
+    unused = dict(model.unused)  # no config tells their shapes
+    for name, array in model.unused.items():
+        for axis in (axis for axis, size in enumerate(array.shape) if size == model.model.vocab_size):
+            unused[name] = array = array.take(kept, axis)
     return replace(model, model=smaller, params=params, tokenizer=tokenizer, unused=unused)

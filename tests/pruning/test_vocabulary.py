@@ -80,8 +80,11 @@ def test_a_discriminators_generator_is_cut_too(tokenizers, tmp_path):
     whole = with_words("electra-discriminator", tokenizers["wordpiece"])
     model, head = zoo.CASES["albert"]
     filler = zoo.pretrained(replace(model, vocab_size=whole.model.vocab_size), head)
-    cut = prune_vocabulary(replace(whole, generator=filler), KEPT)
+    old, whole = whole.model.vocab_size, replace(whole, generator=filler)
+    cut = prune_vocabulary(replace(whole, unused={"table": np.arange(2.0 * old).reshape(2, old)}), KEPT)
     assert cut.generator.model.vocab_size == cut.model.vocab_size
+    kept = [index for index in range(old) if whole.tokenizer.token(index) in cut_entries(cut)]
+    np.testing.assert_array_equal(cut.unused["table"], [kept, np.add(kept, old)])
     load_model.write_model(replace(cut, generator=None), tmp_path)
     again = load_model.read_model(tmp_path)
     assert cut_entries(again) == cut_entries(cut)
