@@ -10,10 +10,10 @@ import pytest
 import tiny_bert
 from messages import mentioning, mentions
 from safetensors.numpy import load_file, save_file
+from zoo import pretrained
 
 from bertzoo.cli.main import main
 from bertzoo.conversion import huggingface, tensors, tokenizers
-from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import memory
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
@@ -23,7 +23,6 @@ from bertzoo.heads import (
     ReplacedTokens,
     SentenceEmbedding,
     SequenceClassification,
-    parameter_shapes,
 )
 from bertzoo.models import Albert, Bert, ConvBert, MobileBert
 from bertzoo.runs import load_model
@@ -35,17 +34,10 @@ def convert(source: Path, destination: Path | str, *options: str, to: str = "ber
     return main(["convert", str(source), str(destination), f"--to={to}", *options])
 
 
-def random_model(model: Any, head: Any) -> Pretrained:
-    random = np.random.default_rng(0)
-    shapes = parameter_shapes(model, head)
-    params = {path: random.normal(size=shape).astype(np.float32) for path, shape in shapes.items()}
-    return Pretrained(model=model, head=head, params=params, tokenizer=None, origin="made up")
-
-
 def exported(model: Any, head: Any, folder: Path, **changes: Any) -> Path:
     """A Hugging Face directory of a random model, with attributes changed."""
     folder.mkdir()
-    huggingface.write_huggingface(random_model(model, head), folder)
+    huggingface.write_huggingface(pretrained(model, head), folder)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return folder
@@ -165,7 +157,7 @@ def test_shards(case: str, tmp_path, capsys):
 
 
 def test_integers_in_a_model_directory(tmp_path, capsys):
-    made = random_model(Bert(**SMALL), NoHead())
+    made = pretrained(Bert(**SMALL), NoHead())
     name = "embedding/norm/bias"
     made.params[name] = made.params[name].astype(np.int64)
     (tmp_path / "ours").mkdir()
@@ -213,7 +205,7 @@ def test_an_empty_tensor(tmp_path):
 
 def test_the_hint_for_a_head_without_a_class(tmp_path, capsys):
     (tmp_path / "ours").mkdir()
-    made = random_model(ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3), ReplacedTokens())
+    made = pretrained(ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3), ReplacedTokens())
     load_model.write_model(made, tmp_path / "ours")
     assert convert(tmp_path / "ours", tmp_path / "out", to="huggingface") == 2
     refused(capsys, "convbert", "replaced", "--head=none", "--to=pytorch")
@@ -369,7 +361,7 @@ def test_directories_of_sentence_transformers(case: str, tmp_path, capsys):
     change, parts = SENTENCES[case]
     source = tmp_path / "source"
     source.mkdir()
-    huggingface.write_huggingface(random_model(Bert(**SMALL), EMBEDDER), source)
+    huggingface.write_huggingface(pretrained(Bert(**SMALL), EMBEDDER), source)
     assert huggingface.read_huggingface(source).head == EMBEDDER
     change(source)
     assert convert(source, tmp_path / "out") == 2

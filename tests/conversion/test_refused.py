@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from messages import mentioning, mentions
+from zoo import pretrained
 
 import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.conversion import huggingface, pytorch
-from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.heads import (
     MaskedLanguageModel,
@@ -21,7 +21,6 @@ from bertzoo.heads import (
     SequenceClassification,
     SpanExtraction,
     TokenClassification,
-    parameter_shapes,
 )
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert
 from bertzoo.models.attention import GroupedHeads
@@ -35,16 +34,9 @@ UNEVEN |= {"feed_forward_sizes": (12, 10), "heads": (2, 1), "key_sizes": (4, 3),
 MASKED = MaskedLanguageModel()
 
 
-def random_model(model: Any, head: Any) -> Pretrained:
-    random = np.random.default_rng(0)
-    shapes = parameter_shapes(model, head)
-    params = {path: random.normal(size=shape).astype(np.float32) for path, shape in shapes.items()}
-    return Pretrained(model=model, head=head, params=params, tokenizer=None, origin="made up")
-
-
 def export(model: Any, head: Any, folder: Path, *options: str) -> int:
     (folder / "ours").mkdir()
-    load_model.write_model(random_model(model, head), folder / "ours")
+    load_model.write_model(pretrained(model, head), folder / "ours")
     return main(["convert", str(folder / "ours"), str(folder / "hf"), "--to=huggingface", *options])
 
 
@@ -184,7 +176,7 @@ def test_reading_is_as_strict(tmp_path, capsys):
 @pytest.mark.parametrize("pooler", [True, False])
 def test_every_tensor_round_trips(model: Any, pooler: bool, tmp_path):
     head = MaskedLanguageModel(pooler=pooler)
-    made = random_model(model, head)
+    made = pretrained(model, head)
     assert export(model, head, tmp_path) == 0
     back = huggingface.read_huggingface(tmp_path / "hf")
     assert back.model == model and back.params.keys() == made.params.keys()
@@ -194,6 +186,6 @@ def test_every_tensor_round_trips(model: Any, pooler: bool, tmp_path):
 
 
 def test_an_export_for_pytorch_is_named_as_such(tmp_path):
-    pytorch.write_pytorch(random_model(Bert(**SMALL), MASKED), tmp_path)
+    pytorch.write_pytorch(pretrained(Bert(**SMALL), MASKED), tmp_path)
     with pytest.raises(UserError, match=mentioning(tmp_path, "PyTorch")):
         bertzoo.load(tmp_path)

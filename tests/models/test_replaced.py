@@ -13,6 +13,7 @@ import pytest
 import zoo
 from messages import mentioning
 from scipy import stats
+from test_models import SMALL
 from tiers import quick
 
 from bertzoo.core.errors import ConfigError
@@ -34,15 +35,6 @@ from bertzoo.objectives import Masked, Replaced
 from bertzoo.objectives.replaced import corrupt, pairs_in_order
 from bertzoo.train.state import boxed_shapes
 
-SMALL = {
-    "vocab_size": 50,
-    "hidden_size": 24,
-    "layers": 1,
-    "heads": 4,
-    "feed_forward_size": 48,
-    "max_positions": 16,
-    "initializer_range": 0.3,
-}
 TABLE = {name: SMALL[name] for name in ("vocab_size", "hidden_size", "max_positions", "initializer_range")}
 UNEVEN = TABLE | {"feed_forward_sizes": (40, 48), "heads": (4, 3), "key_sizes": (6, 5), "value_sizes": (6, 7)}
 MODELS = [
