@@ -1,7 +1,8 @@
-"""A model, as small as one can be, for fine-tuning runs to begin with, with words of its own."""
+"""Models, as small as they can be, for fine-tuning runs to begin with, one with words of its own."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,23 @@ from bertzoo.models import Bert
 from bertzoo.runs import load_model
 
 
+def write(
+    folder: Path, model: Any, head: Any, tokenizer: Any, draw: np.random.Generator | None = None, **source: Any
+) -> Pretrained:
+    """A model directory of a model with drawn parameters under a head."""
+    draw = draw or np.random.default_rng(1)
+    params = {
+        name: np.ones(shape, np.float32) if name.endswith("scale") else draw.normal(0, 0.1, shape).astype(np.float32)
+        for name, shape in parameter_shapes(model, head).items()
+    }
+    made = Pretrained(
+        model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test", **source}
+    )
+    folder.mkdir(parents=True)
+    load_model.write_model(made, folder)
+    return made
+
+
 def write_model(folder: Path, words: Sequence[str], draw: np.random.Generator, max_positions: int = 32) -> Path:
     """The directory of a BERT of one layer that knows these words."""
     tokenizer = tokenizers.build(WordPiece(vocab_size=80), lambda: iter([" ".join(words)] * 20))
@@ -20,16 +38,5 @@ def write_model(folder: Path, words: Sequence[str], draw: np.random.Generator, m
         vocab_size=tokenizer.vocab_size, hidden_size=16, layers=1, heads=2, feed_forward_size=32,
         max_positions=max_positions, initializer_range=0.1,
     )  # fmt: skip
-    head = MaskedLanguageModel(sentence=True)
-    params = {
-        name: np.ones(shape, np.float32) if name.endswith("scale") else draw.normal(0, 0.1, shape).astype(np.float32)
-        for name, shape in parameter_shapes(model, head).items()
-    }
-    folder.mkdir()
-    load_model.write_model(
-        Pretrained(
-            model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test"}
-        ),
-        folder,
-    )
+    write(folder, model, MaskedLanguageModel(sentence=True), tokenizer, draw)
     return folder

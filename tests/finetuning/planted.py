@@ -2,19 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from beginning import write as write  # as planted.write
+from beginning import write_model
 from tiny import devices
 
 from bertzoo.cli import main as cli
-from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.data.tokenizers import tokenizer as tokenizers
-from bertzoo.data.tokenizers.wordpiece import WordPiece
-from bertzoo.heads import MaskedLanguageModel, parameter_shapes
-from bertzoo.models import Bert
-from bertzoo.runs import load_model
 
 WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
 GOOD, BAD = WORDS[:4], WORDS[4:8]
@@ -37,13 +32,7 @@ def fill(made: Path) -> None:
         labels = draw.integers(0, 2, count)
         lines = [f"{text(int(label))},{label},{label + draw.uniform(0, 0.1):.3f}" for label in labels]
         (made / f"{name}.csv").write_text("\n".join(["text,label,number", *lines]) + "\n")
-    settings = WordPiece(vocab_size=80)
-    tokenizer = tokenizers.build(settings, lambda: iter([" ".join(WORDS)] * 20))
-    model = Bert(
-        vocab_size=tokenizer.vocab_size, hidden_size=16, layers=1, heads=2, feed_forward_size=32, max_positions=32,
-        initializer_range=0.1,
-    )  # fmt: skip
-    write(made / "model", model, MaskedLanguageModel(sentence=True), tokenizer, draw)
+    write_model(made / "model", WORDS, draw)
 
 
 HEADS = {"RTE": "index\tsentence1\tsentence2\tlabel", "MRPC": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"}
@@ -61,23 +50,6 @@ def fill_pairs(folder: Path, task: str, draw: np.random.Generator) -> None:
             said = ("not_entailment", "entailment")[label]
             lines.append(f"{row}\t{one}\t{two}\t{said}" if task == "RTE" else f"{label}\t1\t2\t{one}\t{two}")
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-
-
-def write(
-    folder: Path, model: Any, head: Any, tokenizer: Any, draw: np.random.Generator | None = None, **source: Any
-) -> Pretrained:
-    """A model directory of a model with drawn parameters under a head."""
-    draw = draw or np.random.default_rng(1)
-    params = {
-        name: np.ones(shape, np.float32) if name.endswith("scale") else draw.normal(0, 0.1, shape).astype(np.float32)
-        for name, shape in parameter_shapes(model, head).items()
-    }
-    made = Pretrained(
-        model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test", **source}
-    )
-    folder.mkdir(parents=True)
-    load_model.write_model(made, folder)
-    return made
 
 
 def finetune(folder: Path, run: Path, *options: str, on: int = 1) -> int:
