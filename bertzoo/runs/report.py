@@ -18,6 +18,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import CONFIG, KINDS, METRICS, kind_of_run
 from bertzoo.core.paths import run_directory
 from bertzoo.runs import provenance
+from bertzoo.train.progress import SPENT, duration
 
 Line = Mapping[str, Any]
 _LINE = {"step": int, "stage?": int, "split?": str, "event?": str, "changes?": [str]}
@@ -202,6 +203,8 @@ def best(lines: Iterable[Line], key: str) -> tuple[int, float] | None:
 def page(run: RunRecord, more: Sequence[str] = ()) -> str:
     """Return the report of a run as Markdown: config and provenance, metrics, events, speed, pictures, `more` parts."""
     parts = [f"# {run.directory.resolve().name}", _setup(run), _figures(run), _events(run.history), _speed(run)]
+    if shares := time_shares(run):
+        parts.append("## Time\n\n```text\n" + "\n".join(shares) + "\n```")
     parts += (
         ["![loss](loss.png)", "![accuracy](accuracy.png)"] if keys(run.history, "accuracy") else ["![loss](loss.png)"]
     )
@@ -279,6 +282,40 @@ def _speed(run: RunRecord) -> str:
     return "## Speed (median of the logged intervals)\n\n" + tables.markdown(["stage", *columns.values()], rows)
 
 
+def spent_seconds(run: RunRecord) -> dict[str, float]:
+    """Return the wall time from the run's start to its last training record, in seconds by what it was spent on.
+
+    `restarts` are the seconds from the last step that a stopped process left to the first one of the next process: lost
+    steps, absence, start-up and restoring. Empty for a run of several training runs, and for metrics without times.
+    """
+    lines = {line["started"]: line for line in run.history.train if "started" in line}
+    if run.since >= 0 or not lines:
+        return {}
+    spent: dict[str, float] = dict.fromkeys(("steps", *SPENT, "restarts"), 0.0)
+    end = None
+    for start, line in sorted(lines.items()):
+        parts = {name: line[f"{name}_seconds"] for name in SPENT}
+        spent["steps"] += line["elapsed_seconds"] - sum(parts.values())
+        if end is not None:
+            spent["restarts"] += max(0.0, start - end) + parts.pop("restoring")
+        for name, seconds in parts.items():
+            spent[name] += seconds
+        end = start + line["elapsed_seconds"]
+    return spent
+
+
+def time_shares(run: RunRecord) -> list[str]:
+    """Return a line with share, time and bar for everything that took time, the training steps (the goodput) first."""
+    spent = spent_seconds(run)
+    total = sum(spent.values())
+    rows = [
+        (name, f"{seconds / total:.1%}", duration(seconds), "#" * round(40 * seconds / total))
+        for name, seconds in spent.items()
+        if seconds / total >= 0.0005 or name == "steps"
+    ]
+    return tables.aligned(rows) if rows else []
+
+
 def show(key: str, value: float) -> str:
     """Format the value of a metric with its unit."""
     if key.endswith((*SHARES, "mfu")):
@@ -307,7 +344,7 @@ def write_page(run: RunRecord, pictures: Sequence[Path], more: Sequence[str] = (
     file = run.directory / "report.md"
     file.write_text(page(run, more), encoding="utf-8")
     torn = "\nThe last line of metrics.jsonl is incomplete and was skipped." if run.history.torn else ""
-    return [*pictures, file], summary(run.history) + torn
+    return [*pictures, file], "\n".join([summary(run.history), *time_shares(run)]) + torn
 
 
 def draw_curves(run: RunRecord) -> list[Path]:

@@ -191,7 +191,8 @@ def run(job: Job) -> State:
     notice, saves the state and raises Stopped.
     """
     built, record, measure, agreed = job.experiment, Recorder(job), _evaluation(job), Agreement()
-    state, resumed = job.initial_state()
+    with record.spend("restoring"):
+        state, resumed = job.initial_state()
     step = int(state.step)
     if resumed:
         record.event("resumed", step)
@@ -206,7 +207,7 @@ def run(job: Job) -> State:
             state = job.enter_stage(state, index) if index and not inside else state
             train_step = built.step(index, job.frozen)
             record.enter_stage(index, fresh=not inside)
-            for step, row, batch in _steps(job, state):
+            for step, row, batch in record.count_waiting(_steps(job, state)):
                 if not train_step.is_compiled(batch):
                     record.compiled(step, batch, functools.partial(train_step.compile, state, job.frozen, batch))
                 # 1. Dispatch the step: the device computes while the host continues.
@@ -223,9 +224,11 @@ def run(job: Job) -> State:
                     # 4. Evaluate, then save with the held-out loss; after a signal there is no time to evaluate.
                     loss = None
                     if evaluates and (job.measure or not stopping):  # the job's own measure is never skipped
-                        loss = record.heldout(step, measure(index, step, state.params))
+                        with record.spend("evaluating"):
+                            loss = record.heldout(step, measure(index, step, state.params))
                     if job.checkpoints and (saves or stopping):
-                        job.checkpoints.save(state, loss=loss if job.selects_best(index) else None)
+                        with record.spend("saving"):
+                            job.checkpoints.save(state, loss=loss if job.selects_best(index) else None)
                     record.resume()
                     if not stopping and job.enough(step):
                         break

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
@@ -293,6 +293,8 @@ class Console:
             self._live.stop()
 
 
+# What a process does besides training steps; each training record has the seconds so far, as restoring_seconds.
+SPENT = ("restoring", "compiling", "input", "evaluating", "saving")
 _WATCH_SHARE = 0.05  # largest share of the time that a stage's `watch` may take
 _FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # steps to log in addition to every `log_every`-th
 
@@ -307,7 +309,8 @@ class Recorder:
         self._flops: dict[int, float] = {}  # FLOPs of a row in this stage, by row length
         self._totals = Totals()
         self._meter = Meter()
-        self._started = time.perf_counter()
+        self._started, self._began = time.perf_counter(), time.time()
+        self._spent: dict[str, float] = dict.fromkeys(SPENT, 0.0)
         self._next_watch = self._started
         self._stage = 0
 
@@ -320,6 +323,25 @@ class Recorder:
             self._emit({"event": "stage", "step": start, "stage": index, "name": name, **sizes})
         self._learning_rate = self._built.learning_rate(index)
         self._stage, self._flops = index, {}
+
+    @contextlib.contextmanager
+    def spend(self, what: str) -> Iterator[None]:
+        """Count the seconds in this context as spent on `what`, one of SPENT."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._spent[what] += time.perf_counter() - start
+
+    def count_waiting(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches, and count as `input` the time for each that came after the device had finished."""
+        while True:
+            start = time.perf_counter()
+            if (batch := next(batches, None)) is None:
+                return
+            if self._pending is not None and self._pending[2]["finite"].is_ready():
+                self._spent["input"] += time.perf_counter() - start
+            yield batch
 
     @property
     def stage(self) -> int:
@@ -334,8 +356,10 @@ class Recorder:
         """
         shape = {"rows": self._built.stages[self._stage].batch_size, "length": self._length(batch)}
         self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
-        start = time.perf_counter()
-        figures = {"memory_bytes": compile_step(), "seconds": time.perf_counter() - start}
+        before = self._spent["compiling"]
+        with self.spend("compiling"):
+            memory = compile_step()
+        figures = {"memory_bytes": memory, "seconds": self._spent["compiling"] - before}
         self._emit({"event": "compiled", "step": step - 1, "stage": self._stage, **shape, **figures})
 
     def event(self, name: str, step: int, **details: Any) -> None:
@@ -432,5 +456,7 @@ class Recorder:
                     record["mfu"] = speed.flops / (self._peak * jax.device_count())
         return record | {
             "memory_bytes": memory_bytes(),
+            "started": self._began,
             "elapsed_seconds": time.perf_counter() - self._started,
+            **{f"{name}_seconds": seconds for name, seconds in self._spent.items()},
         }

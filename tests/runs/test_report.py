@@ -13,6 +13,7 @@ from bertzoo.cli import evaluate
 from bertzoo.cli import main as cli
 from bertzoo.core.errors import UserError
 from bertzoo.runs import report
+from bertzoo.train import progress
 
 CONFIG = """\
 [model]
@@ -72,6 +73,24 @@ def test_a_resume_undoes_the_steps_after_it(tmp_path: Path) -> None:
     assert [line["step"] for line in got.train] == [1, 2]
     assert got.heldout == []
     assert [event["event"] for event in got.events] == ["resumed"]
+
+
+def test_wall_time_over_restarts(tmp_path: Path) -> None:
+    """20 s of steps and 30 s of the rest, 15 s without a process or for lost steps, then 2 s of restoring and 8 s."""
+    zeros = dict.fromkeys((f"{name}_seconds" for name in progress.SPENT), 0.0)
+    first = zeros | {"started": 1000.0, "restoring_seconds": 3.0, "compiling_seconds": 12.0, "saving_seconds": 15.0}
+    second = zeros | {"started": 1065.0, "restoring_seconds": 2.0, "input_seconds": 1.0}
+    lines = [train(1, 9.0) | first | {"elapsed_seconds": 31.0}, train(2, 8.0) | first | {"elapsed_seconds": 50.0}]
+    lines += [train(3, 8.0) | second | {"elapsed_seconds": 10.0}]
+    run = report.read_run(write_run(tmp_path, lines))
+    spent = report.spent_seconds(run)
+    assert spent == {
+        **dict.fromkeys(progress.SPENT, 0.0),
+        **{"steps": 27.0, "restoring": 3.0, "compiling": 12.0, "saving": 15.0, "input": 1.0, "restarts": 17.0},
+    }
+    assert sum(spent.values()) == 1065 + 10 - 1000
+    assert report.time_shares(run)[0].split()[:3] == ["steps", "36.0%", "27s"]
+    assert report.time_shares(report.read_run(write_run(tmp_path, [train(1, 9.0)]))) == []
 
 
 def test_a_torn_last_line_is_left_out_and_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

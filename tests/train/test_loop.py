@@ -286,8 +286,13 @@ def test_records(tmp_path):
             heldout=heldout,
             reporters=[memory],
             flops_per_example=lambda stage, batch: [1e6, 3e6][stage],
+            batches=before(9, lambda: time.sleep(0.2)),
         )
     train = memory.train()
+    assert len({record["started"] for record in train}) == 1
+    spent = {name: train[-1][f"{name}_seconds"] for name in progress.SPENT}
+    assert min(spent.values()) > 0 and sum(spent.values()) < train[-1]["elapsed_seconds"]
+    assert spent["input"] >= 0.2 > train[0]["input_seconds"]
     # The first steps are logged one by one, then every fourth and the last of a stage.
     assert [(record["step"], record["stage"]) for record in train] == [(1, 0), (2, 0), (4, 0), (5, 0), (8, 1), (9, 1)]
     assert [(record["step"], record["stage"]) for record in memory.heldout()] == [(3, 0), (5, 0), (6, 1), (9, 1)]
@@ -366,7 +371,7 @@ def test_throughput_counts_the_computed_tokens(monkeypatch):
     """Rows have two lengths and a step takes a second; compilation, at the first step of each, does not count."""
     lengths = [8, 8, 4, 8, 4, 4]
     clock, count = SimpleNamespace(now=0.0), progress.Meter.step
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: clock.now, time=lambda: clock.now))
 
     def step(meter: progress.Meter, tokens: int, flops: float) -> None:
         clock.now += 1.0
@@ -436,7 +441,7 @@ def test_watched_figures_are_in_every_record_and_not_timed(monkeypatch: pytest.M
     assert watched[0] is records[0] and watched[-1] is records[-1] and toy.same(seen[-1], state.params)
 
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: clock.now, time=lambda: clock.now))
 
     def slow(params: Any) -> dict[str, float]:
         clock.now += 10.0
