@@ -127,7 +127,7 @@ def test_a_fine_tuned_model_scores_and_predicts(
     measured = bertzoo.evaluate(found.run_dir)
     assert measured["scores"]["dev"] == pytest.approx(found.score["dev"]) and measured["examples"] == {"dev": 40}
     for call, named in (
-        (lambda: bertzoo.evaluate(found.run_dir, checkpoint="best"), ("checkpoint", "'best'", found.run_dir)),
+        (lambda: bertzoo.evaluate(found.run_dir, checkpoint="best"), ("--checkpoint=best", found.run_dir)),
         (lambda: bertzoo.evaluate(found.run_dir, split="nowhere"), ("own", "nowhere")),
         (lambda: bertzoo.predict(found.run_dir, ["bara"], top=3), ("top", 3, found.run_dir)),
     ):

@@ -40,7 +40,7 @@ BELOW = {
     "benchmarking": LOW | {"runs", "finetuning", "pruning", "export"},
     "jobs": LOW | {"runs", "export", "finetuning", "pruning", "planning"},
     "api": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking"},
-    "cli": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking", "jobs"},
+    "cli": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking", "jobs", "api"},
 }
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # Rooms and modules that must not import jax, not even inside a function.

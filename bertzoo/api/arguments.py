@@ -1,27 +1,13 @@
 """Convert and check arguments that several API functions share."""
 
-import functools
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from bertzoo.core import logs
+from bertzoo.api.options import Config, RunOptions
+from bertzoo.core import paths
 
 T = TypeVar("T")
-P = ParamSpec("P")
-Config = Any  # a name, a path, a sequence of these, or a config object
-
-
-def speaking(function: Callable[P, T]) -> Callable[P, T]:
-    """Make a function print the log's messages on standard output, unless the program handles them itself."""
-
-    @functools.wraps(function)
-    def call(*args: P.args, **options: P.kwargs) -> T:
-        with logs.shown(None if logs.LOGGER.hasHandlers() else sys.stdout):
-            return function(*args, **options)
-
-    return call
 
 
 def resolve(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
@@ -46,32 +32,13 @@ def config_files(config: Config) -> list[str | Path]:
     return list(files)
 
 
-def options_of(function: str, options: dict[str, Any]) -> Any:
-    """Build a run's `runs.training.Options` from an API function's keyword `options`.
-
-    Raises UserError, naming the API function `function`, if `options` holds an unknown name.
-    """
-    from bertzoo.core.errors import UserError
+def execution(options: RunOptions) -> Any:
+    """Return the `runs.training.Options` of a run; process 0 alone logs from now on."""
     from bertzoo.runs.training import Options
     from bertzoo.train import hosts
 
-    names = ("batch_workers", "corpus", "workers")
-    if unknown := sorted(options.keys() - set(names)):
-        raise UserError(f"{function} has no option {unknown[0]}. Its options are {', '.join(names)}.")
     hosts.log_in_first()
-    return Options(**options)
-
-
-def reject(path: Path | str, what: str, **arguments: Any) -> None:
-    """Raise UserError if any of `arguments` is set, because they do not apply to the model at `path`.
-
-    what: describes the model in the message, such as "a fine-tuned model".
-    """
-    from bertzoo.core.errors import UserError
-
-    for name, value in arguments.items():
-        if value is not None:
-            raise UserError(f"{name}={value!r} does not apply to {path}, which is {what}. Leave {name} out.")
+    return Options(corpus=options.corpus, workers=options.workers, batch_workers=options.batch_workers)
 
 
 @overload
@@ -82,8 +49,6 @@ def on_disk(name: Path | str, argument: str) -> Path: ...
 def on_disk(name: Path | str | None, argument: str) -> Path | None: ...
 def on_disk(name: Path | str | None, argument: str) -> Path | None:
     """Return `name` as a path on this machine, or None for None; raises UserError, naming `argument`, for a URL."""
-    from bertzoo.core import paths
-
     advice = "Copy it to this machine and pass the path of the copy."
     return None if name is None else paths.on_disk(name, f"{argument} =", advice)
 
@@ -99,6 +64,16 @@ def location(name: Path | str | None, argument: str) -> Path | str | None:
 
     Raises UserError, naming `argument`, for a URL passed as a Path, because Path turns gs://… into gs:/….
     """
-    from bertzoo.core import paths
-
     return None if name is None else paths.location(name, f"{argument} =", "Pass a URL as text, not as a Path.")
+
+
+def output_folder(name: Path | str) -> Path:
+    """Return the folder of --output; raises UserError if it cannot be written."""
+    from bertzoo.core.atomic import check_folder
+    from bertzoo.core.errors import UserError
+
+    folder = paths.on_disk(name, "--output", "Name a directory on this machine.")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output={folder} is a file. Name a directory.")
+    check_folder(next(path for path in (folder, *folder.parents) if path.exists()), f"--output={folder}")
+    return folder

@@ -1,24 +1,21 @@
 """Functions that use a model: load, evaluate, predict, convert, plan, benchmark."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bertzoo.api.arguments import (
-    Config,
-    config_files,
-    location,
-    on_disk,
-    reject,
-    resolve,
-    speaking,
-)
+from bertzoo.api.arguments import config_files, location, on_disk, output_folder
+from bertzoo.api.options import BenchmarkOptions, ConvertOptions, EvaluateOptions, PlanOptions, PredictOptions
+from bertzoo.core.options import reject, takes
+from bertzoo.export.options import ExportOptions
 
 if TYPE_CHECKING:
     import numpy as np
 
     from bertzoo.benchmarking.benchmark import BenchmarkResult
+    from bertzoo.export.convert import Converted
     from bertzoo.planning.estimate import RunPlan
+    from bertzoo.pruning.settings import Prune
 
 
 class Loaded(NamedTuple):
@@ -57,86 +54,54 @@ def load(path: Path | str) -> Loaded:
     return Loaded(*pretrained.module(), pretrained.tokenizer)
 
 
-@speaking
-def evaluate(
-    path: Path | str,
-    *,
-    checkpoint: str | int | None = None,
-    stage: int | None = None,
-    corpus: str | None = None,
-    split: str | None = None,
-    task: str | None = None,
-    data_dir: Path | str | None = None,
-    seed: int | None = None,
-    batch_size: int | None = None,
-    input: Path | str | None = None,
-    output: Path | str | None = None,
-    python: Path | str | None = None,
-) -> dict[str, Any]:
+_FINETUNED_ONLY = ("task", "data_dir", "seed", "batch_size", "python", "split", "input", "output")
+
+
+@takes(EvaluateOptions, prints=True)
+def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     """Measure a model, as `bertzoo evaluate` does.
 
-    For a pretraining run, returns held-out losses (nats), metrics and the unigram entropy, and takes:
-    checkpoint: latest, best or a step (default: latest).
-    stage: the stage whose row length applies (default: the last).
-    corpus: the present path or URL of the run's corpus, if it has moved.
+    For a pretraining run, returns held-out losses (nats), metrics and the unigram entropy.
 
     For a fine-tuned model or its exported file, returns the task, the number of examples by split, and `scores`
-    in points by split and metric, and takes:
-    split: train, dev or test (default: dev).
-    task, data_dir: the task and its data (default: as in training).
-    seed: for a run of several seeds, the seed whose model to evaluate (default: the best seed).
-    batch_size: rows per batch (default: as in training).
-    input: a file of rows to score instead of a split.
-    output: a folder for the answers of a question-answering model.
-    python: for a .pte file, a Python that has executorch.
-
+    in points by split and metric.
     """
+    return measure(options)[0]
+
+
+def measure(options: EvaluateOptions) -> tuple[dict[str, Any], str]:
+    """Return what `evaluate` returns, and a noun for a fine-tuned model's examples, empty for a pretraining run."""
     from bertzoo.export.file_model import is_pretraining, open_task_model
-    from bertzoo.finetuning import evaluate
+    from bertzoo.finetuning.evaluate import evaluate_split
     from bertzoo.runs.load_model import evaluate_run, load_run
 
-    if not is_pretraining(path):
-        reject(path, "not a pretraining run", checkpoint=checkpoint, stage=stage, corpus=corpus)
-        return evaluate.evaluate_split(
-            open_task_model(path, seed, batch_size, on_disk(python, "python")),
-            split=split or "",
-            task=task or "",
-            data_dir=str(data_dir or ""),
-            batch_size=batch_size or 0,
-            input=str(input or ""),
-            output=on_disk(output, "output"),
-        )
-    only = {
-        "split": split,
-        "task": task,
-        "data_dir": data_dir,
-        "seed": seed,
-        "batch_size": batch_size,
-        "input": input,
-        "output": output,
-        "python": python,
-    }
-    reject(path, "a pretraining run", **only)
-    which: Any = "latest" if checkpoint is None else checkpoint
-    return evaluate_run(load_run(path, which), corpus, stage)
+    path = options.path
+    if is_pretraining(path):
+        reject(options, _FINETUNED_ONLY, f"{path}, which is a pretraining run")
+        which: Any = "latest" if options.checkpoint is None else options.checkpoint
+        return evaluate_run(load_run(path, which), options.corpus, options.stage), ""
+    reject(options, ("checkpoint", "corpus", "stage"), f"{path}, which is not a pretraining run")
+    model = open_task_model(path, options.seed, options.batch_size, on_disk(options.python, "python"))
+    questions = model.kind == "span"
+    if not questions:
+        reject(options, ("output",), f"{path}, which is a model that predicts labels")
+    results = evaluate_split(
+        model,
+        split=options.split or "",
+        task=options.task or "",
+        data_dir=str(options.data_dir or ""),
+        batch_size=options.batch_size or 0,
+        input=str(options.input or ""),
+        output=None if options.output is None else output_folder(options.output),
+    )
+    return results, "question" if questions else "example"
 
 
-def predict(
-    path: Path | str,
-    texts: Sequence[str] | Sequence[tuple[str, str]],
-    *,
-    top: int | None = None,
-    checkpoint: str | int | None = None,
-    seed: int | None = None,
-    batch_size: int | None = None,
-    python: Path | str | None = None,
-) -> list[dict[str, Any]]:
+@takes(PredictOptions)
+def predict(options: PredictOptions) -> list[dict[str, Any]]:
     """Return a model's predictions, in the order of the texts, as `bertzoo predict` does.
 
     texts: texts, or pairs of texts for a task on pairs. For question answering, a pair is (question, context).
-    top: how many tokens a masked language model returns for each `[MASK]` (default: 5).
-    checkpoint: for a pretraining run; as in `evaluate`.
-    seed, batch_size, python: as in `evaluate`.
 
     Each prediction is a dict. Its keys depend on the model:
 
@@ -149,26 +114,38 @@ def predict(
     - masked language model: `blanks`, a list with a dict {token: probability} for each `[MASK]`
     """
     from bertzoo.core.errors import UserError
-    from bertzoo.export.file_model import is_pretraining, open_model
     from bertzoo.finetuning import evaluate
-    from bertzoo.runs.blanks import BlankFiller, run_filler
+    from bertzoo.runs.blanks import BlankFiller
 
-    if isinstance(texts, str):
+    if isinstance(texts := options.texts, str):
         raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
-    if is_pretraining(path):
-        reject(path, "a pretraining run", seed=seed, batch_size=batch_size, python=python)
-        which: Any = "latest" if checkpoint is None else checkpoint
-        model = run_filler(path, which)
-    else:
-        reject(path, "not a pretraining run", checkpoint=checkpoint)
-        model = open_model(path, seed, batch_size, on_disk(python, "python"))
+    path, model = options.path, open_predictor(options)
     if not isinstance(model, BlankFiller):
-        reject(path, "a fine-tuned model", top=top)
-        return evaluate.predict_texts(model, texts, batch_size or 0)
-    reject(path, "a masked language model", batch_size=batch_size)
+        reject(options, ("top",), f"{path}, which is a fine-tuned model")
+        return evaluate.predict_texts(model, texts, options.batch_size or 0)
     if pairs := [text for text in texts if not isinstance(text, str)]:
         raise UserError(f"{path} fills blanks in single texts, but a text is {pairs[0]!r}. Pass texts, not pairs.")
-    return model.records([str(text) for text in texts], top)
+    return model.records([str(text) for text in texts], options.top)
+
+
+def open_predictor(options: PredictOptions, more: Sequence[str] = ()) -> Any:
+    """Open the model that predicts: a `BlankFiller` for masked language models, else a `TaskModel`.
+
+    more: further options that apply only to fine-tuned models.
+    """
+    from bertzoo.export.file_model import is_pretraining, open_model
+    from bertzoo.runs.blanks import BlankFiller, run_filler
+
+    path = options.path
+    if is_pretraining(path):
+        reject(options, ("seed", "batch_size", "python", *more), f"{path}, which is a pretraining run")
+        which: Any = "latest" if options.checkpoint is None else options.checkpoint
+        return run_filler(path, which)
+    reject(options, ("checkpoint",), f"{path}, which is not a pretraining run")
+    model = open_model(path, options.seed, options.batch_size, on_disk(options.python, "python"))
+    if isinstance(model, BlankFiller):
+        reject(options, ("batch_size", *more), f"{path}, which is a masked language model")
+    return model
 
 
 class TextEncoder:
@@ -303,89 +280,96 @@ def embed(
     return TextEncoder(path, seed=seed, python=python).encode(texts, **options)
 
 
-@speaking
-def convert(source: Path | str, destination: Path | str, *, to: str, **options: Any) -> dict[str, Any] | None:
+@takes(ConvertOptions, prints=True)
+def convert(options: ConvertOptions) -> dict[str, Any] | None:
     """Convert a model, as `bertzoo convert` does; return a file's metadata JSON, or None for a directory.
 
-    to: huggingface, bertzoo and pytorch write a directory; litert, mediapipe, torch-export, torchscript, onnx,
-    onnx-text and executorch write a file. A file appears only if its outputs agree with the model's.
-    options: fields of `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`,
-    `head="none"`.
+    huggingface, bertzoo and pytorch write a directory; litert, mediapipe, torch-export, torchscript, onnx, onnx-text
+    and executorch write a file. A file appears only if its outputs agree with the model's.
     """
+    return run_conversion(options).description
+
+
+def run_conversion(options: ConvertOptions) -> "Converted":
+    """Convert a model."""
     from bertzoo.benchmarking.interleave import memory_of_file
-    from bertzoo.core import config as loader
     from bertzoo.export.convert import convert
-    from bertzoo.export.options import ExportOptions
 
-    loader.check_fields("convert", ExportOptions, options)
+    values = {name: getattr(options, name) for name in ExportOptions.__dataclass_fields__}
     for name in ("calibration", "python"):
-        if options.get(name) is not None:
-            options[name] = Path(options[name])
-    source, destination = location(source, "source"), on_disk(destination, "destination")
-    return convert(source, destination, ExportOptions(to=to, **options), memory_of_file).description
+        values[name] = values[name] and Path(values[name])
+    source, destination = location(options.source, "source"), on_disk(options.destination, "destination")
+    return convert(source, destination, ExportOptions(**values), memory_of_file)
 
 
-@speaking
-def plan(
-    config: Config,
-    *,
-    topology: str,
-    overrides: Mapping[str, Any] | None = None,
-    compile_steps: bool = True,
-    cache_dir: Path | str | None = None,
-    price: float | None = None,
-) -> "RunPlan":
-    """Estimate a pretraining or transfer run on a TPU slice such as "v5e:16x16", as `bertzoo plan` does.
+@takes(PlanOptions, prints=True)
+def plan(options: PlanOptions) -> "RunPlan":
+    """Estimate a run on a TPU slice such as "v5e:16x16", as `bertzoo plan` does.
 
     Returns, for each stage, the bytes of memory and the seconds per step; for the run, the chip-hours and dollars.
 
     compile_steps: whether to compile every stage's step if libtpu is installed. This takes minutes per stage.
-    cache_dir: folder for the compiler's results, which later calls reuse (default: ~/.cache/bertzoo/plans).
-    price: dollars per chip-hour; None omits the dollars.
     """
-    from bertzoo.core.kinds import config_class
+    return plan_run(options)
+
+
+def plan_run(options: PlanOptions, pairs: Sequence[tuple[str, str]] = ()) -> "RunPlan":
+    """Estimate a run. pairs: further overrides."""
+    from bertzoo.core import config as loader
+    from bertzoo.core.kinds import config_class, kind_of_files
     from bertzoo.planning import estimate
+    from bertzoo.pruning.settings import Prune
     from bertzoo.runs.configs import Pretrain, Transfer
 
-    if isinstance(config, Pretrain | Transfer):
-        recipe = resolve(type(config), config, overrides)
+    overrides = [*loader.as_options(options.overrides or {}), *pairs]
+    if isinstance(config := options.config, Pretrain | Transfer | Prune):
+        recipe = loader.changed(config, overrides)
     else:
         files = config_files(config)
-        recipe = resolve(config_class(*files), files, overrides)
+        pruning = kind_of_files(*files).config() is Prune
+        recipe = loader.load(Prune if pruning else config_class(*files), files, overrides)
+    if isinstance(recipe, Prune):
+        reject(options, ("cache_dir",), "a pruning, which is planned without the compiler")
+        return plan_pruning(recipe, options.topology, options.price)
     return estimate.plan(
         recipe,
-        topology,
-        compile_steps=compile_steps,
-        cache_dir=cache_dir,
-        price=price,
+        options.topology,
+        compile_steps=options.compile_steps,
+        cache_dir=options.cache_dir,
+        price=options.price,
     )
 
 
-@speaking
-def benchmark(
-    models: Sequence[Path | str],
-    *,
-    overrides: Mapping[str, Any] | None = None,
-    parts: bool = False,
-    **settings: Any,
-) -> "BenchmarkResult":
+def plan_pruning(recipe: "Prune", topology: str, price: float | None = None) -> "RunPlan":
+    """Return the estimated memory, time and cost of a pruning, as if no iteration cut anything.
+
+    Does not use the compiler. A step that trains prune vectors counts as one that trains all weights.
+    topology, price: as in `estimate.plan`.
+    """
+    from bertzoo.planning import estimate
+
+    parts = {"weigh": recipe.scoring_recipe(recipe.model), "tuning": recipe.distillation_recipe(recipe.model)}
+    plans = {name: estimate.plan(part, topology, compile_steps=False, price=price) for name, part in parts.items()}
+    note = f"{recipe.cut.iterations} iterations, estimated with the unpruned model's sizes: a cut makes steps cheaper"
+    return estimate.join_plans(plans, recipe.cut.iterations, note)
+
+
+@takes(BenchmarkOptions, prints=True)
+def benchmark(options: BenchmarkOptions) -> "BenchmarkResult":
     """Measure speed, size and memory of models in their runtimes, as `bertzoo benchmark` does.
 
-    models: names of shipped configs, runs, model directories or exported files.
     overrides: keys and values for the configs among `models`, such as `{"model.layers": 6}`.
-    parts: whether to count FLOPs by part, such as attention.
-    settings: fields of `bertzoo.benchmarking.benchmark.BenchmarkSettings`, such as `backends=("litert",)`,
-    `lengths=(128,)`, `threads=(1, 4)`.
     """
-    from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark
-    from bertzoo.core import config as loader
+    return run_benchmark(options)
+
+
+def run_benchmark(options: BenchmarkOptions, pairs: Sequence[tuple[str, str]] = ()) -> "BenchmarkResult":
+    """Measure models. pairs: further overrides."""
+    from bertzoo.benchmarking.benchmark import benchmark
+    from bertzoo.core.config import as_options
     from bertzoo.core.errors import UserError
 
-    loader.check_fields("benchmark", BenchmarkSettings, settings)
-    if settings.get("python") is not None:
-        settings["python"] = Path(settings["python"])
-    if isinstance(models, str | Path):
-        raise UserError(f"models is one name, {str(models)!r}. Give a list of names.")
-    names = [str(model) for model in models]
-    pairs = loader.as_options(overrides or {})
-    return benchmark(names, overrides=pairs, settings=BenchmarkSettings(**settings), parts=parts)
+    if isinstance(options.models, str | Path):
+        raise UserError(f"models is one name, {str(options.models)!r}. Give a list of names.")
+    names, overrides = [str(model) for model in options.models], [*as_options(options.overrides or {}), *pairs]
+    return benchmark(names, overrides=overrides, settings=options, parts=options.parts)

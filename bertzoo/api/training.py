@@ -1,11 +1,24 @@
 """Functions that train: tokenize, pretrain, transfer, prune, finetune."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertzoo.api import models
-from bertzoo.api.arguments import Config, config_files, location, on_disk, options_of, resolve, speaking
+from bertzoo.api.arguments import config_files, execution, location, resolve
+from bertzoo.api.options import (
+    FinetuneOptions,
+    PretrainOptions,
+    PruneOptions,
+    TokenizeOptions,
+    TransferOptions,
+    corpus_destination,
+)
+from bertzoo.core.options import takes
+
+if TYPE_CHECKING:
+    from bertzoo.data.corpus.manifest import Manifest
+    from bertzoo.data.settings import Data
 
 
 class Run(NamedTuple):
@@ -54,135 +67,90 @@ class FineTuned(NamedTuple):
         return models.predict(self.run_dir, texts)
 
 
-def tokenize(
-    source: Path | str,
-    destination: Path | str,
-    *,
-    config: Config = (),
-    overrides: Mapping[str, Any] | None = None,
-    workers: int = 0,
-    runner: str = "",
-    runner_options: Sequence[str] = (),
-) -> dict[str, Any]:
+@takes(TokenizeOptions)
+def tokenize(options: TokenizeOptions) -> dict[str, Any]:
     """Tokenise text into a corpus, as `bertzoo tokenize` does; return the corpus's manifest.
 
-    source: the text, named as in `data.source`.
-    destination: directory or URL of the corpus.
-    config: pretraining configs whose [data] applies, as names or files.
     overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`.
-    workers: processes; 0 for one per core.
-    runner, runner_options: name of an Apache Beam runner, and its options.
     """
-    from bertzoo.core import config as loader
-    from bertzoo.core.paths import is_url
-    from bertzoo.data.corpus.tokenize import write_corpus
+    return write_corpus(options).raw
+
+
+def write_corpus(
+    options: TokenizeOptions, pairs: Sequence[tuple[str, str]] = (), progress: Callable[[int, int], None] | None = None
+) -> "Manifest":
+    """Tokenise text into a corpus. pairs: further overrides. progress: as in `data.corpus.tokenize.write_corpus`."""
+    from bertzoo.data.corpus import tokenize
+
+    place = corpus_destination(options.destination, "destination =")
+    more = {"workers": options.workers, "runner": options.runner, "runner_options": options.runner_options}
+    return tokenize.write_corpus(data_of(options, pairs), place, **more, progress=progress)
+
+
+def data_of(options: TokenizeOptions, pairs: Sequence[tuple[str, str]] = ()) -> "Data":
+    """Return the [data] settings of a corpus. pairs: further overrides."""
+    from bertzoo.core.config import as_options
     from bertzoo.data.settings import corpus_settings
 
-    pairs, files = loader.as_options(overrides or {}), config_files(config)
-    if files:
-        from bertzoo.runs.configs import Pretrain
+    overrides = [*as_options(options.overrides or {}), *pairs]
+    if not (files := config_files(options.config)):
+        return corpus_settings(str(options.source), overrides)
+    from bertzoo.runs.configs import Pretrain
 
-        data = corpus_settings(str(source), pairs, files, Pretrain)
-    else:
-        data = corpus_settings(str(source), pairs)
-    place = str(destination) if is_url(str(destination)) else on_disk(destination, "destination")
-    options = {"workers": workers, "runner": runner, "runner_options": runner_options}
-    return write_corpus(data, place, **options).raw
+    return corpus_settings(str(options.source), overrides, files, Pretrain)
 
 
-@speaking
-def pretrain(
-    config: Config,
-    *,
-    run_dir: Path | str,
-    overrides: Mapping[str, Any] | None = None,
-    from_model: Path | str | None = None,
-    **options: Any,
-) -> Run:
+@takes(PretrainOptions, prints=True)
+def pretrain(options: PretrainOptions) -> Run:
     """Pretrain a model, or resume the run, as `bertzoo pretrain` does.
 
-    from_model: path or URL of the model that a new run starts from. If `config` has no [model], the run uses the
-    [model] of `from_model`.
-    options: `workers` (processes that tokenise, 0 for one per core), `batch_workers` (processes that build batches, 0
-    for a thread) and `corpus` (path or URL of a resumed run's corpus, if it has moved).
+    If `config` has no [model], the run uses the [model] of `from_model`.
     """
     from bertzoo.core.config import as_options
     from bertzoo.runs.configs import Pretrain
     from bertzoo.runs.pretrain import load_recipe
     from bertzoo.runs.pretrain import pretrain as train
 
-    settings, origin = options_of("pretrain", options), location(from_model, "from_model")
+    config, run_dir, origin = options.config, options.run_dir, location(options.from_model, "from_model")
     if isinstance(config, Pretrain):
-        recipe = resolve(Pretrain, config, overrides)
+        recipe = resolve(Pretrain, config, options.overrides)
     else:
-        recipe = load_recipe(config_files(config), as_options(overrides or {}), origin, run_dir)
-    return Run(run_dir, train(recipe, run_dir, origin, settings))
+        recipe = load_recipe(config_files(config), as_options(options.overrides or {}), origin, run_dir)
+    return Run(run_dir, train(recipe, run_dir, origin, execution(options)))
 
 
-@speaking
-def transfer(
-    config: Config,
-    *,
-    run_dir: Path | str,
-    teacher: Path | str | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    stages: tuple[int, int] | None = None,
-    **options: Any,
-) -> Run:
-    """Train a student with a teacher, or resume, as `bertzoo transfer` does.
-
-    teacher: path or URL of a model; may be None for a resumed run.
-    stages: (A, B) trains only stages A to B, counted from 1.
-    options: as in `pretrain`.
-    """
+@takes(TransferOptions, prints=True)
+def transfer(options: TransferOptions) -> Run:
+    """Train a student with a teacher, or resume, as `bertzoo transfer` does. stages: (A, B)."""
     from bertzoo.runs.configs import Transfer
     from bertzoo.runs.transfer import transfer as train
 
-    recipe, settings = resolve(Transfer, config, overrides), options_of("transfer", options)
-    return Run(run_dir, train(recipe, run_dir, location(teacher, "teacher"), stages, settings))
+    recipe, teacher = resolve(Transfer, options.config, options.overrides), location(options.teacher, "teacher")
+    return Run(options.run_dir, train(recipe, options.run_dir, teacher, options.stages, execution(options)))
 
 
-@speaking
-def prune(
-    config: Config,
-    *,
-    run_dir: Path | str,
-    from_model: Path | str | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Path:
+@takes(PruneOptions, prints=True)
+def prune(options: PruneOptions) -> Path:
     """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune` does.
 
     Returns the directory of the pruned model.
-
-    from_model: the model to prune; may be None for a resumed run.
-    options: as in `pretrain`.
     """
-    from bertzoo.pruning.run import prune
+    from bertzoo.pruning.run import prune as train
     from bertzoo.pruning.settings import Prune
 
-    recipe, settings = resolve(Prune, config, overrides), options_of("prune", options)
-    return prune(recipe, run_dir, location(from_model, "from_model"), settings).model.absolute()
+    recipe, origin = resolve(Prune, options.config, options.overrides), location(options.from_model, "from_model")
+    return train(recipe, options.run_dir, origin, execution(options)).model.absolute()
 
 
-@speaking
-def finetune(
-    config: Config = "finetune",
-    *,
-    run_dir: Path | str,
-    from_model: Path | str | None = None,
-    teacher: Path | str | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> FineTuned:
+@takes(FinetuneOptions, prints=True)
+def finetune(options: FinetuneOptions) -> FineTuned:
     """Fine-tune a model on a task over several seeds, or resume, as `bertzoo finetune` does.
 
     overrides: config keys and values; a shipped config needs at least `task` and `data_dir`.
-    from_model: the model to fine-tune; may be None for a resumed run.
-    teacher: the run directory of a fine-tuned model to distil from.
     """
     from bertzoo.finetuning import run
     from bertzoo.finetuning.settings import Finetune
 
-    recipe = resolve(Finetune, config, overrides)
-    models = location(from_model, "from_model"), location(teacher, "teacher")
-    return FineTuned(Path(run_dir), run.train(recipe, str(run_dir), *models))
+    recipe = resolve(Finetune, options.config, options.overrides)
+    models = location(options.from_model, "from_model"), location(options.teacher, "teacher")
+    return FineTuned(Path(options.run_dir), run.train(recipe, str(options.run_dir), *models))

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from bertzoo.benchmarking import rows
 from bertzoo.benchmarking.backends import BACKENDS, SUFFIXES, WriteRequest, WrittenModel, check_backend
 from bertzoo.benchmarking.interleave import start_workers, take_turns
 from bertzoo.benchmarking.models import BenchmarkModel, check_overrides, read_model
+from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.benchmarking.rows import Measurement
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.conversion.pretrained import Pretrained
@@ -22,7 +22,6 @@ from bertzoo.core.tables import aligned
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.lengths import USUAL, resolve_lengths
 from bertzoo.export.litert.write import row_shapes, signature
-from bertzoo.export.options import PRECISIONS
 from bertzoo.nn.flops import flops_by_scope
 
 _LOG = logging.getLogger(__name__)
@@ -38,7 +37,6 @@ PARTS = {
     "bottleneck": r"/layers_\d+/",
     "head": "",
 }
-RUNS, ROUNDS = 40, 8  # the papers' mean is over 40 runs
 ANY_VOCABULARY = 32  # vocabulary size assumed for files without a description
 
 
@@ -103,46 +101,6 @@ class BenchmarkResult:
         """Return the measurements as aligned lines of text, column names first."""
         note = f"speed: 2.0 is twice as fast as {self.base} with the same backend, threads and length"
         return [*rows.table(self.rows, self.base), note]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkSettings:
-    """Settings of a benchmark; raises UserError for unknown or conflicting values.
-
-    backends, precisions, lengths (tokens): None for the defaults.
-    threads: numbers of threads.
-    runs: timed runs of each case, spread over the rounds.
-    python: an interpreter that has ExecuTorch.
-    """
-
-    backends: Sequence[str] | None = None
-    precisions: Sequence[str] | None = None
-    lengths: Sequence[int] | None = None
-    threads: Sequence[int] = (1,)
-    runs: int = RUNS
-    rounds: int = ROUNDS
-    python: Path = Path(sys.executable)
-
-    def __post_init__(self):
-        for field in ("backends", "precisions", "lengths", "threads"):
-            value = getattr(self, field)
-            if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
-                raise UserError(f"{field} = {value!r} is not a list. Pass {[value]!r}.")
-        for flag, names, known in (
-            ("backends", self.backends, tuple(BACKENDS)),
-            ("precision", self.precisions, PRECISIONS),
-        ):
-            for name in names or ():
-                if name not in known:
-                    raise UserError(f"--{flag}={name} is not known. Use {', '.join(known)}.")
-        for flag, numbers in (("threads", self.threads), ("lengths", self.lengths or ())):
-            for number in numbers:
-                if number < 1:
-                    raise UserError(f"--{flag}={number} is less than 1. Use numbers from 1, such as 1,4.")
-        if not 1 <= self.rounds <= self.runs:
-            raise UserError(
-                f"--rounds={self.rounds} is not between 1 and --runs={self.runs}. Use at least one run per round."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +211,7 @@ def _check_backends(
             "Leave --precision out."
         )
     for name in sorted(used):
-        check_backend(name, name in written, settings.threads, settings.python)
+        check_backend(name, name in written, settings.threads, settings.interpreter)
     for name in sorted(written):
         has = BACKENDS[name].precisions
         missing = [precision for precision in settings.precisions or () if precision not in has]
@@ -289,7 +247,7 @@ def prepare(
             _LOG.info(f"writing {model.name} for {name}, {precision}")
             files = {}
             for together in [[length] for length in lengths] if BACKENDS[name].single else [lengths]:
-                request = WriteRequest(together, precision, settings.python)
+                request = WriteRequest(together, precision, settings.interpreter)
                 place = folder / f"{len(list(folder.iterdir()))}"
                 files |= dict.fromkeys(together, BACKENDS[name].write(model.pretrained, place, request))
             yield from _cases(settings, model, name, precision, files)
@@ -307,7 +265,7 @@ def _cases(
 
 def _measure(settings: BenchmarkSettings, cases: Sequence[Case]) -> list[Measurement]:
     requests = [(f"{case.model.name} in {case.backend}", case.request()) for case in cases]
-    with start_workers(requests, str(settings.python)) as workers:
+    with start_workers(requests, str(settings.interpreter)) as workers:
         states = [worker.state for worker in workers]
         lengths = [case.resolve_length(state["lengths"]) for case, state in zip(cases, states, strict=True)]
         rounds = take_turns(workers, lengths, settings.runs, settings.rounds)

@@ -13,14 +13,17 @@ examples:
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from bertzoo.cli.support.options import Parser, json_option
+from bertzoo.api.options import BenchmarkOptions
+from bertzoo.cli.support.options import declare, json_field, read_options
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import flag_of, option, set_options
 
 Overrides = Sequence[tuple[str, str]]
+_TABLE = "latency table"
 
 
 def config() -> type:
@@ -30,152 +33,97 @@ def config() -> type:
     return Pretrain
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    runs, output = parser.group("measurement"), parser.group("output")
-    parser.group("input").add_argument("models", nargs="+", metavar="MODEL", help="a model to measure")
-    runs.add_argument(
-        "--backends",
-        type=_words,
-        metavar="A,B",
-        help="runtimes: litert, torch, onnx, jax, executorch (default: litert)",
-    )
-    runs.add_argument(
-        "--threads", type=_numbers, default="1", metavar="N,…", help="numbers of CPU threads to measure with"
-    )
-    runs.add_argument(
-        "--lengths", type=_numbers, metavar="N,…", help="row lengths in tokens to measure with (default: 128)"
-    )
-    runs.add_argument(
-        "--precision",
-        type=_words,
-        metavar="A,B",
-        help="precisions of the weights, as in `bertzoo convert` (default: fp32)",
-    )
-    runs.add_argument("--runs", type=int, default=40, metavar="N", help="timed runs of each model")
-    runs.add_argument(
-        "--rounds",
-        type=int,
-        default=8,
-        metavar="N",
-        help="rounds to spread the timed runs over; in each round, the models take turns",
-    )
-    runs.add_argument(
-        "--profile", action="store_true", help="print the share of each part, such as attention, in a model's FLOPs"
-    )
-    runs.add_argument(
-        "--python",
-        type=Path,
-        metavar="FILE",
-        help="for executorch: a Python that has executorch (default: this Python)",
-    )
-    table = parser.group("latency table")
-    table.add_argument(
-        "--table",
-        type=Path,
-        metavar="FILE",
-        help="write the LiteRT latencies of encoders up to MODEL's size, for `bertzoo prune` with "
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkFlags(BenchmarkOptions):
+    """The command's flags."""
+
+    table: Path | None = option(
+        "write the LiteRT latencies of encoders up to MODEL's size, for `bertzoo prune` with "
         'target.kind = "latency" (default: no table)',
+        None,
+        group=_TABLE,
+        metavar="FILE",
     )
-    table.add_argument(
-        "--dimensions",
-        type=_words,
-        metavar="A,B",
-        help="letters of the dimensions to vary, such as h,f for the width and the feed-forward size (default: every "
+    dimensions: tuple[str, ...] | None = option(
+        "letters of the dimensions to vary, such as h,f for the width and the feed-forward size (default: every "
         "dimension that pruning can cut)",
+        None,
+        group=_TABLE,
+        metavar="A,B",
     )
-    table.add_argument(
-        "--steps", type=int, metavar="N", help="how many sizes of each dimension to measure (default: 4)"
+    steps: int | None = option(
+        "how many sizes of each dimension to measure (default: 4)", None, group=_TABLE, metavar="N"
     )
-    output.add_argument(
-        "--out", type=Path, metavar="PNG", help="draw a bar chart of the median latencies (default: none)"
+    out: Path | None = option(
+        "draw a bar chart of the median latencies (default: none)", None, group="output", metavar="PNG"
     )
-    json_option(parser)
+    json: bool = json_field()
 
 
-def _words(text: str) -> list[str]:
-    return text.split(",")
-
-
-def _numbers(text: str) -> list[int]:
-    numbers = text.split(",")
-    if all(number.isdecimal() and int(number) > 0 for number in numbers):
-        return [int(number) for number in numbers]
-    raise UserError(
-        f"--threads and --lengths need whole numbers above 0, not {text}. Write, for example, --threads=1,4."
-    )
+arguments = declare(BenchmarkFlags)
 
 
 def main(args: argparse.Namespace, overrides: Overrides) -> int:
     """Measure the models and print the results, or write a latency table."""
-    from bertzoo.benchmarking import rows
-    from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark
-
-    for flag in ("out", "table"):
-        path: Path | None = getattr(args, flag)
+    options = read_options(BenchmarkFlags, args)
+    for path, flag in ((options.out, "out"), (options.table, "table")):
         if path is not None and (not path.parent.is_dir() or path.is_dir()):
             raise UserError(f"--{flag}={path} cannot be written. Name a file in a directory that exists.")
-    if args.out is not None and args.out.suffix != ".png":
-        raise UserError(f"--out={args.out} is not a PNG file. Give a name that ends in .png.")
-    settings = BenchmarkSettings(
-        backends=args.backends,
-        precisions=args.precision,
-        lengths=args.lengths,
-        threads=args.threads,
-        runs=args.runs,
-        rounds=args.rounds,
-        python=args.python or Path(sys.executable),
-    )
-    if args.table is not None:
-        return _table(args, overrides)
-    for flag in ("dimensions", "steps"):
-        if getattr(args, flag) is not None:
-            raise UserError(f"--{flag} applies only to --table. Add --table=FILE, or leave --{flag} out.")
-    result = benchmark(args.models, overrides=overrides, settings=settings, parts=args.profile)
-    if args.out is not None:
-        rows.draw(result.rows, result.base, args.runs, args.out)
-    if args.json:
+    if options.out is not None and options.out.suffix != ".png":
+        raise UserError(f"--out={options.out} is not a PNG file. Give a name that ends in .png.")
+    if options.table is not None:
+        return _table(options, options.table, overrides)
+    for shown in set_options(options, ("dimensions", "steps")):
+        raise UserError(f"{shown} applies only to --table. Add --table=FILE, or leave {shown} out.")
+    from bertzoo.api.models import run_benchmark
+    from bertzoo.benchmarking import rows
+
+    result = run_benchmark(options, overrides)
+    if options.out is not None:
+        rows.draw(result.rows, result.base, options.runs, options.out)
+    if options.json:
         print(json.dumps(result.document()))
         return 0
     print("\n".join(result.lines()))
     for shares in result.parts:
         print("\n".join(["", *shares.lines()]))
-    if args.out is not None:
-        print(f"Wrote {args.out}.")
+    if options.out is not None:
+        print(f"Wrote {options.out}.")
     return 0
 
 
-def _table(args: argparse.Namespace, overrides: Overrides) -> int:
+def _table(options: BenchmarkFlags, file: Path, overrides: Overrides) -> int:
     from bertzoo.benchmarking import latency
     from bertzoo.core import atomic
 
-    if len(args.models) > 1:
-        raise UserError(f"--table measures one MODEL, not {len(args.models)}. Name one MODEL.")
-    if args.backends not in (None, ["litert"]):
-        raise UserError(f"--table measures only in litert, not in {','.join(args.backends)}. Leave --backends out.")
-    for flag in ("threads", "lengths", "precision"):
-        if len(values := getattr(args, flag) or ()) > 1:
-            raise UserError(f"--table needs one value of --{flag}, not {','.join(map(str, values))}. Give one value.")
-    for flag in ("profile", "out"):
-        if getattr(args, flag):
-            raise UserError(f"--{flag} and --table exclude each other. Leave one out.")
+    if len(options.models) > 1:
+        raise UserError(f"--table measures one MODEL, not {len(options.models)}. Name one MODEL.")
+    if options.backends not in (None, ("litert",)):
+        raise UserError(f"--table measures only in litert, not in {','.join(options.backends)}. Leave --backends out.")
+    for field in ("threads", "lengths", "precisions"):
+        if len(values := getattr(options, field) or ()) > 1:
+            flag = flag_of(BenchmarkFlags, field)
+            raise UserError(f"--table needs one value of {flag}, not {','.join(map(str, values))}. Give one value.")
+    for shown in set_options(options, ("parts", "out")):
+        raise UserError(f"{shown} and --table exclude each other. Leave one out.")
     settings = latency.LatencySettings(
-        dimensions=args.dimensions or (),
-        steps=latency.STEPS if args.steps is None else args.steps,
-        length=args.lengths[0] if args.lengths else 0,
-        threads=args.threads[0],
-        precision=args.precision[0] if args.precision else "fp32",
-        runs=args.runs,
-        rounds=args.rounds,
+        dimensions=options.dimensions or (),
+        steps=latency.STEPS if options.steps is None else options.steps,
+        length=options.lengths[0] if options.lengths else 0,
+        threads=options.threads[0],
+        precision=options.precisions[0] if options.precisions else "fp32",  # pyright: ignore[reportArgumentType] (known)
+        runs=options.runs,
+        rounds=options.rounds,
     )
-    table = latency.measure_config(args.models[0], overrides, settings)
-    atomic.write_json(args.table, table.document())
-    if args.json:
+    name = str(options.models[0])
+    table = latency.measure_config(name, overrides, settings)
+    atomic.write_json(file, table.document())
+    if options.json:
         print(json.dumps(table.document()))
         return 0
     for letter, sizes in table.sizes.items():
         print(f"{letter}  {', '.join(map(str, sizes))}")
     whole = table.measurement["whole"]
-    print(f"{args.models[0]}: {whole['measured_ms']:.3f} ms measured, {whole['table_ms']:.3f} ms by the table")
-    print(f"Wrote {args.table}.")
+    print(f"{name}: {whole['measured_ms']:.3f} ms measured, {whole['table_ms']:.3f} ms by the table")
+    print(f"Wrote {file}.")
     return 0

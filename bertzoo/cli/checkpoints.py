@@ -18,8 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support.options import Parser, checkpoint_option, json_option
+from bertzoo.api.options import checkpoint_field
+from bertzoo.cli.support.options import declare, json_field
 from bertzoo.core.errors import CheckpointError
+from bertzoo.core.options import option
 from bertzoo.core.tables import aligned
 
 if TYPE_CHECKING:
@@ -28,15 +30,20 @@ if TYPE_CHECKING:
 HEAD = ("step", "stage", "row", "parameters", "on disk", "held-out loss", "saved on")
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    parser.group("input").add_argument("run", metavar="RUN", help="the directory or gs:// URL of a run")
-    text = "list the arrays of one checkpoint: latest, best or a step (default: list all checkpoints)"
-    checkpoint_option(parser, "input", text)
-    parser.group("output").add_argument(
-        "--verify", action="store_true", help="read every file and compare its checksum with the recorded one"
+@dataclasses.dataclass(frozen=True)
+class CheckpointsFlags:
+    """The command's flags."""
+
+    run: str = option("the directory or gs:// URL of a run", metavar="RUN")
+    _: dataclasses.KW_ONLY
+    checkpoint: str | int | None = checkpoint_field(
+        "input", "list the arrays of one checkpoint: latest, best or a step (default: list all checkpoints)"
     )
-    json_option(parser)
+    verify: bool = option("read every file and compare its checksum with the recorded one", False, group="output")
+    json: bool = json_field()
+
+
+arguments = declare(CheckpointsFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -11,10 +11,12 @@ examples:
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from bertzoo.api.options import Config, config_field
 from bertzoo.cli import main as cli
-from bertzoo.cli.support.options import Parser, config_files
+from bertzoo.cli.support.options import declare
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import kind_of_files
@@ -31,9 +33,14 @@ def config() -> type:
     return Pretrain
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    config_files(parser)
+@dataclass(frozen=True)
+class ConfigFlags:
+    """The command's arguments."""
+
+    config: Config = config_field()
+
+
+arguments = declare(ConfigFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

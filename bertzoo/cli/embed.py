@@ -15,91 +15,96 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bertzoo.cli.support.finetuned import model_flags
-from bertzoo.cli.support.options import Parser, check_file, say
+from bertzoo.api.options import RunnableOptions
+from bertzoo.cli.support.options import declare, read_options, say
+from bertzoo.core.atomic import check_file
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import option
 
 _MOST_COSINES = 1000  # texts whose cosines --cosines prints
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    inputs, output = parser.group("input"), parser.group("output")
-    inputs.add_argument("model", metavar="MODEL", help="a model that embeds texts, or its exported file")
-    text_options(parser, "the texts (default: lines of standard input)")
-    vector_options(parser)
-    output.add_argument("--output", "-o", metavar="NPY", help="a .npy file for the vectors (default: print them)")
-    output.add_argument(
-        "--precision",
-        choices=("float32", "int8", "binary"),
-        default="float32",
-        help="numbers of a vector: int8 scales each vector to 127, binary keeps the signs as bits",
+@dataclass(frozen=True)
+class TextFlags(RunnableOptions):
+    """The flags that name a model that embeds texts, the texts, and how the model embeds them."""
+
+    model: str = option("a model that embeds texts, or its exported file", metavar="MODEL")
+    text: tuple[str, ...] = option("the texts (default: lines of standard input)", (), metavar="TEXT")
+    _: KW_ONLY
+    input: str | None = option("texts in a TSV, CSV, JSONL, Parquet or .txt file (default: none)", None, metavar="FILE")
+    text_a: str | None = option("the column of the texts (default: text)", None, metavar="COLUMN")
+    size: int = option("first dimensions to keep; 0: all", 0, group="vectors", metavar="N")
+    prompt: str | None = option(
+        "a prompt that the model records, such as query (default: its default prompt)",
+        None,
+        group="vectors",
+        metavar="NAME",
     )
-    output.add_argument("--cosines", action="store_true", help="print the cosine of every two texts instead of vectors")
-
-
-def text_options(parser: Parser, text: str) -> None:
-    """Declare the flags that name texts; `text` is the help of TEXT."""
-    inputs = parser.group("input")
-    inputs.add_argument("text", nargs="*", default=[], metavar="TEXT", help=text)
-    inputs.add_argument(
-        "--input", metavar="FILE", help="texts in a TSV, CSV, JSONL, Parquet or .txt file (default: none)"
+    long: Literal["cut", "average"] = option(
+        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces",
+        "cut",
+        group="vectors",
     )
-    inputs.add_argument("--text_a", metavar="COLUMN", help="the column of the texts (default: text)")
 
 
-def vector_options(parser: Parser, long: str = "cut") -> None:
-    """Declare the flags that decide how a model embeds texts. long: the default of --long."""
-    group = parser.group("vectors")
-    group.add_argument("--size", type=int, default=0, metavar="N", help="first dimensions to keep; 0: all")
-    group.add_argument(
-        "--prompt", metavar="NAME", help="a prompt that the model records, such as query (default: its default prompt)"
+@dataclass(frozen=True)
+class EmbedFlags(TextFlags):
+    """The command's flags."""
+
+    _: KW_ONLY
+    output: str | None = option(
+        "a .npy file for the vectors (default: print them)", None, group="output", metavar="NPY", short="-o"
     )
-    group.add_argument(
-        "--long",
-        choices=("cut", "average"),
-        default=long,
-        help="of a text with more tokens than the model's rows: embed the beginning, or average its pieces",
+    precision: Literal["float32", "int8", "binary"] = option(
+        "numbers of a vector: int8 scales each vector to 127, binary keeps the signs as bits",
+        "float32",
+        group="output",
     )
-    model_flags(group)
+    cosines: bool = option("print the cosine of every two texts instead of vectors", False, group="output")
 
 
-def read_texts(args: argparse.Namespace) -> list[str]:
+arguments = declare(EmbedFlags)
+
+
+def read_texts(options: TextFlags) -> list[str]:
     """Return the texts that the flags name; raises UserError if they name two sources."""
     from bertzoo.tasks import inputs, readers
 
     form = inputs.InputForm()
-    if args.input and args.text:
-        raise UserError(f"--input={args.input} and TEXT exclude each other, because each names the texts. Keep one.")
-    if args.text_a and not args.input:
+    if options.input and options.text:
+        raise UserError(f"--input={options.input} and TEXT exclude each other, because each names the texts. Keep one.")
+    if options.text_a and not options.input:
         raise UserError("--text_a names a column of a table. Add --input=TABLE.")
-    if len(args.text) == 1 and os.path.isfile(file := args.text[0]):
+    if len(options.text) == 1 and os.path.isfile(file := options.text[0]):
         raise UserError(
             f"TEXT = {file} is the name of a file. Read the file with --input={file}, or pass the name itself as a "
             "text on standard input."
         )
-    if args.input and args.input.endswith(".txt"):
-        if args.text_a:
-            raise UserError(f"--text_a={args.text_a} names a column, which --input={args.input} lacks. Leave it out.")
-        return readers.read_lines(args.input)
-    if args.input:
-        return [example.text_a for example in inputs.from_table(args.input, [args.text_a or "text"], form)]
-    examples = inputs.from_texts(args.text, form) if args.text else inputs.from_stdin(sys.stdin, form)
+    if options.input and options.input.endswith(".txt"):
+        if options.text_a:
+            raise UserError(
+                f"--text_a={options.text_a} names a column, which --input={options.input} lacks. Leave it out."
+            )
+        return readers.read_lines(options.input)
+    if options.input:
+        return [example.text_a for example in inputs.from_table(options.input, [options.text_a or "text"], form)]
+    examples = inputs.from_texts(options.text, form) if options.text else inputs.from_stdin(sys.stdin, form)
     return [example.text_a for example in examples]
 
 
-def embedding_options(args: argparse.Namespace, model: Any, *usual: str) -> dict[str, Any]:
+def embedding_options(options: TextFlags, model: Any, *usual: str) -> dict[str, Any]:
     """Return the options of `EmbeddingModel.parts` that the flags set. usual: as in `EmbeddingModel.prompt`."""
-    if args.size < 0:
-        raise UserError(f"--size={args.size} is negative. Use 0 for all dimensions.")
+    if options.size < 0:
+        raise UserError(f"--size={options.size} is negative. Use 0 for all dimensions.")
     return {
-        "prompt": model.prompt(args.prompt, *usual),
-        "size": args.size,
-        "long": args.long,
-        "batch_size": args.batch_size or 0,
+        "prompt": model.prompt(options.prompt, *usual),
+        "size": options.size,
+        "long": options.long,
+        "batch_size": options.batch_size or 0,
     }
 
 
@@ -113,29 +118,30 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.finetuning.text_split import unit_vectors
     from bertzoo.train.step import keep_programs
 
-    if args.output:
-        if not args.output.endswith(".npy"):
-            raise UserError(f"--output={args.output} must end in .npy. Rename it.")
-        check_file(args.output, f"--output={args.output}")
-    if args.cosines and (args.output or args.precision != "float32"):
+    options = read_options(EmbedFlags, args)
+    if options.output:
+        if not options.output.endswith(".npy"):
+            raise UserError(f"--output={options.output} must end in .npy. Rename it.")
+        check_file(options.output, f"--output={options.output}")
+    if options.cosines and (options.output or options.precision != "float32"):
         raise UserError("--cosines prints cosines instead of vectors. Leave --output and --precision out.")
     keep_programs()
-    texts = read_texts(args)
+    texts = read_texts(options)
     if not texts:
         say("there are no texts")
         return 0
-    if args.cosines and len(texts) > _MOST_COSINES:
+    if options.cosines and len(texts) > _MOST_COSINES:
         raise UserError(
             f"--cosines of {len(texts):,} texts would print {len(texts) ** 2:,} numbers. Use at most "
             f"{_MOST_COSINES:,} texts, or `bertzoo search`."
         )
-    model = open_embedding_model(args.model, args.seed, args.batch_size, args.python)
-    options = embedding_options(args, model)
+    model = open_embedding_model(options.model, options.seed, options.batch_size, options.python)
+    more = embedding_options(options, model)
     parts, done, longer = [], 0, 0
-    for part, count in model.parts(texts, **options):
+    for part, count in model.parts(texts, **more):
         done, longer = done + len(part), longer + count
-        part = quantised(part, args.precision)
-        if args.output or args.cosines:
+        part = quantised(part, options.precision)
+        if options.output or options.cosines:
             parts.append(part)
         else:
             for vector in part:
@@ -143,17 +149,17 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         if len(texts) > len(part):
             say(f"{done:,} of {len(texts):,} texts embedded")
     if longer:
-        state = "averaged over their pieces" if args.long == "average" else "cut; --long=average embeds them whole"
+        state = "averaged over their pieces" if options.long == "average" else "cut; --long=average embeds them whole"
         say(f"{longer:,} of {len(texts):,} texts have more than {model.max_length} tokens and were {state}")
-    if args.cosines:
+    if options.cosines:
         unit = unit_vectors(np.concatenate(parts))
         for row in unit @ unit.T:
             print("  ".join(f"{value:6.3f}" for value in row))
         return 0
-    if not args.output:
+    if not options.output:
         return 0
     vectors = np.concatenate(parts)
-    with atomic.replacing(Path(args.output)) as temporary, temporary.open("wb") as file:
+    with atomic.replacing(Path(options.output)) as temporary, temporary.open("wb") as file:
         np.save(file, vectors)
-    say(f"Wrote {args.output}: {len(vectors):,} vectors of {vectors.shape[1]} {vectors.dtype} numbers.")
+    say(f"Wrote {options.output}: {len(vectors):,} vectors of {vectors.shape[1]} {vectors.dtype} numbers.")
     return 0

@@ -17,79 +17,76 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from bertzoo.cli.support import finetuned
-from bertzoo.cli.support.options import Parser, checkpoint_option, corpus_option, json_option
+from bertzoo.api.options import PRETRAINED, EvaluateOptions
+from bertzoo.cli.support.options import declare, json_field, read_options
+from bertzoo.core.options import option, reject
 
 MLM = ("mlm_loss", "mlm_hidden_loss")  # compared with the unigram entropy
 GATES = ("below_unigram", "hidden_below_unigram")  # the flag for each loss of MLM
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    parser.group("input").add_argument("run", metavar="MODEL", help="a run, a model directory or an exported file")
-    pretrained = "for a pretraining run"
-    checkpoint_option(parser, pretrained)
-    corpus_option(parser, pretrained, "the run's corpus")
-    parser.group(pretrained).add_argument(
-        "--stage", type=int, metavar="N", help="the stage whose row length applies (default: the last)"
-    )
-    parser.group(pretrained).add_argument(
-        "--below_unigram",
-        type=float,
+@dataclass(frozen=True, kw_only=True)
+class EvaluateFlags(EvaluateOptions):
+    """The command's flags."""
+
+    below_unigram: float | None = option(
+        "exit with 1 unless the MLM loss is this far below the unigram entropy of the text (default: no check)",
+        None,
+        group=PRETRAINED,
         metavar="NATS",
-        help="exit with 1 unless the MLM loss is this far below the unigram entropy of the text (default: no check)",
     )
-    parser.group(pretrained).add_argument(
-        "--hidden_below_unigram",
-        type=float,
-        metavar="NATS",
-        help="like --below_unigram, but without the selected tokens that masking leaves unchanged, because a model can "
+    hidden_below_unigram: float | None = option(
+        "like --below_unigram, but without the selected tokens that masking leaves unchanged, because a model can "
         "copy them (default: no check)",
+        None,
+        group=PRETRAINED,
+        metavar="NATS",
     )
-    group = finetuned.flags(parser)
-    group.add_argument("--split", choices=("train", "dev", "test"), help="the examples to score (default: dev)")
-    group.add_argument(
-        "--input",
-        metavar="FILE",
-        help="a file of rows to score, for a model of the task `own` (default: the examples of --split)",
-    )
-    group.add_argument(
-        "--output",
-        metavar="DIR",
-        help="for question answering: a folder for the answers, as JSON that SQuAD's scripts read (default: none)",
-    )
-    json_option(parser)
+    json: bool = json_field()
+
+
+arguments = declare(EvaluateFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Evaluate the model and print its metrics."""
+    from bertzoo.api.models import measure
     from bertzoo.export.file_model import is_pretraining
     from bertzoo.train.step import keep_programs
 
     keep_programs()
-    if is_pretraining(args.run):
-        names = ("task", "data_dir", "seed", "batch_size", "python", "split", "input", "output")
-        finetuned.reject_flags(args, names, "a pretraining run")
-        return _pretrained(args)
-    finetuned.reject_flags(args, ("checkpoint", "corpus", "stage", *GATES), "a fine-tuned model")
-    return finetuned.evaluate_model(args)
-
-
-def _pretrained(args: argparse.Namespace) -> int:
-    from bertzoo.runs.load_model import evaluate_run, load_run
-
-    metrics = evaluate_run(
-        load_run(args.run, "latest" if args.checkpoint is None else args.checkpoint), args.corpus, args.stage
-    )
-    if args.json:
-        print(json.dumps(metrics))
+    options = read_options(EvaluateFlags, args)
+    if not is_pretraining(options.path):
+        reject(options, GATES, f"{options.path}, which is not a pretraining run")
+    results, unit = measure(options)
+    if options.json:
+        print(json.dumps(results))
+    elif not unit:
+        show_metrics(results)
     else:
-        show_metrics(metrics)
+        _show_scores(options, results, unit)
+    return 0 if unit else _check_gates(options, results)
+
+
+def _show_scores(options: EvaluateFlags, results: dict[str, Any], unit: str) -> None:
+    for split, scores in results["scores"].items():
+        line = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        examples = f"{results['examples'][split]:,} {unit}s"
+        print(f"{results['task']}, {Path(options.input).name if options.input else split}, {examples}: {line}")
+    if results.get("collapsed"):
+        print(f"every {unit} got the same prediction")
+
+
+def _check_gates(options: EvaluateFlags, metrics: dict[str, Any]) -> int:
+    """Return the exit code: 1, with a message, if a loss is not far enough below the unigram entropy."""
     gains = [metrics["unigram_entropy"] - metrics.get(name, math.nan) for name in MLM]
     code = 0
     for flag, loss, gain in zip(GATES, ("MLM loss", "MLM loss of hidden tokens"), gains, strict=True):
-        gate = getattr(args, flag)
+        gate = getattr(options, flag)
         if gate is not None and not gain >= gate:
             code = 1
             print(

@@ -14,10 +14,11 @@ examples:
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support import training
-from bertzoo.cli.support.options import Parser, config_files, json_option, run_dir_option
+from bertzoo.api.options import Config, FinetuneOptions, config_field
+from bertzoo.cli.support.options import declare, json_field
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.settings import Finetune
@@ -31,23 +32,16 @@ def config() -> type:
     return Finetune
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    config_files(parser)
-    run_dir_option(parser, "the run's directory")
-    training.model_option(
-        parser,
-        "--from",
-        "the model to fine-tune, whose head is replaced unless keep_head is set: a run, a model or Hugging Face "
-        "directory, another fine-tuning run, or a URL of one of these (default: what the resumed run recorded)",
-    )
-    training.model_option(
-        parser,
-        "--teacher",
-        "a fine-tuning run on the same task, or its URL; the loss is the config's alpha times the loss on the "
-        "labels plus (1 - alpha) times the loss on the teacher's predictions (default: none)",
-    )
-    json_option(parser, "print results.json instead of a summary")
+@dataclass(frozen=True)
+class FinetuneFlags(FinetuneOptions):
+    """The command's flags."""
+
+    config: Config = config_field()
+    _: KW_ONLY
+    json: bool = json_field("print results.json instead of a summary")
+
+
+arguments = declare(FinetuneFlags)
 
 
 def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":

@@ -14,48 +14,16 @@ examples:
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Literal
 
-from bertzoo.cli.support.options import Parser, corpus_option, json_option
+from bertzoo.api.options import corpus_field
+from bertzoo.cli.support.options import declare, json_field
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import option
 
 ROWS = 8
-
-
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    inputs, drawing, output = parser.group("input"), parser.group("drawing"), parser.group("output")
-    inputs.add_argument("what", choices=("attention",), help="attention: draw attention maps")
-    inputs.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a run, a checkpoint, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of "
-        "these",
-    )
-    inputs.add_argument("--teacher", metavar="MODEL", help="the model to compare with (default: none)")
-    inputs.add_argument(
-        "--text", action="append", metavar="TEXT", help="a text for the models; repeatable (default: held-out rows)"
-    )
-    inputs.add_argument("--heldout", metavar="RUN", help="the run whose held-out rows the models read (default: MODEL)")
-    corpus_option(parser, "input", "that run's corpus")
-    inputs.add_argument(
-        "--rows",
-        type=int,
-        metavar="N",
-        help=f"held-out rows to compare or average (default: {ROWS}; 1 with neither --teacher nor --average)",
-    )
-    drawing.add_argument(
-        "--layers",
-        type=_layers,
-        metavar="N,…",
-        help="layers to draw; 6:12 pairs the student's 6th layer with the teacher's 12th (default: layers 1 and 12, or "
-        "the last layer of a shallower model; with --average, all layers)",
-    )
-    drawing.add_argument(
-        "--average", action="store_true", help="draw one map per model: the mean over heads, layers and rows"
-    )
-    output.add_argument("--out", required=True, metavar="PNG", type=Path, help="the file to write")
-    json_option(parser)
 
 
 def _layers(text: str) -> tuple[tuple[int, int], ...]:
@@ -63,6 +31,43 @@ def _layers(text: str) -> tuple[tuple[int, int], ...]:
     if all(len(pair) <= 2 and all(number.isdecimal() for number in pair) for pair in pairs):
         return tuple((int(pair[0]), int(pair[-1])) for pair in pairs)
     raise UserError(f"--layers={text} is not a list of layers. Write 1,12 or, with a teacher, 1:1,6:12.")
+
+
+@dataclass(frozen=True)
+class InspectFlags:
+    """The command's flags."""
+
+    what: Literal["attention"] = option("attention: draw attention maps")
+    model: str = option(
+        "a run, a checkpoint, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of these",
+        metavar="MODEL",
+    )
+    _: KW_ONLY
+    teacher: str | None = option("the model to compare with (default: none)", None, metavar="MODEL")
+    text: tuple[str, ...] | None = option(
+        "a text for the models; repeatable (default: held-out rows)", None, metavar="TEXT", repeat=True
+    )
+    heldout: str | None = option("the run whose held-out rows the models read (default: MODEL)", None, metavar="RUN")
+    corpus: str | None = corpus_field("input", "that run's corpus")
+    rows: int | None = option(
+        f"held-out rows to compare or average (default: {ROWS}; 1 with neither --teacher nor --average)",
+        None,
+        metavar="N",
+    )
+    layers: tuple[tuple[int, int], ...] | None = option(
+        "layers to draw; 6:12 pairs the student's 6th layer with the teacher's 12th (default: layers 1 and 12, or "
+        "the last layer of a shallower model; with --average, all layers)",
+        None,
+        group="drawing",
+        metavar="N,…",
+        parse=_layers,
+    )
+    average: bool = option("draw one map per model: the mean over heads, layers and rows", False, group="drawing")
+    out: Path = option("the file to write", group="output", metavar="PNG")
+    json: bool = json_field()
+
+
+arguments = declare(InspectFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -13,10 +13,12 @@ examples:
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.config import config as config
-from bertzoo.cli.support.options import Parser, json_option
+from bertzoo.cli.support.options import declare, json_field
+from bertzoo.core.options import option
 
 if TYPE_CHECKING:
     from bertzoo.runs.configs import Recipe
@@ -24,12 +26,16 @@ if TYPE_CHECKING:
 HEAD = ("name", "encoder", "with_pooler", "pretraining", "GFLOPs", "activations")
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    parser.group("input").add_argument(
-        "names", nargs="*", default=[], metavar="CONFIG", help="shipped configs or TOML files (default: all shipped)"
-    )
-    json_option(parser)
+@dataclass(frozen=True)
+class ModelsFlags:
+    """The command's flags."""
+
+    names: tuple[str, ...] = option("shipped configs or TOML files (default: all shipped)", (), metavar="CONFIG")
+    _: KW_ONLY
+    json: bool = json_field()
+
+
+arguments = declare(ModelsFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

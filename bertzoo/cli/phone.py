@@ -16,42 +16,42 @@ import argparse
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bertzoo.cli.support.options import Parser
+from bertzoo.cli.support.options import declare
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import option
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    inputs = parser.group("input")
-    inputs.add_argument(
-        "action", choices=("pack", "judge"), help="pack: write inputs for the phone; judge: check the phone's outputs"
+@dataclass(frozen=True)
+class PhoneFlags:
+    """The command's flags."""
+
+    action: Literal["pack", "judge"] = option("pack: write inputs for the phone; judge: check the phone's outputs")
+    file: Path = option("the .tflite, .pt, .pte or .onnx file", metavar="FILE")
+    folder: Path = option("the folder of packed inputs; pack creates it", metavar="FOLDER")
+    outputs: Path | None = option("for judge: the folder of the phone's outputs", None, metavar="OUTPUTS")
+    _: KW_ONLY
+    rows: int | None = option(
+        "pack only the first N examples of the task (default: all)", None, group="pack", metavar="N", least=0
     )
-    inputs.add_argument("file", metavar="FILE", type=Path, help="the .tflite, .pt, .pte or .onnx file")
-    inputs.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of packed inputs; pack creates it")
-    inputs.add_argument(
-        "outputs", metavar="OUTPUTS", type=Path, nargs="?", help="for judge: the folder of the phone's outputs"
+    length: int | None = option(
+        "for .pt, .pte and .onnx files: row length in tokens (default: 128)", None, group="pack", metavar="N", least=0
     )
-    pack = parser.group("pack")
-    pack.add_argument(
-        "--rows", type=_count, metavar="N", help="pack only the first N examples of the task (default: all)"
-    )
-    pack.add_argument(
-        "--length", type=_count, metavar="N", help="for .pt, .pte and .onnx files: row length in tokens (default: 128)"
-    )
-    judge = parser.group("judge")
-    judge.add_argument(
-        "--limit",
-        type=_limit,
+    limit: float | None = option(
+        "largest error to allow, as a share of an output's largest value (default: depends on FILE's precision)",
+        None,
+        group="judge",
         metavar="SHARE",
-        help="largest error to allow, as a share of an output's largest value (default: depends on FILE's precision)",
+        least=0,
     )
-    judge.add_argument(
-        "--float16", action="store_true", help="use the limits for float16, in which GPUs and NNAPI compute"
-    )
-    judge.add_argument("--json", action="store_true", help="print one JSON document on standard output")
+    float16: bool = option("use the limits for float16, in which GPUs and NNAPI compute", False, group="judge")
+    json: bool = option("print one JSON document on standard output", False, group="judge")
+
+
+arguments = declare(PhoneFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -118,22 +118,6 @@ def _pack(args: argparse.Namespace) -> str:
         )
     golden, task = device.pack(args.file, args.folder, args.rows)
     return f"Wrote {args.folder}: {golden + task} rows, {golden} golden and {task} of the task."
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of 0 or more. Write it in digits, as in 100")
-    return int(text)
-
-
-def _limit(text: str) -> float:
-    try:
-        limit = float(text)
-    except ValueError:
-        limit = math.nan
-    if not 0 <= limit < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a share of 0 or more. Write, for example, --limit=0.05")
-    return limit
 
 
 def _finite(value: Any) -> Any:

@@ -16,84 +16,94 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+from bertzoo.api.options import FINETUNED, PredictOptions
 from bertzoo.cli.support import finetuned
-from bertzoo.cli.support.options import Parser, checkpoint_option, json_option
+from bertzoo.cli.support.options import declare, json_field, read_options
+from bertzoo.core.options import option, reject
 
 if TYPE_CHECKING:
     from bertzoo.runs.blanks import BlankFiller
 
-TASK_FLAGS = ("task", "data_dir", "seed", "batch_size", "input", "text_a", "text_b", "split", "pair", "output")
-TASK_FLAGS += ("question", "context", "python")
+TASK_FLAGS = ("task", "data_dir", "input", "text_a", "text_b", "split", "pair", "output", "question", "context")
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    inputs = parser.group("input")
-    inputs.add_argument("run", metavar="MODEL", help="a run, a model directory or an exported file")
-    text = "the texts (default: lines of standard input)"
-    inputs.add_argument("text", nargs="*", default=[], metavar="TEXT", help=text)
-    blanks = "for a masked language model"
-    parser.group(blanks).add_argument("--top", type=int, metavar="N", help="tokens to show for a blank (default: 5)")
-    checkpoint_option(parser, blanks)
-    group = finetuned.flags(parser)
-    group.add_argument(
-        "--input",
+@dataclass(frozen=True)
+class PredictFlags(PredictOptions):
+    """The command's flags."""
+
+    texts: tuple[str, ...] = option("the texts (default: lines of standard input)", (), metavar="TEXT", dest="text")
+    _: KW_ONLY
+    task: str | None = option(
+        "the task (default: the task that the model records)", None, group=FINETUNED, metavar="NAME"
+    )
+    data_dir: str | None = option(
+        "the directory of the task's files (default: as in training)", None, group=FINETUNED, metavar="DIR"
+    )
+    input: str | None = option(
+        "texts in a TSV, CSV, JSONL, Parquet or CoNLL file, or SQuAD's JSON (default: the TEXTs)",
+        None,
+        group=FINETUNED,
         metavar="FILE",
-        help="texts in a TSV, CSV, JSONL, Parquet or CoNLL file, or SQuAD's JSON (default: the TEXTs)",
     )
-    group.add_argument(
-        "--text_a",
+    text_a: str | None = option(
+        "the column of the text or question (default: own.text_a or own.question in the run's config)",
+        None,
+        group=FINETUNED,
         metavar="COLUMN",
-        help="the column of the text or question (default: own.text_a or own.question in the run's config)",
     )
-    group.add_argument(
-        "--text_b",
+    text_b: str | None = option(
+        "the column of the second text or paragraph (default: own.text_b or own.context in the run's config)",
+        None,
+        group=FINETUNED,
         metavar="COLUMN",
-        help="the column of the second text or paragraph (default: own.text_b or own.context in the run's config)",
     )
-    group.add_argument("--split", metavar="SPLIT", help="predict the task's train, dev or test set (default: none)")
-    group.add_argument("--question", metavar="TEXT", help="a question about --context (default: none)")
-    group.add_argument("--context", metavar="TEXT", help="the text with the answer to --question (default: none)")
-    group.add_argument("--pair", action="store_true", help="read pairs of texts, if the model does not record its task")
-    output = parser.group("output")
-    output.add_argument(
-        "--output", metavar="FILE", help="a .jsonl, .tsv or, for questions, .json file to write (default: print)"
+    split: str | None = option(
+        "predict the task's train, dev or test set (default: none)", None, group=FINETUNED, metavar="SPLIT"
     )
-    json_option(parser, "print JSON; for a fine-tuned model, one line per text")
+    question: str | None = option("a question about --context (default: none)", None, group=FINETUNED, metavar="TEXT")
+    context: str | None = option(
+        "the text with the answer to --question (default: none)", None, group=FINETUNED, metavar="TEXT"
+    )
+    pair: bool = option("read pairs of texts, if the model does not record its task", False, group=FINETUNED)
+    output: str | None = option(
+        "a .jsonl, .tsv or, for questions, .json file to write (default: print)", None, group="output", metavar="FILE"
+    )
+    json: bool = json_field("print JSON; for a fine-tuned model, one line per text")
+
+
+arguments = declare(PredictFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the most likely tokens of every blank, or a fine-tuned model's predictions."""
-    from bertzoo.export.file_model import is_pretraining, open_model
-    from bertzoo.runs.blanks import BlankFiller, run_filler
+    from bertzoo.api.models import open_predictor
+    from bertzoo.export.file_model import is_pretraining
+    from bertzoo.runs.blanks import BlankFiller
     from bertzoo.train.step import keep_programs
 
     keep_programs()
-    if is_pretraining(args.run):
-        finetuned.reject_flags(args, TASK_FLAGS, "a pretraining run")
-        return _fill(args, run_filler(args.run, "latest" if args.checkpoint is None else args.checkpoint))
-    finetuned.reject_flags(args, ("checkpoint",), "a fine-tuned model, a model directory or a file")
-    suffix = finetuned.output_suffix(args)  # raises before anything is predicted
-    model = open_model(args.run, args.seed, args.batch_size, args.python)
+    options = read_options(PredictFlags, args)
+    suffix = "" if is_pretraining(options.path) else finetuned.output_suffix(options)  # raises before any prediction
+    model = open_predictor(options, TASK_FLAGS)
     if isinstance(model, BlankFiller):
-        finetuned.reject_flags(args, TASK_FLAGS, "a masked language model")
-        return _fill(args, model)
-    finetuned.reject_flags(args, ("top",), "a fine-tuned model")
-    return finetuned.predict(args, model, suffix)
+        return _fill(options, model)
+    reject(options, ("top",), f"{options.path}, which is a fine-tuned model")
+    return finetuned.predict(options, model, suffix)
 
 
-def _fill(args: argparse.Namespace, model: "BlankFiller") -> int:
+def _fill(options: PredictFlags, model: "BlankFiller") -> int:
     from bertzoo.finetuning.task_kind import warn_unknown
     from bertzoo.runs.blanks import BLANK
     from bertzoo.tasks import inputs
 
-    texts = args.text or [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    texts = options.texts or [line.rstrip("\n") for line in sys.stdin if line.strip()]
     written = inputs.from_texts([text.replace(BLANK, " ") for text in texts], inputs.InputForm())
     warn_unknown(model.tokenizer, written, "the texts")
-    records = model.records(texts, args.top)
-    if args.json:
+    records = model.records(texts, options.top)
+    if options.json:
         print(json.dumps(records, ensure_ascii=False))
         return 0
     for record in records:

@@ -17,8 +17,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bertzoo.api.options import PretrainOptions
 from bertzoo.cli.support import training
-from bertzoo.cli.support.options import Parser
 
 if TYPE_CHECKING:
     from bertzoo.runs.configs import Pretrain
@@ -32,15 +32,7 @@ def config() -> type:
     return Pretrain
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    training.arguments(parser)
-    training.model_option(
-        parser,
-        "--from",
-        "start from a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a "
-        "URL of one of these; a resumed run does not read MODEL again (default: random parameters)",
-    )
+arguments = training.run_arguments(PretrainOptions)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

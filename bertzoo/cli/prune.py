@@ -16,8 +16,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bertzoo.api.options import PruneOptions
 from bertzoo.cli.support import training
-from bertzoo.cli.support.options import Parser
 from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,16 +34,7 @@ def config() -> type:
     return Prune
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    training.arguments(parser)
-    training.model_option(
-        parser,
-        "--from",
-        "the model that [model] describes, with the heads of [objective]: a run, one of its checkpoints, a model or "
-        "Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of these (default: what the resumed run "
-        "recorded)",
-    )
+arguments = training.run_arguments(PruneOptions)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -12,13 +12,20 @@ examples:
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from bertzoo.cli.support.options import Parser
+from bertzoo.cli.support.options import declare
+from bertzoo.core.options import option
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    parser.group("input").add_argument("run", metavar="RUN", help="the directory or gs:// URL of a run")
+@dataclass(frozen=True)
+class ReportFlags:
+    """The command's argument."""
+
+    run: str = option("the directory or gs:// URL of a run", metavar="RUN")
+
+
+arguments = declare(ReportFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -12,29 +12,47 @@ examples:
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Literal
 
-from bertzoo.cli.embed import embedding_options, read_texts, text_options, vector_options
-from bertzoo.cli.support.options import Parser, json_option, say
+from bertzoo.cli.embed import TextFlags, embedding_options, read_texts
+from bertzoo.cli.support.options import declare, json_field, read_options, say
 from bertzoo.core.errors import UserError, visible
+from bertzoo.core.options import option, reject
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    inputs = parser.group("input")
-    inputs.add_argument("what", choices=("index", "query"), help="index: write an index. query: search it")
-    inputs.add_argument("model", metavar="MODEL", help="a model that embeds texts, or its exported file")
-    text_options(parser, "the texts to index, or the queries (default: lines of standard input)")
-    inputs.add_argument("--index", required=True, type=Path, metavar="DIR", help="the index")
-    vector_options(parser, "average")
-    vectors = parser.group("vectors")
-    vectors.add_argument(
-        "--precision",
-        choices=("float32", "int8", "binary"),
-        help="of the stored vectors; binary finds candidates by bits and orders them by int8 vectors (default: int8)",
+@dataclass(frozen=True)
+class SearchAction:
+    """What the command does."""
+
+    what: Literal["index", "query"] = option("index: write an index. query: search it")
+
+
+@dataclass(frozen=True)
+class SearchFlags(TextFlags, SearchAction):
+    """The command's flags; `what` comes first."""
+
+    text: tuple[str, ...] = option(
+        "the texts to index, or the queries (default: lines of standard input)", (), metavar="TEXT"
     )
-    parser.group("output").add_argument("--top", type=int, metavar="K", help="texts for a query (default: 5)")
-    json_option(parser, "print a JSON array for each query")
+    _: KW_ONLY
+    index: Path = option("the index", metavar="DIR")
+    long: Literal["cut", "average"] = option(
+        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces",
+        "average",
+        group="vectors",
+    )
+    precision: Literal["float32", "int8", "binary"] | None = option(
+        "of the stored vectors; binary finds candidates by bits and orders them by int8 vectors (default: int8)",
+        None,
+        group="vectors",
+    )
+    top: int | None = option("texts for a query (default: 5)", None, group="output", metavar="K")
+    json: bool = json_field("print a JSON array for each query")
+
+
+arguments = declare(SearchFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -44,26 +62,24 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.finetuning.text_index import build_index, read_index
     from bertzoo.train.step import keep_programs
 
-    foreign = {"index": ("top", "json"), "query": ("precision", "size")}[args.what]
-    for name in foreign:
-        if (value := getattr(args, name)) not in (None, False, 0):
-            raise UserError(f"--{name}={value} does not apply to `search {args.what}`. Leave --{name} out.")
-    if args.top is not None and args.top < 1:
-        raise UserError(f"--top={args.top} is less than 1. Use 1 or more.")
+    flags = read_options(SearchFlags, args)
+    reject(flags, ("top", "json") if flags.what == "index" else ("precision", "size"), f"`search {flags.what}`")
+    if flags.top is not None and flags.top < 1:
+        raise UserError(f"--top={flags.top} is less than 1. Use 1 or more.")
     keep_programs()
-    index = read_index(args.index) if args.what == "query" else None
-    model = open_embedding_model(args.model, args.seed, args.batch_size, args.python)
+    index = read_index(flags.index) if flags.what == "query" else None
+    model = open_embedding_model(flags.model, flags.seed, flags.batch_size, flags.python)
     if index is not None:
         index.check_model(model)
     usual = DOCUMENT if index is None else QUERY
-    options, texts = embedding_options(args, model, *usual), read_texts(args)
+    options, texts = embedding_options(flags, model, *usual), read_texts(flags)
     if index is None:
-        description = build_index(model, texts, args.index, precision=args.precision or "int8", **options)
-        say(f"Wrote {args.index}: {description['texts']:,} texts, {description['size']} dimensions.")
+        description = build_index(model, texts, flags.index, precision=flags.precision or "int8", **options)
+        say(f"Wrote {flags.index}: {description['texts']:,} texts, {description['size']} dimensions.")
         return 0
     options["size"] = index.size if index.size != model.width else 0
-    for query, hits in zip(texts, index.search(model.embed(texts, **options), args.top or 5), strict=True):
-        if args.json:
+    for query, hits in zip(texts, index.search(model.embed(texts, **options), flags.top or 5), strict=True):
+        if flags.json:
             line = json.dumps([hit._asdict() for hit in hits], ensure_ascii=False)
             print("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line))
             continue

@@ -11,38 +11,36 @@ examples:
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
-from bertzoo.cli.support.options import Parser, check_file
+from bertzoo.cli.support.options import declare
+from bertzoo.core.atomic import check_file
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import option
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    parser.group("output").add_argument("output", metavar="OUT.zip", help="the zip file to write")
-    inputs = parser.group("input")
-    inputs.add_argument("runs", nargs="+", metavar="RUN", help="a fine-tuned model, one for each task")
-    inputs.add_argument(
-        "--data_dir",
-        default="",
+@dataclass(frozen=True)
+class SubmissionFlags:
+    """The command's flags."""
+
+    output: str = option("the zip file to write", group="output", metavar="OUT.zip")
+    runs: tuple[str, ...] = option("a fine-tuned model, one for each task", metavar="RUN")
+    _: KW_ONLY
+    data_dir: str = option(
+        "the directory with GLUE's folders CoLA, SST-2 and so on (default: each run's data directory)",
+        "",
         metavar="DIR",
-        help="the directory with GLUE's folders CoLA, SST-2 and so on (default: each run's data directory)",
     )
-    prediction = parser.group("prediction")
-    prediction.add_argument(
-        "--wnli",
-        choices=("majority", "predicted"),
-        default="majority",
-        help="WNLI's labels: the most common label, as in papers, or the predicted labels",
+    wnli: Literal["majority", "predicted"] = option(
+        "WNLI's labels: the most common label, as in papers, or the predicted labels", "majority", group="prediction"
     )
-    prediction.add_argument(
-        "--batch_size", type=_size, default=0, metavar="B", help="rows per batch (default: the run's batch size)"
+    batch_size: int = option(
+        "rows per batch (default: the run's batch size)", 0, group="prediction", metavar="B", least=1
     )
 
 
-def _size(text: str) -> int:
-    if text.isdecimal() and int(text):
-        return int(text)
-    raise UserError(f"--batch_size={text} is not a whole number of 1 or more. Write, for example, --batch_size=64.")
+arguments = declare(SubmissionFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

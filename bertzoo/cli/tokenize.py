@@ -13,14 +13,13 @@ examples:
 
 import argparse
 import json
-import shlex
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
-from bertzoo.cli.support.options import Parser, json_option, tokenising, workers_option
-from bertzoo.core.paths import is_url, on_disk
-from bertzoo.data.settings import CorpusConfig, Data, corpus_settings
+from bertzoo.api.options import TokenizeOptions
+from bertzoo.cli.support.options import declare, json_field, read_options, tokenising
+from bertzoo.data.settings import CorpusConfig, Data
 
 _DROPPED = {
     "duplicate": "documents that equal an earlier one",
@@ -35,57 +34,30 @@ def config() -> type:
     return CorpusConfig
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    inputs = parser.group("input")
-    inputs.add_argument("source", metavar="SRC", help="the text to tokenise")
-    inputs.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="CONFIG",
-        help="a pretraining config whose [data] applies; repeatable (default: none)",
-    )
-    parser.group("output").add_argument(
-        "destination", metavar="DST", type=_destination, help="the directory or URL of the corpus, new or unfinished"
-    )
-    json_option(parser, "print the counts as one JSON document")
-    workers_option(parser)
-    speed = parser.group("speed")
-    speed.add_argument(
-        "--runner",
-        default="",
-        metavar="NAME",
-        help="an Apache Beam runner such as DirectRunner; all its workers must see DST (default: none)",
-    )
-    speed.add_argument(
-        "--runner_options", default="", metavar="'--a=1 --b=2'", help="options of --runner (default: none)"
-    )
+@dataclass(frozen=True, kw_only=True)
+class TokenizeFlags(TokenizeOptions):
+    """The command's flags."""
+
+    json: bool = json_field("print the counts as one JSON document")
 
 
-def _destination(text: str) -> str | Path:
-    if text.startswith(("file:", "local:")):
-        return on_disk(text, "DST =", "Name the directory itself.")
-    return text if is_url(text) else on_disk(text, "DST =", "Write :// after the protocol.")
+arguments = declare(TokenizeFlags)
 
 
 def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
     """Return the [data] settings of the command line."""
-    if not args.config:
-        return corpus_settings(args.source, overrides)
-    from bertzoo.runs.configs import Pretrain
+    from bertzoo.api.training import data_of
 
-    return corpus_settings(args.source, overrides, args.config, Pretrain)
+    return data_of(read_options(TokenizeFlags, args), overrides)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Write the corpus and print its counts."""
-    from bertzoo.data.corpus.tokenize import write_corpus
+    from bertzoo.api.training import write_corpus
 
-    start, data = time.monotonic(), settings(args, overrides)
-    options = {"workers": args.workers, "runner": args.runner, "runner_options": shlex.split(args.runner_options)}
+    start = time.monotonic()
     with tokenising() as progress:
-        manifest = write_corpus(data, args.destination, **options, progress=progress)
+        manifest = write_corpus(read_options(TokenizeFlags, args), overrides, progress)
     if args.json:
         counts = {name: split.counts for name, split in manifest.splits.items()}
         more = {name: manifest.raw[name] for name in ("dropped", "parts") if name in manifest.raw}

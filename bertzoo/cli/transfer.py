@@ -12,13 +12,11 @@ examples:
 """
 
 import argparse
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bertzoo.api.options import TransferOptions
 from bertzoo.cli.support import training
-from bertzoo.cli.support.options import Parser
-from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
     from bertzoo.runs.configs import Transfer
@@ -32,28 +30,7 @@ def config() -> type:
     return Transfer
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    training.arguments(parser)
-    training.model_option(
-        parser,
-        "--teacher",
-        "the teacher: a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or "
-        "a URL of one of these (default: the recorded teacher of a resumed run, unless it is a URL)",
-    )
-    parser.group("training").add_argument(
-        "--stages",
-        type=_range,
-        metavar="A-B",
-        help="train only stages A to B, counted from 1; run again with later stages to continue (default: all)",
-    )
-
-
-def _range(text: str) -> tuple[int, int]:
-    ends = re.fullmatch(r"(\d+)-(\d+)", text)
-    if ends and 1 <= int(ends[1]) <= int(ends[2]):
-        return int(ends[1]), int(ends[2])
-    raise UserError(f"--stages={text} is not a range of stages. Write, for example, --stages=1-3.")
+arguments = training.run_arguments(TransferOptions)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -407,3 +407,19 @@ def _remove_parents(created: list[Path]) -> None:
     for parent in reversed(created):
         with suppress(OSError):  # another process has written there
             parent.rmdir()
+
+
+def check_file(name: Path | str, flag: str) -> None:
+    """Raise UserError if no file can be written at the path `name`; `flag` starts the message."""
+    if Path(name).is_dir():
+        raise UserError(f"{flag} is a directory. Name a file.")
+    check_folder(Path(name).parent, flag)
+
+
+def check_folder(folder: Path, flag: str) -> None:
+    """Raise UserError if no temporary file can be created in a directory; `flag` starts the message."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        raise UserError(f"{flag} cannot be written: {folder}: {error.strerror}. Name another place.") from error

@@ -5,9 +5,13 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import flag_of, option
 from bertzoo.core.schema import nearest
 
 Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight", "int4-dynamic"]
+KeptHead = Literal["none", "masked", "replaced"]
+VectorOutput = Literal["float32", "int8", "binary"]  # as in heads/embedding.py, which imports jax
+VectorPooling = Literal["mean", "first", "max", "weighted_mean"]  # as there
 DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
 # Formats of files, and their suffixes.
 SUFFIXES = {
@@ -23,7 +27,6 @@ FILES = tuple(SUFFIXES)
 LITERT = ("litert", "mediapipe")
 TEXT_FORMATS = {"mediapipe": "litert", "onnx-text": "onnx"}  # whose files take texts: the format that takes ids
 SINGLE = {"mediapipe": "MediaPipe", "executorch": "ExecuTorch"}  # runtimes whose files have one length, by format
-HEADS = ("none", "masked", "replaced")
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # Precisions of the weights by format.
 FORMAT_PRECISIONS: dict[str, tuple[Precision, ...]] = {
@@ -31,9 +34,8 @@ FORMAT_PRECISIONS: dict[str, tuple[Precision, ...]] = {
     **dict.fromkeys(LITERT, PRECISIONS),
     "executorch": ("fp32", "int8-dynamic"),
 }
-OUTPUTS = ("float32", "int8", "binary")  # as in heads/embedding.py
-POOLINGS = ("mean", "first", "max", "weighted_mean")  # as in heads/embedding.py, which imports jax
 EXAMPLES = 1500  # examples to score on by default; GLUE's smaller development sets have no more
+_PHONES = "files for phones"
 # The formats that an option applies to; unlisted options apply to all formats.
 _ONLY = {
     "lengths": FILES,
@@ -47,10 +49,10 @@ _ONLY = {
 }
 _VALUES = {
     "to": (*DIRECTORIES, *FILES),
-    "head": HEADS,
+    "head": get_args(KeptHead),
     "precision": PRECISIONS,
-    "pooling": POOLINGS,
-    "output": OUTPUTS,
+    "pooling": get_args(VectorPooling),
+    "output": get_args(VectorOutput),
 }
 
 
@@ -58,38 +60,63 @@ _VALUES = {
 class ExportOptions:
     """Options of a conversion; raises UserError for an unknown value or options that do not apply to the format.
 
-    to: the format, one of DIRECTORIES or FILES; "tflite" means litert.
-    head: the only head to keep, one of HEADS; None keeps all.
-    leak_padding: let convolutions and trigrams see padding, as Hugging Face's do.
-    license: licence of the weights, for the model card; None keeps the source's.
-    pooling: how to pool the output if the model has no head, one of POOLINGS; None: "mean" in a file, no pooling in a
-    directory.
-    size: number of dimensions of a model's vectors, the first ones; None keeps all.
-
-    The other options apply only to files.
-
-    lengths: row lengths in tokens.
-    precision: precision of the weights.
-    output: form of a model's vectors, one of OUTPUTS.
-    calibration: a file of texts on which int8-static measures the scales of activations.
-    examples: number of the task's examples on which file and model are scored; 0 for all.
-    no_optimize: write the training graph, without the rewrites that make it cheaper.
-    python: a Python that has ExecuTorch.
+    "tflite" means litert. Without `pooling`, a file of a model without a head has "mean", a directory no pooling.
     """
 
-    to: str
-    head: str | None = None
-    leak_padding: bool = False
-    lengths: tuple[int, ...] | None = None
-    precision: str | None = None
-    pooling: str | None = None
-    size: int | None = None
-    output: str | None = None
-    calibration: Path | None = None
-    license: str | None = None
-    examples: int | None = None
-    no_optimize: bool | None = None
-    python: Path | None = None
+    to: str = option(f"the format of DST: {', '.join((*DIRECTORIES, *FILES))}", metavar="FORMAT", group="output")
+    head: KeptHead | None = option(
+        "keep only this head; in replaced token detection, masked: the generator's, replaced: the discriminator's "
+        "(default: all but the generator's)",
+        None,
+        group="model",
+    )
+    leak_padding: bool = option(
+        "let convolutions and trigrams see padding, as Hugging Face's classes do", False, group="model"
+    )
+    lengths: tuple[int, ...] | None = option(
+        "row lengths in tokens; mediapipe, executorch: only one; onnx, torch-export: one fixes the length "
+        "(default: 128; onnx and torch formats: any length)",
+        None,
+        group=_PHONES,
+        metavar="N,…",
+    )
+    precision: Precision | None = option(
+        f"precision of the weights: {', '.join(PRECISIONS)}; .pte: fp32, int8-dynamic; .onnx, .pt, .pt2: fp32 "
+        "(default: fp32)",
+        None,
+        group=_PHONES,
+        metavar="NAME",
+        parse=str,
+    )
+    pooling: VectorPooling | None = option("vector of a model without a head (default: mean)", None, group=_PHONES)
+    size: int | None = option(
+        "first dimensions of a vector to keep (default: all)", None, group="model", metavar="N", least=0
+    )
+    output: VectorOutput | None = option(
+        "numbers of a vector, for a model that embeds texts (default: float32)", None, group=_PHONES
+    )
+    calibration: Path | None = option(
+        "for int8-static: texts or tab-separated pairs to calibrate on, one per line (default: none)",
+        None,
+        group=_PHONES,
+        metavar="FILE",
+    )
+    license: str | None = option(
+        "licence of the weights, for the card (default: SRC's licence)", None, group="output", metavar="NAME"
+    )
+    examples: int | None = option(
+        f"development examples to score model and file on; 0: all (default: {EXAMPLES:,})",
+        None,
+        group=_PHONES,
+        metavar="N",
+        least=0,
+    )
+    no_optimize: bool | None = option(
+        "for .tflite: write the training graph unchanged", None, group=_PHONES, flag="--no-optimize"
+    )
+    python: Path | None = option(
+        "for executorch: a Python that has executorch (default: this Python)", None, group=_PHONES, metavar="FILE"
+    )
 
     def __post_init__(self):
         if self.to == "tflite":  # LiteRT's former name, and still its files' suffix
@@ -101,7 +128,7 @@ class ExportOptions:
         for name, formats in _ONLY.items():
             if getattr(self, name) is not None and self.to not in formats:
                 where = f"--to={formats[0]}" if len(formats) == 1 else f"--to={'|'.join(formats)}"
-                flag = f"--{name.replace('no_', 'no-')}"
+                flag = flag_of(ExportOptions, name)
                 raise UserError(f"{flag} applies only to {where}, not to --to={self.to}. Leave {flag} out.")
         if self.precision is not None and self.precision not in (known := FORMAT_PRECISIONS[self.to]):
             raise UserError(

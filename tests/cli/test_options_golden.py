@@ -7,7 +7,6 @@ import argparse
 import importlib
 import inspect
 import json
-from dataclasses import fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -41,18 +40,10 @@ def keys() -> dict[str, list[str]]:
 
 def parameters(name: str) -> list[str]:
     """The arguments of a Python function, positional ones first."""
-    from bertzoo.benchmarking.benchmark import BenchmarkSettings
-    from bertzoo.export.options import ExportOptions
-
-    names = list(inspect.signature(getattr(bertzoo, name)).parameters)
-    more = {
-        "convert": [field.name for field in fields(ExportOptions)],
-        "benchmark": [field.name for field in fields(BenchmarkSettings)],
-        "embed": [*inspect.signature(bertzoo.TextEncoder.encode).parameters][2:],
-        "training": ["batch_workers", "corpus", "workers"],
-    }
-    group = "training" if name in ("pretrain", "transfer", "prune") else name
-    return sorted({*names, *more.get(group, [])} - {"options", "settings"})
+    names = [*inspect.signature(getattr(bertzoo, name)).parameters]
+    if name == "embed":
+        names += [*inspect.signature(bertzoo.TextEncoder.encode).parameters][2:]
+    return sorted({*names} - {"options"})
 
 
 def declared() -> dict[str, Any]:

@@ -10,7 +10,6 @@ import pytest
 from messages import mentioning, mentions
 from zoo import CASES, WINDOWED, pretrained
 
-from bertzoo.cli import convert
 from bertzoo.cli.main import main
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import atomic
@@ -23,7 +22,7 @@ from bertzoo.export import lengths
 from bertzoo.export.check import verify
 from bertzoo.export.check.quiz import build_quiz, draw_evenly
 from bertzoo.export.litert import mediapipe, write
-from bertzoo.export.options import FILES, ExportOptions
+from bertzoo.export.options import FILES, PRECISIONS, ExportOptions, VectorPooling
 from bertzoo.export.text_input import check_text_model, text_model
 from bertzoo.heads import JointSpanExtraction, NoHead, SequenceClassification
 from bertzoo.heads.embedding import Pooling
@@ -90,7 +89,7 @@ def test_tflite_is_another_name_of_litert_alone(tmp_path, capsys):
         (["--precision=int8-static", "--calibration=/"], ("--calibration=/ ", "Is a directory")),
         (["--calibration=texts"], ("--calibration ", "--precision=int8-static", "fp32")),
         (["--precision=int4"], ("--precision=int4 ", "int4-dynamic")),
-        (["--examples=-1"], ("--examples=-1", "--examples=500")),
+        (["--examples=-1"], ("--examples=-1", "--examples=4")),
     ],
 )
 def test_wrong_options_are_rejected(options: list[str], message: tuple[object, ...], source: Path, tmp_path, capsys):
@@ -235,8 +234,8 @@ def test_lengths_are_sorted_and_have_defaults():
 
 def test_options_and_implementations_agree():
     assert tuple(targets.targets(Path("python"))) == FILES
-    assert tuple(verify.LIMITS) == convert.PRECISIONS
-    assert get_args(Pooling) == convert.POOLINGS
+    assert tuple(verify.LIMITS) == PRECISIONS
+    assert get_args(Pooling) == get_args(VectorPooling)
 
 
 @pytest.mark.usefixtures("installed")

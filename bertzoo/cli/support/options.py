@@ -1,18 +1,21 @@
 """Flags, progress lines and output files that several commands (verbs) share."""
 
 import argparse
+import dataclasses
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, Literal, NoReturn, TextIO, TypeVar, get_args, get_origin
 
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import declared_options, option, parse_text
 
+T = TypeVar("T")
 INTERVAL = 10.0  # seconds between two progress lines if the output is not a terminal
 
 
@@ -108,19 +111,50 @@ class HelpFormatter(argparse.HelpFormatter):
         return text if stated else f"{text} (default: %(default)s)"
 
 
+def declare(cls: type) -> Callable[[Parser], None]:
+    """Return a function that declares the fields of the options class `cls` as a parser's arguments."""
+
+    def arguments(parser: Parser) -> None:
+        for field, declared, tp in declared_options(cls):
+            named, required, many = field.kw_only, field.default is dataclasses.MISSING, get_origin(tp) is tuple
+            several = declared.repeat or (many and not named)
+            name = declared.flag or f"--{field.name}" if named else declared.dest or field.name
+            more: dict[str, Any] = {"help": declared.help}
+            more |= {} if required else {"default": field.default}
+            if tp is bool:
+                more["action"] = "store_false" if field.default is True else "store_true"
+            elif get_origin(tp) is Literal and not declared.parse:
+                more["choices"] = get_args(tp)
+            else:
+                inner = get_args(tp)[0] if many and several else tp
+                word = name if named else declared.metavar or name
+                more["metavar"] = declared.metavar
+                more["type"] = declared.parse or partial(parse_text, word, inner, least=declared.least)
+            if named:
+                more |= {"dest": declared.dest or field.name} | ({"required": True} if required else {})
+                if declared.repeat:
+                    more |= {
+                        "action": "append",
+                        "default": field.default if field.default is None else list(field.default),
+                    }
+            elif several or not required:
+                more["nargs"] = ("+" if required else "*") if several else "?"
+            names = (name, declared.short) if declared.short else (name,)
+            parser.group(declared.group).add_argument(*names, **more)
+
+    return arguments
+
+
+def read_options(cls: type[T], args: argparse.Namespace) -> T:
+    """Return the options of class `cls` that a command line sets."""
+    values = {field.name: getattr(args, declared.dest or field.name) for field, declared, _ in declared_options(cls)}
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return cls(**values)
+
+
 def say(message: str) -> None:
     """Print a line to standard error; results go to standard output."""
     print(message, file=sys.stderr, flush=True)
-
-
-def config_files(parser: Parser) -> None:
-    """Declare the positional argument CONFIG, stored as `args.files`."""
-    parser.group("input").add_argument(
-        "files",
-        nargs="+",
-        metavar="CONFIG",
-        help="a TOML file or a shipped config's name; later files override earlier ones",
-    )
 
 
 def run_dir_option(parser: Parser, text: str) -> None:
@@ -128,57 +162,9 @@ def run_dir_option(parser: Parser, text: str) -> None:
     parser.group("output").add_argument("--run_dir", required=True, metavar="RUN", help=text)
 
 
-def json_option(parser: Parser, text: str = "print one JSON document on standard output") -> None:
+def json_field(text: str = "print one JSON document on standard output") -> Any:
     """Declare --json, with the help `text`."""
-    parser.group("output").add_argument("--json", action="store_true", help=text)
-
-
-def workers_option(parser: Parser) -> None:
-    """Declare --workers, the processes that tokenise."""
-    _count_option(parser, "--workers", "processes that tokenise; 0: one per core")
-
-
-def batch_workers_option(parser: Parser) -> None:
-    """Declare --batch_workers, the processes that build batches."""
-    _count_option(parser, "--batch_workers", "processes that build batches; 0: a thread of this process")
-
-
-def _count_option(parser: Parser, flag: str, text: str) -> None:
-    def count(value: str) -> int:
-        if value.isdecimal():
-            return int(value)
-        raise UserError(f"{flag}={value} is not a whole number of 0 or more. Write, for example, {flag}=4.")
-
-    parser.group("speed").add_argument(flag, type=count, default=0, metavar="N", help=text)
-
-
-def checkpoint_option(parser: Parser, title: str, text: str = "latest, best or a step (default: latest)") -> None:
-    """Declare --checkpoint, None by default, in the group `title`, with the help `text`."""
-    parser.group(title).add_argument("--checkpoint", type=_checkpoint, metavar="STEP", help=text)
-
-
-def corpus_option(parser: Parser, title: str, name: str) -> None:
-    """Declare --corpus, the new place of a moved corpus, in the group `title`. name: the corpus's name in the help."""
-    parser.group(title).add_argument(
-        "--corpus",
-        type=_corpus,
-        metavar="DIR|URL",
-        help=f"new path or URL of {name}, which may have moved but not changed (default: the recorded path)",
-    )
-
-
-def _corpus(text: str) -> str:
-    if text:
-        return text
-    raise UserError("--corpus is empty. Name the tokenised corpus.")
-
-
-def _checkpoint(text: str) -> str | int:
-    if text in ("latest", "best"):
-        return text
-    if text.isdecimal():
-        return int(text)
-    raise UserError(f"--checkpoint={text} is unknown. Use latest, best or the number of a step.")
+    return option(text, False, group="output")
 
 
 @contextmanager
@@ -205,22 +191,6 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
     finally:
         if live and shown:
             print(file=sys.stderr)
-
-
-def check_file(name: Path | str, flag: str) -> None:
-    """Raise UserError if no file can be written at the path `name`; `flag` starts the message."""
-    if Path(name).is_dir():
-        raise UserError(f"{flag} is a directory. Name a file.")
-    check_folder(Path(name).parent, flag)
-
-
-def check_folder(folder: Path, flag: str) -> None:
-    """Raise UserError if no temporary file can be created in a directory; `flag` starts the message."""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return
-    except OSError as error:
-        raise UserError(f"{flag} cannot be written: {folder}: {error.strerror}. Name another place.") from error
 
 
 @contextmanager

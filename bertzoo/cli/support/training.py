@@ -4,71 +4,70 @@ import argparse
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support.options import (
-    Parser,
-    batch_workers_option,
-    config_files,
-    corpus_option,
-    run_dir_option,
-    say,
-    tokenising,
-    workers_option,
-)
+from bertzoo.cli.support.options import Parser, declare, read_options, say, tokenising
 from bertzoo.core.documents import parse_toml
-from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.core.paths import Location, location
+from bertzoo.core.errors import ConfigError
+from bertzoo.core.options import option
 from bertzoo.train import supervisor
 
 if TYPE_CHECKING:
     from bertzoo.runs.training import Options
 
+PROCESSES = "several processes"
 
-def arguments(parser: Parser) -> None:
-    """Declare the flags of a training run."""
-    config_files(parser)
-    run_dir_option(parser, "the run's directory or gs:// URL")
-    corpus_option(parser, "input", "the corpus of a resumed run")
-    workers_option(parser)
-    batch_workers_option(parser)
-    many = parser.group("several processes")
-    many.description = (
-        "On Cloud TPU, GKE and Slurm, coordinator, processes and process are detected. Elsewhere, set all three for "
-        "every process, each with its own --distributed.process. All processes must see the same RUN."
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessFlags:
+    """Where the processes of a run find each other."""
+
+    coordinator: str | None = option(
+        "the address of process 0 (default: detected)",
+        None,
+        group=PROCESSES,
+        metavar="HOST:PORT",
+        flag="--distributed.coordinator",
     )
-    many.add_argument(
-        "--distributed.coordinator", metavar="HOST:PORT", help="the address of process 0 (default: detected)"
+    processes: int | None = option(
+        "the number of processes of the run (default: detected)",
+        None,
+        group=PROCESSES,
+        metavar="N",
+        flag="--distributed.processes",
     )
-    many.add_argument(
-        "--distributed.processes", type=int, metavar="N", help="the number of processes of the run (default: detected)"
+    process: int | None = option(
+        "the number of this process, from 0 (default: detected)",
+        None,
+        group=PROCESSES,
+        metavar="I",
+        flag="--distributed.process",
     )
-    many.add_argument(
-        "--distributed.process", type=int, metavar="I", help="the number of this process, from 0 (default: detected)"
+    start_timeout: int = option(
+        "seconds to wait for all processes", 300, group=PROCESSES, metavar="S", flag="--distributed.start_timeout"
     )
-    many.add_argument(
-        "--distributed.start_timeout", type=int, default=300, metavar="S", help="seconds to wait for all processes"
-    )
-    many.add_argument(
-        "--distributed.heartbeat_timeout",
-        type=int,
-        default=30,
+    heartbeat_timeout: int = option(
+        "seconds without a heartbeat after which a process counts as lost and the others end",
+        30,
+        group=PROCESSES,
         metavar="S",
-        help="seconds without a heartbeat after which a process counts as lost and the others end",
+        flag="--distributed.heartbeat_timeout",
     )
 
 
-def model_path(flag: str, name: str) -> Location:
-    """Return the path or URL of a model; raises UserError, naming the flag, for an empty name or a mistyped URL."""
-    if name:
-        return location(name, f"{flag} =", "Write :// after the protocol.")
-    raise UserError(f"{flag} is empty. Name a model.")
+def run_arguments(cls: type) -> Callable[[Parser], None]:
+    """Return a function that declares the options `cls` of a training run, and those of its processes."""
 
+    def arguments(parser: Parser) -> None:
+        declare(cls)(parser)
+        parser.group(PROCESSES).description = (
+            "On Cloud TPU, GKE and Slurm, coordinator, processes and process are detected. Elsewhere, set all three "
+            "for every process, each with its own --distributed.process. All processes must see the same RUN."
+        )
+        declare(ProcessFlags)(parser)
 
-def model_option(parser: Parser, flag: str, text: str) -> None:
-    """Declare `flag`, whose value is a model's path or URL; --from is stored as args.origin. text: the flag's help."""
-    kind = functools.partial(model_path, flag)
-    parser.group("input").add_argument(flag, dest={"--from": "origin"}.get(flag), type=kind, metavar="MODEL", help=text)
+    return arguments
 
 
 def config_loader(cls: type, files: Sequence[str], overrides: Sequence[tuple[str, str]]) -> Callable[[], Any]:
@@ -94,8 +93,7 @@ def main(
     from bertzoo.train import hosts
 
     recipe = None if late else load()
-    flags = {name.removeprefix("distributed."): value for name, value in vars(args).items() if "distributed." in name}
-    cluster = hosts.Cluster(**flags)
+    cluster = hosts.Cluster(**vars(read_options(ProcessFlags, args)))
     if cluster.detection() and not supervisor.is_child():
         which = "this process" if cluster.process is None else f"process {cluster.process} of {cluster.processes}"
         return supervisor.supervise(sys.argv[1:], which)

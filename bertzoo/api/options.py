@@ -1,0 +1,316 @@
+"""The options of the commands that are functions too: their fields are flags and arguments (`core/options.py`)."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, MISSING, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bertzoo.benchmarking.options import BenchmarkSettings
+from bertzoo.core import paths
+from bertzoo.core.errors import UserError
+from bertzoo.core.options import option, parse_text
+from bertzoo.core.paths import Location
+from bertzoo.export.options import ExportOptions
+
+Config = Any  # a name, a path, a sequence of these, or a config object
+PRETRAINED, FINETUNED = "for a pretraining run", "for a fine-tuned model or an exported file"
+_MODEL = (
+    "a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of "
+    "these"
+)
+
+
+def _checkpoint(text: str) -> str | int:
+    if text in ("latest", "best"):
+        return text
+    if text.isdecimal():
+        return int(text)
+    raise UserError(f"--checkpoint={text} is unknown. Use latest, best or the number of a step.")
+
+
+def _corpus(text: str) -> str:
+    if text:
+        return text
+    raise UserError("--corpus is empty. Name the tokenised corpus.")
+
+
+def config_field(default: Any = MISSING) -> Any:
+    """Declare the positional argument CONFIG."""
+    text = "a TOML file or a shipped config's name; later files override earlier ones"
+    return option(text, default, metavar="CONFIG", parse=str, repeat=True, dest="files")
+
+
+def checkpoint_field(group: str, text: str = "latest, best or a step (default: latest)") -> Any:
+    """Declare --checkpoint, None by default."""
+    return option(text, None, group=group, metavar="STEP", parse=_checkpoint)
+
+
+def corpus_field(group: str, name: str) -> Any:
+    """Declare --corpus, the new place of a moved corpus. name: the corpus's name in the help."""
+    text = f"new path or URL of {name}, which may have moved but not changed (default: the recorded path)"
+    return option(text, None, group=group, metavar="DIR|URL", parse=_corpus)
+
+
+def model_field(flag: str, text: str) -> Any:
+    """Declare a flag for the path or URL of a model, None by default."""
+
+    def model_path(name: str) -> Location:
+        if name:
+            return paths.location(name, f"{flag} =", "Write :// after the protocol.")
+        raise UserError(f"{flag} is empty. Name a model.")
+
+    return option(text, None, metavar="MODEL", flag=flag, parse=model_path, dest={"--from": "origin"}.get(flag, ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnableOptions:
+    """Which model of a run is used, and how."""
+
+    seed: int | None = option(
+        "for a run of several seeds: the seed whose model to use (default: the best seed)",
+        None,
+        group=FINETUNED,
+        metavar="N",
+        least=0,
+    )
+    batch_size: int | None = option(
+        "rows per batch; does not change results (default: as in training)",
+        None,
+        group=FINETUNED,
+        metavar="B",
+        least=0,
+    )
+    python: Path | None = option(
+        "for a .pte file: a Python that has executorch (default: this Python)", None, group=FINETUNED, metavar="FILE"
+    )
+
+
+@dataclass(frozen=True)
+class EvaluateOptions(RunnableOptions):
+    """The model to measure, and on what."""
+
+    path: Location = option("a run, a model directory or an exported file", metavar="MODEL")
+    _: KW_ONLY
+    checkpoint: str | int | None = checkpoint_field(PRETRAINED)
+    corpus: str | None = corpus_field(PRETRAINED, "the run's corpus")
+    stage: int | None = option(
+        "the stage whose row length applies (default: the last)", None, group=PRETRAINED, metavar="N"
+    )
+    task: str | None = option(
+        "the task (default: the task that the model records)", None, group=FINETUNED, metavar="NAME"
+    )
+    data_dir: Location | None = option(
+        "the directory of the task's files (default: as in training)", None, group=FINETUNED, metavar="DIR"
+    )
+    split: Literal["train", "dev", "test"] | None = option(
+        "the examples to score (default: dev)", None, group=FINETUNED
+    )
+    input: Location | None = option(
+        "a file of rows to score, for a model of the task `own` (default: the examples of --split)",
+        None,
+        group=FINETUNED,
+        metavar="FILE",
+    )
+    output: Location | None = option(
+        "for question answering: a folder for the answers, as JSON that SQuAD's scripts read (default: none)",
+        None,
+        group=FINETUNED,
+        metavar="DIR",
+    )
+
+
+@dataclass(frozen=True)
+class PredictOptions(RunnableOptions):
+    """The model that predicts, and the texts: texts, or pairs of texts for a task on pairs."""
+
+    path: Location = option("a run, a model directory or an exported file", metavar="MODEL")
+    texts: Sequence[str] | Sequence[tuple[str, str]] = option(
+        "the texts (default: lines of standard input)", metavar="TEXT", parse=str, repeat=True
+    )
+    _: KW_ONLY
+    top: int | None = option(
+        "tokens to show for a blank (default: 5)", None, group="for a masked language model", metavar="N"
+    )
+    checkpoint: str | int | None = checkpoint_field("for a masked language model")
+
+
+@dataclass(frozen=True)
+class ConvertOptions(ExportOptions):
+    """The model to convert, and how."""
+
+    source: Location = option(
+        "the model; its format is detected",
+        metavar="SRC",
+        parse=lambda text: paths.location(text, "SRC =", "Write :// after the protocol."),
+    )
+    destination: Location = option(
+        "the new directory or file",
+        group="output",
+        metavar="DST",
+        parse=lambda text: paths.on_disk(text, "DST =", "Name a local path and copy the result."),
+    )
+
+
+@dataclass(frozen=True)
+class BenchmarkOptions(BenchmarkSettings):
+    """The models to measure, and how."""
+
+    models: Sequence[Location] = option("a model to measure", metavar="MODEL", parse=str, repeat=True)
+    _: KW_ONLY
+    overrides: Mapping[str, Any] | None = None
+    parts: bool = option(
+        "print the share of each part, such as attention, in a model's FLOPs",
+        False,
+        group="measurement",
+        flag="--profile",
+    )
+
+
+def _price(text: str) -> float:
+    try:
+        return parse_text("--price", float, text, 0)
+    except UserError:
+        raise UserError(
+            f"--price={text} is not a number of dollars for a chip-hour. Write, for example, --price=1.20."
+        ) from None
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The run to plan, and its slice."""
+
+    config: Config = config_field()
+    _: KW_ONLY
+    topology: str = option("the TPU slice, such as v5e:16x16 or v5litepod-256", group="planning", metavar="SLICE")
+    overrides: Mapping[str, Any] | None = None
+    compile_steps: bool = option("estimate without the TPU compiler", True, group="planning", flag="--no-compile")
+    cache_dir: Location | None = option(
+        "folder for the compiler's results, which later plans reuse (default: ~/.cache/bertzoo/plans)",
+        None,
+        group="planning",
+        metavar="DIR",
+        flag="--cache",
+        parse=lambda text: str(paths.on_disk(text, "--cache =", "Name a directory.")) if text else text,
+    )
+    price: float | None = option(
+        "price of a chip-hour (default: print no cost)", None, group="planning", metavar="DOLLARS", parse=_price
+    )
+
+
+@dataclass(frozen=True)
+class TokenizeOptions:
+    """The text to tokenise, and the corpus."""
+
+    source: Location = option("the text to tokenise", metavar="SRC")
+    destination: Location = option(
+        "the directory or URL of the corpus, new or unfinished",
+        group="output",
+        metavar="DST",
+        parse=lambda text: corpus_destination(text, "DST ="),
+    )
+    _: KW_ONLY
+    config: Config = option(
+        "a pretraining config whose [data] applies; repeatable (default: none)", (), metavar="CONFIG", repeat=True
+    )
+    overrides: Mapping[str, Any] | None = None
+    workers: int = option("processes that tokenise; 0: one per core", 0, group="speed", metavar="N", least=0)
+    runner: str = option(
+        "an Apache Beam runner such as DirectRunner; all its workers must see DST (default: none)",
+        "",
+        group="speed",
+        metavar="NAME",
+    )
+    runner_options: Sequence[str] = option(
+        "options of --runner (default: none)", (), group="speed", metavar="'--a=1 --b=2'", parse=shlex.split
+    )
+
+
+def corpus_destination(name: Location, what: str) -> Location:
+    """Return the directory or URL of a corpus; raises UserError, which begins with `what`, for a mistyped URL."""
+    text = str(name)
+    if text.startswith(("file:", "local:")):
+        return paths.on_disk(text, what, "Name the directory itself.")
+    return text if paths.is_url(text) else paths.on_disk(name, what, "Write :// after the protocol.")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The config of a training run, its directory, and how it executes."""
+
+    config: Config = config_field()
+    _: KW_ONLY
+    run_dir: Location = option("the run's directory or gs:// URL", group="output", metavar="RUN")
+    overrides: Mapping[str, Any] | None = None
+    corpus: str | None = corpus_field("input", "the corpus of a resumed run")
+    workers: int = option("processes that tokenise; 0: one per core", 0, group="speed", metavar="N", least=0)
+    batch_workers: int = option(
+        "processes that build batches; 0: a thread of this process", 0, group="speed", metavar="N", least=0
+    )
+
+
+@dataclass(frozen=True)
+class PretrainOptions(RunOptions):
+    """A pretraining run."""
+
+    _: KW_ONLY
+    from_model: Location | None = model_field(
+        "--from",
+        f"start from {_MODEL}; a resumed run does not read MODEL again (default: random parameters)",
+    )
+
+
+@dataclass(frozen=True)
+class PruneOptions(RunOptions):
+    """A pruning run."""
+
+    _: KW_ONLY
+    from_model: Location | None = model_field(
+        "--from",
+        f"the model that [model] describes, with the heads of [objective]: {_MODEL} (default: what the resumed run "
+        "recorded)",
+    )
+
+
+def _stages(text: str) -> tuple[int, int]:
+    first, _, last = text.partition("-")
+    if first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last):
+        return int(first), int(last)
+    raise UserError(f"--stages={text} is not a range of stages. Write, for example, --stages=1-3.")
+
+
+@dataclass(frozen=True)
+class TransferOptions(RunOptions):
+    """A student's run."""
+
+    _: KW_ONLY
+    teacher: Location | None = model_field(
+        "--teacher", f"the teacher: {_MODEL} (default: the recorded teacher of a resumed run, unless it is a URL)"
+    )
+    stages: tuple[int, int] | None = option(
+        "train only stages A to B, counted from 1; run again with later stages to continue (default: all)",
+        None,
+        group="training",
+        metavar="A-B",
+        parse=_stages,
+    )
+
+
+@dataclass(frozen=True)
+class FinetuneOptions:
+    """A fine-tuning run."""
+
+    config: Config = config_field("finetune")
+    _: KW_ONLY
+    run_dir: Location = option("the run's directory", group="output", metavar="RUN")
+    from_model: Location | None = model_field(
+        "--from",
+        "the model to fine-tune, whose head is replaced unless keep_head is set: a run, a model or Hugging Face "
+        "directory, another fine-tuning run, or a URL of one of these (default: what the resumed run recorded)",
+    )
+    teacher: Location | None = model_field(
+        "--teacher",
+        "a fine-tuning run on the same task, or its URL; the loss is the config's alpha times the loss on the "
+        "labels plus (1 - alpha) times the loss on the teacher's predictions (default: none)",
+    )
+    overrides: Mapping[str, Any] | None = None

@@ -1,0 +1,65 @@
+"""The options of a benchmark. Imports no jax."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertzoo.core.errors import UserError
+from bertzoo.core.options import flag_of, option
+from bertzoo.export.options import PRECISIONS
+
+BACKEND_NAMES = ("litert", "torch", "onnx", "jax", "executorch")
+_GROUP = "measurement"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSettings:
+    """Settings of a benchmark; raises UserError for unknown or conflicting values."""
+
+    backends: tuple[str, ...] | None = option(
+        f"runtimes: {', '.join(BACKEND_NAMES)} (default: litert)", None, group=_GROUP, metavar="A,B"
+    )
+    threads: tuple[int, ...] = option(
+        "numbers of CPU threads to measure with (default: 1)", (1,), group=_GROUP, metavar="N,…", least=1
+    )
+    lengths: tuple[int, ...] | None = option(
+        "row lengths in tokens to measure with (default: 128)", None, group=_GROUP, metavar="N,…", least=1
+    )
+    precisions: tuple[str, ...] | None = option(
+        "precisions of the weights, as in `bertzoo convert` (default: fp32)",
+        None,
+        group=_GROUP,
+        metavar="A,B",
+        flag="--precision",
+    )
+    runs: int = option("timed runs of each model", 40, group=_GROUP, metavar="N")  # the papers' mean is over 40 runs
+    rounds: int = option(
+        "rounds to spread the timed runs over; in each round, the models take turns", 8, group=_GROUP, metavar="N"
+    )
+    python: Path | None = option(
+        "for executorch: a Python that has executorch (default: this Python)", None, group=_GROUP, metavar="FILE"
+    )
+
+    def __post_init__(self):
+        for field in ("backends", "precisions", "lengths", "threads"):
+            value = getattr(self, field)
+            if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
+                raise UserError(f"{field} = {value!r} is not a list. Pass {[value]!r}.")
+        for field, known in (("backends", BACKEND_NAMES), ("precisions", PRECISIONS)):
+            for name in getattr(self, field) or ():
+                if name not in known:
+                    raise UserError(f"{flag_of(type(self), field)}={name} is not known. Use {', '.join(known)}.")
+        for flag, numbers in (("threads", self.threads), ("lengths", self.lengths or ())):
+            for number in numbers:
+                if number < 1:
+                    raise UserError(f"--{flag}={number} is less than 1. Use numbers from 1, such as 1,4.")
+        if not 1 <= self.rounds <= self.runs:
+            raise UserError(
+                f"--rounds={self.rounds} is not between 1 and --runs={self.runs}. Use at least one run per round."
+            )
+
+    @property
+    def interpreter(self) -> Path:
+        """The Python that runs ExecuTorch's files."""
+        return Path(self.python or sys.executable)
