@@ -61,7 +61,7 @@ def test_a_run_from_a_file_an_object_and_overrides(tiny_corpus: Path, tmp_path: 
         (lambda: bertzoo.predict(tmp_path / "one", "a [MASK] b"), ("a [MASK] b",)),
         (lambda: bertzoo.predict(tmp_path / "one", [("a [MASK]", "b")]), (tmp_path / "one", "('a [MASK]', 'b')")),
         (lambda: bertzoo.predict(tmp_path / "one", ["a [MASK]"], top=0), ("top", 0, tokenizer.vocab_size)),
-        (lambda: bertzoo.evaluate(tmp_path / "one", split="dev"), ("split", "'dev'", tmp_path / "one")),
+        (lambda: bertzoo.evaluate(tmp_path / "one", split="dev"), ("split", "dev", tmp_path / "one")),
         (lambda: bertzoo.evaluate(tmp_path / "one", data_dir=tmp_path), ("data_dir", tmp_path / "one")),
     ):
         with pytest.raises(UserError, match=mentioning(*named)):

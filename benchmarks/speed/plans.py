@@ -17,7 +17,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 
 from benchmarks.lib.electra_flops import PUBLISHED_FLOPS, train_flops
-from bertzoo.cli.plan import plan_pruning
+from bertzoo.api.models import plan_pruning
 from bertzoo.cli.support.options import say
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError, UserError

@@ -80,7 +80,7 @@ def measure(options: EvaluateOptions) -> tuple[dict[str, Any], str]:
         reject(options, _FINETUNED_ONLY, f"{path}, which is a pretraining run")
         which: Any = "latest" if options.checkpoint is None else options.checkpoint
         return evaluate_run(load_run(path, which), options.corpus, options.stage), ""
-    reject(options, ("checkpoint", "corpus", "stage"), f"{path}, which is not a pretraining run")
+    reject(options, ("checkpoint", "corpus", "stage"), f"{path}, which is a fine-tuned model")
     model = open_task_model(path, options.seed, options.batch_size, on_disk(options.python, "python"))
     questions = model.kind == "span"
     if not questions:

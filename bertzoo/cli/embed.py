@@ -70,7 +70,7 @@ class EmbedFlags(TextFlags):
 arguments = declare(EmbedFlags)
 
 
-def read_texts(options: TextFlags) -> list[str]:
+def read_texts(options: Any) -> list[str]:
     """Return the texts that the flags name; raises UserError if they name two sources."""
     from bertzoo.tasks import inputs, readers
 

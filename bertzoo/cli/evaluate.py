@@ -61,7 +61,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     keep_programs()
     options = read_options(EvaluateFlags, args)
     if not is_pretraining(options.path):
-        reject(options, GATES, f"{options.path}, which is not a pretraining run")
+        reject(options, GATES, f"{options.path}, which is a fine-tuned model")
     results, unit = measure(options)
     if options.json:
         print(json.dumps(results))

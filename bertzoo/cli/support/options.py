@@ -133,10 +133,8 @@ def declare(cls: type) -> Callable[[Parser], None]:
             if named:
                 more |= {"dest": declared.dest or field.name} | ({"required": True} if required else {})
                 if declared.repeat:
-                    more |= {
-                        "action": "append",
-                        "default": field.default if field.default is None else list(field.default),
-                    }
+                    default: Any = field.default
+                    more |= {"action": "append", "default": None if default is None else list(default)}
             elif several or not required:
                 more["nargs"] = ("+" if required else "*") if several else "?"
             names = (name, declared.short) if declared.short else (name,)
