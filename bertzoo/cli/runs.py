@@ -15,14 +15,22 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support.options import Parser, json_option
+from bertzoo.cli.support.options import declare, json_field
+from bertzoo.core.options import option
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    parser.group("input").add_argument("folder", metavar="DIR", help="a folder, or its gs:// URL")
-    json_option(parser, "print a JSON array of the runs")
+@dataclass(frozen=True)
+class RunsFlags:
+    """The command's flags."""
+
+    folder: str = option("a folder, or its gs:// URL", metavar="DIR")
+    _: KW_ONLY
+    json: bool = json_field("print a JSON array of the runs")
+
+
+arguments = declare(RunsFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
