@@ -13,6 +13,12 @@ class _Lines(logging.Formatter):
         return ("warning: " if record.levelno == logging.WARNING else "") + record.getMessage()
 
 
+def handled() -> bool:
+    """Return whether the program handles messages by a handler of its own, not absl's, which Orbax brings."""
+    handlers = [*LOGGER.handlers, *(logging.getLogger().handlers if LOGGER.propagate else ())]
+    return any(not type(handler).__module__.startswith("absl") for handler in handlers)
+
+
 @contextmanager
 def shown(stream: TextIO | None) -> Iterator[None]:
     """In this context, print messages on `stream`, or leave them to the program's own handlers if it is None.

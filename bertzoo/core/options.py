@@ -151,7 +151,7 @@ def takes(
             made = cls(*args, **options)
             if not prints:
                 return function(made)
-            with logs.shown(None if logs.LOGGER.hasHandlers() else sys.stdout):
+            with logs.shown(None if logs.handled() else sys.stdout):
                 return function(made)
 
         helps = {name: field.metadata["option"].help for name, field in fields.items() if field.metadata}

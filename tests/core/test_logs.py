@@ -19,3 +19,16 @@ def test_a_message_is_printed_once_beside_a_handler_of_the_root(capsys: pytest.C
     finally:
         root.removeHandler(handler)
     assert capsys.readouterr().err == "one\nwarning: two\n"
+
+
+def test_absls_handler_is_not_the_programs() -> None:
+    from absl.logging import ABSLHandler, PythonFormatter
+
+    root, before = logging.getLogger(), logging.getLogger().handlers
+    root.handlers = [ABSLHandler(PythonFormatter())]
+    try:
+        assert not logs.handled()
+        root.handlers.append(logging.StreamHandler())
+        assert logs.handled()
+    finally:
+        root.handlers = before
