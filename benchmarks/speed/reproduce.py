@@ -1,6 +1,7 @@
 """Plan the full recipe of every paper on v5e and v6e: chip-hours and dollars, for docs/reproduce.md.
 
-The plans do without the TPU compiler, so a step's messages are counted by rule; docs/plans.md has compiled steps.
+Of three slices, the cheapest on which every step fits and the run ends in a week. The plans do without the TPU
+compiler, so memory is a bound and a step's messages are counted by rule; docs/plans.md has compiled steps.
 """
 
 import jax
@@ -13,7 +14,8 @@ from bertzoo.planning import chips, estimate
 
 # Dollars for a chip-hour on demand in us-central1 and us-east5, from Google's price list.
 PRICES = {"v5e": 1.2, "v6e": 2.7}
-SHAPES = ("16x16", "8x16", "8x8")  # the largest that the batch divides over
+SHAPES = ("4x4", "8x8", "16x16")
+LONGEST = 7 * 24  # hours that a run may take
 RECIPES = {
     "BERT (Devlin et al. 2019)": ("bert_base", "bert_large"),
     "SqueezeBERT (Iandola et al. 2020)": ("squeezebert",),
@@ -27,14 +29,15 @@ RECIPES = {
 
 
 def plan(name: str, chip: str) -> estimate.RunPlan:
-    """The plan of a shipped config on the largest slice that its batch divides over."""
-    recipe = loader.load(config_class(name), [name], [])
-    for shape in SHAPES[:-1]:
+    """The plan of a shipped config on the cheapest slice: its steps fit, and it ends in a week at worst."""
+    recipe, plans = loader.load(config_class(name), [name], []), []
+    for shape in SHAPES:
         try:
-            return estimate.make_plan(recipe, chips.parse_topology(f"{chip}:{shape}"), None)
+            plans.append(estimate.make_plan(recipe, chips.parse_topology(f"{chip}:{shape}"), None))
         except ConfigError:  # the batch does not divide over the slice
             continue
-    return estimate.make_plan(recipe, chips.parse_topology(f"{chip}:{SHAPES[-1]}"), None)
+    good = [p for p in plans if all(s.fits for s in p.stages) and p.chip_hours[1] / p.devices <= LONGEST]
+    return min(good or plans[-1:], key=lambda made: made.chip_hours[1])
 
 
 def amounts(best: float, worst: float) -> str:

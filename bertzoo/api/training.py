@@ -1,8 +1,8 @@
-"""Functions that train: tokenize, pretrain, transfer, prune, finetune."""
+"""Functions that train: pretrain, transfer, prune, finetune."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bertzoo.api import models
 from bertzoo.api.arguments import config_files, execution, location, resolve
@@ -10,15 +10,9 @@ from bertzoo.api.options import (
     FinetuneOptions,
     PretrainOptions,
     PruneOptions,
-    TokenizeOptions,
     TransferOptions,
-    corpus_destination,
 )
 from bertzoo.core.options import takes
-
-if TYPE_CHECKING:
-    from bertzoo.data.corpus.manifest import Manifest
-    from bertzoo.data.settings import Data
 
 
 class Run(NamedTuple):
@@ -65,39 +59,6 @@ class FineTuned(NamedTuple):
     def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Return the predictions of the best seed's model for texts, as `bertzoo.predict` does."""
         return models.predict(self.run_dir, texts)
-
-
-@takes(TokenizeOptions)
-def tokenize(options: TokenizeOptions) -> dict[str, Any]:
-    """Tokenise text into a corpus, as `bertzoo tokenize` does; return the corpus's manifest.
-
-    overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`.
-    """
-    return write_corpus(options).raw
-
-
-def write_corpus(
-    options: TokenizeOptions, pairs: Sequence[tuple[str, str]] = (), progress: Callable[[int, int], None] | None = None
-) -> "Manifest":
-    """Tokenise text into a corpus. pairs: further overrides. progress: as in `data.corpus.tokenize.write_corpus`."""
-    from bertzoo.data.corpus import tokenize
-
-    place = corpus_destination(options.destination, "destination =")
-    more = {"workers": options.workers, "runner": options.runner, "runner_options": options.runner_options}
-    return tokenize.write_corpus(data_of(options, pairs), place, **more, progress=progress)
-
-
-def data_of(options: TokenizeOptions, pairs: Sequence[tuple[str, str]] = ()) -> "Data":
-    """Return the [data] settings of a corpus. pairs: further overrides."""
-    from bertzoo.core.config import as_options
-    from bertzoo.data.settings import corpus_settings
-
-    overrides = [*as_options(options.overrides or {}), *pairs]
-    if not (files := config_files(options.config)):
-        return corpus_settings(str(options.source), overrides)
-    from bertzoo.runs.configs import Pretrain
-
-    return corpus_settings(str(options.source), overrides, files, Pretrain)
 
 
 @takes(PretrainOptions, prints=True)

@@ -209,13 +209,15 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, l
     """
     if list(argv[:2]) == ["prune", "vocabulary"]:
         argv = ["prune_vocabulary", *argv[2:]]
+    elif argv[0] == "prune_vocabulary":
+        raise UserError("unknown command prune_vocabulary. Did you mean prune vocabulary?")
     name = argv[0]
     for word in argv:
         if not word.isascii() and word.encode(errors="replace").decode() != word:
             raise UserError(f"the argument {word} is not UTF-8. Rename the file, or convert the text to UTF-8.")
     if name not in VERBS:
         near = get_close_matches(name, VERBS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(VERBS)}."
+        hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(VERBS).replace('_', ' ')}."
         raise UserError(f"unknown command {name}. {hint}")
     verb = importlib.import_module(f"bertzoo.cli.{name}")
     parser = verb_parser(name, verb)

@@ -12,11 +12,11 @@ examples:
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from bertzoo.cli.embed import read_texts
 from bertzoo.cli.support.options import Parser
 from bertzoo.core.errors import UserError
+from bertzoo.core.paths import on_disk
 
 
 def arguments(parser: Parser) -> None:
@@ -28,7 +28,7 @@ def arguments(parser: Parser) -> None:
     )
     inputs.add_argument("--text_a", metavar="COLUMN", help="the column of the texts (default: text)")
     output = parser.group("output")
-    output.add_argument("out", metavar="OUT", type=Path, help="a new directory")
+    output.add_argument("out", metavar="OUT", help="a new directory")
     output.add_argument("--size", type=int, default=0, metavar="N", help="most entries to keep; 0: all that occur")
 
 
@@ -38,11 +38,12 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.pruning.vocabulary import prune_vocabulary
     from bertzoo.runs import load_model
 
+    out = on_disk(args.out, "OUT =", "Write a directory of this machine, and copy it.")
     if args.size < 0:
         raise UserError(f"--size={args.size} is negative. Use 0 to keep all entries that occur.")
     args.text = []
     texts, model = read_texts(args), load_model.read_model(args.model)
-    with atomic.new_directory(args.out) as folder:
+    with atomic.new_directory(out) as folder:
         pruned = prune_vocabulary(model, texts, args.size)
         load_model.write_model(pruned, folder)
     entries = f"{pruned.model.vocab_size:,} of {model.model.vocab_size:,} entries"

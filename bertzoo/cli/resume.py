@@ -1,7 +1,7 @@
 """Resume a run with the config and the models that its directory records.
 
 RUN is the directory or gs:// URL of a run of pretrain, transfer, prune or finetune that was stopped, killed or
-preempted. A finished run is left as it is.
+preempted. A finished run has nothing left to do.
 
 examples:
   bertzoo resume runs/first
@@ -29,14 +29,18 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.core.kinds import CONFIG, KINDS, kind_of_run
     from bertzoo.core.paths import run_directory
     from bertzoo.runs.bucket import Bucket
+    from bertzoo.runs.provenance import RUN_JSON
 
+    if named := [value for key, value in overrides if key == "run_dir"]:
+        raise UserError(f"--run_dir={named[0]} does not apply, because RUN = {args.run} names the run. Leave it out.")
     bucket = Bucket(args.run) if args.run.startswith("gs://") else None
     if bucket is not None:
-        bucket.fetch([CONFIG])
+        bucket.fetch([CONFIG, RUN_JSON])
     directory = bucket.directory if bucket else run_directory(args.run)
-    if (kind := kind_of_run(directory)) is None:
+    missing = next((name for name in (CONFIG, RUN_JSON) if not (directory / name).is_file()), None)
+    if missing or (kind := kind_of_run(directory)) is None:
         raise UserError(
-            f"{args.run} is not a run: it has no {CONFIG}. Name the directory of a run of {', '.join(sorted(KINDS))}."
+            f"{args.run} is not a run: it has no {missing}. Name the directory of a run of {', '.join(sorted(KINDS))}."
         )
     words = [kind.name, str(directory / CONFIG), f"--run_dir={args.run}"]
     words += [f"--{key}={value}" for key, value in overrides]

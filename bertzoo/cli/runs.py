@@ -1,9 +1,9 @@
 """List the runs in a folder or bucket: state, step, loss and last sign of life.
 
 A run is running while its process holds the run's lock, else it is finished, stopped (by a signal), paused (before its
-last step), failed (a loss was not finite) or interrupted. In a bucket, which has no locks, a run without an end counts
-as running for ten minutes after its last sign of life. The loss is the newest held-out loss or, without one, the
-training loss.
+last step), failed (a loss was not finite), interrupted, or damaged (its config cannot be read). In a bucket, which has
+no locks, a run without an end counts as running for ten minutes after its last sign of life. The loss is the newest
+held-out loss or, without one, the training loss.
 
 examples:
   bertzoo runs runs

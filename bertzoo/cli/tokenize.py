@@ -46,14 +46,14 @@ arguments = declare(TokenizeFlags)
 
 def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
     """Return the [data] settings of the command line."""
-    from bertzoo.api.training import data_of
+    from bertzoo.api.corpus import data_of
 
     return data_of(read_options(TokenizeFlags, args), overrides)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Write the corpus and print its counts."""
-    from bertzoo.api.training import write_corpus
+    from bertzoo.api.corpus import write_corpus
 
     start = time.monotonic()
     with tokenising() as progress:

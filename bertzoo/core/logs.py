@@ -14,9 +14,15 @@ class _Lines(logging.Formatter):
 
 
 def handled() -> bool:
-    """Return whether the program handles messages by a handler of its own, not absl's, which Orbax brings."""
-    handlers = [*LOGGER.handlers, *(logging.getLogger().handlers if LOGGER.propagate else ())]
-    return any(not type(handler).__module__.startswith("absl") for handler in handlers)
+    """Return whether the program handles the log's messages.
+
+    A root logger of level WARNING whose handlers have the basic format does not count: absl, which Orbax imports, calls
+    `logging.basicConfig` in every program.
+    """
+    root = logging.getLogger()
+    formats = [getattr(handler.formatter, "_fmt", None) for handler in root.handlers]
+    basic = root.level == logging.WARNING and all(form == logging.BASIC_FORMAT for form in formats)
+    return bool(LOGGER.handlers) or (LOGGER.propagate and bool(root.handlers) and not basic)
 
 
 @contextmanager

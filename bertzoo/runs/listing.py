@@ -1,5 +1,6 @@
 """List the runs in a folder or a bucket, each with its state, from config.toml, metrics.jsonl and the lock alone."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -7,16 +8,17 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bertzoo.core import kinds, lock
-from bertzoo.core.documents import DocumentError, parse_json, parse_toml
+from bertzoo.core.documents import DocumentError, fitting, parse_json, parse_toml
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import CONFIG, METRICS
 from bertzoo.core.remote import remote_errors
 
 DEPTH = 4  # levels of folders that are searched
 QUIET = 600  # seconds after which a run in a bucket counts as interrupted
-State = Literal["running", "finished", "stopped", "paused", "failed", "interrupted"]
+State = Literal["running", "finished", "stopped", "paused", "failed", "interrupted", "damaged"]
 _ENDS: dict[str, State] = {"finished": "finished", "stopped": "stopped", "paused": "paused", "non_finite": "failed"}
 _LINE = {"step": int, "event?": str, "split?": str, "loss?": float | int | None}
+_CONFIG = {"stages?": [{"steps": int}]}
 
 
 class ListedRun(NamedTuple):
@@ -43,8 +45,8 @@ def list_runs(folder: str) -> list[ListedRun]:
         system.invalidate_cache()
         if not system.isdir(root):
             raise UserError(f"{folder} is not a folder. Name a folder or bucket that holds runs.")
-        found = (_read(system, run, run[len(root) :].strip("/")) for run in _runs(system, root, DEPTH))
-        return sorted(found, key=lambda run: run.seen)
+        names = {run: run[len(root) :].strip("/") or run.rpartition("/")[2] for run in _runs(system, root, DEPTH)}
+        return sorted((_read(system, run, name) for run, name in names.items()), key=lambda run: run.seen)
 
 
 def _runs(system: Any, folder: str, depth: int) -> Iterator[str]:
@@ -58,27 +60,29 @@ def _runs(system: Any, folder: str, depth: int) -> Iterator[str]:
 
 
 def _read(system: Any, run: str, name: str) -> ListedRun:
+    """Read a run; one whose config is damaged has the state "damaged", and does not hide the others."""
+    seen = system.modified(f"{run}/{CONFIG}").timestamp()
     try:
-        table = parse_toml(system.cat_file(f"{run}/{CONFIG}"))
+        table = fitting(parse_toml(system.cat_file(f"{run}/{CONFIG}")), _CONFIG)
         kind = kinds.kind_of(table)
-    except (UserError, ValueError) as error:
-        raise UserError(f"{run}/{CONFIG} is damaged: {error}. Remove the folder, or restore a copy.") from error
+    except (UserError, ValueError, OSError):
+        return ListedRun(name, "", "damaged", None, None, None, seen)
     logs = [path for stars in ("", "*/", "*/*/") for path in system.glob(f"{run}/{stars}{METRICS}")]
-    times = {path: system.modified(path).timestamp() for path in [*logs, f"{run}/{CONFIG}"]}
+    times = {path: system.modified(path).timestamp() for path in logs}
     lines = _lines(system.cat_file(max(logs, key=times.__getitem__))) if logs else []
     ends = [line for line in lines if line.get("event") in _ENDS or line.get("event") == "resumed"]
-    losses = [line for line in lines if line.get("loss") is not None]
-    heldout = [line for line in losses if line["split"] == "heldout"]
-    steps = sum(stage.get("steps", 0) for stage in table.get("stages", ()))
-    here = Path(run) if "file" in system.protocol else None
+    losses = [line for line in lines if line.get("loss") is not None and math.isfinite(line["loss"])]
+    heldout = [line for line in losses if line.get("split") == "heldout"]
+    steps = sum(stage["steps"] for stage in table.get("stages", ()))
+    seen = max([seen, *times.values()])
     return ListedRun(
-        name=name or run.rpartition("/")[2],
+        name=name,
         kind=kind.name,
-        state=_state(here, kind, ends, max(times.values())),
+        state=_state(Path(run) if "file" in system.protocol else None, kind, ends, seen),
         step=lines[-1]["step"] if lines else None,
         steps=steps or None,
         loss=(heldout or losses)[-1]["loss"] if losses else None,
-        seen=max(times.values()),
+        seen=seen,
     )
 
 

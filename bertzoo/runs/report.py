@@ -288,7 +288,9 @@ def spent_seconds(run: RunRecord) -> dict[str, float]:
     `restarts` are the seconds from the last step that a stopped process left to the first one of the next process: lost
     steps, absence, start-up and restoring. Empty for a run of several training runs, and for metrics without times.
     """
-    lines = {line["started"]: line for line in run.history.train if "started" in line}
+    keys = ("started", "elapsed_seconds", *(f"{name}_seconds" for name in SPENT))
+    whole = [line for line in run.history.train if None not in map(line.get, keys)]
+    lines = {line["started"]: line for line in whole}
     if run.since >= 0 or not lines:
         return {}
     spent: dict[str, float] = dict.fromkeys(("steps", *SPENT, "restarts"), 0.0)

@@ -1,6 +1,7 @@
 """Messages of the log, as the command line shows them."""
 
 import logging
+import subprocess
 import sys
 
 import pytest
@@ -21,14 +22,18 @@ def test_a_message_is_printed_once_beside_a_handler_of_the_root(capsys: pytest.C
     assert capsys.readouterr().err == "one\nwarning: two\n"
 
 
-def test_absls_handler_is_not_the_programs() -> None:
-    from absl.logging import ABSLHandler, PythonFormatter
-
-    root, before = logging.getLogger(), logging.getLogger().handlers
-    root.handlers = [ABSLHandler(PythonFormatter())]
-    try:
-        assert not logs.handled()
-        root.handlers.append(logging.StreamHandler())
-        assert logs.handled()
-    finally:
-        root.handlers = before
+def test_the_handler_that_orbax_brings_is_not_the_programs() -> None:
+    """Another process, because Orbax is imported once."""
+    program = """
+import logging
+from bertzoo.core import logs
+import orbax.checkpoint
+from absl import logging as absl
+absl.info("any")
+assert logging.getLogger().handlers and not logs.handled()
+logging.basicConfig(force=True, level=logging.INFO)
+assert logs.handled()
+logging.basicConfig(force=True, format="%(message)s")
+assert logs.handled()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

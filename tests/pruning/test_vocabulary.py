@@ -128,8 +128,13 @@ def test_the_command(tokenizers, tmp_path, capsys, monkeypatch):
     assert main(command) == 0
     small = load_model.read_model(tmp_path / "small")
     assert f"{small.model.vocab_size}" in capsys.readouterr().out
-    for words in (command, [*command[:3], "other", "--input=texts.txt", "--size=-1"], [*command[:3], "other"]):
-        assert main(words) == 2  # OUT exists, a negative size, no texts
+    for words in (
+        command,
+        [*command[:3], "gs://a/b", "--input=texts.txt"],
+        [*command[:3], "other", "--input=texts.txt", "--size=-1"],
+        [*command[:3], "other"],
+    ):
+        assert main(words) == 2  # OUT exists, a URL, a negative size, no texts
     assert not Path("other").exists()
 
 

@@ -96,9 +96,19 @@ def test_no_folder_no_runs_and_a_damaged_config(tmp_path):
     with pytest.raises(UserError):
         list_runs(str(tmp_path / "missing"))
     assert list_runs(str(tmp_path)) == []
-    write(tmp_path / "run", config="kind = [")
-    assert main(["runs", str(tmp_path)]) == 2
-    assert main(["resume", str(tmp_path)]) == 2
+    for name, text in {
+        "a": "kind = [",
+        "b": "stages = 3",
+        "c": 'kind = "other"',
+        "d": "stages = [{steps = 'x'}]",
+    }.items():
+        write(tmp_path / name, config=text)
+    write(tmp_path / "whole", {"step": 3, "loss": float("nan")}, TRAIN | {"split": "other"})
+    assert [(run.name, run.state) for run in list_runs(str(tmp_path))][:4] == [(name, "damaged") for name in "abcd"]
+    assert main(["runs", str(tmp_path)]) == 0
+    write(tmp_path / "bare")
+    for words in (["resume", str(tmp_path)], ["resume", str(tmp_path / "a")], ["resume", str(tmp_path / "bare")]):
+        assert main(words) == 2
 
 
 def test_resume_runs_the_rest(finished_run, one_device, tmp_path, capsys):
@@ -106,6 +116,7 @@ def test_resume_runs_the_rest(finished_run, one_device, tmp_path, capsys):
     shutil.copytree(finished_run, run)
     steps = sorted(int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdecimal())
     shutil.rmtree(run / "checkpoints" / str(steps[-1]))
+    assert main(["resume", str(run), f"--run_dir={tmp_path / 'other'}"]) == 2
     assert main(["resume", str(run)]) == 0
     assert f"--run_dir={run}" in capsys.readouterr().err
     newest = [

@@ -59,7 +59,8 @@ def assert_same_state(run: Path, other: Path) -> None:
 
 def test_run_of_an_earlier_version_resumes_bit_for_bit(tmp_path, monkeypatch):
     with tarfile.open(EARLIER) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and later
+        archive.extractall(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["pretrain", "tiny.toml", "--run_dir=run", "--run.keep_last=9"]) == 0
     events = [record["event"] for record in records(tmp_path / "run") if "event" in record]

@@ -82,6 +82,7 @@ def test_wall_time_over_restarts(tmp_path: Path) -> None:
     second = zeros | {"started": 1065.0, "restoring_seconds": 2.0, "input_seconds": 1.0}
     lines = [train(1, 9.0) | first | {"elapsed_seconds": 31.0}, train(2, 8.0) | first | {"elapsed_seconds": 50.0}]
     lines += [train(3, 8.0) | second | {"elapsed_seconds": 10.0}]
+    lines += [train(4, 8.0) | {"started": None, "elapsed_seconds": 3.0}, train(5, 8.0) | {"started": 1080.0}]  # damaged
     run = report.read_run(write_run(tmp_path, lines))
     spent = report.spent_seconds(run)
     assert spent == {
