@@ -63,7 +63,7 @@ def code(text: str) -> str:
 
 def verbs() -> str:
     """Describe every verb: summary, usage, details, options by group with defaults, examples."""
-    sections = {name: verb(name) for name in cli.VERBS}
+    sections = {name.replace("_", " "): verb(name) for name in cli.VERBS}
     rows = [[f"[{name}](#{slug(name)})", text.split("\n\n")[1].replace("\n", " ")] for name, text in sections.items()]
     return "\n\n".join([table(["verb", "what it does"], rows), *sections.values()])
 
@@ -72,7 +72,7 @@ def verb_parser(name: str) -> argparse.ArgumentParser:
     """Return the parser whose help `bertzoo VERB --help` prints."""
     parsers: list[argparse.ArgumentParser] = []
     with mock.patch.object(cli.Parser, "print_help", lambda parser, file=None: parsers.append(parser)):
-        cli.parse([name, "--help"])
+        cli.parse([*name.split("_"), "--help"])
     return parsers[0]
 
 
@@ -85,7 +85,7 @@ def verb(name: str) -> str:
     with mock.patch.dict(os.environ, COLUMNS="100"):
         (usage,) = re.findall(r"^usage: +(.*?)\n\n", parser.format_help(), re.DOTALL | re.MULTILINE)
     usage = re.sub(r"\n +", "\n    ", usage)
-    parts = [f"## {name}", *map(prose, text.strip().split("\n\n")), f"```text\n{usage}\n```"]
+    parts = [f"## {name.replace('_', ' ')}", *map(prose, text.strip().split("\n\n")), f"```text\n{usage}\n```"]
     for group in parser._action_groups:
         if actions := [action for action in group._group_actions if action.dest not in ("help", "debug")]:
             parts += [f"**{(group.title or '').capitalize()}**"]
