@@ -75,16 +75,18 @@ def source_number(source: Mapping[str, Any], name: str, default: float) -> float
         ) from error
 
 
-def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:
+def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str, own: bool = False) -> None:
     """Raise UserError if a word table of `rows` rows does not fit the tokenizer's vocabulary.
 
     The table may have more rows than the vocabulary has entries, because some projects round the number of rows up for
     the hardware (SqueezeBERT: 30528 rows for 30522 entries); see `fits`. Without a tokenizer, there is no check.
+
+    own: whether bertzoo wrote table and tokenizer together; a small text may give the tokenizer far fewer entries.
     """
     if tokenizer is None:
         return
     entries = tokenizer.vocab_size
-    if entries > rows or not fits(entries, rows):
+    if entries > rows or not (own or fits(entries, rows)):
         raise UserError(
             f"{origin}: the vocabulary has {entries:,} entries, but the embedding has {rows:,} rows. Use the "
             "vocabulary that the model was trained with."

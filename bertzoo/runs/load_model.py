@@ -269,7 +269,7 @@ def _read_own(path: Path) -> Pretrained:
         )
     params = tensors.read_safetensors(parameters, integers=False)
     tokenizer = saved.load(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
-    check_vocabulary(tokenizer, tables.model.vocab_size, str(path))
+    check_vocabulary(tokenizer, tables.model.vocab_size, str(path), own=True)
     return Pretrained(
         model=tables.model, head=tables.head, params=params, tokenizer=tokenizer, origin=str(path), source=source
     )

@@ -138,6 +138,23 @@ def test_the_command(tokenizers, tmp_path, capsys, monkeypatch):
     assert not Path("other").exists()
 
 
+def test_spare_rows_of_the_table_are_cut(tokenizers, tmp_path):
+    """A tokenizer that learnt from a short text has far fewer entries than its model has rows."""
+    words = tokenizers["wordpiece"]
+    model, head = zoo.CASES["bert"]
+    made = zoo.pretrained(replace(model, vocab_size=10 * words.vocab_size), head)
+    load_model.write_model(replace(made, tokenizer=words), tmp_path)
+    whole = load_model.read_model(tmp_path)
+    cut = prune_vocabulary(whole, KEPT)
+    assert cut.model.vocab_size == cut.tokenizer.vocab_size < words.vocab_size
+    np.testing.assert_allclose(outputs(cut, KEPT), outputs(whole, KEPT), atol=1e-6)
+    (tmp_path / "few").mkdir()
+    few = zoo.pretrained(replace(model, vocab_size=words.vocab_size - 1), head)
+    load_model.write_model(replace(few, tokenizer=words), tmp_path / "few")
+    with pytest.raises(UserError):
+        load_model.read_model(tmp_path / "few")
+
+
 def test_what_cannot_be_cut(tokenizers):
     whole = with_words("bert", tokenizers["wordpiece"])
     for model, texts, size in (
