@@ -1,5 +1,6 @@
 """The commands as functions: the same results as the command line's, from the same settings."""
 
+import inspect
 import json
 import logging
 import re
@@ -11,7 +12,7 @@ import numpy as np
 import planted
 import pytest
 import tiny
-from messages import mentioning
+from messages import mentioning, mentions
 
 import bertzoo
 from bertzoo.cli import main as cli
@@ -185,6 +186,16 @@ def test_errors_name_wrong_arguments(call, named, tmp_path: Path, monkeypatch: p
     with pytest.raises(UserError, match=mentioning(*named)):
         call()
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_missing_argument_names_the_function() -> None:
+    with pytest.raises(TypeError, match=r"^pretrain\(\): .*'run_dir'"):
+        bertzoo.pretrain("demo")
+
+
+def test_help_of_a_function_is_not_that_of_a_negated_flag() -> None:
+    (line,) = re.findall("(?m)^ *compile_steps: (.*)", inspect.getdoc(bertzoo.plan) or "")
+    assert mentions(line, "whether to compile") and "without" not in line
 
 
 @pytest.mark.slow

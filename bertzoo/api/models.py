@@ -101,8 +101,6 @@ def measure(options: EvaluateOptions) -> tuple[dict[str, Any], str]:
 def predict(options: PredictOptions) -> list[dict[str, Any]]:
     """Return a model's predictions, in the order of the texts, as `bertzoo predict` does.
 
-    texts: texts, or pairs of texts for a task on pairs. For question answering, a pair is (question, context).
-
     Each prediction is a dict. Its keys depend on the model:
 
     - classification: `label` and `probability`
@@ -307,8 +305,6 @@ def plan(options: PlanOptions) -> "RunPlan":
     """Estimate a run on a TPU slice such as "v5e:16x16", as `bertzoo plan` does.
 
     Returns, for each stage, the bytes of memory and the seconds per step; for the run, the chip-hours and dollars.
-
-    compile_steps: whether to compile every stage's step if libtpu is installed. This takes minutes per stage.
     """
     return plan_run(options)
 

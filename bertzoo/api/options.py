@@ -126,7 +126,10 @@ class PredictOptions(RunnableOptions):
 
     path: Location = option("a run, a model directory or an exported file", metavar="MODEL")
     texts: Sequence[str] | Sequence[tuple[str, str]] = option(
-        "the texts (default: lines of standard input)", metavar="TEXT", parse=str, repeat=True
+        "the texts, or pairs of texts for a task on pairs; for question answering, a pair is (question, context)",
+        metavar="TEXT",
+        parse=str,
+        repeat=True,
     )
     _: KW_ONLY
     top: int | None = option(
@@ -156,7 +159,7 @@ class ConvertOptions(ExportOptions):
 class BenchmarkOptions(BenchmarkSettings):
     """The models to measure, and how."""
 
-    models: Sequence[Location] = option("a model to measure", metavar="MODEL", parse=str, repeat=True)
+    models: Sequence[Location] = option("the models to measure", metavar="MODEL", parse=str, repeat=True)
     _: KW_ONLY
     overrides: Mapping[str, Any] | None = None
     parts: bool = option(
@@ -184,7 +187,13 @@ class PlanOptions:
     _: KW_ONLY
     topology: str = option("the TPU slice, such as v5e:16x16 or v5litepod-256", group="planning", metavar="SLICE")
     overrides: Mapping[str, Any] | None = None
-    compile_steps: bool = option("estimate without the TPU compiler", True, group="planning", flag="--no-compile")
+    compile_steps: bool = option(
+        "estimate without the TPU compiler",
+        True,
+        group="planning",
+        flag="--no-compile",
+        python="whether to compile every stage's step if libtpu is installed; this takes minutes per stage",
+    )
     cache_dir: Location | None = option(
         "folder for the compiler's results, which later plans reuse (default: ~/.cache/bertzoo/plans)",
         None,

@@ -39,6 +39,7 @@ class Option:
     repeat: whether the option can be given several times, or the positional argument has several words.
     dest: attribute of the parsed arguments, if it is not the field's name.
     short: a second name of the flag, such as -o.
+    python: the meaning in the function's docstring, if it is not `help`: a flag like --no-compile negates its argument.
     """
 
     help: str
@@ -50,6 +51,7 @@ class Option:
     repeat: bool
     dest: str
     short: str
+    python: str
 
 
 def option(
@@ -64,9 +66,10 @@ def option(
     repeat: bool = False,
     dest: str = "",
     short: str = "",
+    python: str = "",
 ) -> Any:
     """Declare a field of an options class; the arguments are those of `Option`."""
-    declared = Option(help, group, metavar, flag, least, parse, repeat, dest, short)
+    declared = Option(help, group, metavar, flag, least, parse, repeat, dest, short, python)
     return dataclasses.field(default=default, metadata={"option": declared})
 
 
@@ -138,7 +141,8 @@ def takes(
     """
 
     def decorate(function: Callable[[Declared], Result]) -> Callable[P, Result]:
-        fields = {field.name: field for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+        signature = inspect.signature(cls)
+        fields = {name: cls.__dataclass_fields__[name] for name in signature.parameters}  # pyright: ignore[reportAttributeAccessIssue]
 
         @functools.wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> Result:
@@ -148,16 +152,21 @@ def takes(
                 raise UserError(
                     f"{function.__name__} has no option {unknown[0]}.{hint} Its options are {', '.join(fields)}."
                 )
+            try:
+                signature.bind(*args, **options)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}(): {error}") from None
             made = cls(*args, **options)
             if not prints:
                 return function(made)
             with logs.shown(None if logs.handled() else sys.stdout):
                 return function(made)
 
-        helps = {name: field.metadata["option"].help for name, field in fields.items() if field.metadata}
+        declared = {name: field.metadata["option"] for name, field in fields.items() if field.metadata}
+        helps = {name: each.python or each.help for name, each in declared.items()}
         lines = [textwrap.fill(f"{name}: {text}", 116, subsequent_indent="  ") for name, text in helps.items()]
         call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
-        call.__signature__ = inspect.signature(cls).replace(  # pyright: ignore[reportAttributeAccessIssue]
+        call.__signature__ = signature.replace(  # pyright: ignore[reportAttributeAccessIssue]
             return_annotation=inspect.signature(function).return_annotation
         )
         return call
