@@ -263,6 +263,8 @@ def test_a_help_has_a_summary_the_usage_groups_defaults_and_three_examples(
     assert len(text) < 3000, "the site has room for more"
     positional, optional, *groups = parser._action_groups
     assert not positional._group_actions and not optional._group_actions
+    kinds = [[bool(action.option_strings) for action in group._group_actions] for group in groups]
+    assert not kinds[0][0] and all(kind == sorted(kind) for kind in kinds), "arguments come before options"
     for action in (action for group in groups for action in group._group_actions):
         assert action.nargs != "*" or not action.required
         shown = parser.formatter_class(prog="x")._get_help_string(action) or ""

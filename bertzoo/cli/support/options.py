@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, TextIO, TypeVar, get_args, get_origin
 
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.core.options import declared_options, option, parse_text
+from bertzoo.core.options import Option, declared_options, option, parse_text
 
 T = TypeVar("T")
 INTERVAL = 10.0  # seconds between two progress lines if the output is not a terminal
@@ -115,7 +115,13 @@ def declare(cls: type) -> Callable[[Parser], None]:
     """Return a function that declares the fields of the options class `cls` as a parser's arguments."""
 
     def arguments(parser: Parser) -> None:
-        for field, declared, tp in declared_options(cls):
+        def place(entry: tuple[dataclasses.Field, Option, Any]) -> tuple[bool, bool]:
+            """Put arguments first, then options of the input: fields of a base class would precede them."""
+            field, declared, _ = entry
+            named = field.kw_only is True
+            return named, named and declared.group != "input"
+
+        for field, declared, tp in sorted(declared_options(cls), key=place):
             named, required, many = field.kw_only, field.default is dataclasses.MISSING, get_origin(tp) is tuple
             several = declared.repeat or (many and not named)
             name = declared.flag or f"--{field.name}" if named else declared.dest or field.name
