@@ -40,7 +40,9 @@ def arguments(parser: Parser) -> None:
         metavar="N",
         help="number of points per task, drawn at random from the grid (default: all)",
     )
-    points.add_argument("--random_seed", type=int, default=0, metavar="S", help="seed with which --random draws points")
+    points.add_argument(
+        "--random_seed", type=int, metavar="S", help="seed with which --random draws points (default: 0)"
+    )
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from bertzoo.core import config, schema
 from bertzoo.core.documents import DocumentError, fitting
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import kind_of_files
 from bertzoo.jobs.job import CommandJob, JobList, alpha_is_one
 
@@ -47,16 +47,19 @@ class Sweep:
     options: Mapping[str, str]
     grids: Mapping[str, Lists]
 
-    def points(self, random: int = 0, seed: int = 0) -> JobList:
+    def points(self, random: int = 0, seed: int | None = None) -> JobList:
         """Return the runs, task by task; the last option of a grid changes fastest.
 
         random: number of runs to draw for each task, by `seed`; 0: all. If `random` grows, the runs that were drawn
         before are drawn again.
+        seed: 0 if None. Raises UserError for a seed without `random`.
         """
+        if seed is not None and not random:
+            raise UserError(f"--random_seed={seed} applies only to --random. Add --random=N, the number of points.")
         points = []
         for task, grid in self.grids.items():
             of_task = [self._point(task, dict(zip(grid, row, strict=True))) for row in product(*grid.values())]
-            drawn = {point.name for point in sorted(of_task, key=lambda point: _digest(seed, point.name))[:random]}
+            drawn = {point.name for point in sorted(of_task, key=lambda point: _digest(seed or 0, point.name))[:random]}
             points += [point for point in of_task if not random or point.name in drawn]
         base = hashlib.sha256(config.find(self.base).read_bytes()).hexdigest()
         identity = {"base": self.base, "base_sha256": base, "options": dict(self.options)}

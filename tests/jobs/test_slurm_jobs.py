@@ -62,8 +62,9 @@ def test_a_stop_lets_the_jobs_save(cluster: Any, number: signal.Signals) -> None
 
 
 def test_options_of_slurm_need_slurm(sweeps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, err = sweeps.sweep("--from=m", "--srun=--partition=gpu", code=2)
-    assert mentions(err, "--srun=--partition=gpu", "--executor=slurm")
+    for more in ((), ("--list",)):
+        _, err = sweeps.sweep("--from=m", "--srun=--partition=gpu", *more, code=2)
+        assert mentions(err, "--srun=--partition=gpu", "--executor=slurm")
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
     _, err = sweeps.sweep(*SLURM, code=2)
     assert mentions(err, "--executor=slurm", "srun") and sweeps.started() == [] and not Path("runs").exists()

@@ -211,6 +211,7 @@ def test_the_commands_can_be_listed(sweeps) -> None:
         (["--tasks.cola.seeds=x"], ("--seeds=x", "integer")),
         (["--from"], ("--from", "value")),
         (["--random=0"], ("--random", "'0'", " 1")),
+        (["--random_seed=0", "--list"], ("--random_seed=0", "--random=N")),
         (["--processes=two"], ("--processes", "'two'", " 1")),
         (["--tasks=sst2"], ("cola", "rte", "--tasks", "sst2")),
         (["--run_dir=gs://bucket/x"], ("gs://bucket/x", "URL")),

@@ -119,12 +119,12 @@ def run_list(
         raise UserError(f"--topology={topology} applies only to --dry_run. Add --dry_run.")
     if args.list and args.dry_run:
         raise UserError("--list and --dry_run exclude each other. Keep one.")
+    if args.srun and args.executor != "slurm":
+        raise UserError(f"--srun={args.srun[0]} applies only to --executor=slurm. Add --executor=slurm.")
     if args.list:
         for job in jobs:
             print(progress.command_line(record, job, launcher if job.is_training else ()))
         return 0
-    if args.srun and args.executor != "slurm":
-        raise UserError(f"--srun={args.srun[0]} applies only to --executor=slurm. Add --executor=slurm.")
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # the jobs' processes need the devices
