@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from messages import mentioning, mentions
 from PIL import Image
 
@@ -189,6 +190,23 @@ def test_the_verb_writes_curves_with_both_splits(run: Path, capsys: pytest.Captu
         assert ink(run / name, report.TRAIN) > 200
         assert ink(run / name, report.HELDOUT) > 200
     assert "![loss](loss.png)" in (run / "report.md").read_text()
+
+
+def test_stage_boundaries_and_resumes_are_marked(run: Path) -> None:
+    axes = Figure().subplots()
+    report._panel(axes, report.read_run(run), "mlm_loss")
+    marks = {line.get_label(): np.asarray(line.get_xdata())[0] for line in axes.lines}
+    assert marks["next stage"] == 600 and marks["resumed"] == 300
+    assert report.read_run(write_run(run, [train(500, 3.0)])).boundaries() == []
+
+
+def test_stages_that_the_config_does_not_list_are_those_of_the_events(run: Path) -> None:
+    """As for a transfer; the stage that has begun twice has its last length."""
+    stages = [{"event": "stage", "step": 0, "stage": i, "steps": steps} for i, steps in ((0, 5), (0, 3), (1, 4))]
+    write_run(run, [*stages, train(7, 3.0)])
+    (run / "config.toml").write_text(CONFIG.partition("[[stages]]")[0])
+    got = report.read_run(run)
+    assert got.stages() == [{"steps": 3}, {"steps": 4}] and got.boundaries() == [3]
 
 
 RTD = {"mlm_loss": 5.0, "rtd_loss": 0.3, "rtd_recall": 0.0, "rtd_auc": 0.5}

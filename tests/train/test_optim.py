@@ -165,6 +165,10 @@ def test_carry(name: str):
     assert found == {"ScaleByScheduleState": 0, **corrected}
 
 
+def test_a_stage_may_have_its_own_peak():
+    assert float(optim.schedule_of(CONFIGS["google"], STEPS, 0.5)(2)) == pytest.approx(0.5 * 0.8)
+
+
 @pytest.mark.parametrize("limit", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("broken", [1.0, float("nan"), float("inf")])
 def test_clipping_equals_optaxs(limit: float, broken: float):

@@ -12,7 +12,16 @@ from tensorboardX.proto import event_pb2
 from toy import stage
 
 from bertzoo.train import progress
-from bertzoo.train.progress import Console, JsonLines, TensorBoard, duration, figures_line, quantity, tokens_left
+from bertzoo.train.progress import (
+    Console,
+    JsonLines,
+    TensorBoard,
+    duration,
+    event_line,
+    figures_line,
+    quantity,
+    tokens_left,
+)
 from bertzoo.train.step import Totals
 
 STAGES = stage(10, max_length=128), stage(10, max_length=512, carry="all")
@@ -228,3 +237,15 @@ def test_the_meter_counts_only_steps(monkeypatch: pytest.MonkeyPatch):
     meter.restart()
     meter.step(100, 1e6)  # 99: compiled
     assert meter.throughput() is None
+
+
+def test_the_line_of_a_loss_that_is_not_finite_leaves_the_records_to_the_error():
+    record = {"event": "non_finite", "step": 3, "stage": 0, "message": "nan in row 7", "records": ["row 8"]}
+    assert event_line(record) == "non finite at step 3  stage 0"
+
+
+def test_the_line_of_a_new_stage_has_its_name():
+    """Not its number: --stages counts from 1, and stages.N from 0."""
+    sizes = {"stage": 1, "steps": 10_000, "batch_size": 2048, "max_length": 512}
+    line = event_line({"event": "stage", "step": 50, "name": "transfer, layer 2 of 24", **sizes})
+    assert line == "transfer, layer 2 of 24 starts after step 50: 10,000 steps of 2,048 rows of 512 tokens"
