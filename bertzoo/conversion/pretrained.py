@@ -17,7 +17,7 @@ _TEXTS = ("format?", "path?", "from?", "task?", "sentence?", "license?", "langua
 # `Pretrained.source` on disk, as a pattern of core/documents.
 SOURCE = {
     **dict.fromkeys(_TEXTS, str),
-    **dict.fromkeys(("step?", "seed?", "epoch?", "max_length?", "nulls?"), int),
+    **dict.fromkeys(("step?", "seed?", "epoch?", "max_length?", "nulls?", "entries?"), int),
     "own?": dict,
     "prompts?": {str: str},
     "parameters_sha256": str,
@@ -75,21 +75,23 @@ def source_number(source: Mapping[str, Any], name: str, default: float) -> float
         ) from error
 
 
-def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str, own: bool = False) -> None:
+def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str, recorded: int | None = None) -> None:
     """Raise UserError if a word table of `rows` rows does not fit the tokenizer's vocabulary.
 
     The table may have more rows than the vocabulary has entries, because some projects round the number of rows up for
     the hardware (SqueezeBERT: 30528 rows for 30522 entries); see `fits`. Without a tokenizer, there is no check.
 
-    own: whether bertzoo wrote table and tokenizer together; a small text may give the tokenizer far fewer entries.
+    recorded: number of entries that the model's file records. It replaces the rule above, because a tokenizer that
+    learnt from a small text may have far fewer entries than a run has rows.
     """
     if tokenizer is None:
         return
-    entries = tokenizer.vocab_size
-    if entries > rows or not (own or fits(entries, rows)):
+    entries, advice = tokenizer.vocab_size, "Use the vocabulary that the model was trained with."
+    if recorded is not None and entries != recorded:
+        raise UserError(f"{origin}: the vocabulary has {entries:,} entries, but the model's had {recorded:,}. {advice}")
+    if entries > rows or (recorded is None and not fits(entries, rows)):
         raise UserError(
-            f"{origin}: the vocabulary has {entries:,} entries, but the embedding has {rows:,} rows. Use the "
-            "vocabulary that the model was trained with."
+            f"{origin}: the vocabulary has {entries:,} entries, but the embedding has {rows:,} rows. {advice}"
         )
 
 

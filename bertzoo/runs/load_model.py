@@ -248,7 +248,7 @@ def _read_own(path: Path) -> Pretrained:
     try:
         table = read_toml(file, {"source": SOURCE})
         source = table.pop("source")
-        digest = source.pop("parameters_sha256")
+        digest, entries = source.pop("parameters_sha256"), source.pop("entries", None)
         tables = config.from_dict(ModelTables, table)
     except ValueError as error:
         raise UserError(f"{file} is damaged: {error}. Convert or train the model again.") from error
@@ -269,7 +269,7 @@ def _read_own(path: Path) -> Pretrained:
         )
     params = tensors.read_safetensors(parameters, integers=False)
     tokenizer = saved.load(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
-    check_vocabulary(tokenizer, tables.model.vocab_size, str(path), own=True)
+    check_vocabulary(tokenizer, tables.model.vocab_size, str(path), entries)
     return Pretrained(
         model=tables.model, head=tables.head, params=params, tokenizer=tokenizer, origin=str(path), source=source
     )
@@ -281,6 +281,8 @@ def write_model(pretrained: Pretrained, directory: Path) -> None:
     digest = sha256(directory / PARAMETERS)
     tables = config.plain(ModelTables(model=pretrained.model, head=pretrained.head))
     source = {**pretrained.source, "bertzoo": __version__, "parameters_sha256": digest}
+    if pretrained.tokenizer is not None:
+        source["entries"] = pretrained.tokenizer.vocab_size
     (directory / MODEL).write_text(tomli_w.dumps({**tables, "source": source}), encoding="utf-8")
     if pretrained.tokenizer is not None:
         saved.save(pretrained.tokenizer, pretrained.tokenizer.config, directory / TOKENIZER)
