@@ -98,7 +98,7 @@ HEADERS = [
     ("tags", "token-classification", None),
     ("joint", "question-answering", ["rajpurkar/squad_v2"]),
     ("masked", "fill-mask", None),
-    ("none", "feature-extraction", None),
+    ("none", "sentence-similarity", None),  # a file gets the head that embeds
 ]
 
 
