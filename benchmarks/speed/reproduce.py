@@ -37,7 +37,7 @@ def plan(name: str, chip: str) -> estimate.RunPlan:
         except ConfigError:  # the batch does not divide over the slice
             continue
     good = [p for p in plans if all(s.fits for s in p.stages) and p.chip_hours[1] / p.devices <= LONGEST]
-    return min(good or plans[-1:], key=lambda made: made.chip_hours[1])
+    return min(good or plans[-1:], key=lambda slice_plan: slice_plan.chip_hours[1])
 
 
 def amounts(best: float, worst: float) -> str:
@@ -53,11 +53,11 @@ def main() -> None:
         for name in names:
             row: dict[str, object] = {"paper": paper, "config": name}
             for chip, price in PRICES.items():
-                made = plan(name, chip)
-                best, worst = made.chip_hours
+                planned = plan(name, chip)
+                best, worst = planned.chip_hours
                 row |= {
-                    f"{chip} chips": made.devices,
-                    f"{chip}, hours": amounts(best / made.devices, worst / made.devices),
+                    f"{chip} chips": planned.devices,
+                    f"{chip}, hours": amounts(best / planned.devices, worst / planned.devices),
                     f"{chip}, chip-hours": amounts(best, worst),
                     f"{chip}, dollars": amounts(best * price, worst * price),
                 }

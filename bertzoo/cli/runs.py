@@ -39,12 +39,12 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.runs.listing import list_runs
     from bertzoo.train.progress import duration
 
-    found = list_runs(args.folder)
+    runs = list_runs(args.folder)
     if args.json:
-        print(json.dumps([run._asdict() for run in found], indent=1))
+        print(json.dumps([run._asdict() for run in runs], indent=1))
         return 0
     rows = []
-    for run in found:
+    for run in runs:
         step = "" if run.step is None else f"{run.step:,}" + (f" of {run.steps:,}" if run.steps else "")
         loss = "" if run.loss is None else f"{run.loss:.4f}"
         rows.append([run.name, run.kind, run.state, step, loss, f"{duration(time.time() - run.seen)} ago"])

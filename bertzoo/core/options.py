@@ -156,11 +156,11 @@ def takes(
                 signature.bind(*args, **options)
             except TypeError as error:
                 raise TypeError(f"{function.__name__}(): {error}") from None
-            made = cls(*args, **options)
+            given = cls(*args, **options)
             if not prints:
-                return function(made)
+                return function(given)
             with logs.shown(None if logs.handled() else sys.stdout):
-                return function(made)
+                return function(given)
 
         declared = {name: field.metadata["option"] for name, field in fields.items() if field.metadata}
         helps = {name: each.python or each.help for name, each in declared.items()}

@@ -188,20 +188,20 @@ class Checks:
         if name in self._texts:
             return self._texts[name]
         if (path := self.record.list.inputs.get(name)) is not None:
-            found = TextModel() if is_url(path) else text_model(load_model.read_model(Path(path)))
+            known = TextModel() if is_url(path) else text_model(load_model.read_model(Path(path)))
         else:
             job = self.record.list.job(name)
             recipe = self.recipe(job)
             if job.is_training and recipe is not None:
-                found = TextModel(load_model.head_of(recipe), recipe.data.tokenizer)
+                known = TextModel(load_model.head_of(recipe), recipe.data.tokenizer)
             else:
-                found = self._text_model(job.links["from"])
+                known = self._text_model(job.links["from"])
                 if recipe is not None:
                     task = resolve_task(recipe)
-                    found = TextModel(task.head, found.tokenizer, getattr(task.task, "pair", False))
+                    known = TextModel(task.head, known.tokenizer, getattr(task.task, "pair", False))
                 elif job.options.get("head") == "none":
-                    found = found._replace(head=NoHead())
-        return self._texts.setdefault(name, found)
+                    known = known._replace(head=NoHead())
+        return self._texts.setdefault(name, known)
 
     def _check_examples(self, job: CommandJob) -> None:
         """Raise ConfigError if a job scores a converted model, but does not name the examples to score it on.

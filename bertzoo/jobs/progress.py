@@ -20,7 +20,7 @@ from bertzoo.jobs.sweep import PRUNE
 from bertzoo.runs import provenance
 from bertzoo.runs import report as reports
 
-_FIGURES = ("loss", "mlm_loss", "mlm_hidden_loss", "mlm_accuracy", "rtd_auc")  # keys of metrics.jsonl to show
+_METRICS = ("loss", "mlm_loss", "mlm_hidden_loss", "mlm_accuracy", "rtd_auc")  # keys of metrics.jsonl to show
 _SCORES = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact")
 
 
@@ -132,7 +132,7 @@ def outcome(record: JobRecord, job: CommandJob) -> str:
         return "finished"
     try:
         return _result(record, job, Path(record.places.readable(job)))
-    except UserError as error:  # such as a run of one step, which has no figures yet
+    except UserError as error:  # such as a run of one step, which has no metrics yet
         return f"finished ({error})"
 
 
@@ -142,7 +142,7 @@ def _result(record: JobRecord, job: CommandJob, output: Path) -> str:
     if job.is_training:
         last = reports.read_run(output).history
         line = (last.heldout or last.train)[-1]
-        shown = [f"{reports.title(key)} {value:.3f}" for key, value in line.items() if key in _FIGURES]
+        shown = [f"{reports.title(key)} {value:.3f}" for key, value in line.items() if key in _METRICS]
         return f"step {line['step']:,}: {', '.join(shown)}" if shown else f"step {line['step']:,}"
     if job.makes == forms.TUNED:
         run = results.read_run(output, output.parent)

@@ -52,7 +52,7 @@ def list_runs(folder: str) -> list[ListedRun]:
 def _runs(system: Any, folder: str, depth: int) -> Iterator[str]:
     """Yield the paths of the runs below a folder; does not look for runs inside of runs."""
     inside = {entry["name"]: entry["type"] for entry in system.ls(folder, detail=True)}
-    if f"{folder}/{CONFIG}" in inside:
+    if inside.get(f"{folder}/{CONFIG}") == "file":
         yield folder
     elif depth:
         for name in sorted(name for name, kind in inside.items() if kind == "directory"):

@@ -359,8 +359,8 @@ class Recorder:
         before = self._spent["compiling"]
         with self.spend("compiling"):
             memory = compile_step()
-        figures = {"memory_bytes": memory, "seconds": self._spent["compiling"] - before}
-        self._emit({"event": "compiled", "step": step - 1, "stage": self._stage, **shape, **figures})
+        cost = {"memory_bytes": memory, "seconds": self._spent["compiling"] - before}
+        self._emit({"event": "compiled", "step": step - 1, "stage": self._stage, **shape, **cost})
 
     def event(self, name: str, step: int, **details: Any) -> None:
         """Record that the event `name` happened after `step`."""
