@@ -166,7 +166,11 @@ def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple
     """
     try:
         target = targets(python)[description["format"]]
-        return target, config.from_dict(load_model.ModelTables, {name: description[name] for name in ("model", "head")})
+        tables = config.from_dict(load_model.ModelTables, {name: description[name] for name in ("model", "head")})
+        inputs = {"input_ids", "token_type_ids", "attention_mask", *tables.head.inputs}
+        if unknown := sorted(set(description["inputs"]) - inputs):
+            raise UserError(f"inputs.{unknown[0]} is not an input of the model")
+        return target, tables
     except (KeyError, UserError) as error:
         document = path.with_name(companions(path)[0])
         raise UserError(

@@ -198,9 +198,17 @@ def rename_as_before(file: Path) -> None:
     file.with_name(f"{file.name}.json").rename(file.with_suffix(".json"))
 
 
-def change_head(file: Path) -> None:
+def change_document(file: Path, **changes: Any) -> None:
     path = file.with_name(f"{file.name}.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"head": {"kind": "unknown"}}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def change_head(file: Path) -> None:
+    change_document(file, head={"kind": "unknown"})
+
+
+def change_inputs(file: Path) -> None:
+    change_document(file, inputs={"token_type]ids": "int32"})
 
 
 def change_file(file: Path) -> None:
@@ -212,6 +220,7 @@ DAMAGES: list[tuple[Callable[[Path], None], tuple[str, ...]]] = [
     (remove_folder, ("rte.tflite.files", "tokenizer", "bertzoo convert")),
     (rename_as_before, ("rte.json", "rte.tflite.json", "rte.files", "rte.tflite.files")),
     (change_head, ("rte.tflite.json", "unknown")),
+    (change_inputs, ("rte.tflite.json", "inputs.token_type]ids")),
     (change_file, ("rte.tflite.json", "rte.tflite", "hash")),
 ]
 
