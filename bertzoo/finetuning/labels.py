@@ -79,10 +79,23 @@ class LabelSplit(Split):
         logits = [output["logits"] for output in outputs]
         if self.task.kind == "tokens":
             return self.rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
-        whole = self.rows.restore(slots, logits)
+        return self.predict_texts(self.rows.restore(slots, logits))
+
+    def predict_texts(self, logits: np.ndarray) -> np.ndarray:
+        """Return the predictions for texts, whose logits are (N,C)."""
         if self.task.kind == "multi_label":
-            return (whole > 0).astype(np.int32)
-        return whole[:, 0] * self.scale if self.task.kind == "regression" else whole.argmax(-1)
+            return (logits > 0).astype(np.int32)
+        return logits[:, 0] * self.scale if self.task.kind == "regression" else logits.argmax(-1)
+
+    def add_teacher(self, logits: np.ndarray) -> "LabelSplit":
+        """Return the split with a teacher's logits (N,C); its predictions are the labels of examples without one."""
+        rows = self.rows
+        if rows.label is None:
+            labels = [example.label for example in self.examples]
+            predicted = self.predict_texts(logits)
+            filled = [at if label is None else label for label, at in zip(labels, predicted, strict=True)]
+            rows = replace(rows, label=np.array(filled, np.float32 if self.task.kind == "regression" else np.int32))
+        return replace(self, teacher=logits, rows=rows)
 
     def probabilities(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Any:
         """Return the probabilities of the labels, as in Predictions."""
@@ -185,6 +198,11 @@ class LabelTask(TaskKind):
         if not task.train or not task.dev:
             lacking, key = ("development", "dev") if task.train else ("training", "train")
             raise ConfigError(f"task = {task.name} has no {lacking} examples. Set own.{key}.")
+        if recipe.own.unlabelled and recipe.alpha == 1:
+            raise ConfigError(
+                f"own.unlabelled = {recipe.own.unlabelled!r} needs a teacher. Name it with --teacher and set alpha "
+                "below 1, or remove own.unlabelled."
+            )
         if recipe.wnli == "majority" and (task.name != "wnli" or recipe.alpha < 1):
             conflict = f"alpha = {recipe.alpha}" if task.name == "wnli" else f"task = {task.name}"
             raise ConfigError(
@@ -242,7 +260,7 @@ class LabelTask(TaskKind):
         mesh: jax.sharding.Mesh,
     ) -> tuple[LabelSplit, Mapping[str, Any], dict[str, Any]]:
         logits, record = teacher_logits(teacher, self.recipe, self.task, train.examples, mesh)
-        return replace(train, teacher=logits), dev, record
+        return train.add_teacher(logits), dev, record
 
     def constant(self, train: LabelSplit) -> int | None:
         """Return the index of the most common training label, the lowest on a tie, for `wnli` = "majority"."""

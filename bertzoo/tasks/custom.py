@@ -20,7 +20,12 @@ _USUAL = (".csv", ".tsv", ".jsonl", readers.PARQUET)  # their suffixes; the firs
 _DIGITS = 100  # most digits of a label that is sorted as an integer
 LABEL_FIELDS = ("text_a", "text_b", "label", "labels", "separator", "metrics")
 QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable")
-_FOREIGN = {"span": (*LABEL_FIELDS, "negatives"), "texts": ("labels", "separator", "metrics", *QUESTION_FIELDS)}
+_NOT_LABELS = (*QUESTION_FIELDS, "negatives")
+_FOREIGN = {
+    "span": (*LABEL_FIELDS, "negatives", "unlabelled"),
+    "texts": ("labels", "separator", "metrics", "unlabelled", *QUESTION_FIELDS),
+    "tokens": (*_NOT_LABELS, "unlabelled"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +40,7 @@ class CustomFiles:
     train: str = ""
     dev: str = ""  # development file, if there is one
     test: str = ""  # test file, if there is one; it may lack labels
+    unlabelled: str = ""  # file of more texts to train on; those without a label get the teacher's
     text_a: str = "text"  # column of the text; for tokens a list of words, or words separated by spaces
     text_b: str = ""  # column of the second text, if examples are pairs
     label: str = "label"  # column of the label; for tokens one per word
@@ -54,7 +60,7 @@ class CustomFiles:
     unanswerable: bool = False  # an empty answer means that there is none, as in SQuAD 2.0 (span)
 
     def __post_init__(self) -> None:
-        foreign = _FOREIGN.get(self.kind, (*QUESTION_FIELDS, "negatives"))
+        foreign = _FOREIGN.get(self.kind, _NOT_LABELS)
         if changed := [name for name in foreign if getattr(self, name) != getattr(CustomFiles, name)]:
             name = changed[0]
             raise ConfigError(
@@ -114,8 +120,8 @@ class CustomFiles:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """All fields but `train`, `dev` and `test`, by name. A saved model stores these to read similar files."""
-        return {name: value for name, value in plain(self).items() if name not in _SPLITS}
+        """All fields but the names of files, by name. A saved model stores these to read similar files."""
+        return {name: value for name, value in plain(self).items() if name not in (*_SPLITS, "unlabelled")}
 
     def task(self, directory: Path | str) -> Task:
         """Return the task of the files in `directory`. If `labels` is empty, the labels are those in the training file.
@@ -141,7 +147,7 @@ class CustomFiles:
             read=lambda split, directory: self._read(split, directory, labels),
             labels=labels,
             pair=bool(self.text_b),
-            train=train,
+            train=(*train, "unlabelled") if train and self.unlabelled else train,
             dev=dev,
             test=test,
         )
@@ -166,7 +172,7 @@ class CustomFiles:
         return replace(self, **files)
 
     def open(self, split: str, directory: Path | str) -> DataTable:
-        """Return the table in the file of `split` (train, dev or test); raises UserError if the split has no file."""
+        """Return the table in the file of `split`, a field's name; raises UserError if the split has no file."""
         if not (name := getattr(self, split, "")):
             known = ", ".join(s for s in _SPLITS if getattr(self, s))
             raise UserError(
@@ -233,7 +239,7 @@ class CustomFiles:
         table = self.open(split, directory)
         columns = [self.text_a, *filter(None, [self.text_b])]
         texts = len(columns)
-        optional = split == "test"  # a test set may lack labels
+        optional = split in ("test", "unlabelled")  # these may lack labels
         if not optional or not {*table.columns}.isdisjoint(self._targets):
             columns += self._targets
         names = table.names.get(self.label, ())

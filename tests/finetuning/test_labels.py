@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import planted
@@ -12,7 +13,11 @@ from planted import said
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning.labels import relabel
+from bertzoo.finetuning.run import resolve_task
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.task_kind import RowForm
 from bertzoo.heads import SequenceClassification
+from bertzoo.heads.labels import TEACHER
 from bertzoo.runs import load_model
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.glue import GLUE
@@ -67,3 +72,43 @@ def test_labels_without_names_match_by_number_with_one_note(folder: Path, tmp_pa
     model = replace(base, head=SequenceClassification(labels=("us", "Us")))
     with pytest.raises(ConfigError, match=mentioning("US")):
         relabel(model, found, "here")
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "logits", "expected"),
+    [
+        ({"labels": ("no", "yes")}, "no", [[1, 2], [3, 1], [0, 1]], [0, 0, 1]),
+        ({"kind": "regression"}, 4, [[0.1], [0.25], [-0.5]], [4, 0.5, -1]),
+        (
+            {"kind": "multi_label", "labels": ("no", "yes"), "separator": ";"},
+            "no;yes",
+            [[1, 2], [3, 1], [-1, -2]],
+            [[1, 1], [1, 1], [0, 0]],
+        ),
+    ],
+)
+def test_texts_without_labels_get_those_of_the_teacher(own, given, logits, expected, folder: Path, tmp_path):
+    """The labels of a training file stay; a run's scale is 2."""
+    tokenizer = load_model.read_model(folder / "model").tokenizer
+    assert tokenizer is not None
+    other = 1 if own.get("kind") == "regression" else "no"
+    (tmp_path / "train.csv").write_text(f"text,label\nbara doti,{given}\n")
+    (tmp_path / "dev.csv").write_text(f"text,label\nbara,{given}\nkera,{other}\n")
+    (tmp_path / "more.jsonl").write_text('{"text": "kera"}\n{"text": "luso"}\n')
+    files: Any = {"train": "train.csv", "dev": "dev.csv", "unlabelled": "more.jsonl"}
+    recipe = Finetune(
+        task="own",
+        data_dir=str(tmp_path),
+        own=CustomFiles(**own, **files),
+        alpha=0.5,
+        scale=2.0 if own.get("kind") == "regression" else 1.0,
+    )
+    task = resolve_task(recipe)
+    train: Any = task.read_splits(RowForm(tokenizer, 16, 0))[0]
+    assert len(train) == 3 and "label" not in train.batch(train.plan(3, (16,))[0], 3)
+    taught = train.add_teacher(np.array(logits, np.float32))
+    np.testing.assert_array_equal(taught.rows.label, np.array(expected, np.float32))
+    (slot,) = taught.plan(3, (16,))
+    batch = taught.batch(slot, 3)
+    np.testing.assert_array_equal(batch["label"], np.array(expected, np.float32)[slot.rows] / recipe.scale)
+    np.testing.assert_array_equal(batch[TEACHER], np.array(logits, np.float32)[slot.rows])

@@ -201,6 +201,8 @@ def test_a_seed_is_finished_after_its_patience_or_its_epochs(scores: list[float]
         (["--own.label=text"], ("text_a", "label", "'text'")),
         (["--own.text_b=text"], ("text_a", "text_b", "'text'")),
         (["--own.test=none.csv"], ("none.csv", "exist")),
+        (["--own.unlabelled=new.jsonl"], ("own.unlabelled", "new.jsonl", "--teacher")),
+        (["--own.kind=tokens", "--own.unlabelled=new.jsonl"], ("unlabelled", "tokens")),
         (["--own.test=new.jsonl", "--own.header=false"], ("header = false", ".tsv", ".csv", "new.jsonl")),
     ],
 )
