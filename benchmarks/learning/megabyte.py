@@ -1,0 +1,187 @@
+"""Classifiers of less than a megabyte: scores on the development sets of SST-2 and MRPC, which chose nothing.
+
+    python -m benchmarks learning.megabyte minilm --texts=texts --glue=glue --runs=runs/megabyte
+
+A model of configs/embed_megabyte.toml, with the 8,192 most frequent tokens of the tasks and of general texts (a folder
+of launch/embedding_texts.py), learns MiniLM's vectors. Then each task has a teacher, fine-tuned from MiniLM, and
+students that learn from it on the training set and on changed copies of it (launch/augment.py). A part of the training
+set chose the settings and chooses the epoch; GLUE's development set is scored once, in float32 and by the int8 file.
+Finished parts stay under --runs; all resume.
+"""
+
+import argparse
+import csv
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lib import results, tables
+from benchmarks.lib.program import bertzoo, finetune
+
+LAUNCH = Path(__file__).parents[2] / "launch"
+TOKENS, GENERAL = 8192, 30_000  # entries of the vocabulary; general texts that choose them
+HELD_OUT = 1000  # most rows of the training set that choose
+LONGEST_FILE = 1.1e6  # bytes
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of GLUE. teacher, student: options of their runs. aim: least accuracy, in points."""
+
+    folder: str
+    columns: tuple[str, ...]
+    label: str
+    copies: int
+    aim: float
+    teacher: tuple[str, ...]
+    student: tuple[str, ...]
+
+
+TASKS = {
+    "sst2": Task(
+        folder="SST-2",
+        columns=("sentence",),
+        label="label",
+        copies=6,
+        aim=85,
+        teacher=("--epochs=2", "--batch_size=64", "--max_length=64", "--optimizer.learning_rate=6e-5"),
+        student=("--epochs=3", "--batch_size=128", "--max_length=64", "--optimizer.learning_rate=1.5e-3"),
+    ),
+    "mrpc": Task(
+        folder="MRPC",
+        columns=("#1 String", "#2 String"),
+        label="Quality",
+        copies=15,
+        aim=74,
+        teacher=("--epochs=4", "--batch_size=32", "--max_length=96", "--optimizer.learning_rate=6e-5"),
+        student=("--epochs=4", "--batch_size=64", "--max_length=64", "--optimizer.learning_rate=1e-3"),
+    ),
+}
+
+
+def read_rows(file: Path, task: Task) -> list[list[str]]:
+    """The texts and the label of each row of a GLUE file, without doubled spaces."""
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        table = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [[" ".join(row[name].split()) for name in (*task.columns, task.label)] for row in table]
+
+
+def write_rows(file: Path, task: Task, rows: list[list[str]]) -> None:
+    """Write a table for `--task=own`."""
+    header = (*task.columns, task.label)
+    file.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]), encoding="utf-8")
+
+
+def split(rows: list[list[str]]) -> tuple[list[list[str]], list[list[str]]]:
+    """Training rows, and rows held out by a hash: at most HELD_OUT, and a sixth of all. No training row is part of one.
+
+    SST-2's training set has sentences and parts of them; only texts whose first eight words occur in no other one are
+    held out.
+    """
+    single, count = len(rows[0]) == 2, 8
+    words = [row[0].split() for row in rows]
+    runs = Counter(tuple(each[i : i + count]) for each in words for i in range(len(each) - count + 1))
+    whole = [row for row, each in zip(rows, words, strict=True) if not single or runs[tuple(each[:count])] == 1]
+    ordered = sorted(whole, key=lambda row: hashlib.sha256(" ".join(row).encode()).digest())
+    held = ordered[: min(HELD_OUT, len(rows) // 6)]
+    text, chosen = "\n".join(f" {row[0]} " for row in held), set(map(tuple, held))
+    return [row for row in rows if tuple(row) not in chosen and not (single and f" {row[0]} " in text)], held
+
+
+def prepare(task: Task, glue: Path, out: Path) -> list[str]:
+    """Write a task's tables in `out`: train, dev (held out), test (GLUE's dev) and more; return its training texts."""
+    train, held = split(read_rows(glue / task.folder / "train.tsv", task))
+    if not (out / "more.tsv").exists():
+        out.mkdir(parents=True, exist_ok=True)
+        test = read_rows(glue / task.folder / "dev.tsv", task)
+        for name, rows in (("train", train), ("dev", held), ("test", test)):
+            write_rows(out / f"{name}.tsv", task, rows)
+        words = [str(out / "train.tsv"), str(out / "more.tsv"), f"--columns={','.join(task.columns)}"]
+        subprocess.run([sys.executable, str(LAUNCH / "augment.py"), *words, f"--copies={task.copies}"], check=True)
+    return [text for row in train for text in row[:-1]]
+
+
+def write_texts(file: Path, texts: list[str]) -> None:
+    """Write texts as JSONL."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+
+
+def encoder(args: argparse.Namespace, texts: dict[str, list[str]]) -> Path:
+    """A run of embed_megabyte, on the tasks' texts and the general ones."""
+    lines = (args.texts / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    general = [json.loads(line)["text"] for line in lines]
+    words, data = args.runs / "words", args.runs / "texts"
+    if not words.exists():
+        # MRPC's few texts count three times
+        write_texts(data / "vocabulary.jsonl", [*texts["sst2"], *texts["mrpc"] * 3, *general[:GENERAL]])
+        bertzoo(
+            "prune", "vocabulary", args.model, str(words), f"--input={data / 'vocabulary.jsonl'}", f"--size={TOKENS}"
+        )
+    if not (data / "train.jsonl").exists():
+        distinct = {text: None for text in [*general, *texts["sst2"], *texts["mrpc"]] if text}
+        write_texts(data / "dev.jsonl", [*distinct][::100])
+        write_texts(data / "train.jsonl", [*distinct])
+    run = args.runs / "encoder"
+    finetune([f"--data_dir={data}", f"--from={words}", f"--teacher={args.model}"], run, "embed_megabyte")
+    return run
+
+
+def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Fine-tune a task's teacher and students; return the table's row."""
+    data, second = args.runs / name, task.columns[1:]
+    own = [
+        "--task=own",
+        *(f"--own.{part}={part}.tsv" for part in ("train", "dev", "test")),
+        f"--own.label={task.label}",
+    ]
+    own += [f"--own.text_a={task.columns[0]}", *(f"--own.text_b={column}" for column in second), f"--data_dir={data}"]
+    teacher, run = args.runs / f"{name}_teacher", args.runs / f"{name}_student"
+    finetune([*own, *task.teacher, f"--from={args.model}", "--seeds=1"], teacher)
+    taught = ["--own.unlabelled=more.tsv", f"--teacher={teacher}", "--alpha=0.3", f"--seeds={args.seeds}"]
+    found = finetune([*own, *task.student, *taught, f"--from={start}"], run)
+    scores: dict[str, list[float]] = {"float32": [], "int8": []}
+    size = 0
+    for seed in range(args.seeds):
+        file = args.runs / f"{name}-{seed}.tflite"
+        if not file.exists():
+            options = ("--to=litert", "--precision=int8-dynamic", "--lengths=64")
+            bertzoo("convert", str(run / f"seed-{seed}"), str(file), *options)
+        size = max(size, file.stat().st_size)
+        for form, model in (("float32", run / f"seed-{seed}"), ("int8", file)):
+            scores[form].append(accuracy(model, data))
+    row = {"task": name, "parameters": found["model"]["parameters"], "int8, MB": round(size / 1e6, 2)}
+    row |= {"seeds": args.seeds, "held out": tables.spread([one["score"] for one in found["seeds"]], 1)}
+    row |= {"dev": tables.spread(scores["float32"], 1), "dev, int8": tables.spread(scores["int8"], 1)}
+    row |= {"teacher": round(accuracy(teacher, data), 1), "aim": task.aim}
+    small = found["model"]["parameters"] < 1e6 and size <= LONGEST_FILE
+    return row | {"met": small and row["dev, int8"]["median"] >= task.aim}
+
+
+def accuracy(model: Path, data: Path) -> float:
+    """A model's accuracy on GLUE's development set, in points."""
+    return json.loads(bertzoo("evaluate", str(model), "--split=test", f"--data_dir={data}", "--json"))["score"]
+
+
+def main() -> None:
+    """Train what is missing and write the result."""
+    parser = results.parser("megabyte", __doc__)
+    parser.add_argument("model", help="all-MiniLM-L6-v2, a directory of sentence-transformers")
+    parser.add_argument("--texts", type=Path, required=True, help="a folder by launch/embedding_texts.py")
+    parser.add_argument("--glue", type=Path, required=True, help="the folder of GLUE's folders SST-2 and MRPC")
+    parser.add_argument("--runs", type=Path, default=Path("runs/megabyte"), help="(default: %(default)s)")
+    results.add_numbers(parser, seeds=3)
+    args = parser.parse_args()
+    texts = {name: prepare(task, args.glue, args.runs / name) for name, task in TASKS.items()}
+    start = encoder(args, texts)
+    rows = [students(name, task, start, args) for name, task in TASKS.items()]
+    results.write(args.out, [results.packages("jax"), f"commit {results.commit()}"], {"models": rows})
+
+
+if __name__ == "__main__":
+    main()
