@@ -123,6 +123,7 @@ def read_head_config(
         "input_dropout": dropout if family.input_dropout else 0.0,
         "dropout": dropout,
         "problem_type": attributes.get("problem_type"),
+        "thresholds": attributes.get("thresholds"),
         "pooler": pooler,
     }
     fields = {field.name: values[field.name] for field in dataclasses.fields(head) if field.name in values}
@@ -219,6 +220,8 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
         attributes["label2id"] = {label: index for index, label in enumerate(labels)}
     if problem := getattr(head, "problem_type", None):
         attributes["problem_type"] = problem
+    if thresholds := getattr(head, "thresholds", None):
+        attributes["thresholds"] = [*thresholds]  # transformers ignores them
     return attributes
 
 

@@ -38,6 +38,7 @@ IGNORED = frozenset(
         "return_dict",
         "sep_token_id",
         "task_specific_params",
+        "thresholds",
         "torch_dtype",
         "torchscript",
         "transformers_version",

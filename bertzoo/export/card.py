@@ -15,6 +15,7 @@ from bertzoo.core.errors import visible
 from bertzoo.core.version import __version__
 from bertzoo.export.options import LITERT
 from bertzoo.heads import KINDS
+from bertzoo.heads.labels import threshold_rule
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
 
@@ -282,7 +283,8 @@ def _mediapipe_steps(description: Mapping[str, Any], preparation: str) -> list[s
     several = description["head"].get("problem_type") == "multi_label_classification"
     total = "one for each label on its own" if several else "they sum to 1"
     result = {
-        "classifier": f"the categories are the labels, and their scores are probabilities ({total}).",
+        "classifier": f"the categories are the labels, and their scores are probabilities ({total})."
+        + threshold_rule(description["head"]),
         "embedder": "one embedding; compare texts by the cosine (`TextEmbedder.cosineSimilarity`).",
     }
     return [

@@ -26,7 +26,15 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Purpose, RowForm, TaskKind, Unlabelled, build_head, changed_field
+from bertzoo.finetuning.task_kind import (
+    CLASSES_ONLY,
+    Purpose,
+    RowForm,
+    TaskKind,
+    Unlabelled,
+    build_head,
+    changed_field,
+)
 from bertzoo.finetuning.text_split import TextSplit, TrainingTexts
 from bertzoo.heads import SentenceEmbedding
 from bertzoo.runs import load_model
@@ -44,7 +52,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 STSB = "stsb"
-_FOREIGN = ("dropout", "hidden", "pooler", "double_unordered", "wnli", "reduction", "quantise")  # other heads' options
+# other heads' options
+_FOREIGN = ("dropout", "hidden", "pooler", "double_unordered", "wnli", "reduction", "quantise", *CLASSES_ONLY)
 _PART = 16_384  # texts whose vectors are computed between two writes
 
 

@@ -12,7 +12,7 @@ from bertzoo.core.paths import on_disk
 from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.embedding import EmbeddingTask
 from bertzoo.finetuning.embedding_scores import SCORERS, score_embeddings
-from bertzoo.finetuning.labels import LabelTask
+from bertzoo.finetuning.labels import LabelSplit, LabelTask
 from bertzoo.finetuning.mteb_tasks import PREFIX, score_mteb
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.saved_model import SavedModel, load_saved
@@ -78,7 +78,9 @@ class TaskModel(SavedModel):
 
     def encode(self, task: TaskKind, examples: Sequence[Any], name: str = "", purpose: Purpose = "score") -> Split:
         """Encode examples of `task`. name: the data set's name."""
-        return task.encode(examples, name, RowForm(self.tokenizer, self.max_length, self.padding), purpose)
+        split = task.encode(examples, name, RowForm(self.tokenizer, self.max_length, self.padding), purpose)
+        thresholds = getattr(self.pretrained.head, "thresholds", None)
+        return replace(split, thresholds=thresholds) if isinstance(split, LabelSplit) else split
 
     def predict(self, examples: Sequence[Any], batch_size: int = 0) -> Predictions:
         """Predict labels or answers; known ones and the batch size do not affect the result.
@@ -131,6 +133,7 @@ def evaluate_split(
     skipped: number of malformed rows by split and reason, if there are any.
     scores: points by split and metric.
     score: the figure that chooses a run's best epoch.
+    ece: of a classifier, the expected calibration error in points (`tasks.decision.reliability`).
     loss: the mean loss.
     collapsed: whether all predictions are equal.
     The tasks of `embedding_scores.SCORERS` and of mteb, for a model that embeds texts, have no loss and no `collapsed`.
@@ -163,7 +166,8 @@ def evaluate_split(
             _LOG.info(f"{part}: {note}")
         warn_unknown(model.tokenizer, read.examples, part)
         splits[part] = model.encode(scored, read.examples, part)
-    figures, save = score_splits(model.runner([part.rows for part in splits.values()], batch_size), splits)
+    figures, save, outputs = score_splits(model.runner([part.rows for part in splits.values()], batch_size), splits)
+    figures |= scored.measures(splits, outputs)
     if output is not None:
         save(output)
     counts = {part: len(encoded.examples) for part, encoded in splits.items()}

@@ -6,6 +6,7 @@ from bertzoo.core.documents import parse_json
 from bertzoo.core.kinds import Kind, register
 
 RESULTS, MODEL = "results.json", "model"  # the run's results, written last; the folder of a seed's model
+BASELINES = "baselines.json"  # scores of simple models on the same data
 
 
 def _config() -> type:

@@ -14,9 +14,11 @@ from bertzoo.conversion.pretrained import Pretrained, source_number
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, resolve_name
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.finetuning.scoring import Split
+from bertzoo.finetuning.baselines import compare_baselines
+from bertzoo.finetuning.scoring import Split, SplitOutputs
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
+    CLASSES_ONLY,
     Predictions,
     Purpose,
     RowForm,
@@ -26,11 +28,12 @@ from bertzoo.finetuning.task_kind import (
     changed_field,
 )
 from bertzoo.heads import SequenceClassification, TokenClassification
-from bertzoo.heads.labels import PROBLEMS, TEACHER, LabelledObjective
+from bertzoo.heads.labels import CLASS_WEIGHT, PROBLEMS, TEACHER, LabelledObjective
 from bertzoo.models.parts import padding_seen
 from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner, Outputs
-from bertzoo.tasks import metrics
+from bertzoo.tasks import decision, metrics
+from bertzoo.tasks.decision import sigmoid, softmax
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.predictions import label_records
@@ -45,6 +48,7 @@ _LOG = logging.getLogger(__name__)
 
 NUMBER = "number"  # name of a regression's single output
 TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to tags of words
+CLASSIFIERS = ("classification", "multi_label")  # kinds of tasks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +57,14 @@ class LabelSplit(Split):
 
     scale: a regression's output times `scale` is the predicted number.
     teacher: a teacher's logits for each example and class, (N,C), to train on; None without.
+    weights: weight of each class in the loss, (C,); None without. thresholds: as in `SequenceClassification`.
     """
 
     task: Task
     scale: float = 1.0
     teacher: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    thresholds: tuple[float, ...] | None = None
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -70,19 +77,25 @@ class LabelSplit(Split):
         if self.teacher is not None:
             batch[TEACHER] = np.zeros((batch_size, self.teacher.shape[1]), np.float32)
             batch[TEACHER][: len(slot.rows)] = self.teacher[slot.rows]
+        if self.weights is not None and self.task.kind == "multi_label":
+            batch[CLASS_WEIGHT] = np.where(batch["label"] > 0, self.weights, np.float32(1))
+        elif self.weights is not None:
+            batch["row_weight"] *= self.weights[batch["label"]]
         if self.scale != 1 and "label" in batch:
             return {**batch, "label": (batch["label"] / self.scale).astype(np.float32)}
         return batch
 
     def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Any:
         """Return predictions in the order of the examples, as in Predictions.values."""
-        logits = [output["logits"] for output in outputs]
         if self.task.kind == "tokens":
-            return self.rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
-        return self.predict_texts(self.rows.restore(slots, logits))
+            return self.rows.restore_words(slots, [output["logits"].argmax(-1) for output in outputs])
+        return self.predict_texts(self.logits(slots, outputs))
 
     def predict_texts(self, logits: np.ndarray) -> np.ndarray:
         """Return the predictions for texts, whose logits are (N,C)."""
+        if self.thresholds:
+            several = self.task.kind == "multi_label"
+            return decision.predict((sigmoid if several else softmax)(logits), self.thresholds, several)
         if self.task.kind == "multi_label":
             return (logits > 0).astype(np.int32)
         return logits[:, 0] * self.scale if self.task.kind == "regression" else logits.argmax(-1)
@@ -97,13 +110,16 @@ class LabelSplit(Split):
             rows = replace(rows, label=np.array(filled, np.float32 if self.task.kind == "regression" else np.int32))
         return replace(self, teacher=logits, rows=rows)
 
+    def logits(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> np.ndarray:
+        """Return the logits (N,C) in the order of the examples."""
+        return self.rows.restore(slots, [output["logits"] for output in outputs])
+
     def probabilities(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Any:
         """Return the probabilities of the labels, as in Predictions."""
-        logits = [output["logits"] for output in outputs]
         if self.task.kind == "tokens":
-            return self.rows.restore_words(slots, [softmax(batch).max(-1) for batch in logits])
+            return self.rows.restore_words(slots, [softmax(output["logits"]).max(-1) for output in outputs])
         share = sigmoid if self.task.kind == "multi_label" else softmax
-        return None if self.task.kind == "regression" else share(self.rows.restore(slots, logits))
+        return None if self.task.kind == "regression" else share(self.logits(slots, outputs))
 
     def is_finite(self, predictions: Any) -> bool:
         return self.task.kind != "regression" or bool(np.isfinite(predictions).all())
@@ -111,7 +127,11 @@ class LabelSplit(Split):
     def scores(self, predictions: Any) -> dict[str, float]:
         if not self.is_finite(predictions):
             return dict.fromkeys(self.task.metrics, 0.0)
-        return metrics.score(self.task, predictions, [example.label for example in self.examples])
+        labels = [example.label for example in self.examples]
+        found = metrics.score(self.task, predictions, labels)
+        if self.thresholds:
+            found |= decision.precision_recall(predictions, np.array(labels), len(self.task.labels))
+        return found
 
     def distinct(self, predictions: Any) -> set[Any]:
         """Return the distinct predictions; numbers, divided by `scale`, are rounded to 6 decimals."""
@@ -120,18 +140,7 @@ class LabelSplit(Split):
         if self.task.kind == "multi_label":
             return set(map(tuple, predictions.tolist()))
         classes = np.concatenate(predictions) if self.task.kind == "tokens" else predictions
-        return set(np.unique(classes).tolist()) - {-1}  # -1: a word that was cut off
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return the softmax over the last axis, in float64."""
-    shifted = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
-    return shifted / shifted.sum(-1, keepdims=True)
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Return the sigmoid of each logit, in float64."""
-    return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
+        return set(np.unique(classes).tolist()) - {-1}  # -1: a word that was cut off, or no label
 
 
 @dataclass(frozen=True)
@@ -216,6 +225,20 @@ class LabelTask(TaskKind):
             raise ConfigError(
                 f"{field} applies only to tasks that label texts, but {task.name} labels words. Remove it."
             )
+        if task.kind not in CLASSIFIERS and (field := changed_field(recipe, CLASSES_ONLY)):
+            raise ConfigError(
+                f"{field} applies only to tasks that classify texts, but {task.name} is of kind {task.kind}. Remove it."
+            )
+        if recipe.threshold != "none" and not hasattr(self.head, "thresholds"):
+            raise ConfigError(
+                f"threshold = {recipe.threshold!r} does not apply to head = {recipe.head!r}, which has none. Remove it."
+            )
+        weights = recipe.class_weights
+        if weights and weights != "balanced" and len(weights) != len(task.labels):
+            raise ConfigError(
+                f"class_weights = {list(weights)} has {len(weights)} weights, but {task.name} has the labels "
+                f"{', '.join(task.labels)}. Give one weight for each label, in this order."
+            )
         if recipe.double_unordered and not task.symmetric:
             raise ConfigError(
                 "double_unordered applies only to tasks on pairs of texts whose order is irrelevant, not to "
@@ -269,12 +292,88 @@ class LabelTask(TaskKind):
         counts = Counter(example.label for example in train.examples)
         return max(range(len(self.task.labels)), key=lambda label: counts[label])
 
+    def draw_subset(self, examples: list[Example]) -> list[Example]:
+        most, drawn, counts = self.recipe.per_class, [], Counter[int]()
+        if not most:
+            return super().draw_subset(examples)
+        for index in self.shuffled(len(examples)):
+            labels = self._labels(examples[index])
+            if examples[index].label is None or any(counts[label] < most for label in labels):
+                drawn.append(index)
+                counts.update(labels)
+        fewer = [f"{name} {counts[i]}" for i, name in enumerate(self.task.labels) if counts[i] < most]
+        if fewer:
+            _LOG.info(f"train: fewer than {most} examples of {', '.join(fewer)}")
+        return [examples[index] for index in sorted(drawn)]
+
+    def _labels(self, example: Example) -> list[int]:
+        """Return the indices of an example's labels: [-1] if none applies, [] if they are unknown."""
+        label: Any = example.label
+        if label is None:
+            return []
+        return ([i for i, flag in enumerate(label) if flag] or [-1]) if self._several else [label]
+
+    def _class_weights(self, examples: Sequence[Example]) -> np.ndarray | None:
+        """Return the weight of each class, (C,), or None.
+
+        Those that are "balanced" are N / (C · examples of the class), as in scikit-learn. For multi_label, they are
+        examples without the label / examples with it.
+        """
+        weights, size = self.recipe.class_weights, len(self.task.labels)
+        if weights == "balanced":
+            counts = Counter(label for example in examples for label in self._labels(example))
+            count = np.maximum([counts[label] for label in range(size)], 1)
+            total = sum(example.label is not None for example in examples)
+            weights = total / count - 1 if self._several else total / (size * count)
+        return np.array(weights, np.float32) if len(weights) else None
+
+    def finish(
+        self, model: Pretrained, dev: Mapping[str, Any], outputs: SplitOutputs
+    ) -> tuple[Pretrained, dict[str, Any] | None]:
+        """Return the model with the temperature in its output layer and thresholds, and the document of `decide`."""
+        recipe = self.recipe
+        if (known := self._known(dev, outputs)) is None:
+            return model, None
+        temperature, thresholds, document = decision.decide(
+            *known, self.task.labels, self._several, recipe.calibrate, recipe.threshold, recipe.min_precision
+        )
+        if recipe.calibrate:
+            layer = output_layer(model, self.name)
+            scaled = {name: array / np.float32(temperature) for name, array in layer.items()}
+            model = replace(model, params=model.params | scaled, source=model.source | {"temperature": temperature})
+        if thresholds:
+            model = replace(model, head=replace(model.head, thresholds=thresholds))
+        return model, document
+
+    def measures(self, splits: Mapping[str, Any], outputs: SplitOutputs) -> dict[str, float]:
+        if (known := self._known(splits, outputs)) is None:
+            return {}
+        logits, labels = known
+        chances = (sigmoid if self._several else softmax)(logits)
+        return {"ece": decision.reliability(chances, labels, self._several)["ece"]}
+
+    @property
+    def _several(self) -> bool:
+        return self.task.kind == "multi_label"
+
+    def _known(self, splits: Mapping[str, Any], outputs: SplitOutputs) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return a classifier's logits and labels of all splits; None for another kind, or if a logit is not finite."""
+        if self.task.kind not in CLASSIFIERS or not outputs:
+            return None
+        logits = np.concatenate([split.logits(*outputs[name]) for name, split in splits.items()])
+        labels = np.array([example.label for split in splits.values() for example in split.examples])
+        return (logits, labels) if np.isfinite(logits).all() else None
+
+    def compare(self, train: LabelSplit, dev: Mapping[str, Any], words: np.ndarray) -> dict[str, Any]:
+        return compare_baselines(train, dev, words) if self.task.kind in CLASSIFIERS else {}
+
     def encode(self, examples: Sequence[Example], name: str, form: RowForm, purpose: Purpose = "score") -> LabelSplit:
         if purpose == "train" and self.recipe.double_unordered:
             examples = double_unordered(examples)
         bare = [example._replace(label=None) for example in examples] if purpose == "predict" else examples
         rows = encode(bare, form.tokenizer, form.max_length, self.task.kind, form.padding)
-        return LabelSplit(task=self.task, examples=examples, rows=rows, scale=self.recipe.scale)
+        weights = self._class_weights(examples) if purpose == "train" else None
+        return LabelSplit(task=self.task, examples=examples, rows=rows, scale=self.recipe.scale, weights=weights)
 
     def decode(
         self, split: LabelSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], tokenizer: Tokenizer
@@ -309,14 +408,26 @@ def relabel(model: Pretrained, task: Task, origin: str) -> Pretrained:
             f"{origin} names its labels LABEL_0 and so on; they are read as {', '.join(task.labels)}. Check this order "
             "with the model's author."
         )
+    moved = {name: array[..., order] for name, array in output_layer(model, origin).items()}
+    values = getattr(model.head, "thresholds", None)
+    changes = {"thresholds": tuple(values[place] for place in order)} if values else {}
+    return replace(model, params=model.params | moved, head=replace(model.head, labels=task.labels, **changes))
+
+
+def output_layer(model: Pretrained, origin: str) -> dict[str, np.ndarray]:
+    """Return the parameters of the layer that computes the logits; raises TypeError if they have other names.
+
+    The model of an exported file has no parameters. origin: the model's name in messages.
+    """
     names = {f"{part}/output/{leaf}" for part in model.head.parameters for leaf in ("kernel", "bias")}
-    moved = {name: array[..., order] for name, array in model.params.items() if name in names}
-    if model.params and not moved:  # the model of an exported file has no parameters
+    layer = {name: array for name, array in model.params.items() if name in names}
+    if model.params and not layer:
         raise TypeError(
-            f"the labels of {origin} cannot be reordered: its head {model.head.kind} has none of the parameters "
-            f"{', '.join(sorted(names))}. Name the head's output layer `output`, and its path in `parameters`."
+            f"the labels of {origin} cannot be reordered or calibrated: its head {model.head.kind} has none of the "
+            f"parameters {', '.join(sorted(names))}. Name the head's output layer `output`, and its path in "
+            "`parameters`."
         )
-    return replace(model, params=model.params | moved, head=replace(model.head, labels=task.labels))
+    return layer
 
 
 def name_classes(model: Pretrained) -> Pretrained:

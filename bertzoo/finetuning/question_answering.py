@@ -13,6 +13,7 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.scoring import LOSSES, Split
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
+    CLASSES_ONLY,
     Predictions,
     Purpose,
     RowForm,
@@ -35,7 +36,8 @@ from bertzoo.tasks.windows import Windows
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
 
-LABELS_ONLY = ("double_unordered", "scale", "hidden", "pooler", "wnli")  # options that do not apply to questions
+# options that do not apply to questions
+LABELS_ONLY = ("double_unordered", "scale", "hidden", "pooler", "wnli", *CLASSES_ONLY)
 NOTED = ("stride", "max_question", "longest", "candidates", "threshold")  # options that answers depend on
 
 

@@ -4,21 +4,26 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bertzoo.core import config, tables
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import CONFIG, METRICS
+from bertzoo.finetuning.kind import BASELINES
 from bertzoo.finetuning.scoring import Figures
-from bertzoo.finetuning.seeds import SCORES, chosen_epoch, read_scores
+from bertzoo.finetuning.seeds import SCORES, chosen_epoch, read_decision, read_scores
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.runs import provenance, report
 from bertzoo.runs.report import History
+from bertzoo.tasks.decision import describe
 
 Scores = Mapping[int, list[Figures]]  # by seed, the loss and scores of each epoch
+_MOST = 20  # labels of a whole confusion matrix; of more, the report has as many of the most frequent confusions
 
 
 def write_report(directory: Path) -> tuple[list[Path], str]:
-    """Write loss.png, scores.png and report.md into a run's directory, also while the run is training.
+    """Write loss.png, scores.png, reliability.png and report.md into a run's directory, also while the run is training.
 
     Returns the files' paths, and the newest seed's losses as text. Raises UserError before the end of the
     first epoch.
@@ -39,7 +44,12 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
             _draw(histories, [key for key in names if key != "loss"], directory / "scores.png"),
         ]
     source = provenance.read_run_json(directory, str(directory))["from"]["path"]
+    best = max(scores, key=lambda seed: chosen_epoch(recipe, scores[seed])["score"])
+    if decision := read_decision(folders[best]):
+        written.append(_draw_reliability(decision["reliability"], directory / "reliability.png"))
     text = _page(directory, recipe, str(source), scores, written)
+    if decision:
+        text += f"\n## Decisions of seed {best}\n\n" + "\n\n".join([*describe(decision), _confusion(decision)]) + "\n"
     (directory / "report.md").write_text(text, encoding="utf-8")
     newest = max(histories, default=0)
     summary = f"The loss of seed {newest}:\n{report.summary(_losses(histories[newest]))}" if histories else ""
@@ -56,6 +66,10 @@ def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictur
     ]
     medians = [statistics.median(best["scores"][split][name] for best in chosen.values()) for split, name in columns]
     rows.append(["median", "", "", "", *(f"{median:.2f}" for median in medians)])
+    file = directory / BASELINES
+    simple = read_json(file, {"rows": int, "scores": {str: dict}}, "Remove the file.") if file.is_file() else {}
+    for name, splits in simple.get("scores", {}).items():
+        rows.append([name, "", "", "", *(f"{splits[split][metric]:.2f}" for split, metric in columns)])
     head = ["seed", "chosen epoch", "epochs done", "loss (nats)", *(f"{split} {name}" for split, name in columns)]
     setup = f"Task {recipe.task}, fine-tuned from {source}: {len(scores)} of {recipe.seeds} seeds, scores in points."
     same = [str(seed) for seed, best in chosen.items() if best["collapsed"]]
@@ -89,3 +103,38 @@ def _draw(histories: Mapping[int, History], names: list[str], path: Path) -> Pat
     panels[-1].set_xlabel("step")
     figure.savefig(path, dpi=120)
     return path
+
+
+def _draw_reliability(curves: list[dict[str, Any]], path: Path) -> Path:
+    """Draw the share of right predictions against their probability, before and after calibration."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 4.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8)
+    for curve, name in zip(curves, ("as trained", "calibrated"), strict=False):
+        filled = [bin for bin in curve["bins"] if bin[0]]
+        label = f"{name}: error {curve['ece']:.2f} points"
+        axes.plot([mean for _, mean, _ in filled], [share for _, _, share in filled], marker="o", label=label)
+    axes.set_xlabel("probability of the prediction")
+    axes.set_ylabel("share of right predictions")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.25)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _confusion(decision: Mapping[str, Any]) -> str:
+    """Return a Markdown table of examples by label and prediction; of many labels, the most frequent confusions."""
+    labels = decision["labels"]
+    if "counts" in decision:
+        rows = [[label, *map(str, row)] for label, row in zip(labels, decision["counts"], strict=True)]
+        return tables.markdown(["label", "right", "wrong", "missing"], rows)
+    counts, names = decision["confusion"], [*labels, "none"]
+    if len(labels) <= _MOST:
+        columns = len(names) if any(row[-1] for row in counts) else len(labels)
+        rows = [[label, *map(str, row[:columns])] for label, row in zip(labels, counts, strict=True)]
+        return tables.markdown(["label \\ prediction", *names[:columns]], rows)
+    wrong = [(n, labels[i], names[j]) for i, row in enumerate(counts) for j, n in enumerate(row) if n and i != j]
+    rows = [[label, name, str(n)] for n, label, name in sorted(wrong, key=lambda one: -one[0])[:_MOST]]
+    return tables.markdown(["label", "prediction", "examples"], rows)

@@ -4,14 +4,16 @@ import logging
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from bertzoo.core import atomic
 from bertzoo.core import config as loader
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, on_disk
 from bertzoo.finetuning.embedding import STSB, EmbeddingTask
-from bertzoo.finetuning.kind import RESULTS
+from bertzoo.finetuning.kind import BASELINES, RESULTS
 from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.run_dir import check_config, claim, model_of
@@ -19,9 +21,11 @@ from bertzoo.finetuning.seeds import Seed, SeedJob
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskKind, changed_field
 from bertzoo.finetuning.warm_start import load_starting_model
+from bertzoo.finetuning.word_vectors import WORDS
 from bertzoo.models.parts import padding_seen
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.tasks import custom_questions
+from bertzoo.tasks.decision import describe
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.squad_tasks import SQUAD
 from bertzoo.train import sharding
@@ -96,6 +100,8 @@ def train(
         recipe.compute.log_format()
         # 3. The run's config and provenance; last, so that wrong input leaves no files behind.
         claim(run, recipe, models, data.digests)
+        if not (run.path / BASELINES).is_file() and (simple := data.compare(start.initial[WORDS])):
+            atomic.write_json(run.path / BASELINES, simple)
         keep_programs()
         # 4. One experiment (`SeedJob.experiment`), trained from each seed; each keeps the model of its best epoch.
         job = SeedJob(recipe=recipe, start=start, task=task.name, mesh=mesh, data=data)
@@ -104,7 +110,7 @@ def train(
         for seed in seeds:
             seed.run()
         # 5. The scores of all seeds, and which seed is best.
-        results = _summarise(job, seeds)
+        results = _summarise(job, seeds, run.path / BASELINES)
         atomic.write_json(run.path / RESULTS, results)
         return results
 
@@ -126,11 +132,12 @@ def check_teacher(recipe: Finetune, task: TaskKind, teacher: Location | None, re
         raise ConfigError(f"alpha = 1 trains on the labels alone, without {source}. Set alpha below 1.")
 
 
-def _summarise(job: SeedJob, seeds: list[Seed]) -> Results:
+def _summarise(job: SeedJob, seeds: list[Seed], baselines: Path) -> Results:
     rows = []
     for seed in seeds:
         chosen = {key: value for key, value in seed.chosen.items() if key != "loss"}
-        rows.append({"seed": seed.seed, **chosen, "history": seed.history})
+        decided = {} if (decision := seed.decision) is None else {"decision": decision}
+        rows.append({"seed": seed.seed, **chosen, **decided, "history": seed.history})
 
     def over_seeds(summary: Callable[[list[float]], float]) -> dict[str, dict[str, float]]:
         return {
@@ -151,6 +158,11 @@ def _summarise(job: SeedJob, seeds: list[Seed]) -> Results:
         "median": over_seeds(statistics.median),
         "min": over_seeds(min),
         "max": over_seeds(max),
+        **(
+            {"baselines": read_json(baselines, {"scores": {str: dict}}, "Remove the file.")}
+            if baselines.is_file()
+            else {}
+        ),
     }
 
 
@@ -166,8 +178,12 @@ def summary_lines(results: Results) -> Iterator[str]:
         )
         flag = "; every example got the same prediction" if row["collapsed"] else ""
         yield f"seed {row['seed']}, epoch {row['epoch']}: {', '.join(scores)}{flag}"
+        yield from (f"  {line}" for line in describe(row["decision"])) if "decision" in row else ()
     for split, scores in results["median"].items():
         for name, value in scores.items():
             score, count = f"{label(split, name)} {value:.2f}", len(results["seeds"])
             low, high = results["min"][split][name], results["max"][split][name]
             yield f"1 seed: {score}" if count == 1 else f"median of {count} seeds: {score} ({low:.2f} to {high:.2f})"
+    for name, splits in results.get("baselines", {}).get("scores", {}).items():
+        scores = (f"{label(s, metric)} {value:.2f}" for s, named in splits.items() for metric, value in named.items())
+        yield f"  for comparison, {name}: {', '.join(scores)}"

@@ -15,14 +15,19 @@ from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.train.step import Batch
 
 LOSSES = "losses"  # in a runner's outputs: {loss term: (sum of losses, sum of weights)} of a batch with labels
+SplitOutputs = Mapping[str, tuple[Sequence[Slot], Sequence[Outputs]]]
 Figures = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
 
 
 class Evaluation(NamedTuple):
-    """A model's `figures` (loss and scores), and a function that writes the model's predictions into a folder."""
+    """A model's `figures` (loss and scores), and a function that writes the model's predictions into a folder.
+
+    outputs: by split, the slots and the outputs of the model.
+    """
 
     figures: Figures
     save: Callable[[Path], object]
+    outputs: "SplitOutputs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +124,13 @@ def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
 
     If the loss of a split that is `finite_only` is not finite, there are no scores.
     """
-    predictions, losses = dict[str, Any](), []
+    predictions, losses, computed = dict[str, Any](), [], {}
     for name, split in splits.items():
-        slots, outputs = runner.run_all(split)
+        slots, outputs = computed[name] = runner.run_all(split)
         loss = _mean_loss(outputs)
         if split.finite_only and loss is not None and not np.isfinite(loss):
             figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {name: {}}}
-            return Evaluation(figures, lambda folder: None)  # train.loop raises NonFinite for this loss
+            return Evaluation(figures, lambda folder: None, {})  # train.loop raises NonFinite for this loss
         predictions[name] = split.predict(slots, outputs)
         losses.append(split.loss(predictions[name], loss))
     figures = {} if None in losses else {"loss": float(np.mean(losses))}
@@ -134,7 +139,7 @@ def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
         for name, split in splits.items():
             split.save(folder, predictions[name])
 
-    return Evaluation(figures | score_predictions(predictions, splits), save)
+    return Evaluation(figures | score_predictions(predictions, splits), save, computed)
 
 
 def score_predictions(predictions: Mapping[str, Any], splits: Mapping[str, Split]) -> Figures:

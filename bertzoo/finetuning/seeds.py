@@ -22,7 +22,7 @@ from bertzoo.core.kinds import METRICS, model_name
 from bertzoo.core.logs import LOGGER
 from bertzoo.core.schema import divisors
 from bertzoo.finetuning.kind import MODEL
-from bertzoo.finetuning.scoring import Figures
+from bertzoo.finetuning.scoring import Figures, SplitOutputs
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskData
 from bertzoo.finetuning.warm_start import StartingModel
@@ -38,7 +38,7 @@ from bertzoo.train.step import Batch
 
 _LOG = logging.getLogger(__name__)
 
-SCORES = "scores.json"
+SCORES, DECISION = "scores.json", "decision.json"
 # An epoch in scores.json.
 _EPOCH = {"epoch": int, "step": int, "score": float, "scores": {str: {str: float}}, "collapsed": bool, "loss?": float}
 _LAYER = re.compile(r"encoder/layers_(\d+)/")
@@ -167,17 +167,22 @@ class Seed:
 
     def _evaluate(self, step: int, params: Any) -> dict[str, float]:
         """Score the parameters, save them if this epoch is now the chosen one, and return metrics to log."""
-        figures, save = self._job.data.score(params)
+        figures, save, outputs = self._job.data.score(params)
         entry = {"epoch": step // self._epoch, "step": step, **figures}
         self.history = [*(earlier for earlier in self.history if earlier["step"] < step), entry]
         if self.chosen is entry:
-            self._save(params, entry)  # before scores.json, so that a killed run repeats this epoch
+            self._save(params, entry, outputs)  # before scores.json, so that a killed run repeats this epoch
             save(self._folder)
         atomic.write_json(self._folder / SCORES, self.history)
         flat = {f"{split}_{name}": value for split, by in figures["scores"].items() for name, value in by.items()}
         return {"loss": figures["loss"], **flat}
 
-    def _save(self, params: Any, entry: Figures) -> None:
+    @property
+    def decision(self) -> dict[str, Any] | None:
+        """The document of `TaskKind.finish` on the saved model, or None."""
+        return read_decision(self._folder)
+
+    def _save(self, params: Any, entry: Figures, outputs: SplitOutputs) -> None:
         job, start, teacher, folder = self._job, self._job.start, self._job.data.teacher, self._folder / MODEL
         shapes = parameter_shapes(start.model, start.head)
         source: dict[str, Any] = {
@@ -208,8 +213,11 @@ class Seed:
             origin=str(folder),
             source=source,
         )
+        pretrained, document = job.data.finish(pretrained, outputs)
         with atomic.replacing_directory(folder) as temporary:
             load_model.write_model(pretrained, temporary)
+        if document is not None:
+            atomic.write_json(self._folder / DECISION, document)
 
 
 def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
@@ -280,3 +288,9 @@ def read_scores(file: Path) -> list[Figures]:
         raise UserError(
             f"{file} is damaged ({error}). Restore the file, or remove {file.parent} to train the seed anew."
         ) from error
+
+
+def read_decision(folder: Path) -> dict[str, Any] | None:
+    """Read decision.json of a seed's directory, None if there is none; raises UserError if it is damaged."""
+    file, pattern = folder / DECISION, {"labels": [str], "examples": int, "reliability": [{"ece": float}]}
+    return read_json(file, pattern, "Train the seed anew.") if file.is_file() else None

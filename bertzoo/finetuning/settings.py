@@ -9,6 +9,7 @@ from bertzoo.heads.embedding import Pooling
 from bertzoo.models import Compute, Model
 from bertzoo.models.compute import Activation
 from bertzoo.tasks.custom import CustomFiles
+from bertzoo.tasks.decision import Criterion
 from bertzoo.tasks.squad_tasks import SquadOptions
 from bertzoo.train import experiment
 from bertzoo.train.experiment import Stage
@@ -81,6 +82,10 @@ class Finetune:
     max_length: int = 128  # greatest row length in tokens; longer texts are cut
     buckets: int = 4  # maximum number of batch lengths; a batch is padded to the shortest that holds its rows
     train_rows: int = 0  # number of training examples, drawn by `seed`; 0: all
+    per_class: int = 0  # at most so many training examples of each label, drawn by `seed`; 0: all
+    # weight of each label's examples in the loss, in the order of the labels; of several labels, the weight of an
+    # example that has the label. balanced: the rarer, the higher
+    class_weights: tuple[float, ...] | Literal["balanced"] = ()
     dropout: float = 0.1  # dropout before the head's output
     encoder_dropout: float | None = None  # dropout of the layers and the attention; "none": the model's own
     hidden: Activation | Literal["none"] = "none"  # activation of a dense layer in the head; "none": no such layer
@@ -98,6 +103,11 @@ class Finetune:
     quantise: Literal["none", "int8"] = "none"
     patience: int = 0  # epochs without a better score after which a seed stops; 0: never
     select: Literal["best", "last"] = "best"  # epoch whose model is saved
+    calibrate: bool = False  # divide the saved model's logits by the number that suits the development set best
+    # thresholds of the labels' probabilities. f1: of the highest F1; precision: of the most predictions that are right
+    # as often as min_precision says, with a confidence of 95 %; none: the likeliest label, or those above 0.5
+    threshold: Criterion = "none"
+    min_precision: float = 0.95  # least share of right predictions, for threshold = "precision"
     log_every: int = 10  # steps between two log lines
     optimizer: Optimizer = field(default_factory=_adamw)  # the update rule and its learning rate
     compute: Compute = field(default_factory=Compute)  # number format and memory
@@ -111,13 +121,30 @@ class Finetune:
         for name in ("seeds", "epochs", "batch_size", "accumulate", "buckets", "log_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)} is less than 1. Use 1 or more.")
-        for name, effect in (("train_rows", "use all examples"), ("patience", "train all epochs")):
+        effects = {"train_rows": "use all examples", "per_class": "use all examples", "patience": "train all epochs"}
+        for name, effect in effects.items():
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} = {getattr(self, name)} is negative. Set 0 to {effect}.")
-        if self.quantise == "int8" and self.wnli == "majority":
-            raise ConfigError("quantise = int8 has no effect if wnli = majority, which trains nothing. Remove one.")
-        if self.keep_head and self.wnli == "majority":
-            raise ConfigError("keep_head has no effect if wnli = majority, which predicts one class. Remove one.")
+        for name in ("quantise", "keep_head", "per_class", "class_weights", "calibrate", "threshold"):
+            if self.wnli == "majority" and getattr(self, name) != getattr(Finetune, name):
+                raise ConfigError(
+                    f"{name} has no effect if wnli = majority, which predicts one class. Remove one of them."
+                )
+        if self.per_class and self.train_rows:
+            raise ConfigError("per_class and train_rows both draw training examples. Remove one of them.")
+        if isinstance(self.class_weights, tuple) and not all(
+            0 < weight < float("inf") for weight in self.class_weights
+        ):
+            raise ConfigError(f"class_weights = {list(self.class_weights)} are not all positive numbers. Change them.")
+        if not 0 < self.min_precision < 1:
+            raise ConfigError(
+                f"min_precision = {self.min_precision} is not above 0 and below 1. Use 0.95, for example."
+            )
+        if self.min_precision != Finetune.min_precision and self.threshold != "precision":
+            raise ConfigError(
+                f'min_precision = {self.min_precision} applies only to threshold = "precision". Set threshold, or '
+                "remove min_precision."
+            )
         if self.model is not None and (not self.embeds or self.keep_head):
             wrong = "keep_head" if self.keep_head else f"head = {self.head!r}"
             raise ConfigError(f"{wrong} does not apply to a new [model], which embeds texts. Remove one.")

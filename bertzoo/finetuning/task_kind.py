@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, Type
 import jax
 import numpy as np
 
+from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location
 from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
-from bertzoo.finetuning.scoring import Evaluation, Split, outputs_and_losses, score_splits
+from bertzoo.finetuning.scoring import Evaluation, Split, SplitOutputs, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads import KINDS, HeadConfig
 from bertzoo.runs.runner import FlaxRunner
@@ -34,6 +35,7 @@ _SAMPLED = 1000  # number of examples in which [UNK] is counted
 _SUBSET = 3  # random stream of draw_subset
 T = TypeVar("T")
 Purpose = Literal["train", "score", "predict"]  # "predict" needs no labels
+CLASSES_ONLY = ("per_class", "class_weights", "calibrate", "threshold", "min_precision")  # options of classifiers
 
 
 class Unlabelled(UserError):
@@ -59,8 +61,8 @@ class Predictions(NamedTuple):
     """Predictions for N examples, in order.
 
     The task decides what `values` and `probabilities` hold:
-    classification: label indices (N,); probabilities (N,C) of C labels.
-    multi_label: whether each label's probability is above 0.5, (N,C); probabilities (N,C).
+    classification: label indices (N,), -1 if no label reaches its threshold; probabilities (N,C) of C labels.
+    multi_label: whether each label's probability reaches its threshold or is above 0.5, (N,C); probabilities (N,C).
     regression: numbers (N,); None.
     tokens: for each example, an array with the tag index of each word; an array with the predicted tags'
     probabilities. The tag index of a word that was cut off is -1.
@@ -90,6 +92,7 @@ class TaskData:
     notes: options that predictions depend on, for the saved model's `source`.
     teacher: the teacher's entry for run.json, or None.
     constant: the class predicted for every row instead of training, or None.
+    finish, compare: the methods of TaskKind, for the development splits.
     """
 
     rows: int
@@ -99,8 +102,10 @@ class TaskData:
     skipped: dict[str, dict[str, int]]
     digests: dict[str, str]
     notes: dict[str, str | int]
-    teacher: dict[str, Any] | None = None
-    constant: int | None = None
+    teacher: dict[str, Any] | None
+    constant: int | None
+    finish: Callable[[Pretrained, SplitOutputs], tuple[Pretrained, dict[str, Any] | None]]
+    compare: Callable[[np.ndarray], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -242,6 +247,20 @@ class TaskKind(ABC):
         """Return the class to predict for every row instead of training, or None."""
         return None
 
+    def finish(
+        self, model: Pretrained, dev: Mapping[str, Any], outputs: SplitOutputs
+    ) -> tuple[Pretrained, dict[str, Any] | None]:
+        """Return a trained model with what its outputs for the development splits decide, and a document of it."""
+        return model, None
+
+    def measures(self, splits: Mapping[str, Any], outputs: SplitOutputs) -> dict[str, float]:
+        """Return further figures of a model's outputs for splits, by name."""
+        return {}
+
+    def compare(self, train: Any, dev: Mapping[str, Any], words: np.ndarray) -> dict[str, Any]:
+        """Return the scores of simple models for comparison, {} without any. words: the word embeddings (V,E)."""
+        return {}
+
     def prepare(
         self,
         objective: Any,
@@ -285,6 +304,8 @@ class TaskKind(ABC):
             notes=self.notes,
             teacher=record,
             constant=self.constant(train),
+            finish=lambda model, outputs: self.finish(model, dev, outputs),
+            compare=lambda words: self.compare(train, dev, words),
         )
 
     def check_files(self) -> None:
@@ -305,10 +326,12 @@ class TaskKind(ABC):
                 f"train_rows = {count} is more than the {len(examples)} {self.unit} of {self.name}. Use a smaller "
                 "number, or 0 for all."
             )
-        if not count:
-            return examples
-        order = np.argsort(fold_arrays(fold(self.recipe.seed, _SUBSET), np.arange(len(examples))), kind="stable")
-        return [examples[index] for index in sorted(order[:count])]
+        return [examples[index] for index in sorted(self.shuffled(len(examples))[:count])] if count else examples
+
+    def shuffled(self, count: int) -> list[int]:
+        """Return the indices of `count` examples in an order drawn by `seed`."""
+        keys = fold_arrays(fold(self.recipe.seed, _SUBSET), np.arange(count))
+        return np.argsort(keys, kind="stable").tolist()
 
 
 def build_head(recipe: Finetune, usual: type[HeadConfig], kind: str, **options: Any) -> Any:

@@ -21,7 +21,7 @@ from bertzoo.train import state
 from bertzoo.train.objective import Objective
 
 SIMULATED = ("bert", "squeezebert")  # models whose int8 files `Int8Model` is known to equal
-FREE = ("dropout", "input_dropout", "beam", "problem_type")  # fields in which a head to keep may differ
+FREE = ("dropout", "input_dropout", "beam", "problem_type", "thresholds")  # fields in which a head to keep may differ
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ from bertzoo.train.objective import Batch, Metrics, Params, Sums
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
 TERM = "task"  # the name of the one loss term
 TEACHER = "teacher"  # in a batch: a teacher's logits for each row
+CLASS_WEIGHT = "class_weight"  # in a batch: the weight of each of C labels in a row's loss, (B,C)
 
 
 class SequenceClassifier(Encoding):
@@ -66,6 +67,8 @@ class SequenceClassification(HeadConfig):
     hidden: activation of a dense layer before the output layer, as wide as the model; "none" omits the dense layer.
     input_dropout: dropout rate before the dense layer.
     problem_type: "regression", "single_label_classification" or "multi_label_classification"; None if unknown.
+    thresholds: a probability for each label, from which it may be predicted: the likeliest of these labels or, with
+    several labels, all of them. None: the likeliest label, or those above 0.5.
     """
 
     module: ClassVar[type] = SequenceClassifier
@@ -79,10 +82,16 @@ class SequenceClassification(HeadConfig):
     input_dropout: float = 0.0
     dropout: float = 0.1
     problem_type: Problem | None = None
+    thresholds: tuple[float, ...] | None = None
     pooler: bool = True
 
     def __post_init__(self):
         check_sizes(self)
+        if self.thresholds is not None and (self.task_kind == "regression" or len(self.thresholds) != len(self.labels)):
+            raise ConfigError(
+                f"thresholds = {list(self.thresholds)} are not a probability for each of the labels "
+                f"{', '.join(self.labels)}. Correct or remove them."
+            )
         if self.hidden == "none" and self.input_dropout:
             raise ConfigError(
                 f'input_dropout = {self.input_dropout} needs a hidden layer, but hidden = "none". Set hidden to an '
@@ -144,7 +153,8 @@ class SequenceClassification(HeadConfig):
             return f"`logits` (1,1) times {scale:g} is the number{limits_text}; no softmax."
         several = problem == "multi_label_classification"
         function = "the sigmoid of each gives the probability" if several else "their softmax gives the probabilities"
-        return f"`logits` (1,{len(head['labels'])}); {function} of the labels in this order: {_ordered(head)}."
+        outputs = f"`logits` (1,{len(head['labels'])}); {function} of the labels in this order: {_ordered(head)}."
+        return f"{outputs}{threshold_rule(head)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +219,7 @@ class LabelledObjective:
 
     A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L).
     With problem = "multi_label_classification", `label` is (B,C), 1 or 0 for each of C labels. A row's loss is then the
-    mean of C sigmoid cross-entropies, as in transformers.
+    mean of C sigmoid cross-entropies, as in transformers. `class_weight` (B,C), if there is one, multiplies them.
     A batch may also have `teacher` (B,C), a teacher's logits for C classes. The target is then
     alpha · label + (1 - alpha) · the teacher's probabilities or number (SqueezeBERT, Iandola et al. 2020, §4.2.2).
 
@@ -236,7 +246,8 @@ class LabelledObjective:
                 losses = jnp.square(logits[..., 0] - target)
             case "multi_label_classification":
                 target = self._target(labels.astype(jnp.float32), batch, jax.nn.sigmoid)
-                losses = jnp.mean(optax.sigmoid_binary_cross_entropy(logits, target), axis=-1)
+                losses = optax.sigmoid_binary_cross_entropy(logits, target)
+                losses = jnp.mean(losses * batch[CLASS_WEIGHT] if CLASS_WEIGHT in batch else losses, axis=-1)
                 right = jnp.all((logits > 0) == (labels > 0), axis=-1)
             case _:
                 target = self._target(jax.nn.one_hot(labels, logits.shape[-1]), batch, jax.nn.softmax)
@@ -300,3 +311,13 @@ def logits_graph(module: Any, params: Any, of: str, make: GraphLayers) -> Logits
 
 def _ordered(head: Mapping[str, Any]) -> str:
     return ", ".join(f"`{label}`" for label in head["labels"])
+
+
+def threshold_rule(head: Mapping[str, Any]) -> str:
+    """Return a sentence for app developers, after a space, on the thresholds in a file's JSON; "" without any."""
+    if not (values := head.get("thresholds")):
+        return ""
+    named = ", ".join(f"`{label}` {value:.4g}" for label, value in zip(head["labels"], values, strict=True))
+    several = head.get("problem_type") == "multi_label_classification"
+    choice = "all labels" if several else "the likeliest label, or none, of those"
+    return f" Show {choice} whose probability is at least its threshold (`head.thresholds` in the JSON): {named}."

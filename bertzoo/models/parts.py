@@ -50,7 +50,7 @@ WIDEST = 2**31 - 1  # the largest size, except for those in TRACED
 DEEPEST, TRACED = 1000, ("layers", "feed_forwards", "kernel_size")  # most layers and taps, which are traced one by one
 # Smallest and largest value of each number that is no size, by the last word of its name. float32 rounds a much smaller
 # epsilon to 0, and a larger one hides the text.
-RANGES = {"dropout": (0.0, 0.99), "range": (0.0, 1.0), "epsilon": (1e-30, 1.0)}
+RANGES = {"dropout": (0.0, 0.99), "range": (0.0, 1.0), "epsilon": (1e-30, 1.0), "thresholds": (0.0, 1.0)}
 
 
 class ModelConfig:
@@ -256,7 +256,7 @@ def check_sizes(config: Any) -> None:
         if value == ():
             raise ConfigError(f"{name} is empty. Give at least one.")
         numbers = [n for n in (value if isinstance(value, tuple) else (value,)) if type(n) in (int, float)]
-        if len(numbers) > DEEPEST:
+        if len(numbers) > DEEPEST and name not in RANGES:
             raise ConfigError(f"{name} has {len(numbers)} entries, more than {DEEPEST}. Use fewer layers.")
         for number in numbers:
             least, most = RANGES.get(name.split("_")[-1]) or (1, DEEPEST if name in TRACED else WIDEST)

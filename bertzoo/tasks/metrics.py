@@ -23,15 +23,16 @@ def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Return the F1 of class 1, in percent, for tasks with two classes; 0 if class 1 is never predicted correctly."""
-    return _f1(labels, predictions)
+    return _f1(labels, predictions, labels=[1], average="macro")
 
 
 def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean F1, in percent, of the classes that occur among labels or predictions.
+    """Return the mean F1, in percent, of the classes that occur among labels or predictions; -1 is no class.
 
     For multi_label, return the mean over all labels; the F1 of a label that neither occurs nor is predicted is 0.
     """
-    return _f1(labels, predictions, average="macro")
+    classes = None if np.ndim(labels) > 1 else sorted({*np.ravel(labels), *np.ravel(predictions)} - {-1})
+    return _f1(labels, predictions, labels=classes, average="macro")
 
 
 def f1_micro(predictions: np.ndarray, labels: np.ndarray) -> float:

@@ -24,13 +24,14 @@ def label_records(
 
     A record has the example's key as `index`, the prediction and, if the text was cut, `cut`. The kind of task decides
     the keys of the prediction:
-    classification: `label`, its `probability`, and `probabilities` {label: probability}.
-    multi_label: `labels`, those whose probability is above 0.5, and `probabilities` {label: probability}.
+    classification: `label`, its `probability`, and `probabilities` {label: probability}. `label` is None if no label
+    reaches its threshold, and `probability` is then that of the likeliest one.
+    multi_label: `labels`, those predicted, and `probabilities` {label: probability}.
     regression: `number`.
     tokens: `words`, `tags` and `probabilities`, lists by word. A word that was cut off has None as tag and probability.
 
-    values: the prediction for each example: a label's index (classification), 1 or 0 for each label (multi_label), a
-    number (regression), or an array of tag indices by word, -1 for a word that was cut off (tokens).
+    values: the prediction for each example: a label's index or -1 (classification), 1 or 0 for each label
+    (multi_label), a number (regression), or an array of tag indices by word, -1 for a word that was cut off (tokens).
     chances: for each example, the probability of every label. For tokens, the probability of each word's tag, negative
     for a word that was cut off. Not used for regression.
     cut: for each example, whether its text was cut.
@@ -46,7 +47,8 @@ def label_records(
                 record["labels"] = [label for label, chosen in zip(labels, values[nth], strict=True) if chosen]
             else:
                 place = int(values[nth])
-                record |= {"label": labels[place], "probability": float(chances[nth][place])}
+                chance = max(chances[nth]) if place < 0 else chances[nth][place]
+                record |= {"label": None if place < 0 else labels[place], "probability": float(chance)}
             record["probabilities"] = dict(zip(labels, map(float, chances[nth]), strict=True))
         else:
             record["number"] = float(values[nth])

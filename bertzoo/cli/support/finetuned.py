@@ -172,6 +172,7 @@ def _shown(text: Any, record: dict[str, Any], names: dict[str, str]) -> str:
             shares = record["probabilities"]
             prediction = ", ".join(f"{label} {shares[label]:.0%}" for label in record["labels"]) or "-"
         else:
-            prediction = f"{names.get(record['label'], record['label'])} {record['probability']:.0%}"
+            label = "-" if record["label"] is None else names.get(record["label"], record["label"])
+            prediction = f"{label} {record['probability']:.0%}"
         shown = " | ".join(filter(None, (text.text_a, text.text_b)))
     return f"{prediction}\t{shown if len(shown) <= _SHOWN else f'{shown[: _SHOWN - 2]} …'}"

@@ -1,0 +1,215 @@
+"""Class weights, few examples, calibration, thresholds and baselines of a run that classifies texts."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import planted
+import pytest
+import sklearn.metrics
+from messages import mentioning, mentions
+from planted import WORDS, records, results, said
+from sklearn.utils.class_weight import compute_class_weight
+
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
+from bertzoo.finetuning.labels import LabelTask
+from bertzoo.finetuning.run import resolve_task
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.task_kind import RowForm
+from bertzoo.heads import SequenceClassification
+from bertzoo.heads.labels import CLASS_WEIGHT
+from bertzoo.runs import load_model
+
+LABELS = ("bill", "ship", "talk")
+OPTIONS = ["--seeds=1", "--epochs=12", "--patience=3", "--class_weights=balanced", "--calibrate=true"]
+OPTIONS += ["--threshold=precision", "--min_precision=0.93"]
+
+
+@pytest.fixture(scope="module")
+def mails(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts of three labels, one of them rare. A fifth of the texts has no word that tells the label."""
+    made, draw = tmp_path_factory.mktemp("mails"), np.random.default_rng(1)
+    for name, count in (("train", 400), ("dev", 600), ("test", 2000)):
+        lines = ["text,label"]
+        for label in draw.choice(3, count, p=[0.6, 0.3, 0.1]):
+            words = [*draw.choice(WORDS[12:], draw.integers(3, 9))]
+            if draw.random() < 0.8:
+                words.insert(int(draw.integers(len(words))), draw.choice(WORDS[4 * label : 4 * label + 4]))
+            lines.append(f"{' '.join(words)},{LABELS[label]}")
+        (made / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, mails: Path) -> Path:
+    options = [f"--data_dir={mails}", "--own.test=test.csv", *OPTIONS]
+    assert planted.finetune(folder, mails / "run", *options) == 0
+    return mails / "run"
+
+
+def scores_of(capsys: pytest.CaptureFixture, *words: object) -> dict:
+    return json.loads(said(capsys, "evaluate", *words, "--json")[0])
+
+
+@pytest.mark.slow
+def test_a_run_saves_its_temperature_and_thresholds(run: Path, capsys):
+    model = tomllib.loads((run / "seed-0/model/model.toml").read_text())
+    decision = json.loads((run / "seed-0/decision.json").read_text())
+    assert model["head"]["thresholds"] == decision["thresholds"] and len({*decision["thresholds"]}) == 1
+    assert model["source"]["temperature"] == decision["temperature"] != 1
+    before, after = decision["reliability"]
+    assert after["ece"] < before["ece"] and not decision["unmet"]
+    document = scores_of(capsys, run)
+    assert document["ece"] == pytest.approx(after["ece"], abs=0.01)
+    for name in ("precision", "recall"):
+        assert document["scores"]["dev"][name] == pytest.approx(decision[name])
+    (seed,) = results(run)["seeds"]
+    assert len(seed["history"]) < 12 and seed["decision"] == decision  # the patience ended the run
+
+
+@pytest.mark.slow
+def test_the_precision_holds_on_the_test_part_and_predict_leaves_texts_without_label(
+    run: Path, mails, tmp_path, capsys
+):
+    split = records(capsys, run, "--split=test")
+    threshold = json.loads((run / "seed-0/decision.json").read_text())["thresholds"][0]
+    true = [line.split(",")[1] for line in (mails / "test.csv").read_text().splitlines()[1:]]
+    labelled = [(one["label"], label) for one, label in zip(split, true, strict=True) if one["label"]]
+    assert 0 < len(labelled) < 2000 and np.mean([a == b for a, b in labelled]) >= 0.93
+    for one in split:
+        assert one["probability"] == max(one["probabilities"].values())
+        assert (one["label"] is not None) == (one["probability"] >= threshold)
+    scores = scores_of(capsys, run, "--split=test")["scores"]["test"]
+    right = sum(a == b for a, b in labelled)
+    assert scores["accuracy"] == scores["recall"] == pytest.approx(right / 20)
+    assert scores["precision"] == pytest.approx(100 * right / len(labelled))
+    lines = said(capsys, "predict", run, "--split=test", f"--output={tmp_path / 'a.tsv'}")[0]
+    assert not lines and sum("\t-\t" in line for line in (tmp_path / "a.tsv").read_text().splitlines()) == sum(
+        one["label"] is None for one in split
+    )
+    shown = said(capsys, "predict", run, "--split=test")[0].splitlines()
+    assert [line.startswith("- ") for line in shown] == [one["label"] is None for one in split]
+
+
+@pytest.mark.slow
+def test_the_report_has_baselines_and_confusions(run: Path, mails: Path, capsys):
+    simple = json.loads((run / "baselines.json").read_text())
+    assert simple["rows"] == 400 and results(run)["baselines"] == simple
+    common, words, vectors = (scores["dev"]["accuracy"] for scores in simple["scores"].values())
+    labels = [line.split(",")[1] for line in (mails / "dev.csv").read_text().splitlines()[1:]]
+    assert common == pytest.approx(labels.count("bill") / 6) and min(words, vectors) > common + 10
+    said(capsys, "report", run)
+    text, decision = (run / "report.md").read_text(), json.loads((run / "seed-0/decision.json").read_text())
+    assert mentions(text, "tf-idf", f"{words:.2f}", f"{vectors:.2f}", f"{decision['temperature']:.3f}", "none")
+    assert all(
+        f"| {' | '.join(map(str, [name, *row]))} |" in text
+        for name, row in zip(LABELS, decision["confusion"], strict=True)
+    )
+    assert (run / "reliability.png").stat().st_size > 5000
+
+
+@pytest.mark.slow
+def test_a_hugging_face_directory_keeps_the_thresholds(run: Path, tmp_path, capsys):
+    said(capsys, "convert", run, tmp_path / "hf", "--to=huggingface")
+    ours, theirs = load_model.read_model(run), load_model.read_model(tmp_path / "hf")
+    assert ours.head.thresholds == theirs.head.thresholds
+    text = " ".join(WORDS[12:16])
+    (one,), (other,) = records(capsys, run, text), records(capsys, tmp_path / "hf", text)
+    assert one["label"] == other["label"] and one["probability"] == pytest.approx(other["probability"], abs=1e-5)
+
+
+def task(data: Path, **options: str) -> LabelTask:
+    given = {"task": "own", "own.train": "train.csv", "own.dev": "dev.csv", "data_dir": str(data)} | options
+    found = resolve_task(config.load(Finetune, ["finetune"], [*given.items()]))
+    assert isinstance(found, LabelTask)
+    return found
+
+
+def training(folder: Path, found: LabelTask):
+    tokenizer = load_model.read_model(folder / "model").tokenizer
+    assert tokenizer is not None
+    examples = found.draw_subset(found.read("train", found.recipe.data_dir).examples)
+    return found.encode(examples, "train", RowForm(tokenizer, 24, 0), "train")
+
+
+def test_balanced_weights_are_scikit_learns_and_weigh_the_rows(folder: Path, mails: Path):
+    train = training(folder, task(mails, class_weights="balanced"))
+    labels = np.array([example.label for example in train.examples])
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    np.testing.assert_allclose(train.weights, expected, rtol=1e-6)
+    (slot, *_) = train.plan(8, (24,), seed=0)
+    np.testing.assert_allclose(train.batch(slot, 8)["row_weight"], expected[labels[slot.rows]], rtol=1e-6)
+    given = training(folder, task(mails, class_weights="[1, 2, 5.5]"))
+    np.testing.assert_allclose(given.batch(slot, 8)["row_weight"], np.array([1, 2, 5.5])[labels[slot.rows]])
+    assert training(folder, task(mails)).weights is None
+
+
+def test_weights_of_several_labels_weigh_where_the_label_applies(folder: Path, tmp_path: Path):
+    flags = np.random.default_rng(2).integers(0, 2, (20, 2)) | np.eye(20, 2, dtype=int)
+    lines = [f"bara,{one},{two}" for one, two in flags]
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text,a,b", *lines]))
+    options = {"own.kind": "multi_label", "own.labels": '["a","b"]'}
+    train = training(folder, task(tmp_path, class_weights="balanced", **options))
+    np.testing.assert_allclose(train.weights, (20 - flags.sum(0)) / flags.sum(0), rtol=1e-6)
+    (slot, *_) = train.plan(8, (24,), seed=0)
+    expected = np.where(flags[slot.rows], train.weights, 1)
+    np.testing.assert_allclose(train.batch(slot, 8)[CLASS_WEIGHT][: len(slot.rows)], expected)
+    few = training(folder, task(tmp_path, per_class="2", **options))
+    assert 2 <= len(few.examples) <= 6 and all(sum(e.label[i] for e in few.examples) >= 2 for i in range(2))
+
+
+def test_few_examples_are_drawn_of_each_label(folder: Path, mails: Path, logged):
+    first, again, other = (
+        [example.key for example in training(folder, task(mails, per_class="8", seed=seed)).examples]
+        for seed in ("0", "0", "1")
+    )
+    assert first == again != other and first == sorted(first, key=int)
+    counts = np.bincount([example.label for example in training(folder, task(mails, per_class="8")).examples])
+    assert counts.tolist() == [8, 8, 8]
+    many = training(folder, task(mails, per_class="100"))
+    counts = np.bincount([example.label for example in many.examples])
+    assert counts[0] == counts[1] == 100 > counts[2] and mentions(" ".join(logged), "talk", counts[2])
+
+
+def test_macro_f1_counts_an_unlabelled_text_as_missed() -> None:
+    from bertzoo.tasks import metrics
+
+    labels, predictions = np.array([0, 0, 1, 2, 2]), np.array([0, -1, 1, 2, 1])
+    expected = 100 * sklearn.metrics.f1_score(labels, predictions, labels=[0, 1, 2], average="macro")
+    assert metrics.f1_macro(predictions, labels) == pytest.approx(expected)
+    assert metrics.f1(predictions % 2, labels % 2) == pytest.approx(
+        100 * sklearn.metrics.f1_score(labels % 2, predictions % 2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"min_precision": "0.9"}, ("min_precision", "threshold")),
+        ({"threshold": "precision", "min_precision": "1"}, ("min_precision", "1")),
+        ({"per_class": "8", "train_rows": "20"}, ("per_class", "train_rows")),
+        ({"per_class": "-1"}, ("per_class", "-1")),
+        ({"class_weights": "[1, 0]"}, ("class_weights", "0")),
+        ({"class_weights": "[1, 2]"}, ("class_weights", "bill, ship, talk")),
+        ({"own.kind": "regression", "calibrate": "true"}, ("calibrate", "regression")),
+        ({"own.kind": "span", "threshold": "f1"}, ("threshold", "questions")),
+        ({"own.kind": "texts", "head": "embedding", "per_class": "8"}, ("per_class", "embedding")),
+        ({"task": "wnli", "wnli": "majority", "calibrate": "true"}, ("calibrate", "wnli")),
+    ],
+)
+def test_an_option_that_does_not_apply_is_rejected(options: dict[str, str], words: tuple[str, ...], mails: Path):
+    if options.get("task"):
+        options = options | {"own.train": "", "own.dev": ""}
+    with pytest.raises(ConfigError, match=mentioning(*words)):
+        task(mails, **options)
+
+
+def test_thresholds_are_a_probability_for_each_label() -> None:
+    for thresholds, word in (((0.5,), "LABEL_0"), ((0.5, 1.5), "1.5")):
+        with pytest.raises(ConfigError, match=mentioning("thresholds", word)):
+            SequenceClassification(thresholds=thresholds)
+    head = {"labels": ["a", "b"], "thresholds": [0.0, 0.75], "problem_type": None}
+    assert mentions(SequenceClassification.result({"head": head, "source": {}}, None), "`b` 0.75", "head.thresholds")
