@@ -19,8 +19,17 @@ function scoreRow({ categoryName, score }) {
   return row;
 }
 
+// Return the answer: of the labels that reach their thresholds the likeliest, or none; of any number of labels, all.
+function answer(categories) {
+  const several = head.problem_type === "multi_label_classification";
+  const least = (name) => head.thresholds?.[head.labels.indexOf(name)] ?? (several ? 0.5 : 0);
+  const reached = categories.filter(({ categoryName, score }) => score >= least(categoryName));
+  const names = reached.slice(0, several ? undefined : 1).map(({ categoryName }) => categoryName);
+  return names.join(", ") || (categories.length ? "none of these" : "");
+}
+
 function showScores(categories) {
-  label.value = categories.length ? categories[0].categoryName : "";
+  label.value = answer(categories);
   scores.replaceChildren(...categories.map(scoreRow));
   scores.ariaBusy = "false";
 }
@@ -29,8 +38,11 @@ async function loadModel() {
   const classifier = await openTask("TextClassifier", await read(MODEL));
   const { categories } = classifier.classify("text").classifications[0];
   if (!categories[0].categoryName) throw new Error(`${MODEL} has no labels.`);
+  head = JSON.parse(new TextDecoder().decode(await read(`${MODEL}.json`))).head;
   return classifier;
 }
+
+let head; // of the JSON that bertzoo writes beside the model
 
 label.value = "Loading the model …";
 const classifier = await attempt(loadModel, `Write ${MODEL} with bertzoo convert --to=mediapipe, from a classifier.`);

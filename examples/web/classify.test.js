@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "@playwright/test";
 
 const json = (file) => JSON.parse(readFileSync(new URL(file, import.meta.url)));
-const { precision, head: { labels }, tokenizer } = json("model.tflite.json");
+const { precision, head: { labels, thresholds }, tokenizer } = json("model.tflite.json");
 // Largest difference of a score from golden.json; a browser's int8 kernels round differently.
 const TOLERANCE = ["int8-dynamic", "int8-static", "int4-dynamic"].includes(precision) ? 0.02 : 1e-3;
 const rows = json("model.tflite.files/golden.json").filter(({ texts }) => texts.length === 1);
@@ -45,7 +45,17 @@ test("typed sentences get a label, an empty text none", async ({ page }) => {
     await expect(page.locator("#label")).toBeEmpty();
     await text.pressSequentially(sentence);
     const [[likeliest]] = Object.entries(await scores(page)).sort(([, a], [, b]) => b - a);
-    await expect(page.locator("#label")).toContainText(likeliest);
+    if (!thresholds) await expect(page.locator("#label")).toContainText(likeliest);
+  }
+});
+
+test("the label reaches its threshold", async ({ page }) => {
+  for (const [threshold, words] of [[0, labels], [1, ["none of these"]]]) {
+    const document = { ...json("model.tflite.json"), head: { labels, thresholds: labels.map(() => threshold) } };
+    await page.route("**/model.tflite.json", (route) => route.fulfill({ json: document }));
+    await page.goto("/");
+    await classify(page, "Why?");
+    expect(words).toContain(await page.locator("#label").textContent());
   }
 });
 

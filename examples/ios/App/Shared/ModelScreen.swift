@@ -1,7 +1,7 @@
 import BertText
 import SwiftUI
 
-/// One screen: a text, a button, and the answer: labels with their probabilities, or, from a model of vectors, the
+/// One screen: a text, a button, and the answer: the label and all probabilities, or, from a model of vectors, the
 /// lines of texts.txt that are closest to the text.
 struct ModelScreen: View {
     let model: Result<any Model, any Error>
@@ -28,7 +28,9 @@ struct ModelScreen: View {
 
     private func classify(_ model: any Model) async throws -> [String] {
         let percent = FloatingPointFormatStyle<Float>.Percent().precision(.fractionLength(1))
-        return try await model.classify(text).map { "\($0.label) \($0.share.formatted(percent))" }
+        let shares = try await model.classify(text)
+        let answer = model.info.answer(shares).joined(separator: ", ")
+        return [answer.isEmpty ? "none of these" : answer] + shares.map { "\($0.label) \($0.share.formatted(percent))" }
     }
 
     private func search(_ model: any Model) async throws -> [String] {

@@ -88,6 +88,22 @@ public struct ModelInfo: Sendable {
         return zip(labels, shares).map { ($0, $1) }.sorted { $0.share > $1.share }
     }
 
+    /// Returns the answer of a classifier: of the labels that reach their thresholds the likeliest, or none; if a text
+    /// can have several labels, all of them.
+    ///
+    /// - Parameter shares: probabilities by label, the largest first.
+    public func answer(_ shares: [(label: String, share: Float)]) -> [String] {
+        let head = description.head
+        let several = head.problemType == "multi_label_classification"
+        let reached = shares.filter { label, share in
+            guard let thresholds = head.thresholds, let place = head.labels?.firstIndex(of: label) else {
+                return !several || share >= 0.5
+            }
+            return share >= thresholds[place]
+        }
+        return (several ? reached : Array(reached.prefix(1))).map(\.label)
+    }
+
     private func special(_ name: String) throws -> Int32 {
         guard let special = description.tokenizer.specials[name] else {
             throw ModelError("The model's JSON has no special token \(name). Convert the model again.")
@@ -140,9 +156,10 @@ struct ModelDescription: Decodable {
         let kind: String
         let labels: [String]?
         let problemType: String?
+        let thresholds: [Float]?
 
         enum CodingKeys: String, CodingKey {
-            case kind, labels
+            case kind, labels, thresholds
             case problemType = "problem_type"
         }
     }

@@ -61,12 +61,12 @@ final class BertTextTests: XCTestCase {
 
 /// Tests of the probabilities, with JSONs of two labels.
 final class ProbabilitiesTests: XCTestCase {
-    private func info(problem: String) throws -> ModelInfo {
+    private func info(problem: String, thresholds: String = "null") throws -> ModelInfo {
         let json = """
             {"sha256": "0", "tokenizer": {"kind": "wordpiece", "entries": 1, "longest_word": 100, "specials": {"unk": {"id": 0}},
             "normalization": {"lowercase": true, "strip_accents": true, "split_cjk": true}},
             "inputs": {}, "signatures": {}, "head": {"kind": "sequence_classification", "labels": ["no", "yes"],
-            "problem_type": \(problem)}}
+            "problem_type": \(problem), "thresholds": \(thresholds)}}
             """
         return try ModelInfo(json: Data(json.utf8), vocabulary: Data("[UNK]\n".utf8))
     }
@@ -83,6 +83,18 @@ final class ProbabilitiesTests: XCTestCase {
         XCTAssertEqual(["yes", "no"], shares.map(\.label))
         XCTAssertEqual(0.7310586, shares[0].share, accuracy: 1e-6)
         XCTAssertEqual(0.5, shares[1].share, accuracy: 1e-6)
+    }
+
+    func testTheAnswerReachesItsThreshold() throws {
+        let shares: [(label: String, share: Float)] = [("yes", 0.6), ("no", 0.4)]
+        let several = "\"multi_label_classification\""
+        let cases: [(String, String, [String])] = [
+            ("null", "null", ["yes"]), ("null", "[0.3, 0.7]", ["no"]), ("null", "[0.7, 0.7]", []),
+            (several, "null", ["yes"]), (several, "[0.4, 0.4]", ["yes", "no"]),
+        ]
+        for (problem, thresholds, expected) in cases {
+            XCTAssertEqual(expected, try info(problem: problem, thresholds: thresholds).answer(shares))
+        }
     }
 
     func testAnotherNumberOfOutputsIsAnError() throws {

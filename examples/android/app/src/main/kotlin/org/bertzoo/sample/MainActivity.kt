@@ -14,7 +14,7 @@ import org.json.JSONObject
 private const val RESULTS = 5
 
 /**
- * One screen: a text, a button for each file in the app, and the answer: labels with their probabilities, or, from a
+ * One screen: a text, a button for each file in the app, and the answer: the label and all probabilities, or, from a
  * model of vectors, the lines of texts.txt that are closest to the text.
  */
 class MainActivity : Activity() {
@@ -47,11 +47,14 @@ class MainActivity : Activity() {
         val lines = try {
             val model = models.getOrPut(file) { open(file) }
             val json = JSONObject(assets.text("$file.json"))
-            if (json.getJSONObject("head").getString("kind") == "embedding") {
+            val head = json.getJSONObject("head")
+            if (head.getString("kind") == "embedding") {
                 val index = indexes.getOrPut(file) { index(model, file, json.getString("sha256")) }
                 index.nearest(model.embed(text), RESULTS).map { (found, cosine) -> "%.2f %s".format(cosine, found) }
             } else {
-                model.classify(text).map { (label, share) -> "%s %.1f %%".format(label, 100 * share) }
+                val shares = model.classify(text)
+                listOf(answer(head, shares).joinToString().ifEmpty { "none of these" }) +
+                    shares.map { (label, share) -> "%s %.1f %%".format(label, 100 * share) }
             }
         } catch (error: Exception) { // the screen shows it
             listOf("$file: ${error.message}")

@@ -75,3 +75,20 @@ class ModelInfo(json: String, vocabulary: String) {
 
     private fun special(name: String) = specials.getJSONObject(name).getInt("id")
 }
+
+/**
+ * Returns the answer of a classifier: of the labels that reach their thresholds the likeliest, or none; if a text can
+ * have several labels, all of them.
+ *
+ * head: the entry of the JSON beside the file. shares: probabilities by label, the largest first.
+ */
+fun answer(head: JSONObject, shares: List<Pair<String, Float>>): List<String> {
+    val labels = head.getJSONArray("labels")
+    val thresholds = head.optJSONArray("thresholds")
+    val several = head.optString("problem_type") == "multi_label_classification"
+    val least = (0 until labels.length()).associate {
+        labels.getString(it) to (thresholds?.getDouble(it) ?: if (several) 0.5 else 0.0)
+    }
+    val reached = shares.filter { (label, share) -> share >= least.getValue(label) }.map { it.first }
+    return if (several) reached else reached.take(1)
+}

@@ -76,6 +76,18 @@ class ProbabilitiesTest {
         assertEquals(0.7310586f, shares.getValue("yes"), 1e-6f)
     }
 
+    @Test
+    fun `the answer reaches its threshold`() {
+        val shares = listOf("yes" to 0.6f, "no" to 0.4f)
+        fun answered(more: String) = answer(JSONObject("""{"labels": ["no", "yes"]$more}"""), shares)
+        val several = """, "problem_type": "multi_label_classification""""
+        assertEquals(listOf("yes"), answered(""))
+        assertEquals(listOf("no"), answered(""", "thresholds": [0.3, 0.7]"""))
+        assertEquals(emptyList<String>(), answered(""", "thresholds": [0.7, 0.7]"""))
+        assertEquals(listOf("yes"), answered(several))
+        assertEquals(listOf("yes", "no"), answered(""", "thresholds": [0.4, 0.4]$several"""))
+    }
+
     @Test(expected = IllegalStateException::class)
     fun `another number of outputs is an error`() {
         info(null).probabilities(floatArrayOf(1f))
