@@ -1,7 +1,7 @@
 """Simple classifiers on the examples of a fine-tuning run, which a fine-tuned model should beat."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,14 +27,14 @@ def compare_baselines(train: "LabelSplit", dev: Mapping[str, "LabelSplit"], word
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    def texts(split: "LabelSplit") -> list[str]:
-        return [" ".join(example.texts) for example in split.examples]
+    def texts(split: "LabelSplit", chosen: Sequence[int]) -> list[str]:
+        return [" ".join(split.examples[row].texts) for row in chosen]
 
-    def vectors(split: "LabelSplit") -> np.ndarray:
+    def vectors(split: "LabelSplit", chosen: Sequence[int]) -> np.ndarray:
         rows = split.rows
         ends = np.append(rows.starts, len(rows.ids))
         counts = scipy.sparse.csr_array((np.ones(len(rows.ids), np.float32), rows.ids, ends), (len(rows), len(words)))
-        return counts @ words / rows.lengths[:, None]
+        return counts[chosen] @ words / rows.lengths[chosen, None]
 
     known = [row for row, example in enumerate(train.examples) if example.label is not None]
     drawn = known[:: -(-len(known) // _MOST)]
@@ -56,8 +56,9 @@ def compare_baselines(train: "LabelSplit", dev: Mapping[str, "LabelSplit"], word
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a label that all or no examples have
         for name, (read_features, classifier) in models.items():
-            features = read_features(train)
-            kept = [features[row] for row in drawn] if isinstance(features, list) else features[drawn]
-            classifier.fit(kept, labels)
-            scores[name] = {part: split.scores(classifier.predict(read_features(split))) for part, split in dev.items()}
+            classifier.fit(read_features(train, drawn), labels)
+            scores[name] = {
+                part: split.scores(classifier.predict(read_features(split, range(len(split.examples)))))
+                for part, split in dev.items()
+            }
     return {"rows": len(drawn), "scores": scores}
