@@ -14,7 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.finetuning.labels import LabelTask
+from bertzoo.finetuning.labels import LabelSplit, LabelTask
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import RowForm
@@ -127,18 +127,23 @@ def task(data: Path, **options: str) -> LabelTask:
     return found
 
 
-def training(folder: Path, found: LabelTask):
+def training(folder: Path, found: LabelTask) -> LabelSplit:
     tokenizer = load_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None
     examples = found.draw_subset(found.read("train", found.recipe.data_dir).examples)
     return found.encode(examples, "train", RowForm(tokenizer, 24, 0), "train")
 
 
+def weights_of(split: LabelSplit) -> np.ndarray:
+    assert split.weights is not None
+    return split.weights
+
+
 def test_balanced_weights_are_scikit_learns_and_weigh_the_rows(folder: Path, mails: Path):
     train = training(folder, task(mails, class_weights="balanced"))
     labels = np.array([example.label for example in train.examples])
     expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
-    np.testing.assert_allclose(train.weights, expected, rtol=1e-6)
+    np.testing.assert_allclose(weights_of(train), expected, rtol=1e-6)
     (slot, *_) = train.plan(8, (24,), seed=0)
     np.testing.assert_allclose(train.batch(slot, 8)["row_weight"], expected[labels[slot.rows]], rtol=1e-6)
     given = training(folder, task(mails, class_weights="[1, 2, 5.5]"))
@@ -153,9 +158,9 @@ def test_weights_of_several_labels_weigh_where_the_label_applies(folder: Path, t
         (tmp_path / f"{name}.csv").write_text("\n".join(["text,a,b", *lines]))
     options = {"own.kind": "multi_label", "own.labels": '["a","b"]'}
     train = training(folder, task(tmp_path, class_weights="balanced", **options))
-    np.testing.assert_allclose(train.weights, (20 - flags.sum(0)) / flags.sum(0), rtol=1e-6)
+    np.testing.assert_allclose(weights_of(train), (20 - flags.sum(0)) / flags.sum(0), rtol=1e-6)
     (slot, *_) = train.plan(8, (24,), seed=0)
-    expected = np.where(flags[slot.rows], train.weights, 1)
+    expected = np.where(flags[slot.rows], weights_of(train), 1)
     np.testing.assert_allclose(train.batch(slot, 8)[CLASS_WEIGHT][: len(slot.rows)], expected)
     few = training(folder, task(tmp_path, per_class="2", **options))
     assert 2 <= len(few.examples) <= 6 and all(sum(e.label[i] for e in few.examples) >= 2 for i in range(2))

@@ -80,7 +80,7 @@ def test_the_threshold_of_two_labels_has_the_highest_f1(seed: int, decimals: int
     predictions = decision.predict(chances, thresholds, False)
     precision, recall, _ = sklearn.metrics.precision_recall_curve(labels, scores)  # at every threshold
     best = np.max(2 * precision * recall / np.maximum(precision + recall, 1e-9)) if labels.any() else 0
-    assert sklearn.metrics.f1_score(labels, predictions, zero_division=0) == pytest.approx(best)
+    assert sklearn.metrics.f1_score(labels, predictions) == pytest.approx(best)
     assert set(predictions) <= {0, 1} and unmet == ([] if labels.any() else [1])
 
 
@@ -148,10 +148,10 @@ def test_precision_and_recall_equal_scikit_learns(classes: int) -> None:
     expected = [100 * f(labels, predictions, **options) for f in
                 (sklearn.metrics.precision_score, sklearn.metrics.recall_score)]  # fmt: skip
     assert [*decision.precision_recall(predictions, labels, classes).values()] == pytest.approx(expected)
-    both = draw.integers(0, 2, (2, 60, 3))
-    expected = [100 * f(*both[::-1], average="micro") for f in
+    predictions, labels = draw.integers(0, 2, (2, 60, 3))
+    expected = [100 * f(labels, predictions, average="micro") for f in
                 (sklearn.metrics.precision_score, sklearn.metrics.recall_score)]  # fmt: skip
-    assert [*decision.precision_recall(*both, 3).values()] == pytest.approx(expected)
+    assert [*decision.precision_recall(predictions, labels, 3).values()] == pytest.approx(expected)
 
 
 @kinds
