@@ -108,6 +108,8 @@ def predict(options: PredictOptions) -> list[dict[str, Any]]:
       `probabilities`, a dict {label: probability} of all labels
     - regression: `number`
     - token classification: `words` and `tags`
+    - entities, also of token classification with `aggregation`: `entities`, a list with a dict `start`, `end`, `label`,
+      `score` and `text` for each; `start` and `end` index the text's characters
     - question answering: `answer`, `start` and `end`
     - masked language model: `blanks`, a list with a dict {token: probability} for each `[MASK]`
     """
@@ -136,14 +138,15 @@ def open_predictor(options: PredictOptions, more: Sequence[str] = ()) -> Any:
 
     path = options.path
     if is_pretraining(path):
-        reject(options, ("seed", "batch_size", "python", *more), f"{path}, which is a pretraining run")
+        reject(options, ("seed", "batch_size", "python", "aggregation", *more), f"{path}, which is a pretraining run")
         which: Any = "latest" if options.checkpoint is None else options.checkpoint
         return run_filler(path, which)
     reject(options, ("checkpoint",), f"{path}, which is not a pretraining run")
     model = open_model(path, options.seed, options.batch_size, on_disk(options.python, "python"))
     if isinstance(model, BlankFiller):
-        reject(options, ("batch_size", *more), f"{path}, which is a masked language model")
-    return model
+        reject(options, ("batch_size", "aggregation", *more), f"{path}, which is a masked language model")
+        return model
+    return model.with_aggregation(options.aggregation) if options.aggregation else model
 
 
 class TextEncoder:

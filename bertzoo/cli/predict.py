@@ -2,9 +2,9 @@
 
 MODEL is a run (a fine-tuning run's best seed), RUN/seed-N, RUN/checkpoints/STEP, a model or Hugging Face directory, or
 a file that `bertzoo convert` wrote. The model's head decides the prediction: tokens for each [MASK], a label with its
-probability, all labels above 50 %, a number, a tag for every word, or the answer to a question. For a task on pairs,
-two TEXTs, or one line with a tab, make one pair. The command cuts texts to the row length of training and prints how
-many it cut.
+probability, all labels above 50 %, a number, a tag for every word, entities with their start and end, or the answer to
+a question. For a task on pairs, two TEXTs, or one line with a tab, make one pair. Entities and answers are found in
+texts of any length; other texts are cut to the row length of training, and the command prints how many.
 
 examples:
   bertzoo predict runs/demo 'This function returns the [MASK] of the array.'

@@ -12,6 +12,7 @@ from bertzoo.core.paths import on_disk
 from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.embedding import EmbeddingTask
 from bertzoo.finetuning.embedding_scores import SCORERS, score_embeddings
+from bertzoo.finetuning.entities import EntityTask
 from bertzoo.finetuning.labels import LabelSplit, LabelTask
 from bertzoo.finetuning.mteb_tasks import PREFIX, score_mteb
 from bertzoo.finetuning.question_answering import QuestionTask
@@ -33,7 +34,11 @@ from bertzoo.tasks.task import Example
 
 _LOG = logging.getLogger(__name__)
 
-CLASSES: dict[str, type[TaskKind]] = {"span": QuestionTask, "embedding": EmbeddingTask}  # others have labels
+CLASSES: dict[str, type[TaskKind]] = {  # others have labels
+    "span": QuestionTask,
+    "embedding": EmbeddingTask,
+    "entities": EntityTask,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +47,9 @@ class TaskModel(SavedModel):
 
     @property
     def kind(self) -> Any:
-        """Kind of the tasks that the head is for, as `tasks.task.Kind`."""
-        return self.pretrained.head.task_kind
+        """Kind of the model's tasks, as `tasks.task.Kind`."""
+        kind = self.pretrained.head.task_kind
+        return "entities" if kind == "tokens" and (self.aggregation or self.recipe.own.kind == "entities") else kind
 
     @property
     def task_class(self) -> type[TaskKind]:
@@ -53,6 +59,15 @@ class TaskModel(SavedModel):
     def labels(self) -> tuple[str, ...]:
         """The labels in the order of the logits; empty for a regression, and for other tasks."""
         return () if self.kind == "regression" else self.pretrained.head.labels
+
+    def with_aggregation(self, aggregation: str) -> Self:
+        """Return a copy that predicts entities of raw text; raises UserError if the model tags no words."""
+        if self.kind not in ("tokens", "entities"):
+            raise UserError(
+                f"--aggregation={aggregation} does not apply to {self.path}, which tags no words. Leave --aggregation "
+                "out."
+            )
+        return replace(self, aggregation=aggregation)
 
     @property
     def pair(self) -> bool:

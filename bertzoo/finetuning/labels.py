@@ -35,6 +35,7 @@ from bertzoo.runs.runner import FlaxRunner, Outputs
 from bertzoo.tasks import decision, metrics
 from bertzoo.tasks.decision import sigmoid, softmax
 from bertzoo.tasks.encode import encode
+from bertzoo.tasks.entities import labels_of
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.predictions import label_records
 from bertzoo.tasks.rows import Slot, bucket_lengths
@@ -162,7 +163,8 @@ class LabelTask(TaskKind):
         if name == "own":
             model.check_columns()
             own = model.recipe.own
-            own = own if own.labels else replace(own, labels=model.labels)
+            names = labels_of(model.labels) if own.kind == "entities" else model.labels
+            own = own if own.labels else replace(own, labels=names)
             return cls(model.recipe, own.task(data_dir or model.recipe.data_dir))
         if name not in GLUE:
             raise ConfigError(f"task = {name!r} is unknown. Use one of {', '.join((*GLUE, 'own'))}.")
@@ -221,7 +223,7 @@ class LabelTask(TaskKind):
             raise ConfigError(
                 f"scale = {recipe.scale} applies only to tasks whose labels are numbers, not to {task.name}. Remove it."
             )
-        if task.kind == "tokens" and (field := changed_field(recipe, TEXT_ONLY)):
+        if task.kind in ("tokens", "entities") and (field := changed_field(recipe, TEXT_ONLY)):
             raise ConfigError(
                 f"{field} applies only to tasks that label texts, but {task.name} labels words. Remove it."
             )
@@ -247,16 +249,16 @@ class LabelTask(TaskKind):
 
     @property
     def head(self) -> Any:
-        usual = TokenClassification if self.task.kind == "tokens" else SequenceClassification
+        tags = self.task.kind in ("tokens", "entities")
         return build_head(
             self.recipe,
-            usual,
-            self.task.kind,
+            TokenClassification if tags else SequenceClassification,
+            "tokens" if tags else self.task.kind,
             labels=self.task.labels or (NUMBER,),
             hidden=self.recipe.hidden,
             dropout=self.recipe.dropout,
             problem_type=PROBLEMS[self.task.kind],
-            pooler=self.recipe.pooler and self.task.kind != "tokens",
+            pooler=self.recipe.pooler and not tags,
         )
 
     def read(self, name: str, directory: str) -> SplitExamples:

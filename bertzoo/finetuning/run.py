@@ -13,6 +13,7 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, on_disk
 from bertzoo.finetuning.embedding import STSB, EmbeddingTask
+from bertzoo.finetuning.entities import EntityTask
 from bertzoo.finetuning.kind import BASELINES, RESULTS
 from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.question_answering import QuestionTask
@@ -64,6 +65,8 @@ def resolve_task(recipe: Finetune) -> TaskKind:
         task = EmbeddingTask(recipe, own if name == "own" else None)
     elif name in SQUAD or (name == "own" and own.kind == "span"):
         task = QuestionTask(recipe, SQUAD[name] if name in SQUAD else custom_questions.question_task(own))
+    elif name == "own" and own.kind == "entities":
+        task = EntityTask(recipe, own.task(recipe.data_dir))
     else:
         task = LabelTask(recipe, GLUE[name] if name in GLUE else own.task(recipe.data_dir))
     task.check()

@@ -39,6 +39,7 @@ class SavedModel:
     max_length: greatest row length in tokens.
     file: an exported file that computes the outputs in place of `pretrained`, which then has no parameters.
     mesh: the devices that compute the outputs; None: one.
+    aggregation: to predict entities of raw text by a model that tags words (`tasks.entities`); empty: as in training.
     """
 
     path: Path
@@ -49,6 +50,7 @@ class SavedModel:
     max_length: int
     file: RowRunner | None = None
     mesh: jax.sharding.Mesh | None = None
+    aggregation: str = ""
 
     def runner(self, rows: Sequence[Rows], batch_size: int = 0) -> Runner:
         """Return a runner for `rows`: the exported file, or the model on `mesh`.

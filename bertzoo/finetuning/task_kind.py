@@ -66,6 +66,7 @@ class Predictions(NamedTuple):
     regression: numbers (N,); None.
     tokens: for each example, an array with the tag index of each word; an array with the predicted tags'
     probabilities. The tag index of a word that was cut off is -1.
+    entities: for each text, the records of its entities; None.
     span: an `answers.Answered` for each question; None.
 
     cut: (N,) bool, whether the text or the question was cut. records: see `tasks.predictions`. counts: how many

@@ -210,6 +210,7 @@ PROBLEMS: dict[str, Problem] = {
     "multi_label": "multi_label_classification",
     "regression": "regression",
     "tokens": "single_label_classification",
+    "entities": "single_label_classification",
 }
 
 

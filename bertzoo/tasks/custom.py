@@ -10,7 +10,8 @@ from bertzoo.core.config import plain
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.data.sources.embedded import SOURCE
-from bertzoo.tasks import embedded, fields, readers
+from bertzoo.tasks import embedded, entities, fields, readers
+from bertzoo.tasks.entities import Aggregation, Entity, Scheme
 from bertzoo.tasks.metrics import METRICS
 from bertzoo.tasks.readers import DataTable
 from bertzoo.tasks.task import Example, Kind, SplitExamples, Task
@@ -20,11 +21,13 @@ _USUAL = (".csv", ".tsv", ".jsonl", readers.PARQUET)  # their suffixes; the firs
 _DIGITS = 100  # most digits of a label that is sorted as an integer
 LABEL_FIELDS = ("text_a", "text_b", "label", "labels", "separator", "metrics")
 QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable")
-_NOT_LABELS = (*QUESTION_FIELDS, "negatives")
+ENTITY_FIELDS = ("spans", "scheme", "aggregation")
+_NOT_LABELS = (*QUESTION_FIELDS, "negatives", *ENTITY_FIELDS)
 _FOREIGN = {
-    "span": (*LABEL_FIELDS, "negatives", "unlabelled"),
-    "texts": ("labels", "separator", "metrics", "unlabelled", *QUESTION_FIELDS),
+    "span": (*LABEL_FIELDS, "negatives", "unlabelled", *ENTITY_FIELDS),
+    "texts": ("labels", "separator", "metrics", "unlabelled", *QUESTION_FIELDS, *ENTITY_FIELDS),
     "tokens": (*_NOT_LABELS, "unlabelled"),
+    "entities": ("text_b", "label", "separator", "negatives", "unlabelled", *QUESTION_FIELDS),
 }
 
 
@@ -33,7 +36,7 @@ class CustomFiles:
     """The config table [own]: your task's files, and the names of their text and label columns."""
 
     # target: a label of a text or pair, any number of labels (multi_label), a number, a label for every word (tokens),
-    # an answer in a text (span), or vectors of texts (texts, with head = "embedding")
+    # spans of a text (entities), an answer in a text (span), or vectors of texts (texts, with head = "embedding")
     kind: Kind = "classification"
     # training file, relative to data_dir. If none of the three files is set, those of data_dir with the usual names:
     # train, dev or validation, and test, each .csv, .tsv, .jsonl or .parquet
@@ -45,10 +48,10 @@ class CustomFiles:
     text_b: str = ""  # column of the second text, if examples are pairs
     label: str = "label"  # column of the label; for tokens one per word
     # all labels in the order of the logits; unset: those of train, sorted. For multi_label without a separator, the
-    # columns of 0 and 1
+    # columns of 0 and 1; for entities their labels
     labels: tuple[str, ...] = ()
     separator: str = ""  # text between the labels in a cell of the column `label`, such as ";" (multi_label)
-    # scores to report; unset: accuracy, pearson (regression), entity_f1 (tokens), or all scores (multi_label)
+    # scores to report; unset: accuracy, pearson (regression), entity_f1 (tokens), or all (multi_label, entities)
     metrics: tuple[str, ...] = ()
     header: bool = True  # whether a .tsv or .csv begins with column names; if not, columns are called 0, 1, and so on
     question: str = "question"  # column of the question (span)
@@ -58,6 +61,11 @@ class CustomFiles:
     id: str = ""  # column of the question's name; unset: the row's number (span)
     negatives: tuple[str, ...] = ()  # columns of texts that resemble text_b and are no partners of text_a (texts)
     unanswerable: bool = False  # an empty answer means that there is none, as in SQuAD 2.0 (span)
+    # column of the lists of spans, each with start, end and label, or of the tags in a CoNLL file (entities)
+    spans: str = "spans"
+    scheme: Scheme = "BIO"  # tags of the words of an entity, BIO or BIOES (entities)
+    # a word has the tag of its first token, its surest (max) or all (average); simple: a token is a word (entities)
+    aggregation: Aggregation = "first"
 
     def __post_init__(self) -> None:
         foreign = _FOREIGN.get(self.kind, _NOT_LABELS)
@@ -72,7 +80,9 @@ class CustomFiles:
             )
         if self.kind == "multi_label" and not self.separator:
             self._check_flag_columns()
-        columns = ("question", "context", "answer") if self.kind == "span" else ("text_a", "text_b", "label")
+        columns = {"span": ("question", "context", "answer"), "entities": ("text_a", "spans")}.get(
+            self.kind, ("text_a", "text_b", "label")
+        )
         for first, second in itertools.combinations([name for name in columns if getattr(self, name)], 2):
             if getattr(self, first) == getattr(self, second):
                 raise ConfigError(
@@ -89,7 +99,7 @@ class CustomFiles:
             raise ConfigError(f"text_b = {self.text_b!r} does not apply to kind = 'tokens'. Remove text_b.")
         if self.kind == "regression" and self.labels:
             raise ConfigError(f"labels = {list(self.labels)} do not apply to kind = 'regression'. Remove labels.")
-        if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
+        if len(set(self.labels)) < len(self.labels) or (len(self.labels) == 1 and self.kind != "entities"):
             raise ConfigError(
                 f"labels = {list(self.labels)} are not two or more different labels. Name at least two, each once."
             )
@@ -116,6 +126,8 @@ class CustomFiles:
     @property
     def _targets(self) -> tuple[str, ...]:
         """Columns that hold the labels: a column of 0 and 1 for each label, or the column `label` alone."""
+        if self.kind == "entities":
+            return (self.spans,)
         return self.labels if self.kind == "multi_label" and not self.separator else (self.label,)
 
     @property
@@ -126,6 +138,8 @@ class CustomFiles:
     def task(self, directory: Path | str) -> Task:
         """Return the task of the files in `directory`. If `labels` is empty, the labels are those in the training file.
 
+        The labels of a task with entities are the tags of words.
+
         Raises ConfigError if `kind` is "span", or `metrics` has "f1" but there are not two labels. Raises UserError if
         the labels cannot be read.
         """
@@ -134,7 +148,9 @@ class CustomFiles:
         if self.kind == "span":
             raise ConfigError(f"kind = {self.kind!r} has questions, not labels. Use a kind with labels.")
         labels = self.labels or (() if self.kind == "regression" else self._read_labels(directory))
-        metrics = self.metrics or tuple(METRICS[self.kind])[: None if self.kind == "multi_label" else 1]
+        if self.kind == "entities":
+            labels = entities.tags_of(labels, self.scheme)
+        metrics = self.metrics or tuple(METRICS[self.kind])[: None if self.kind in ("multi_label", "entities") else 1]
         if "f1" in metrics and len(labels) != 2:
             raise ConfigError(
                 f"metrics = {list(metrics)} has f1, which needs two labels, but there are {len(labels)}. Use f1_macro."
@@ -213,6 +229,11 @@ class CustomFiles:
     def _read_labels(self, directory: Path | str) -> tuple[str, ...]:
         """Return the class names that the training file declares, or else the labels in its rows, sorted."""
         table = self.open("train", directory)
+        if self.kind == "entities":
+            rows = table.valid_rows([self.text_a, self.spans])
+            if not (found := {span.label for place, row in rows for span in self._spans(row, place)[1]}):
+                raise UserError(f"{table.name} holds no entity in the column {self.spans!r}. Add some.")
+            return tuple(sorted(found))
         if names := table.names.get(self.label):
             return names
         labels = {
@@ -235,6 +256,19 @@ class CustomFiles:
             return fields.listed(cell, place, self.label)
         return fields.separated(cell, self.separator, place, self.label) if self.separator else [cell]
 
+    def _spans(self, row: Sequence[Any], place: str) -> tuple[str, tuple[Entity, ...]]:
+        """Return the text in a row, and its entities. row: the text and its spans, or words and their tags (CoNLL)."""
+        if not isinstance(row[0], list):
+            text = fields.nonblank(row[0], place, self.text_a)
+            return text, entities.read_spans(row[1], text, place, self.spans)
+        words, tags = (
+            [fields.nonblank(cell, place, name) for cell in fields.listed(cells, place, name)]
+            for cells, name in zip(row, (self.text_a, self.spans), strict=True)
+        )
+        if len(tags) != len(words):
+            raise UserError(f"{place} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
+        return entities.join_words(words, tags, place)
+
     def _read(self, split: str, directory: Path | str, labels: Sequence[str]) -> SplitExamples:
         table = self.open(split, directory)
         columns = [self.text_a, *filter(None, [self.text_b])]
@@ -244,6 +278,7 @@ class CustomFiles:
             columns += self._targets
         names = table.names.get(self.label, ())
         index = {label: place for place, label in enumerate(labels)}
+        known = dict.fromkeys(entities.labels_of(labels), 0)
         examples = []
         for nth, (place, row) in enumerate(table.valid_rows(columns)):
             targets = row[texts:]
@@ -253,6 +288,12 @@ class CustomFiles:
             def to_index(cell: Any, place: str = place) -> int:
                 return fields.label_index(fields.label_name(cell, place, self.label, names), index, place, self.label)
 
+            if self.kind == "entities":
+                text, spans = self._spans([row[0], [] if missing else row[-1]], place)
+                for span in spans:
+                    fields.label_index(span.label, known, span.place, self.spans)
+                examples.append(Example(str(nth), text, None, None if missing else spans))
+                continue
             if self.kind == "tokens":
                 cells = fields.listed(row[0], place, self.text_a)
                 words = tuple(fields.nonblank(word, place, self.text_a) for word in cells)

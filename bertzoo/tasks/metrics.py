@@ -98,19 +98,36 @@ def word_f1(predictions: Tags, labels: Tags) -> float:
 def entity_f1(predictions: Tags, labels: Tags) -> float:
     """Return the F1 of entities, in percent. An entity is correct if its type, start and end are correct.
 
-    As in CoNLL's script, tags may be IOB1, IOB2 or IOBES.
+    As in CoNLL's script and seqeval, tags may be IOB1, IOB2 or IOBES.
     """
+    correct, predicted, true = _entity_counts(predictions, labels)
+    return 200 * correct / (predicted + true) if predicted or true else 0.0
+
+
+def entity_precision(predictions: Tags, labels: Tags) -> float:
+    """Return the percentage of predicted entities that are correct; 0 without predicted entities."""
+    correct, predicted, _ = _entity_counts(predictions, labels)
+    return 100 * correct / predicted if predicted else 0.0
+
+
+def entity_recall(predictions: Tags, labels: Tags) -> float:
+    """Return the percentage of entities that are predicted correctly; 0 without entities."""
+    return entity_precision(labels, predictions)
+
+
+def _entity_counts(predictions: Tags, labels: Tags) -> tuple[int, int, int]:
+    """Return the numbers of correct, of predicted and of true entities."""
     predicted, true = (
         {(i, *span) for i, tags in enumerate(both) for span in entities(tags)} for both in (predictions, labels)
     )
-    return 200 * len(predicted & true) / (len(predicted) + len(true)) if predicted or true else 0.0
+    return len(predicted & true), len(predicted), len(true)
 
 
 def entities(tags: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """Yield (type, first word's index, last word's index) of every entity; the tag PER counts as I-PER."""
     start, kind, before = 0, "", OUTSIDE
     for place, tag in enumerate([*tags, OUTSIDE]):
-        prefix, name = _split_tag(tag)
+        prefix, name = split_tag(tag)
         continues = kind and prefix in "IE" and name == kind and before not in "ES"
         if kind and not continues:
             yield kind, start, place - 1
@@ -119,7 +136,8 @@ def entities(tags: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         before = prefix
 
 
-def _split_tag(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
+    """Return the prefix and the type of a tag: B, I, E or S, by default I; of O, O and an empty type."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     prefix, dash, name = tag.partition("-")
@@ -132,6 +150,11 @@ METRICS: dict[str, dict[str, Callable[..., float]]] = {
     "multi_label": {"f1_micro": f1_micro, "f1_macro": f1_macro, "exact_match": accuracy},  # chosen by the first
     "regression": {"pearson": pearson, "spearman": spearman, "mse": mse},
     "tokens": {"entity_f1": entity_f1, "word_accuracy": word_accuracy, "word_f1": word_f1},
+    "entities": {  # chosen by the first
+        "entity_f1": entity_f1,
+        "entity_precision": entity_precision,
+        "entity_recall": entity_recall,
+    },
 }
 
 
@@ -149,11 +172,11 @@ def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
 def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions: Any, labels: Any) -> dict[str, float]:
     """Return the scores of the metrics `names` for a kind of task, as `score` does.
 
-    tags: the names of the tags, in the order of their indices; used only if `kind` is "tokens".
+    tags: the names of the tags, in the order of their indices; used only if `kind` is "tokens" or "entities".
     """
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(f"{len(predictions)} predictions for {len(labels)} labels")
-    if kind == "tokens":
+    if kind in ("tokens", "entities"):
         predictions, labels = (
             [[_CUT if place < 0 else tags[place] for place in words] for words in both]
             for both in (predictions, labels)

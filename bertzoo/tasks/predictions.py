@@ -13,6 +13,7 @@ from bertzoo.tasks.task import Example
 
 NO_VALUE = "-"  # in a TSV, for the tag of a word that was cut off and for an unknown start or end
 _COLUMNS = ("index", "label", "labels", "answer", "start", "end", "probability", "null_odds", "number", "tags")
+_ENTITY = ("index", "start", "end", "label", "score", "text")
 _SPACE = re.compile(r"\s")
 Records = Iterable[dict[str, Any]]
 
@@ -91,9 +92,16 @@ def jsonl(records: Records) -> Iterator[str]:
 def tsv(records: Records) -> Iterator[str]:
     """Yield a header with the names of columns, and a line per record; tabs and line breaks in cells become spaces.
 
-    For multi_label, a `;` separates the predicted labels, and every label has a column with its probability.
+    For multi_label, a `;` separates the predicted labels, and every label has a column with its probability. Entities
+    have a line each.
     """
     for nth, record in enumerate(records):
+        if "entities" in record:
+            if not nth:
+                yield "\t".join(_ENTITY)
+            for entity in record["entities"]:
+                yield "\t".join(_cell((record | entity)[name]) for name in _ENTITY)
+            continue
         cells = [(name, record[name]) for name in _COLUMNS if name in record]
         if "labels" in record:
             cells = [(name, ";".join(value) if name == "labels" else value) for name, value in cells]

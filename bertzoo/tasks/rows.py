@@ -34,7 +34,7 @@ class Rows:
     cut: (N,) bool, whether texts were cut.
     label: None without labels. Else one per example, (N,) int32 or float32; for multi_label, 1 or 0 for each of C
     labels, (N,C) int32; for words, one per token, (T,) int32.
-    first: (T,) bool, whether the token is the first of a word; None without words.
+    first: (T,) bool, whether the token is labelled, as the first of a word is; None without labels of tokens.
     words: (N,), number of words of each example; None without words.
     padding: least number of padding tokens after a row, as far as max_length allows. With enough of them, a model whose
     outputs depend on padding gives a row the same outputs in any batch.

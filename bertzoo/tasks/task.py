@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from bertzoo.core.errors import UserError
 
-Kind = Literal["classification", "multi_label", "regression", "tokens", "span", "texts"]
-Label = int | float | tuple[int, ...] | None
+Kind = Literal["classification", "multi_label", "regression", "tokens", "entities", "span", "texts"]
+Label = int | float | tuple[Any, ...] | None
 
 
 class Example(NamedTuple):
@@ -16,8 +16,8 @@ class Example(NamedTuple):
 
     key: index of the row, as in submissions.
     label: None if unknown. Else, by kind of task: an index in the task's labels (classification), a tuple of such
-    indices, one per word (tokens), a tuple with 1 or 0 for each of the task's labels (multi_label), or a number
-    (regression), or the similarity of two texts (texts).
+    indices, one per word (tokens), a tuple of `entities.Entity`, the spans of text_a (entities), a tuple with 1 or 0
+    for each of the task's labels (multi_label), or a number (regression), or the similarity of two texts (texts).
     negatives: texts that resemble text_b and are no partners of text_a (texts).
     """
 

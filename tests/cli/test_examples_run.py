@@ -28,7 +28,7 @@ from tiers import quick
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.export.companions import companions
-from bertzoo.heads import MaskedLanguageModel
+from bertzoo.heads import MaskedLanguageModel, TokenClassification
 from bertzoo.models import Bert
 from bertzoo.runs import load_model
 
@@ -194,6 +194,24 @@ def many_labels(workplace: Workplace, path: Path) -> None:
         (path / f"{split}.csv").write_text("\n".join([heads[path.name], *rows]) + "\n")
 
 
+def letters(workplace: Workplace, path: Path) -> None:
+    """Texts with spans."""
+    path.mkdir()
+    words = planted.WORDS[12:]
+    for split in ("train", "dev"):
+        spans = [{"start": 0, "end": len(words[row % 5]), "label": "CITY"} for row in range(16)]
+        rows = [json.dumps({"text": " ".join(words[row % 5 :]), "spans": [span]}) for row, span in enumerate(spans)]
+        (path / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
+
+
+def tagger(workplace: Workplace, path: Path) -> None:
+    """A Hugging Face directory of a model that tags words."""
+    base = load_model.read_model(workplace.place("model"))
+    head = TokenClassification(labels=("O", "B-PER", "I-PER"))
+    planted.write(path.with_name("tagger"), base.model, head, base.tokenizer)
+    assert cli.main(["convert", str(path.with_name("tagger")), str(path), "--to=huggingface"]) == 0
+
+
 def another_run(workplace: Workplace, path: Path) -> None:
     shutil.copytree(workplace.place("runs/own"), path)
 
@@ -289,6 +307,9 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"runs/(own|labelled)": tuned("own", "new", *OWN),
     r"runs/labels": own_files,
     r"runs/(other|reviews|topics)": another_run,
+    r"runs/letters": tuned("own", "letters", "--own.kind=entities"),
+    r"letters": letters,
+    r"ner": tagger,
     r"runs/squad\d": tuned("squad2", "squad", *ANSWERS),
     r"runs": lambda workplace, path: finished(workplace, path / "first"),
     r"runs/search": vectors,

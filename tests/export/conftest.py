@@ -33,6 +33,10 @@ HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
         {"task": "stsb", "scale": "5", "max_length": 16},
     ),
     "tags": (TokenClassification(labels=("O", "B-X", "I-X")), {}),
+    "spans": (
+        TokenClassification(labels=("O", "B-X", "I-X")),
+        {"task": "own", "max_length": 24, "own": {"kind": "entities", "labels": ["X"]}},
+    ),
     "own": (SequenceClassification(), {"task": "own"}),
     "span": (
         SpanExtraction(),

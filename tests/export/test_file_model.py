@@ -36,7 +36,7 @@ def close(value: Any) -> Any:
 TEXTS = [f"{planted.WORDS[i]} " * (1 + 3 * i) for i in range(6)]
 
 
-@pytest.mark.parametrize("name", quick(["rte", "several", "stsb", "tags"], "several"))
+@pytest.mark.parametrize("name", quick(["rte", "several", "stsb", "tags", "spans"], "several", "spans"))
 def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, capsys):
     file = export(models / name, "--lengths=8,24")
     expected = predicted(capsys, models / name, *TEXTS)
@@ -55,6 +55,20 @@ def test_a_file_of_shorter_rows_cuts_its_texts(models: Path, export: Any, tmp_pa
     file = export(models / "tags", "--lengths=8", "--precision=int8-static", f"--calibration={tmp_path / 'texts'}")
     (record,) = predicted(capsys, file, "bara " * 20)
     assert record["cut"] and record["tags"][6:] == [None] * 14 and None not in record["tags"][:6]
+
+
+def test_a_file_finds_entities_of_texts_longer_than_its_rows(models: Path, export: Any, tmp_path, capsys):
+    text = "bara doti, " * 20
+    spans = [{"start": 11 * place, "end": 11 * place + 4, "label": "X"} for place in (0, 3, 19)]
+    (tmp_path / "later.jsonl").write_text(json.dumps({"text": text, "spans": spans}) + "\n")
+    words = ("evaluate", models / "spans", f"--input={tmp_path / 'later.jsonl'}", "--json")
+    expected = json.loads(said(capsys, *words)[0])
+    assert 0 < expected["scores"]["test"]["entity_f1"] < 100
+    file = export(models / "spans", "--lengths=24")
+    assert json.loads(said(capsys, "evaluate", file, *words[2:])[0])["scores"] == expected["scores"]
+    (record,) = predicted(capsys, file, text)
+    assert max(entity["end"] for entity in record["entities"]) > 200
+    assert all(text[e["start"] : e["end"]] == e["text"] for e in record["entities"])
 
 
 def test_a_file_is_scored_as_its_model(models: Path, export: Any, capsys):

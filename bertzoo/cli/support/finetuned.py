@@ -162,6 +162,9 @@ def _shown(text: Any, record: dict[str, Any], names: dict[str, str]) -> str:
     """Return a prediction and its text as a line. names: class names to show instead of labels."""
     if "tags" in record:
         return " ".join(f"{word}/{tag or '-'}" for word, tag in zip(record["words"], record["tags"], strict=True))
+    if "entities" in record:
+        found = (f"{e['start']}-{e['end']} {e['label']} {e['score']:.0%} {e['text']}" for e in record["entities"])
+        return "\n    ".join(" ".join(line.split()) for line in (_shortened(text.text_a), *found))
     if "answer" in record:
         share = "" if record["probability"] is None else f" {record['probability']:.0%}"
         prediction, shown = f"{' '.join(record['answer'].split()) or '-'}{share}", " ".join(text.text.split())
@@ -175,4 +178,8 @@ def _shown(text: Any, record: dict[str, Any], names: dict[str, str]) -> str:
             label = "-" if record["label"] is None else names.get(record["label"], record["label"])
             prediction = f"{label} {record['probability']:.0%}"
         shown = " | ".join(filter(None, (text.text_a, text.text_b)))
-    return f"{prediction}\t{shown if len(shown) <= _SHOWN else f'{shown[: _SHOWN - 2]} …'}"
+    return f"{prediction}\t{_shortened(shown)}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 2]} …"

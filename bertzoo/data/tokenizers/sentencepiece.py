@@ -1,6 +1,8 @@
 """ALBERT's SentencePiece tokenizer (Lan et al. 2020; google-research/albert tokenization.py), from `sentencepiece`."""
 
+import functools
 import io
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ import numpy as np
 import sentencepiece
 
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.tokenizers.vocabulary import Tokenizer, paragraphs, vocabulary_file
+from bertzoo.data.tokenizers.vocabulary import WORD, Tokenizer, paragraphs, vocabulary_file
 
 SPECIALS = {
     "pad": ("<pad>", "[PAD]"),
@@ -116,6 +118,23 @@ class SentencePieceTokenizer(Tokenizer):
     @staticmethod
     def _continues(entry: str) -> bool:
         return entry[:1].isalnum()
+
+    @functools.cached_property
+    def _joined(self) -> np.ndarray:
+        """Whether each entry begins and ends within a word, (2,V): with a letter, mark or digit, not Chinese."""
+
+        def inside(character: str) -> bool:
+            letter = character.isalnum() or unicodedata.category(character or " ").startswith("M")
+            return letter and re.match(WORD, character) is not None
+
+        ends = [inside(entry[-1:]) or entry == _SPACE for entry in self._entries]
+        return np.array([[inside(entry[:1]) for entry in self._entries], ends])
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        starts = ~self._joined[0, ids]
+        starts[1:] |= ~self._joined[1, ids[:-1]]
+        starts[:1] = True
+        return starts
 
     def subset(self, ids: Sequence[int]) -> "SentencePieceTokenizer":
         fields = list(message_fields(self.contents))

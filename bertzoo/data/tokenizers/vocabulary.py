@@ -110,6 +110,12 @@ class Tokenizer(ABC):
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return each text's ids, and the start and end of each token in the text as character offsets (n,2) int32."""
 
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        """Return whether each token (n,) of a text begins a word."""
+        starts = ~self.continuation[ids]
+        starts[:1] = True
+        return starts
+
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """Return ids as readable text; special tokens stay visible."""

@@ -1,0 +1,310 @@
+"""Entities in texts of any length: annotated spans, words and their tags (BIO or BIOES), windows and decoding.
+
+A tokenizer decides what a word is. An entity is a range of words, and its offsets count characters of the text.
+"""
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from bertzoo.core.documents import DocumentError, fitting, parse_json
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.tasks.metrics import OUTSIDE, entities, split_tag
+from bertzoo.tasks.paragraphs import Pieces, cut, max_context
+from bertzoo.tasks.rows import Rows
+
+Scheme = Literal["BIO", "BIOES"]
+Aggregation = Literal["first", "max", "average", "simple"]
+_PREFIXES = {"BIO": "BI", "BIOES": "BIES"}
+_SPAN = {"start": int, "end": int, "label": str}
+_OVERLAP = 4  # windows overlap by a fourth of a row
+_AT_ONCE = 256  # texts per call of the tokenizer
+_SPACE = re.compile(
+    "[\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+)  # what every normaliser makes a space
+
+
+class Entity(NamedTuple):
+    """An annotated entity: its first character, the one after its last, and its label. place: its name in messages."""
+
+    start: int
+    end: int
+    label: str
+    place: str
+
+
+def read_spans(cell: Any, text: str, place: str, column: str) -> tuple[Entity, ...]:
+    """Return the entities in a cell, in their order in the text.
+
+    cell: a list of objects with `start`, `end` and `label`, or the JSON of such a list.
+
+    Raises UserError naming place and span if one has a wrong type, is not in the text, or overlaps another.
+    """
+    try:
+        spans = fitting(parse_json(cell, list) if isinstance(cell, str) else cell, [object])
+    except DocumentError as error:
+        raise UserError(
+            f"{place} has no list of entities in the column {column!r}: {error}. Write [] for a text without entities."
+        ) from error
+    found = []
+    for number, span in enumerate(spans, 1):
+        where = f"{place} span {number}"
+        try:
+            start, end, label = (fitting(span, _SPAN)[name] for name in _SPAN)
+        except DocumentError as error:
+            raise UserError(
+                f'{where} in the column {column!r} is no entity: {error}. Write {{"start": 0, "end": 3, "label": '
+                '"NAME"}.'
+            ) from error
+        if not label.strip():
+            raise UserError(f"{where} has an empty label. Name the kind of the entity.")
+        if not 0 <= start < end <= len(text):
+            raise UserError(
+                f"{where} has the characters {start} to {end}, but the text has {len(text)}. Count from 0; `end` is "
+                "after the last character."
+            )
+        found.append(Entity(start, end, label, where))
+    found.sort()
+    for first, second in itertools.pairwise(found):
+        if second.start < first.end:
+            raise UserError(
+                f"{second.place} ({second.start} to {second.end}, {second.label!r}) overlaps {first.place} "
+                f"({first.start} to {first.end}, {first.label!r}). Keep one of them."
+            )
+    return tuple(found)
+
+
+def join_words(words: Sequence[str], tags: Sequence[str], place: str) -> tuple[str, tuple[Entity, ...]]:
+    """Return the text of a CoNLL sentence, its words joined by spaces, and its entities. tags: those of the words."""
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
+    spans = (
+        Entity(starts[first], starts[last] + len(words[last]), kind, f"{place} word {first + 1}")
+        for kind, first, last in entities(tags)
+    )
+    return " ".join(words), tuple(spans)
+
+
+def tags_of(labels: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
+    """Return the tags of words for entities of these labels: O, then those of each label."""
+    return (OUTSIDE, *(f"{prefix}-{label}" for label in labels for prefix in _PREFIXES[scheme]))
+
+
+def labels_of(tags: Sequence[str]) -> tuple[str, ...]:
+    """Return the labels of the entities that have these tags."""
+    return tuple(dict.fromkeys(split_tag(tag)[1] for tag in tags if tag != OUTSIDE))
+
+
+def find_words(texts: Sequence[str], tokenizer: Tokenizer, aggregation: Aggregation) -> list[Pieces]:
+    """Return the tokens and the words of texts; with aggregation "simple", every token is a word.
+
+    A word's place has no white space or control characters at its ends, and has the combining marks behind it. It is
+    empty if the word is only the tokenizer's mark of a beginning.
+    """
+    found = []
+    for first in range(0, len(texts), _AT_ONCE):
+        several = texts[first : first + _AT_ONCE]
+        for text, (ids, offsets) in zip(several, tokenizer.encode_offsets(several), strict=True):
+            starts = np.ones(len(ids), bool) if aggregation == "simple" else tokenizer.word_starts(ids)
+            words = np.append(np.flatnonzero(starts), len(ids))
+            found.append(Pieces(ids, offsets, words, _places(text, offsets, words)))
+    return found
+
+
+def _places(text: str, offsets: np.ndarray, words: np.ndarray) -> np.ndarray:
+    places = np.zeros((len(words) - 1, 2), np.int64)
+    if not len(places):
+        return places
+    firsts = np.minimum.reduceat(offsets[:, 0], words[:-1]).tolist()
+    lasts = np.maximum.reduceat(offsets[:, 1], words[:-1]).tolist()
+    before = 0  # no two words share a character
+    for index, (start, end, limit) in enumerate(zip(firsts, lasts, [*firsts[1:], len(text)], strict=True)):
+        start = max(start, before)
+        while end > start and _is_blank(text[end - 1]):
+            end -= 1
+        # SentencePiece joins what it makes a space, such as a lone accent, to the word behind it.
+        start = end - len(_SPACE.split(text[start:end])[-1]) if start < end else start
+        while start < len(text) and _is_blank(text[start]):
+            start += 1
+        while start < end < limit and unicodedata.category(text[end]).startswith("M"):  # tokens leave marks out
+            end += 1
+        before = max(start, end)
+        places[index] = start, before
+    return places
+
+
+def _is_blank(character: str) -> bool:
+    """Return whether a character is white space, or one that normalisers remove: a control or format character."""
+    return character.isspace() or unicodedata.category(character) in ("Cc", "Cf")
+
+
+def tag_words(spans: Sequence[Entity], text: str, pieces: Pieces, tags: Sequence[str]) -> np.ndarray:
+    """Return the index in `tags` of each word's tag, (w,); raises UserError naming a span that splits a word."""
+    index, places = {tag: place for place, tag in enumerate(tags)}, pieces.places
+    found = np.full(len(places), index[OUTSIDE], np.int64)
+    for span in spans:
+        inside = np.flatnonzero((places[:, 0] < span.end) & (places[:, 1] > span.start))
+        shown = f"{span.place} ({span.start} to {span.end}, {text[span.start : span.end][:40]!r})"
+        if not len(inside):
+            raise UserError(f"{shown} holds no token. Remove it, or extend it to a word.")
+        start, end = int(places[inside[0], 0]), int(places[inside[-1], 1])
+        if start < span.start or end > span.end:
+            raise UserError(
+                f"{shown} splits a word of the tokenizer. Use {start} to {end}, {text[start:end][:40]!r}, or set "
+                'own.aggregation = "simple", which tags single tokens.'
+            )
+        whole, last = f"I-{span.label}", f"E-{span.label}"
+        found[inside] = index[whole]
+        found[inside[-1]] = index.get(last, index[whole])
+        alone = index.get(f"S-{span.label}") if len(inside) == 1 else None
+        found[inside[0]] = index[f"B-{span.label}"] if alone is None else alone
+    return found
+
+
+class TextWindow(NamedTuple):
+    """A row: [CLS], the tokens of a text from token `first` on, and [SEP].
+
+    text: index of the text. best: for each of its tokens, whether it has more context here than in any other window.
+    """
+
+    text: int
+    first: int
+    best: np.ndarray
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TextWindows:
+    """Texts as overlapping windows. pieces: each text's tokens and words. rows: one for each of `windows`."""
+
+    pieces: list[Pieces]
+    windows: list[TextWindow]
+    rows: Rows
+
+    def join(self, slots: Sequence[Any], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return outputs of batches (B,L,C) as (n,C) for the n tokens of each text, from the window with most context.
+
+        Raises ValueError if a row is missing.
+        """
+        found = [np.zeros((len(pieces.ids), outputs[0].shape[-1])) for pieces in self.pieces] if outputs else []
+        if sum(len(slot.rows) for slot in slots) != len(self.windows):
+            raise ValueError(f"the batches do not hold each of the {len(self.windows)} rows once")
+        for slot, output in zip(slots, outputs, strict=True):
+            for row, values in zip(slot.rows, output, strict=False):
+                text, first, best = self.windows[row]
+                found[text][first : first + len(best)][best] = values[1 : 1 + len(best)][best]
+        return found
+
+
+def make_text_windows(
+    keys: Sequence[str],
+    pieces: list[Pieces],
+    tokenizer: Tokenizer,
+    max_length: int,
+    padding: int,
+    tags: Sequence[np.ndarray] | None = None,
+    every_token: bool = False,
+) -> TextWindows:
+    """Cut texts into windows of at most `max_length` tokens; raises ConfigError if there is no room for a token.
+
+    keys: names of the texts. padding: as in Rows. tags: those of each text's words, (w,), as labels: of a word's first
+    token or, with `every_token`, of all its tokens. Each token has its label in one window.
+    """
+    if (room := max_length - 2) < 1:
+        raise ConfigError(f"max_length = {max_length} leaves no room for a text. Use at least 3.")
+    cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
+    ids, labels, counted = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)], [np.zeros(0, bool)]
+    windows: list[TextWindow] = []
+    for text, (tokens, _, words, _) in enumerate(pieces):
+        parts = cut(len(tokens), room, max(1, room - room // _OVERLAP))
+        owners, sizes = max_context(parts, len(tokens)), np.diff(words)
+        label = np.zeros(len(tokens), np.int32) if tags is None else np.repeat(tags[text], sizes)
+        counts = np.isin(np.arange(len(tokens)), words) | every_token
+        for number, (first, size) in enumerate(parts or [(0, 0)]):
+            part = slice(first, first + size)
+            best = owners[part] == number
+            if tags is not None and not (best & counts[part]).any():
+                continue  # nothing to learn
+            ids += [cls, tokens[part], sep]
+            labels += [[0], label[part], [0]]
+            counted += [[False], best & counts[part], [False]]
+            windows.append(TextWindow(text, first, best))
+    lengths = np.array([len(window.best) + 2 for window in windows], np.int64)
+    rows = Rows(
+        keys=tuple(keys[window.text] for window in windows),
+        ids=np.concatenate(ids).astype(np.int32),
+        lengths=lengths,
+        middle=lengths,
+        cut=np.zeros(len(windows), bool),
+        label=None if tags is None else np.concatenate(labels).astype(np.int32),
+        first=None if tags is None else np.concatenate(counted),
+        words=None,
+        specials=tokenizer.specials,
+        max_length=max_length,
+        padding=padding,
+    )
+    return TextWindows(pieces=pieces, windows=windows, rows=rows)
+
+
+def legal_steps(tags: Sequence[str]) -> np.ndarray:
+    """Return 0 where a word with the first tag may precede one with the second, and -inf elsewhere, (C,C).
+
+    I and E continue an entity of their label. If a tag begins with E or S, an entity must end with one of these.
+    """
+    parts = [split_tag(tag) for tag in tags]
+    closed = any(prefix in "ES" for prefix, _ in parts)
+
+    def may_follow(prefix: str, label: str, following: str, following_label: str) -> bool:
+        if following in "IE":
+            return prefix in "BI" and label == following_label
+        return not (closed and prefix in "BI")
+
+    return np.where([[may_follow(*one, *other) for other in parts] for one in parts], 0.0, -np.inf)
+
+
+def best_path(scores: np.ndarray, steps: np.ndarray, outside: int) -> np.ndarray:
+    """Return the tags (w,) with the greatest sum of scores (w,C) and of `steps` (C,C) between them (Viterbi).
+
+    outside: the index of O, which stands before the first and behind the last word.
+    """
+    if not len(scores):
+        return np.zeros(0, np.int64)
+    total, back = scores[0] + steps[outside], []
+    for score in scores[1:]:
+        routes = total[:, None] + steps
+        back.append(routes.argmax(0))
+        total = routes.max(0) + score
+    path = [int((total + steps[:, outside]).argmax())]
+    for previous in reversed(back):
+        path.append(int(previous[path[-1]]))
+    return np.array(path[::-1])
+
+
+def by_word(chances: np.ndarray, words: np.ndarray, aggregation: Aggregation) -> np.ndarray:
+    """Return the probabilities (w,C) of each word's tags, from those of its tokens (n,C).
+
+    They are those of its first token, those of the token with the highest one (max), or the average of its tokens.
+    words: as in Pieces.
+    """
+    if aggregation == "average" and len(chances):
+        return np.add.reduceat(chances, words[:-1]) / np.diff(words)[:, None]
+    firsts = words[:-1]
+    if aggregation == "max":
+        firsts = np.array([a + chances[a:b].max(-1).argmax() for a, b in itertools.pairwise(words)], np.int64)
+    return chances[firsts]
+
+
+def entity_records(text: str, pieces: Pieces, tags: Sequence[str], chances: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Yield `start`, `end`, `label`, `score` and `text` of the entities that the tags of a text's words form.
+
+    chances: the probability of each word's tag; their mean is the score.
+    """
+    for label, first, last in entities(tags):
+        start, end = int(pieces.places[first, 0]), int(pieces.places[last, 1])
+        if start < end:
+            score = round(float(np.mean(chances[first : last + 1])), 6)
+            yield {"start": start, "end": end, "label": label, "score": score, "text": text[start:end]}
