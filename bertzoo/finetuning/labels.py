@@ -494,6 +494,7 @@ def teacher_logits(
             f"text. Use a model fine-tuned on {task.name}."
         )
     record = {"path": resolve_name(path), "parameters_sha256": tensors.digest(model.params)}
+    _LOG.info(f"computing the teacher's predictions of {len(examples):,} examples")
     model = relabel(model, task, f"--teacher={path}")
     module, params = model.module()
     longest = min(recipe.max_length, model.model.max_positions)
