@@ -5,10 +5,13 @@ last step), failed (a loss was not finite), interrupted, or damaged (its config 
 no locks, a run without an end counts as running for ten minutes after its last sign of life. The loss is the newest
 held-out loss or, without one, the training loss.
 
+With --stalled, the exit code is 1 if a run needs a person: it is stalled, slow (below half of its median speed),
+failed, interrupted or damaged. A timer such as cron can call it.
+
 examples:
   bertzoo runs runs
-  bertzoo runs gs://bucket/runs
-  bertzoo runs runs --json
+  bertzoo runs gs://bucket/runs --price=9.60
+  bertzoo runs runs --stalled=15 --webhook=https://chat.example/hooks/1
 """
 
 import argparse
@@ -17,7 +20,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support.options import declare, json_field
+from bertzoo.cli.support.options import declare, json_field, read_options
+from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
 
@@ -27,6 +31,21 @@ class RunsFlags:
 
     folder: str = option("a folder, or its gs:// URL", metavar="DIR")
     _: KW_ONLY
+    price: float | None = option(
+        "price of an hour of a run's machines; prints the cost so far (default: print no cost)",
+        None,
+        metavar="DOLLARS",
+        least=0,
+    )
+    stalled: float | None = option(
+        "minutes without a sign of life after which a running run is stalled (default: no alerts)",
+        None,
+        metavar="MINUTES",
+        least=0,
+    )
+    webhook: str | None = option(
+        'with --stalled: post the alerts to this URL, as JSON {"text": …} (default: none)', None, metavar="URL"
+    )
     json: bool = json_field("print a JSON array of the runs")
 
 
@@ -36,17 +55,29 @@ arguments = declare(RunsFlags)
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print a line for each run."""
     from bertzoo.core.tables import aligned
-    from bertzoo.runs.listing import list_runs
+    from bertzoo.runs.listing import list_runs, send_alert
     from bertzoo.train.progress import duration
 
-    runs = list_runs(args.folder)
-    if args.json:
-        print(json.dumps([run._asdict() for run in runs], indent=1))
-        return 0
-    rows = []
-    for run in runs:
-        step = "" if run.step is None else f"{run.step:,}" + (f" of {run.steps:,}" if run.steps else "")
-        loss = "" if run.loss is None else f"{run.loss:.4f}"
-        rows.append([run.name, run.kind, run.state, step, loss, f"{duration(time.time() - run.seen)} ago"])
-    print("\n".join(aligned([["run", "kind", "state", "step", "loss", "last sign"], *rows])))
-    return 0
+    options = read_options(RunsFlags, args)
+    if options.webhook is not None and options.stalled is None:
+        raise UserError("--webhook needs --stalled, which says when a run counts as stalled. Add --stalled=MINUTES.")
+    runs, now = list_runs(options.folder), time.time()
+    alerts = {} if options.stalled is None else {run.name: run.alert(60 * options.stalled) for run in runs}
+    costs = {} if options.price is None else {run.name: run.hours * options.price for run in runs}
+    needed = [f"{name} is {alert}" for name, alert in alerts.items() if alert]
+    if options.json:
+        more = ({"alert": alerts} if alerts else {}) | ({"dollars": costs} if costs else {})
+        print(json.dumps([run._asdict() | {key: of[run.name] for key, of in more.items()} for run in runs], indent=1))
+    else:
+        rows = []
+        for run in runs:
+            step = "" if run.step is None else f"{run.step:,}" + (f" of {run.steps:,}" if run.steps else "")
+            loss = "" if run.loss is None else f"{run.loss:.4f}"
+            state = alerts.get(run.name) or run.state
+            cost = [f"{costs[run.name]:,.2f}"] if costs else []
+            rows.append([run.name, run.kind, state, step, loss, f"{duration(now - run.seen)} ago", *cost])
+        header = ["run", "kind", "state", "step", "loss", "last sign", *(["dollars"] if costs else [])]
+        print("\n".join(aligned([header, *rows])))
+    if needed and options.webhook is not None:
+        send_alert(options.webhook, f"bertzoo, {options.folder}: {'; '.join(needed)}")
+    return 1 if needed else 0

@@ -1,6 +1,8 @@
 """List the runs in a folder or a bucket, each with its state, from config.toml, metrics.jsonl and the lock alone."""
 
+import json
 import math
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,9 +17,13 @@ from bertzoo.core.remote import remote_errors
 
 DEPTH = 4  # levels of folders that are searched
 QUIET = 600  # seconds after which a run in a bucket counts as interrupted
+SLOW = 0.5  # share of its median speed below which a run is slow
 State = Literal["running", "finished", "stopped", "paused", "failed", "interrupted", "damaged"]
 _ENDS: dict[str, State] = {"finished": "finished", "stopped": "stopped", "paused": "paused", "non_finite": "failed"}
-_LINE = {"step": int, "event?": str, "split?": str, "loss?": float | int | None}
+_SPEED = "examples_per_second"
+_LINE = {"step": int, "event?": str, "split?": str, "loss?": float | int | None} | {
+    f"{name}?": float | int | None for name in (_SPEED, "started", "elapsed_seconds")
+}
 _CONFIG = {"stages?": [{"steps": int}]}
 
 
@@ -25,6 +31,8 @@ class ListedRun(NamedTuple):
     """A run. name: its path below the listed folder. step: the newest one; of several seeds, the newest seed's.
 
     steps: of the whole run, if its config says so. loss: in nats. seen: time of the newest file, in Unix seconds.
+    speed: examples a second of the newest training line, as a share of the run's median. hours: of its processes, until
+    the newest line.
     """
 
     name: str
@@ -34,6 +42,29 @@ class ListedRun(NamedTuple):
     steps: int | None
     loss: float | None
     seen: float
+    speed: float | None = None
+    hours: float = 0.0
+
+    def alert(self, quiet: float) -> str | None:
+        """Return why the run needs a person, or None: its state, or "stalled" after `quiet` seconds, or "slow"."""
+        if self.state in ("failed", "interrupted", "damaged"):
+            return self.state
+        if self.state == "running" and time.time() - self.seen > quiet:
+            return "stalled"
+        return "slow" if self.state == "running" and self.speed is not None and self.speed < SLOW else None
+
+
+def send_alert(url: str, text: str) -> None:
+    """Post {"text": text} to a webhook, such as Slack's or Mattermost's; raises UserError if it does not accept it."""
+    import http.client
+    import urllib.request
+
+    try:
+        data, header = json.dumps({"text": text}).encode(), {"Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(url, data, header), timeout=30):
+            pass
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise UserError(f"the alert was not sent to --webhook: {error}. Check the URL.") from error
 
 
 def list_runs(folder: str) -> list[ListedRun]:
@@ -74,6 +105,8 @@ def _read(system: Any, run: str, name: str) -> ListedRun:
     losses = [line for line in lines if line.get("loss") is not None and math.isfinite(line["loss"])]
     heldout = [line for line in losses if line.get("split") == "heldout"]
     steps = sum(stage["steps"] for stage in table.get("stages", ()))
+    speeds = [line[_SPEED] for line in lines if line.get(_SPEED)]
+    processes = {line["started"]: line["elapsed_seconds"] for line in lines if line.get("elapsed_seconds")}
     seen = max([seen, *times.values()])
     return ListedRun(
         name=name,
@@ -83,6 +116,8 @@ def _read(system: Any, run: str, name: str) -> ListedRun:
         steps=steps or None,
         loss=(heldout or losses)[-1]["loss"] if losses else None,
         seen=seen,
+        speed=speeds[-1] / statistics.median(speeds) if speeds else None,
+        hours=sum(processes.values()) / 3600,
     )
 
 
