@@ -47,6 +47,13 @@ def test_labels_match_the_hubs_in_any_case_and_order(logged, task, head, order, 
     assert made.params["embedding"] is params["embedding"]
 
 
+def test_thresholds_move_with_their_labels(folder: Path):
+    model = load_model.read_model(folder / "model")
+    head = SequenceClassification(labels=("positive", "negative"), thresholds=(0.7, 0.0))
+    model = replace(model, head=head, params={"classifier/output/bias": np.array([1.0, 2.0])})
+    assert relabel(model, GLUE["sst2"], "here").head.thresholds == (0.0, 0.7)
+
+
 class RenamedClassification(SequenceClassification):
     parameters = ("renamed",)
 

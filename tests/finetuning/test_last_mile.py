@@ -8,6 +8,7 @@ import numpy as np
 import planted
 import pytest
 import sklearn.metrics
+from in_jax import Export
 from messages import mentioning, mentions
 from planted import WORDS, records, results, said
 from sklearn.utils.class_weight import compute_class_weight
@@ -118,6 +119,24 @@ def test_a_hugging_face_directory_keeps_the_thresholds(run: Path, tmp_path, caps
     text = " ".join(WORDS[12:16])
     (one,), (other,) = records(capsys, run, text), records(capsys, tmp_path / "hf", text)
     assert one["label"] == other["label"] and one["probability"] == pytest.approx(other["probability"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_file_applies_the_thresholds_and_its_card_states_them(run: Path, mails: Path, tmp_path, monkeypatch, capsys):
+    Export(tmp_path).stand_in(monkeypatch)
+    file = Export(tmp_path)(run, "--lengths=24")
+    ours, theirs = (records(capsys, path, f"--input={mails / 'dev.csv'}") for path in (run, file))
+    assert [one["label"] for one in ours] == [one["label"] for one in theirs] and None in [
+        one["label"] for one in theirs
+    ]
+    np.testing.assert_allclose(*([one["probability"] for one in side] for side in (ours, theirs)), rtol=1e-4)
+    document = json.loads(file.with_name(f"{file.name}.json").read_text())
+    decision = json.loads((run / "seed-0/decision.json").read_text())
+    assert document["head"]["thresholds"] == decision["thresholds"]
+    assert document["source"]["temperature"] == decision["temperature"]
+    assert document["scores"]["file"]["precision"] == pytest.approx(decision["precision"])
+    card = (file.with_name(f"{file.name}.files") / "README.md").read_text()
+    assert mentions(card, f"`talk` {decision['thresholds'][2]:.4g}", "temperature")
 
 
 def task(data: Path, **options: str) -> LabelTask:
