@@ -128,16 +128,20 @@ def test_the_likeliest_label_that_reaches_its_threshold_is_predicted(seed: int) 
 
 
 def test_a_precision_chosen_on_one_part_holds_on_another() -> None:
-    """Of 40 draws, at most a tenth may fall below: the bound has a confidence of 95 %."""
-    held = 0
-    for seed in range(40):
-        logits, labels = overconfident(seed, False, 1.0, count=6000)
-        chances, dev = softmax(logits), slice(1000)
+    """docs/finetune.md has these numbers: of 200 draws, those with a threshold and those of a true precision of 0.95."""
+    found = held = held_without_bound = 0
+    for seed in range(200):
+        logits, labels = overconfident(seed, False, 1.0, count=20_500)
+        chances, dev, rest = softmax(logits), slice(500), slice(500, None)
         thresholds, unmet = decision.choose_thresholds(chances[dev], labels[dev], False, "precision", 0.95)
-        predictions = decision.predict(chances[1000:], thresholds, False)
-        assert not unmet
-        held += decision.precision_recall(predictions, labels[1000:], 3)["precision"] >= 95
-    assert held >= 36
+        likeliest = chances.max(1)
+        found += not unmet
+        held += not unmet and likeliest[rest][likeliest[rest] >= thresholds[0]].mean() >= 0.95
+        order = np.argsort(-likeliest[dev])
+        precision = np.cumsum((chances.argmax(1) == labels)[dev][order]) / np.arange(1, 501)
+        cut = likeliest[dev][order][np.flatnonzero(precision >= 0.95)[-1]]
+        held_without_bound += likeliest[rest][likeliest[rest] >= cut].mean() >= 0.95
+    assert (found, held, held_without_bound) == (194, 184, 83)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
