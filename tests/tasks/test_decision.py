@@ -128,7 +128,7 @@ def test_the_likeliest_label_that_reaches_its_threshold_is_predicted(seed: int) 
 
 
 def test_a_precision_chosen_on_one_part_holds_on_another() -> None:
-    """docs/finetune.md has these numbers: of 200 draws, those with a threshold and those of a true precision of 0.95."""
+    """docs/finetune.md has these numbers: of 200 draws, those with a threshold and those that hold."""
     found = held = held_without_bound = 0
     for seed in range(200):
         logits, labels = overconfident(seed, False, 1.0, count=20_500)
