@@ -155,8 +155,8 @@ def tag_words(spans: Sequence[Entity], text: str, pieces: Pieces, tags: Sequence
         start, end = int(places[inside[0], 0]), int(places[inside[-1], 1])
         if start < span.start or end > span.end:
             raise UserError(
-                f"{shown} splits a word of the tokenizer. Use {start} to {end}, {text[start:end][:40]!r}, or set "
-                'own.aggregation = "simple", which tags single tokens.'
+                f"{shown} splits a word of the tokenizer. Use {start} to {end}, {text[start:end][:40]!r}. With "
+                'own.aggregation = "simple" words are single tokens.'
             )
         whole, last = f"I-{span.label}", f"E-{span.label}"
         found[inside] = index[whole]
