@@ -28,8 +28,7 @@ def write_corpus(
     from bertzoo.data.corpus import tokenize
 
     place = corpus_destination(options.destination, "destination =")
-    more = {"workers": options.workers, "runner": options.runner, "runner_options": options.runner_options}
-    return tokenize.write_corpus(data_of(options, pairs), place, **more, progress=progress)
+    return tokenize.write_corpus(data_of(options, pairs), place, workers=options.workers, progress=progress)
 
 
 def data_of(options: TokenizeOptions, pairs: Sequence[tuple[str, str]] = ()) -> "Data":

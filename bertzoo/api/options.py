@@ -1,6 +1,5 @@
 """The options of the commands that are functions too: their fields are flags and arguments (`core/options.py`)."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass
 from pathlib import Path
@@ -230,15 +229,6 @@ class TokenizeOptions:
     )
     overrides: Mapping[str, Any] | None = None
     workers: int = option("processes that tokenise; 0: one per core", 0, group="speed", metavar="N", least=0)
-    runner: str = option(
-        "an Apache Beam runner such as DirectRunner; all its workers must see DST (default: none)",
-        "",
-        group="speed",
-        metavar="NAME",
-    )
-    runner_options: Sequence[str] = option(
-        "options of --runner (default: none)", (), group="speed", metavar="'--a=1 --b=2'", parse=shlex.split
-    )
 
 
 def corpus_destination(name: Location, what: str) -> Location:

@@ -8,7 +8,7 @@ or .zst. Other sources are tfds:NAME/CONFIG, embedded:python (prose of this Pyth
 examples:
   bertzoo tokenize 'text/*.txt.xz' corpus --data.tokenizer.vocab_size=30522
   bertzoo tokenize wiki.jsonl.zst corpus --config=squeezebert --data.tokenizer.path=vocab.txt --workers=8
-  bertzoo tokenize 'gs://bucket/*.jsonl.gz' /shared/corpus --runner=FlinkRunner --runner_options='--parallelism=64'
+  bertzoo tokenize 'gs://bucket/*.jsonl.gz' gs://bucket/corpus --config=squeezebert
 """
 
 import argparse

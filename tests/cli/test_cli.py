@@ -364,7 +364,6 @@ def test_tokenize_writes_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture)
         ("--data.masking.share=0.2", ("--data.masking.share",)),
         ("--data.heldot=0.2", ("data.heldot", "data.heldout")),
         ("--workers=-1", ("--workers=-1",)),
-        ("--runner_options=--a=1", ("--runner_options", "--runner")),
     ],
 )
 def test_tokenize_refuses_what_changes_nothing(

@@ -165,9 +165,3 @@ def test_the_verb_prints_its_result(bucket, data, capsys):
     assert main([*command, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["directory"] == URL and said["hash"] == json.loads(held(bucket)["manifest.json"])["hash"]
-
-
-def test_a_runner_needs_a_directory(bucket, data, capsys):
-    assert main(["tokenize", data.source, URL, "--runner=DirectRunner"]) == 2
-    assert mentions(capsys.readouterr().err, "directory")
-    assert not held(bucket)

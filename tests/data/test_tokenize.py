@@ -306,13 +306,6 @@ def test_sentencepiece_and_wide_vocabularies_work(text, tmp_path):
     assert shard.token_dtype(65536) == np.dtype("<u2") and shard.token_dtype(65537) == np.dtype("<u4")
 
 
-def test_a_runner_without_beam_raises_before_anything_is_written(text, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(CorpusError, match=mentioning("pip install -c constraints.txt -e '.[beam]'")):
-        tokenize(small(text), tmp_path / "c", runner="DirectRunner")
-    assert not (tmp_path / "c").exists()
-
-
 def test_limits_do_not_change_a_corpus(text, tmp_path):
     """Nor its settings, so that a corpus of an earlier version stays the same."""
     changed = tokenize(small(text, limits=Limits(document=10**6, line=10**6, word=1000)), tmp_path / "a", workers=1)

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from itertools import islice
@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from bertzoo.core import atomic, lock
-from bertzoo.core.errors import ConfigError, CorpusError, UserError
+from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.core.remote import RemoteFolder, scratch_directory
-from bertzoo.data.corpus import beam, remote
+from bertzoo.data.corpus import remote
 from bertzoo.data.corpus.manifest import FORMAT, NAME, SETTINGS, Manifest, check_same_settings, write_manifest
 from bertzoo.data.corpus.piece import PIECES, is_finished, tokenize_piece
 from bertzoo.data.corpus.reader import Corpus
@@ -37,40 +37,18 @@ _SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # limits of _c
 
 
 def write_corpus(
-    data: Data,
-    destination: Path | str,
-    *,
-    workers: int = 0,
-    progress: Progress | None = None,
-    runner: str = "",
-    runner_options: Sequence[str] = (),
+    data: Data, destination: Path | str, *, workers: int = 0, progress: Progress | None = None
 ) -> Manifest:
     """Write the corpus of `data.source` to a directory (a path) or a URL (a string), as `bertzoo tokenize` does.
 
-    Raises UserError for options that exclude each other, and raises as `tokenize` does.
+    Raises as `tokenize` does.
     """
-    if runner and workers:
-        raise UserError(f"--workers={workers} and --runner={runner} exclude each other. Leave one out.")
-    if runner_options and not runner:
-        raise UserError(
-            f"--runner_options={' '.join(runner_options)} applies only with --runner. Add --runner, or leave "
-            "--runner_options out."
-        )
     if isinstance(destination, Path):
-        options = {"runner": runner, "runner_options": runner_options}
-        manifest = tokenize(data, destination, workers=workers, progress=progress, **options).manifest
-        return _checked(manifest, destination)
-    if runner:
-        raise UserError(
-            f"DST = {destination} is a URL, but the workers of --runner={runner} need a shared directory. Mount the "
-            "bucket and name the mounted directory."
-        )
-    return _checked(tokenize_to_url(data, destination, workers=workers, progress=progress), destination)
-
-
-def _checked(manifest: Manifest, place: Path | str) -> Manifest:
+        manifest = tokenize(data, destination, workers=workers, progress=progress).manifest
+    else:
+        manifest = tokenize_to_url(data, destination, workers=workers, progress=progress)
     if (share := manifest.unknown_share) is not None:
-        check_unknown(share, str(place))
+        check_unknown(share, str(destination))
     return manifest
 
 
@@ -81,14 +59,11 @@ def tokenize(
     workers: int = 0,
     progress: Progress | None = None,
     vocabulary: Tokenizer | None = None,
-    runner: str = "",
-    runner_options: Sequence[str] = (),
 ) -> Corpus:
     """Tokenise `data.source` into a corpus at `destination`; resume it if unfinished, only open it if complete.
 
     workers: number of processes; 0 for one per core.
     vocabulary: tokenizer to use if data.tokenizer.path is empty; None trains a tokenizer.
-    runner, runner_options: name and options of an Apache Beam runner to use instead of processes.
 
     Raises ConfigError if data.source conflicts with data.mixture; CorpusError if the source is unusable, too many
     tokens of its first documents are [UNK], or the destination holds another corpus.
@@ -98,7 +73,6 @@ def tokenize(
             f"data.source = {data.source!r} conflicts with data.mixture. Set the source to {MIXTURE!r}, or "
             "leave the mixture out."
         )
-    pipeline = beam.build_pipeline(runner, runner_options) if runner else None
     settings = corpus_settings(data, vocabulary)
     if not (destination / SETTINGS).exists():
         _check_text(data, vocabulary)  # first, so that a failed command leaves the destination empty
@@ -112,10 +86,7 @@ def tokenize(
             if vocabulary is None or data.tokenizer.path:
                 vocabulary = tokenizer.build(data.tokenizer, lambda: _training_texts(data))
             tokenizer.save(vocabulary, data.tokenizer, destination / "tokenizer")
-        if pipeline is not None:
-            count = beam.run_pipeline(data, destination, pipeline)
-        else:
-            count = _tokenize_pieces(data, destination, workers or os.cpu_count() or 1, progress)
+        count = _tokenize_pieces(data, destination, workers or os.cpu_count() or 1, progress)
         write_manifest(destination, destination / PIECES, count, settings, data.parts)
     shutil.rmtree(destination / PIECES, ignore_errors=True)
     return Corpus.open(destination)
