@@ -1,4 +1,4 @@
-"""Attention maps of one model, or of a teacher and its student, on rows of text: compare, average and draw them.
+"""Attention maps of one model, or of a teacher and its student, on rows of text: compare and draw them.
 
 A map covers one row without its padding, so each query's probabilities sum to 1. Axes: G teacher heads, H student
 heads, L queries, M keys.
@@ -8,27 +8,23 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.tokenizer import difference
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import load_model
-from bertzoo.runs.experiments import RunBatches
-from bertzoo.runs.run_dir import RunDirectory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LAYERS = (1, 12)  # default layers, as in MobileBERT's Appendix C
-NEAR = 4  # tokens to either side: ConvBERT's windows of 9
 LABELLED = 40  # tokens; positions of longer rows are numbered
 DPI = 120
 LARGEST = 32_000  # pixels a side
@@ -41,17 +37,10 @@ LayerPairs = Sequence[tuple[int, int]]  # (student's layer, teacher's layer), co
 Models = Mapping[str, Pretrained]  # by role: "model", or "teacher" and "student"
 
 
-class UnpaddedRow(NamedTuple):
-    """A row without padding: ids (L,) and token types (L,)."""
-
-    input_ids: np.ndarray
-    token_type_ids: np.ndarray
-
-
 class InspectedText(NamedTuple):
-    """The rows that the models read, their description for a title, and the tokens of the first row."""
+    """The rows that the models read, ids (L,) each, their description for a title, and the tokens of the first row."""
 
-    rows: list[UnpaddedRow]
+    rows: list[np.ndarray]
     description: str
     tokens: list[str]
 
@@ -68,7 +57,7 @@ class AttentionReport:
     """The figure's strips, the tokens that label its axes, and measured numbers as JSON (`document`) and as text."""
 
     strips: list[Strip]
-    tokens: list[str] | None
+    tokens: list[str]
     document: dict[str, Any]
     lines: list[str] = field(default_factory=list)
 
@@ -82,7 +71,11 @@ def open_models(path: str, teacher: str | None) -> dict[str, Pretrained]:
     if teacher is None:
         return {"model": student}
     models = {"teacher": _read_model(teacher), "student": student}
-    _check_vocabulary(student, models["teacher"].tokenizer, teacher)
+    assert student.tokenizer and models["teacher"].tokenizer
+    if (different := difference(student.tokenizer, models["teacher"].tokenizer)) is not None:
+        raise UserError(
+            f"{path} and {teacher} have different vocabularies: {different}. Use models with one vocabulary."
+        )
     return models
 
 
@@ -95,14 +88,6 @@ def _read_model(path: str) -> Pretrained:
     return pretrained
 
 
-def _check_vocabulary(model: Pretrained, tokenizer: Tokenizer | None, origin: str) -> None:
-    assert model.tokenizer and tokenizer
-    if (different := difference(model.tokenizer, tokenizer)) is not None:
-        raise UserError(
-            f"{model.origin} and {origin} have different vocabularies: {different}. Use models with one vocabulary."
-        )
-
-
 def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
     """Encode every text as a row [CLS] text [SEP]; raises UserError if a text has no tokens."""
     assert model.tokenizer
@@ -110,77 +95,34 @@ def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
     for text, ids in zip(texts, model.tokenizer.encode_batch(texts), strict=True):
         if not len(ids):
             raise UserError(f"--text={text!r} has no tokens. Give some words.")
-        whole = np.array([specials.cls, *ids, specials.sep], np.int32)
-        rows.append(UnpaddedRow(whole, np.zeros_like(whole)))
+        rows.append(np.array([specials.cls, *ids, specials.sep], np.int32))
     first = textwrap.shorten(texts[0], 90, placeholder=" …")
     description = f"{len(rows)} texts, first: {first}" if len(rows) > 1 else f"text: {first}"
-    return InspectedText(rows, description, _tokens(model.tokenizer, rows[0]))
+    return InspectedText(rows, description, [model.tokenizer.token(int(index)) for index in rows[0]])
 
 
-def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, count: int) -> InspectedText:
-    """Return `count` rows of a run's held-out text, without masks and as long as in the run's first training stage.
-
-    path: the run, by default the one that `model` was read from. corpus_path: path or URL of the run's corpus, if it
-    has moved. Raises UserError if there is no run, or if the run has too few rows.
-    """
-    if path is None and model.source.get("format") != "run":
-        raise UserError(f"{model.origin} is not a run, so it has no held-out text. Use --text=TEXT or --heldout=RUN.")
-    run = RunDirectory(path or str(model.source["path"]))
-    run.fetch()
-    recipe, corpus = run.load(), run.open_corpus(corpus_path)
-    _check_vocabulary(model, corpus.tokenizer, f"the corpus of {run.name}")
-    batches = RunBatches(recipe, corpus, run.plans).stage(0, "heldout")
-    if count > batches.rows:
-        raise UserError(
-            f"--rows={count} is more than the {batches.rows} held-out rows of {run.name} at the first stage's "
-            f"length. Use at most {batches.rows}."
-        )
-    rows = unmasked(batches.sequential(0, count))
-    description = f"{count} held-out row{'s' * (count > 1)} of {run.name}"
-    return InspectedText(rows, description, _tokens(corpus.tokenizer, rows[0]))
-
-
-def unmasked(batch: Mapping[str, np.ndarray]) -> list[UnpaddedRow]:
-    """Return the rows of a masked batch, without padding and with the original ids restored."""
-    rows = []
-    for index, length in enumerate(batch["attention_mask"].sum(axis=1)):
-        ids = batch["input_ids"][index].copy()
-        used = batch["masked_weights"][index] > 0
-        ids[batch["masked_positions"][index][used]] = batch["masked_ids"][index][used]
-        rows.append(UnpaddedRow(ids[:length], batch["token_type_ids"][index][:length]))
-    return rows
-
-
-def _tokens(tokenizer: Tokenizer, row: UnpaddedRow) -> list[str]:
-    return [tokenizer.token(int(index)) for index in row.input_ids]
-
-
-def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -> dict[str, list[int]]:
+def choose_layers(models: Models, pairs: LayerPairs | None) -> dict[str, list[int]]:
     """Return {role: numbers of the layers to show, counted from 1}; the roles are the keys of `models`.
 
-    pairs: (layer of the model or student, layer of the teacher) to show. None stands for all layers if `averaged`, else
-    for LAYERS; a model that lacks one of LAYERS shows its last layer instead.
-    averaged: whether a model's maps are averaged over its layers. If not, the i-th layers of all roles belong together.
+    pairs: (layer of the model or student, layer of the teacher) to show. None stands for LAYERS; a model that lacks one
+    of LAYERS shows its last layer instead. The i-th layers of all roles belong together.
     """
-    counts = {role: pretrained.model.layers for role, pretrained in models.items()}
-    if pairs is None and averaged:
-        return {role: list(range(1, count + 1)) for role, count in counts.items()}
-    rows = [tuple(pair[role == "teacher"] for role in models) for pair in pairs or [(n, n) for n in LAYERS]]
+    counts = [pretrained.model.layers for pretrained in models.values()]
     if pairs is None:
-        rows = [tuple(min(layer, count) for layer, count in zip(row, counts.values(), strict=True)) for row in rows]
+        rows = [tuple(min(layer, count) for count in counts) for layer in LAYERS]
+    else:
+        rows = [tuple(pair[role == "teacher"] for role in models) for pair in pairs]
     columns = zip(*dict.fromkeys(rows), strict=True)
-    return {role: list(dict.fromkeys(c) if averaged else c) for role, c in zip(models, columns, strict=True)}
+    return {role: list(column) for role, column in zip(models, columns, strict=True)}
 
 
-def attentions(
-    pretrained: Pretrained, rows: Sequence[UnpaddedRow], layers: Sequence[int]
-) -> Iterator[list[np.ndarray]]:
-    """Yield each row's attention maps, without dropout: one array (heads, queries, keys) for each of `layers`.
+def attentions(pretrained: Pretrained, rows: Sequence[np.ndarray], layers: Sequence[int]) -> Iterator[list[np.ndarray]]:
+    """Yield the attention maps of each row of ids (L,), without dropout: (heads, queries, keys) for each of `layers`.
 
     layers: numbers of layers, counted from 1.
 
     Memory holds the maps of one row at a time. Raises UserError if the model has no layers, if a layer does not
-    exist or has no heads, or if the rows have more positions or token types than the model.
+    exist or has no heads, or if a row has more positions than the model.
     """
     model, origin = pretrained.model, pretrained.origin
     if not model.layers:
@@ -188,29 +130,22 @@ def attentions(
     for layer in layers:
         if not 1 <= layer <= model.layers:
             raise UserError(f"layer {layer} does not exist in {origin}. Use 1 to {model.layers}.")
-    longest = max(len(row.input_ids) for row in rows)
+    longest = max(map(len, rows))
     if longest > model.max_positions:
         raise UserError(
             f"the text has {longest} tokens, but {origin} reads at most {model.max_positions}. Give a shorter text."
         )
-    types = 1 + max(int(row.token_type_ids.max()) for row in rows)
-    if 0 < model.token_types < types:
-        raise UserError(
-            f"the rows have {types} segments, but {origin} has {model.token_types} token types. Use --text, whose rows "
-            "have one segment."
-        )
     module, params = pretrained.module()
 
     @jax.jit
-    def maps(params, ids, types, mask):  # XLA drops the other layers' maps and everything after the last layer
-        encoded = module.apply({"params": params}, ids, types, mask, False, method="encode")
+    def maps(params, ids, mask):  # XLA drops the other layers' maps and everything after the last layer
+        encoded = module.apply({"params": params}, ids, jnp.zeros_like(ids), mask, False, method="encode")
         return [encoded.attentions[layer - 1] for layer in layers]
 
-    def of_row(row: UnpaddedRow) -> list[np.ndarray]:
-        length = len(row.input_ids)
-        padded = partial(np.pad, pad_width=(0, longest - length))
-        ids, types, mask = (padded(array)[None] for array in (*row, np.ones(length, np.int32)))
-        arrays = [np.asarray(array)[0] for array in maps(params, ids, types, mask)]
+    def of_row(row: np.ndarray) -> list[np.ndarray]:
+        length = len(row)
+        ids, mask = (np.pad(array, (0, longest - length))[None] for array in (row, np.ones_like(row)))
+        arrays = [np.asarray(array)[0] for array in maps(params, ids, mask)]
         for layer, array in zip(layers, arrays, strict=True):
             if not len(array):
                 raise UserError(f"layer {layer} of {origin} has no attention heads. Leave it out of --layers.")
@@ -237,7 +172,7 @@ def compare_heads(models: Models, layers: Mapping[str, list[int]], text: Inspect
         for number, heads_HLM in zip(layers["model"], first[0], strict=True):
             report.strips.append(Strip(f"layer {number}", [(f"head {h}", m) for h, m in enumerate(heads_HLM, 1)]))
         return report
-    queries = sum(len(row.input_ids) for row in text.rows)
+    queries = sum(map(len, text.rows))
     report.lines.append(f"KL(teacher's head || student's) in nats, the mean of {queries:,} queries.")
     for index, divergence_GH in enumerate(compare(chain([first], maps))):
         pairs, numbers = match(divergence_GH), {role: layers[role][index] for role in models}
@@ -317,50 +252,7 @@ def _table(layer: Mapping[str, Any], pairs: Sequence[tuple[int, int]]) -> Iterat
             yield f"Unmatched heads of the {role}: {', '.join(map(str, heads))}."
 
 
-def average_maps(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
-    """Report each model's attention map, averaged over heads, layers and rows.
-
-    Also reports the share of attention within NEAR tokens of the query.
-    """
-    means: list[tuple[str, np.ndarray]] = []
-    report = AttentionReport([Strip("", means)], text.tokens if len(text.rows) == 1 else None, {})
-    for role, model in models.items():
-        numbers = layers[role]
-        mean_LM = average(attentions(model, text.rows, numbers))
-        near, even = nearby(mean_LM, NEAR), nearby(np.ones_like(mean_LM), NEAR)
-        heads = f"layer {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} layers"
-        means.append((f"{role}, mean of the heads of {heads}", mean_LM))
-        report.document[role] = {"layers": numbers, "near": near, "even": even}
-        report.lines.append(
-            f"{role}: {near:.1%} of the attention goes to the token itself and the {NEAR} on either side; "
-            f"spread evenly it would be {even:.1%}."
-        )
-    return report
-
-
-def average(maps: Iterable[Sequence[np.ndarray]]) -> np.ndarray:
-    """Return the mean map (queries, keys) over all heads, layers and rows (ConvBERT, Fig. 2).
-
-    A position is averaged over the rows that are long enough to have it. maps: for every row, the maps of its layers.
-    """
-    total, count = np.zeros((0, 0)), np.zeros((0, 0))
-    for layers in maps:
-        row_LM = np.concatenate([layer_HLM.astype(np.float64) for layer_HLM in layers]).mean(axis=0)
-        length = len(row_LM)
-        total, count = (np.pad(array, (0, max(0, length - len(array)))) for array in (total, count))
-        total[:length, :length] += row_LM
-        count[:length, :length] += 1
-    return total / count
-
-
-def nearby(map_LM: np.ndarray, distance: int) -> float:
-    """Return the share of attention within `distance` tokens of the query, averaged over queries."""
-    places = np.arange(len(map_LM))
-    near_LM = abs(places[:, None] - places) <= distance
-    return float((map_LM * near_LM).sum() / map_LM.sum())
-
-
-def draw(strips: Sequence[Strip], title: str, tokens: Sequence[str] | None, path: Path) -> None:
+def draw(strips: Sequence[Strip], title: str, tokens: Sequence[str], path: Path) -> None:
     """Draw attention maps with `figure` and write a PNG file; raises UserError if the picture would be too large."""
     page = figure(strips, title, tokens)
     with warnings.catch_warnings():
@@ -368,18 +260,18 @@ def draw(strips: Sequence[Strip], title: str, tokens: Sequence[str] | None, path
         page.savefig(path, format="png")
 
 
-def figure(strips: Sequence[Strip], title: str, tokens: Sequence[str] | None) -> "Figure":
+def figure(strips: Sequence[Strip], title: str, tokens: Sequence[str]) -> "Figure":
     """Return a figure of all strips from top to bottom, on one colour scale.
 
-    tokens: labels of the positions; without labels, or with more than LABELLED, the positions are numbered. Raises
-    UserError if a side of the picture would be larger than LARGEST pixels.
+    tokens: labels of the positions, which are numbered instead if there are more than LABELLED. Raises UserError if a
+    side of the picture would be larger than LARGEST pixels.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure  # without pyplot: no backend, no global state
 
     columns = max(len(strip.maps) for strip in strips)
-    labels = tokens if tokens is not None and len(tokens) <= LABELLED else None
+    labels = tokens if len(tokens) <= LABELLED else None
     side = max(ALONE if len(strips) == 1 and columns < 3 else SIDE, TOKEN * len(labels or ()))
     margin = 0.6 + LETTER * max(map(len, labels or [""]))
     size = columns * (side + 0.15) + margin + 1, len(strips) * (side + TITLE) + margin + 0.2 * len(title.splitlines())

@@ -87,7 +87,7 @@ QUICK = [
     "bertzoo predict sst2.tflite 'A film that stays with you.'",
     "bertzoo report runs/first",
     "bertzoo checkpoints runs/first --checkpoint=best --verify",
-    "bertzoo inspect attention runs/demo --out=attention.png",
+    "bertzoo inspect attention runs/demo --text='The cat sat on the mat.' --out=attention.png",
     "bertzoo models squeezebert --model.layers=6",
 ]
 

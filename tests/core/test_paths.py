@@ -32,7 +32,7 @@ COMMANDS = {
         "--from=here",
         "--run_dir=gs://bucket/place",
     ],
-    "inspect": ["inspect", "attention", "s3:/bucket/place", "--out=a.png"],
+    "inspect": ["inspect", "attention", "s3:/bucket/place", "--text=a", "--out=a.png"],
     "convert from": ["convert", "s3:/bucket/place", "out", "--to=bertzoo"],
     "convert to": ["convert", "here", URL, "--to=bertzoo"],
     "plan": ["plan", "demo", "--topology=v5e:2x2", f"--cache={URL}"],

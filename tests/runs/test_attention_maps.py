@@ -1,4 +1,4 @@
-"""`bertzoo inspect attention`: divergences, matchings and averages against plain loops, and the picture's pixels."""
+"""`bertzoo inspect attention`: divergences and matchings against plain loops, and the picture's pixels."""
 
 import itertools
 import json
@@ -22,14 +22,12 @@ from bertzoo.cli.support.options import Parser
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
-from bertzoo.data.batch import assemble
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.models import Bert, ConvBert, MobileBert
 from bertzoo.runs import attention, load_model
-from bertzoo.runs.attention import Strip, UnpaddedRow, choose_layers
+from bertzoo.runs.attention import Strip, choose_layers
 from bertzoo.runs.configs import Pretrain
-from bertzoo.runs.experiments import RunBatches
 from bertzoo.runs.run_dir import RunDirectory
 
 RNG = np.random.default_rng(0)
@@ -147,59 +145,28 @@ def test_the_matching_is_optimal(shape: tuple[int, int]):
         assert [len(set(side)) for side in zip(*pairs, strict=True)] == [sides[0]] * 2
 
 
-def test_the_average_counts_the_rows_that_are_long_enough():
-    rows = [[maps(2, 3), maps(4, 3)], [maps(2, 5), maps(4, 5)], [maps(2, 4), maps(4, 4)]]
-    got = attention.average(iter(rows))
-    assert got.shape == (5, 5)
-    for i, j in itertools.product(range(5), repeat=2):
-        there = [row for row in rows if max(i, j) < row[0].shape[1]]
-        heads = [float(head[i, j]) for row in there for layer in row for head in layer]
-        assert got[i, j] == pytest.approx(sum(heads) / len(heads))
-
-
-def test_how_much_is_near():
-    assert attention.nearby(np.eye(6), 0) == 1
-    assert attention.nearby(np.eye(6)[::-1], 1) == pytest.approx(2 / 6)
-    assert attention.nearby(np.ones((4, 4)), 1) == pytest.approx(10 / 16)
-
-
 def test_maps_do_not_depend_on_other_rows(home: Path):
     model, params, _ = bertzoo.load(home / "teacher")
-    rows = [UnpaddedRow(RNG.integers(5, 200, n), (np.arange(n) > 2).astype(np.int32)) for n in (11, 6)]
+    rows = [RNG.integers(5, 200, n) for n in (11, 6)]
     long, (second, first) = attention.attentions(load_model.read_model(home / "teacher"), rows, [2, 1])
-    ids, types = (array[None] for array in rows[1])
-    expected = jax.jit(model.apply)({"params": params}, ids, types, np.ones_like(ids)).attentions
+    ids = rows[1][None]
+    expected = jax.jit(model.apply)({"params": params}, ids, 0 * ids, np.ones_like(ids)).attentions
     np.testing.assert_allclose(second, expected[1][0], atol=1e-6)
     np.testing.assert_allclose(first, expected[0][0], atol=1e-6)
     np.testing.assert_allclose(long[0].sum(-1), np.ones((4, 11)), atol=1e-5)
     assert abs(second - first).max() > 0.1
 
 
-def test_a_model_without_heads_or_segments_raises(home: Path):
+def test_a_model_without_heads_or_keys_raises(home: Path):
     found = load_model.read_model(home / "teacher")
     blind = SimpleNamespace(apply=lambda *_, **__: SimpleNamespace(attentions=[np.zeros((1, 0, 4, 4), np.float32)] * 2))
     without: Any = SimpleNamespace(model=found.model, origin="pruned", module=lambda: (blind, {}))
-    row = UnpaddedRow(np.arange(4), np.zeros(4, np.int32))
+    row = np.arange(4)
     with pytest.raises(UserError, match=mentioning("layer 2")):
         list(attention.attentions(without, [row], [2]))
     blind.apply = lambda *_, **__: SimpleNamespace(attentions=[np.ones((1, 2, 4, 2), np.float32)])
     with pytest.raises(UserError, match=mentioning("layer 1", 2, 4, "stride")):
         list(attention.attentions(without, [row], [1]))
-    short = replace(found, model=replace(found.model, token_types=1), origin="one")
-    with pytest.raises(UserError, match=mentioning("segments", 2, "one", 1)):
-        list(attention.attentions(short, [row._replace(token_type_ids=np.array([0, 0, 1, 1]))], [1]))
-
-
-def test_held_out_rows_are_read_unmasked(home: Path):
-    run = RunDirectory(home / "run")
-    corpus, feed = run.open_corpus(), RunBatches(run.load(), run.open_corpus(), run.plans)
-    batch = feed.stage(0, "heldout").sequential(0, 6)
-    expected = assemble(corpus, "heldout", feed.plan("heldout", 32).rows[:6], 32)
-    assert (batch["input_ids"] != expected["input_ids"]).sum() > 3
-    for index, row in enumerate(attention.unmasked(batch)):
-        length = expected["attention_mask"][index].sum()
-        assert np.array_equal(row.input_ids, expected["input_ids"][index, :length])
-        assert np.array_equal(row.token_type_ids, expected["token_type_ids"][index, :length])
 
 
 @pytest.mark.parametrize(
@@ -212,15 +179,13 @@ def test_held_out_rows_are_read_unmasked(home: Path):
         ([], 6, 24, {"teacher": [1, 12], "student": [1, 6]}),
         ([], 24, 6, {"teacher": [1, 6], "student": [1, 12]}),
         (["--layers=1,6:12"], 6, 24, {"teacher": [1, 12], "student": [1, 6]}),
-        (["--average"], 2, 3, {"teacher": [1, 2, 3], "student": [1, 2]}),
-        (["--average", "--layers=1:1,1:3"], 2, 3, {"teacher": [1, 3], "student": [1]}),
     ],
 )
 def test_the_layers_match_the_papers_figure(given, student, teacher, chosen):
     """MobileBERT's Appendix C draws the 1st and the 12th of 24; a model that is not so deep shows its last."""
     parser = Parser()
     verb.arguments(parser)
-    args = parser.parse_args(["attention", "m", "--out=a.png", *given])
+    args = parser.parse_args(["attention", "m", "--out=a.png", "--text=a", *given])
     roles = {"model": student} if teacher is None else {"teacher": teacher, "student": student}
     models = {
         role: Pretrained(
@@ -228,11 +193,12 @@ def test_the_layers_match_the_papers_figure(given, student, teacher, chosen):
         )
         for role, layers in roles.items()
     }
-    assert choose_layers(models, args.layers, averaged=args.average) == chosen
+    assert choose_layers(models, args.layers) == chosen
 
 
 def test_the_matching_finds_permuted_heads(home: Path, capsys):
-    assert inspect(home, "permuted", "--teacher=HOME/teacher", "--heldout=HOME/run", "--rows=3", "--json") == 0
+    texts = [f"--text={words(home, count)}" for count in (4, 9, 6)]
+    assert inspect(home, "permuted", "--teacher=HOME/teacher", *texts, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["rows"] == 3 and [layer["student"] for layer in printed["layers"]] == [1, 2]
     for layer in printed["layers"]:
@@ -256,21 +222,6 @@ def test_other_numbers_of_heads_and_layers(home: Path, capsys):
     np.testing.assert_allclose([[float(cell.rstrip("*")) for cell in row] for row in rows], expected, atol=1e-4)
     left = [str(g) for g, row in enumerate(rows, start=1) if "*" not in "".join(row)]
     assert len(left) == 2 and any(line.endswith(f": {', '.join(left)}.") for line in lines)
-
-
-def test_the_average_of_a_model(home: Path, capsys):
-    text = words(home, 4)
-    assert inspect(home, "teacher", f"--text={text}", "--average", "--layers=2", "--json") == 0
-    printed = json.loads(capsys.readouterr().out)["model"]
-    rows = [UnpaddedRow(np.array(ids), np.zeros(len(ids), np.int32)) for ids in [tokens(home, text)]]
-    (both,) = attention.attentions(load_model.read_model(home / "teacher"), rows, [1, 2])
-    near = [attention.nearby(array.mean(axis=0), 4) for array in both]
-    assert printed["layers"] == [2] and printed["near"] == pytest.approx(near[1]) != pytest.approx(near[0])
-    options = "--teacher=HOME/teacher", "--heldout=HOME/run", "--rows=2", "--average", "--json"
-    assert inspect(home, "convbert", *options, out="b.png") == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert (printed["rows"], printed["teacher"]["layers"], printed["student"]["layers"]) == (2, [1, 2], [1])
-    assert ink(home / "b.png") > 0.1
 
 
 def tokens(home: Path, text: str) -> list[int]:
@@ -323,17 +274,10 @@ def test_the_picture_shows_the_maps(tmp_path):
         ("narrow", ["--teacher=HOME/teacher", "--text=" + "a " * 20], ("/narrow", 16)),
         ("teacher", ["--text= "], ("--text='",)),
         ("teacher", ["--text=a", "--text=b"], (2, "--text")),
-        ("teacher", ["--heldout=HOME/run", "--rows=2"], ("--rows=2",)),
-        ("teacher", ["--text=a", "--heldout=HOME/run"], ("--text", "--heldout")),
-        ("teacher", ["--text=a", "--rows=1"], ("--rows",)),
-        ("teacher", ["--heldout=HOME/run", "--rows=0"], ("--rows=0",)),
-        ("teacher", ["--heldout=HOME/run", "--rows=9999", "--average"], ("--rows=9999", "run")),
-        ("teacher", [], ("/teacher", "--text", "--heldout")),
-        ("teacher", ["--heldout=HOME/narrow"], ("/narrow",)),
+        ("teacher", [], ("--text",)),
         ("mute", ["--text=a"], ("/mute",)),
         ("teacher", ["--teacher=HOME/mute", "--text=a"], ("/mute",)),
         ("foreign", ["--teacher=HOME/teacher", "--text=a"], ("/teacher", 250, 200)),
-        ("foreign", ["--heldout=HOME/run"], ("vocabular", 250, 200)),
         ("nothing", ["--text=a"], ("/nothing",)),
         ("teacher", ["--text=a", "--out=a.jpg"], ("--out=a.jpg", "PNG")),
         ("teacher", ["--text=a", "--out=HOME/no/a.png"], ("directory",)),

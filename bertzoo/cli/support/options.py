@@ -139,7 +139,7 @@ def declare(cls: type) -> Callable[[Parser], None]:
             if named:
                 more |= {"dest": declared.dest or field.name} | ({"required": True} if required else {})
                 if declared.repeat:
-                    default: Any = field.default
+                    default: Any = None if required else field.default
                     more |= {"action": "append", "default": None if default is None else list(default)}
             elif several or not required:
                 more["nargs"] = ("+" if required else "*") if several else "?"
