@@ -3,18 +3,17 @@
 import logging
 import os
 import re
+import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertzoo.benchmarking import rows
 from bertzoo.benchmarking.backends import BACKENDS, SUFFIXES, WriteRequest, WrittenModel, check_backend
-from bertzoo.benchmarking.interleave import start_workers, take_turns
+from bertzoo.benchmarking.interleave import Rounds, ratio, start_workers, take_turns
 from bertzoo.benchmarking.models import BenchmarkModel, check_overrides, read_model
 from bertzoo.benchmarking.options import BenchmarkSettings
-from bertzoo.benchmarking.rows import Measurement
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
@@ -70,6 +69,104 @@ class PartShares:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A model timed in a runtime.
+
+    length: row length in tokens.
+    rounds: seconds of each run, by round.
+    empty: peak memory of the runtime without a model, in bytes.
+    peak: peak memory with the model minus `empty`, in bytes.
+    size: bytes of the file.
+    head, parameters, flops, precision: None if the file does not record them.
+    """
+
+    model: str
+    backend: str
+    version: str
+    precision: str | None
+    threads: int
+    length: int
+    rounds: Rounds
+    peak: int
+    empty: int
+    size: int
+    head: str | None
+    parameters: int | None
+    flops: int | None
+
+    @property
+    def setting(self) -> tuple[str, int, int]:
+        """Runtime, threads and length; only measurements of the same setting are compared."""
+        return self.backend, self.threads, self.length
+
+    @property
+    def milliseconds(self) -> list[float]:
+        """Milliseconds of every timed run, over all rounds."""
+        return [1e3 * second for runs in self.rounds for second in runs]
+
+
+def speed(row: Measurement, rows: Sequence[Measurement], base: str) -> float | None:
+    """Return the speed of a row relative to model `base` in the same setting; 2.0 is twice as fast.
+
+    Returns None if `base` was not timed in this setting.
+    """
+    reference = next((one for one in rows if (one.model, one.setting) == (base, row.setting)), None)
+    return None if reference is None else ratio(reference.rounds, row.rounds)
+
+
+def row_documents(rows: Sequence[Measurement], base: str) -> list[dict[str, Any]]:
+    """Return the rows as JSON objects; times are in milliseconds, sizes in bytes."""
+    return [
+        {
+            "model": row.model,
+            "backend": row.backend,
+            "version": row.version,
+            "precision": row.precision,
+            "threads": row.threads,
+            "length": row.length,
+            "head": row.head,
+            "median_ms": statistics.median(row.milliseconds),
+            "mean_ms": statistics.fmean(row.milliseconds),
+            "least_ms": min(row.milliseconds),
+            "speed": speed(row, rows, base),
+            "file_bytes": row.size,
+            "peak_bytes": row.peak,
+            "runtime_bytes": row.empty,
+            "flops": row.flops,
+            "parameters": row.parameters,
+            "rounds_ms": [[1e3 * second for second in runs] for runs in row.rounds],
+        }
+        for row in rows
+    ]
+
+
+def table(rows: Sequence[Measurement], base: str) -> list[str]:
+    """Return aligned lines of text: the column names, then one line for each row."""
+
+    def optional(value: float | None, form: str) -> str:
+        return "" if value is None else format(value, form)
+
+    lines = [
+        {
+            "model": row.model,
+            "backend": row.backend,
+            "precision": row.precision or "",
+            "threads": str(row.threads),
+            "length": str(row.length),
+            "median ms": f"{statistics.median(row.milliseconds):.2f}",
+            "mean ms": f"{statistics.fmean(row.milliseconds):.2f}",
+            "speed": optional(speed(row, rows, base), ".2f"),
+            "file MB": f"{row.size / 1e6:,.1f}",
+            "peak MB": f"{row.peak / 1e6:,.1f}",
+            "GFLOPs": optional(None if row.flops is None else row.flops / 1e9, ".2f"),
+            "parameters": optional(row.parameters, ","),
+        }
+        for row in rows
+    ]
+    return aligned([list(lines[0]), *(list(line.values()) for line in lines)], 3)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchmarkResult:
     """A benchmark's measurements.
 
@@ -93,14 +190,14 @@ class BenchmarkResult:
             "rounds": self.rounds,
             "cores": os.cpu_count(),
             "speed_of": self.base,
-            "rows": rows.document(self.rows, self.base),
+            "rows": row_documents(self.rows, self.base),
             "profiles": profiles,
         }
 
     def lines(self) -> list[str]:
         """Return the measurements as aligned lines of text, column names first."""
         note = f"speed: 2.0 is twice as fast as {self.base} with the same backend, threads and length"
-        return [*rows.table(self.rows, self.base), note]
+        return [*table(self.rows, self.base), note]
 
 
 @dataclass(frozen=True, kw_only=True)

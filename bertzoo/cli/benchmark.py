@@ -19,6 +19,7 @@ from pathlib import Path
 
 from bertzoo.api.options import BenchmarkOptions
 from bertzoo.cli.support.options import declare, json_field, read_options
+from bertzoo.core.atomic import check_file
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import flag_of, option, set_options
 
@@ -54,9 +55,6 @@ class BenchmarkFlags(BenchmarkOptions):
     steps: int | None = option(
         "how many sizes of each dimension to measure (default: 4)", None, group=_TABLE, metavar="N"
     )
-    out: Path | None = option(
-        "draw a bar chart of the median latencies (default: none)", None, group="output", metavar="PNG"
-    )
     json: bool = json_field()
 
 
@@ -66,29 +64,20 @@ arguments = declare(BenchmarkFlags)
 def main(args: argparse.Namespace, overrides: Overrides) -> int:
     """Measure the models and print the results, or write a latency table."""
     options = read_options(BenchmarkFlags, args)
-    for path, flag in ((options.out, "out"), (options.table, "table")):
-        if path is not None and (not path.parent.is_dir() or path.is_dir()):
-            raise UserError(f"--{flag}={path} cannot be written. Name a file in a directory that exists.")
-    if options.out is not None and options.out.suffix != ".png":
-        raise UserError(f"--out={options.out} is not a PNG file. Give a name that ends in .png.")
     if options.table is not None:
+        check_file(options.table, f"--table={options.table}")
         return _table(options, options.table, overrides)
     for shown in set_options(options, ("dimensions", "steps")):
         raise UserError(f"{shown} applies only to --table. Add --table=FILE, or leave {shown} out.")
     from bertzoo.api.models import run_benchmark
-    from bertzoo.benchmarking import rows
 
     result = run_benchmark(options, overrides)
-    if options.out is not None:
-        rows.draw(result.rows, result.base, options.runs, options.out)
     if options.json:
         print(json.dumps(result.document()))
         return 0
     print("\n".join(result.lines()))
     for shares in result.parts:
         print("\n".join(["", *shares.lines()]))
-    if options.out is not None:
-        print(f"Wrote {options.out}.")
     return 0
 
 
@@ -104,7 +93,7 @@ def _table(options: BenchmarkFlags, file: Path, overrides: Overrides) -> int:
         if len(values := getattr(options, field) or ()) > 1:
             flag = flag_of(BenchmarkFlags, field)
             raise UserError(f"--table needs one value of {flag}, not {','.join(map(str, values))}. Give one value.")
-    for shown in set_options(options, ("parts", "out")):
+    for shown in set_options(options, ("parts",)):
         raise UserError(f"{shown} and --table exclude each other. Leave one out.")
     settings = latency.LatencySettings(
         dimensions=options.dimensions or (),
