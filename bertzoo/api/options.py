@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,8 @@ from bertzoo.core.paths import Location
 from bertzoo.export.options import ExportOptions
 
 Config = Any  # a name, a path, a sequence of these, or a config object
-PRETRAINED, FINETUNED = "for a pretraining run", "for a fine-tuned model or an exported file"
+PRETRAINED = "for a pretraining run"
+finetuned = partial(option, group="for a fine-tuned model or an exported file")
 _MODEL = (
     "a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of "
     "these"
@@ -66,22 +68,14 @@ def model_field(flag: str, text: str) -> Any:
 class RunnableOptions:
     """Which model of a run is used, and how."""
 
-    seed: int | None = option(
-        "for a run of several seeds: the seed whose model to use (default: the best seed)",
-        None,
-        group=FINETUNED,
-        metavar="N",
-        least=0,
+    seed: int | None = finetuned(
+        "for a run of several seeds: the seed whose model to use (default: the best seed)", None, metavar="N", least=0
     )
-    batch_size: int | None = option(
-        "rows per batch; does not change results (default: as in training)",
-        None,
-        group=FINETUNED,
-        metavar="B",
-        least=0,
+    batch_size: int | None = finetuned(
+        "rows per batch; does not change results (default: as in training)", None, metavar="B", least=0
     )
-    python: Path | None = option(
-        "for a .pte file: a Python that has executorch (default: this Python)", None, group=FINETUNED, metavar="FILE"
+    python: Path | None = finetuned(
+        "for a .pte file: a Python that has executorch (default: this Python)", None, metavar="FILE"
     )
 
 
@@ -96,25 +90,19 @@ class EvaluateOptions(RunnableOptions):
     stage: int | None = option(
         "the stage whose row length applies (default: the last)", None, group=PRETRAINED, metavar="N"
     )
-    task: str | None = option(
-        "the task (default: the task that the model records)", None, group=FINETUNED, metavar="NAME"
+    task: str | None = finetuned("the task (default: the task that the model records)", None, metavar="NAME")
+    data_dir: Location | None = finetuned(
+        "the directory of the task's files (default: as in training)", None, metavar="DIR"
     )
-    data_dir: Location | None = option(
-        "the directory of the task's files (default: as in training)", None, group=FINETUNED, metavar="DIR"
-    )
-    split: Literal["train", "dev", "test"] | None = option(
-        "the examples to score (default: dev)", None, group=FINETUNED
-    )
-    input: Location | None = option(
+    split: Literal["train", "dev", "test"] | None = finetuned("the examples to score (default: dev)", None)
+    input: Location | None = finetuned(
         "a file of rows to score, for a model of the task `own` (default: the examples of --split)",
         None,
-        group=FINETUNED,
         metavar="FILE",
     )
-    output: Location | None = option(
+    output: Location | None = finetuned(
         "for question answering: a folder for the answers, as JSON that SQuAD's scripts read (default: none)",
         None,
-        group=FINETUNED,
         metavar="DIR",
     )
 

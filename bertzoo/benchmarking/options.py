@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bertzoo.core.errors import UserError
@@ -10,35 +11,31 @@ from bertzoo.core.options import flag_of, option
 from bertzoo.export.options import PRECISIONS
 
 BACKEND_NAMES = ("litert", "torch", "onnx", "jax", "executorch")
-_GROUP = "measurement"
+_measured = partial(option, group="measurement")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkSettings:
     """Settings of a benchmark; raises UserError for unknown or conflicting values."""
 
-    backends: tuple[str, ...] | None = option(
-        f"runtimes: {', '.join(BACKEND_NAMES)} (default: litert)", None, group=_GROUP, metavar="A,B"
+    backends: tuple[str, ...] | None = _measured(
+        f"runtimes: {', '.join(BACKEND_NAMES)} (default: litert)", None, metavar="A,B"
     )
-    threads: tuple[int, ...] = option(
-        "numbers of CPU threads to measure with (default: 1)", (1,), group=_GROUP, metavar="N,…", least=1
+    threads: tuple[int, ...] = _measured(
+        "numbers of CPU threads to measure with (default: 1)", (1,), metavar="N,…", least=1
     )
-    lengths: tuple[int, ...] | None = option(
-        "row lengths in tokens to measure with (default: 128)", None, group=_GROUP, metavar="N,…", least=1
+    lengths: tuple[int, ...] | None = _measured(
+        "row lengths in tokens to measure with (default: 128)", None, metavar="N,…", least=1
     )
-    precisions: tuple[str, ...] | None = option(
-        "precisions of the weights, as in `bertzoo convert` (default: fp32)",
-        None,
-        group=_GROUP,
-        metavar="A,B",
-        flag="--precision",
+    precisions: tuple[str, ...] | None = _measured(
+        "precisions of the weights, as in `bertzoo convert` (default: fp32)", None, metavar="A,B", flag="--precision"
     )
-    runs: int = option("timed runs of each model", 40, group=_GROUP, metavar="N")  # the papers' mean is over 40 runs
-    rounds: int = option(
-        "rounds to spread the timed runs over; in each round, the models take turns", 8, group=_GROUP, metavar="N"
+    runs: int = _measured("timed runs of each model", 40, metavar="N")  # the papers' mean is over 40 runs
+    rounds: int = _measured(
+        "rounds to spread the timed runs over; in each round, the models take turns", 8, metavar="N"
     )
-    python: Path | None = option(
-        "for executorch: a Python that has executorch (default: this Python)", None, group=_GROUP, metavar="FILE"
+    python: Path | None = _measured(
+        "for executorch: a Python that has executorch (default: this Python)", None, metavar="FILE"
     )
 
     def __post_init__(self):

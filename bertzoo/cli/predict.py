@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from bertzoo.api.options import FINETUNED, PredictOptions
-from bertzoo.cli.support import finetuned
+from bertzoo.api.options import PredictOptions, finetuned
+from bertzoo.cli.support import finetuned as tasks
 from bertzoo.cli.support.options import declare, json_field, read_options
 from bertzoo.core.options import option, reject
 
@@ -36,38 +36,25 @@ class PredictFlags(PredictOptions):
 
     texts: tuple[str, ...] = option("the texts (default: lines of standard input)", (), metavar="TEXT", dest="text")
     _: KW_ONLY
-    task: str | None = option(
-        "the task (default: the task that the model records)", None, group=FINETUNED, metavar="NAME"
+    task: str | None = finetuned("the task (default: the task that the model records)", None, metavar="NAME")
+    data_dir: str | None = finetuned("the directory of the task's files (default: as in training)", None, metavar="DIR")
+    input: str | None = finetuned(
+        "texts in a TSV, CSV, JSONL, Parquet or CoNLL file, or SQuAD's JSON (default: the TEXTs)", None, metavar="FILE"
     )
-    data_dir: str | None = option(
-        "the directory of the task's files (default: as in training)", None, group=FINETUNED, metavar="DIR"
-    )
-    input: str | None = option(
-        "texts in a TSV, CSV, JSONL, Parquet or CoNLL file, or SQuAD's JSON (default: the TEXTs)",
-        None,
-        group=FINETUNED,
-        metavar="FILE",
-    )
-    text_a: str | None = option(
+    text_a: str | None = finetuned(
         "the column of the text or question (default: own.text_a or own.question in the run's config)",
         None,
-        group=FINETUNED,
         metavar="COLUMN",
     )
-    text_b: str | None = option(
+    text_b: str | None = finetuned(
         "the column of the second text or paragraph (default: own.text_b or own.context in the run's config)",
         None,
-        group=FINETUNED,
         metavar="COLUMN",
     )
-    split: str | None = option(
-        "predict the task's train, dev or test set (default: none)", None, group=FINETUNED, metavar="SPLIT"
-    )
-    question: str | None = option("a question about --context (default: none)", None, group=FINETUNED, metavar="TEXT")
-    context: str | None = option(
-        "the text with the answer to --question (default: none)", None, group=FINETUNED, metavar="TEXT"
-    )
-    pair: bool = option("read pairs of texts, if the model does not record its task", False, group=FINETUNED)
+    split: str | None = finetuned("predict the task's train, dev or test set (default: none)", None, metavar="SPLIT")
+    question: str | None = finetuned("a question about --context (default: none)", None, metavar="TEXT")
+    context: str | None = finetuned("the text with the answer to --question (default: none)", None, metavar="TEXT")
+    pair: bool = finetuned("read pairs of texts, if the model does not record its task", False)
     output: str | None = option(
         "a .jsonl, .tsv or, for questions, .json file to write (default: print)", None, group="output", metavar="FILE"
     )
@@ -86,12 +73,12 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
     keep_programs()
     options = read_options(PredictFlags, args)
-    suffix = "" if is_pretraining(options.path) else finetuned.output_suffix(options)  # raises before any prediction
+    suffix = "" if is_pretraining(options.path) else tasks.output_suffix(options)  # raises before any prediction
     model = open_predictor(options, TASK_FLAGS)
     if isinstance(model, BlankFiller):
         return _fill(options, model)
     reject(options, ("top",), f"{options.path}, which is a fine-tuned model")
-    return finetuned.predict(options, model, suffix)
+    return tasks.predict(options, model, suffix)
 
 
 def _fill(options: PredictFlags, model: "BlankFiller") -> int:

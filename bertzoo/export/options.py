@@ -1,6 +1,7 @@
 """The options of a conversion: formats, heads, precisions. Imports no jax."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -35,7 +36,7 @@ FORMAT_PRECISIONS: dict[str, tuple[Precision, ...]] = {
     "executorch": ("fp32", "int8-dynamic"),
 }
 EXAMPLES = 1500  # examples to score on by default; GLUE's smaller development sets have no more
-_PHONES = "files for phones"
+_phones = partial(option, group="files for phones")
 # The formats that an option applies to; unlisted options apply to all formats.
 _ONLY = {
     "lengths": FILES,
@@ -73,49 +74,38 @@ class ExportOptions:
     leak_padding: bool = option(
         "let convolutions and trigrams see padding, as Hugging Face's classes do", False, group="model"
     )
-    lengths: tuple[int, ...] | None = option(
+    lengths: tuple[int, ...] | None = _phones(
         "row lengths in tokens; mediapipe, executorch: only one; onnx, torch-export: one fixes the length "
         "(default: 128; onnx and torch formats: any length)",
         None,
-        group=_PHONES,
         metavar="N,…",
     )
-    precision: Precision | None = option(
+    precision: Precision | None = _phones(
         f"precision of the weights: {', '.join(PRECISIONS)}; .pte: fp32, int8-dynamic; .onnx, .pt, .pt2: fp32 "
         "(default: fp32)",
         None,
-        group=_PHONES,
         metavar="NAME",
         parse=str,
     )
-    pooling: VectorPooling | None = option("vector of a model without a head (default: mean)", None, group=_PHONES)
+    pooling: VectorPooling | None = _phones("vector of a model without a head (default: mean)", None)
     size: int | None = option(
         "first dimensions of a vector to keep (default: all)", None, group="model", metavar="N", least=0
     )
-    output: VectorOutput | None = option(
-        "numbers of a vector, for a model that embeds texts (default: float32)", None, group=_PHONES
-    )
-    calibration: Path | None = option(
+    output: VectorOutput | None = _phones("numbers of a vector, for a model that embeds texts (default: float32)", None)
+    calibration: Path | None = _phones(
         "for int8-static: texts or tab-separated pairs to calibrate on, one per line (default: none)",
         None,
-        group=_PHONES,
         metavar="FILE",
     )
     license: str | None = option(
         "licence of the weights, for the card (default: SRC's licence)", None, group="output", metavar="NAME"
     )
-    examples: int | None = option(
-        f"development examples to score model and file on; 0: all (default: {EXAMPLES:,})",
-        None,
-        group=_PHONES,
-        metavar="N",
-        least=0,
+    examples: int | None = _phones(
+        f"development examples to score model and file on; 0: all (default: {EXAMPLES:,})", None, metavar="N", least=0
     )
-    no_optimize: bool | None = option(
-        "for .tflite: write the training graph unchanged", None, group=_PHONES, flag="--no-optimize"
-    )
-    python: Path | None = option(
-        "for executorch: a Python that has executorch (default: this Python)", None, group=_PHONES, metavar="FILE"
+    no_optimize: bool | None = _phones("for .tflite: write the training graph unchanged", None, flag="--no-optimize")
+    python: Path | None = _phones(
+        "for executorch: a Python that has executorch (default: this Python)", None, metavar="FILE"
     )
 
     def __post_init__(self):

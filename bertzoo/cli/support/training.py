@@ -17,40 +17,28 @@ if TYPE_CHECKING:
     from bertzoo.runs.training import Options
 
 PROCESSES = "several processes"
+_process = functools.partial(option, group=PROCESSES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessFlags:
     """Where the processes of a run find each other."""
 
-    coordinator: str | None = option(
-        "the address of process 0 (default: detected)",
-        None,
-        group=PROCESSES,
-        metavar="HOST:PORT",
-        flag="--distributed.coordinator",
+    coordinator: str | None = _process(
+        "the address of process 0 (default: detected)", None, metavar="HOST:PORT", flag="--distributed.coordinator"
     )
-    processes: int | None = option(
-        "the number of processes of the run (default: detected)",
-        None,
-        group=PROCESSES,
-        metavar="N",
-        flag="--distributed.processes",
+    processes: int | None = _process(
+        "the number of processes of the run (default: detected)", None, metavar="N", flag="--distributed.processes"
     )
-    process: int | None = option(
-        "the number of this process, from 0 (default: detected)",
-        None,
-        group=PROCESSES,
-        metavar="I",
-        flag="--distributed.process",
+    process: int | None = _process(
+        "the number of this process, from 0 (default: detected)", None, metavar="I", flag="--distributed.process"
     )
-    start_timeout: int = option(
-        "seconds to wait for all processes", 300, group=PROCESSES, metavar="S", flag="--distributed.start_timeout"
+    start_timeout: int = _process(
+        "seconds to wait for all processes", 300, metavar="S", flag="--distributed.start_timeout"
     )
-    heartbeat_timeout: int = option(
+    heartbeat_timeout: int = _process(
         "seconds without a heartbeat after which a process counts as lost and the others end",
         30,
-        group=PROCESSES,
         metavar="S",
         flag="--distributed.heartbeat_timeout",
     )
