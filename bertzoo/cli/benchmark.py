@@ -22,16 +22,12 @@ from bertzoo.cli.support.options import declare, json_field, read_options
 from bertzoo.core.atomic import check_file
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import flag_of, option, set_options
+from bertzoo.runs.kinds import PRETRAIN
 
 Overrides = Sequence[tuple[str, str]]
 _TABLE = "latency table"
 
-
-def config() -> type:
-    """Return Pretrain, the class of the configs that MODEL can name."""
-    from bertzoo.runs.configs import Pretrain
-
-    return Pretrain
+config = PRETRAIN.config  # what MODEL can name
 
 
 @dataclass(frozen=True, kw_only=True)

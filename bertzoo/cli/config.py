@@ -21,16 +21,12 @@ from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import kind_of_files
 from bertzoo.core.schema import paths_by_name
+from bertzoo.runs.kinds import PRETRAIN
 
 PASSES_ON = True  # `main` below checks the options, once it knows the config
 VERBS = ("pretrain", "transfer", "prune")  # commands whose options are checked; `finetune` names a config instead
 
-
-def config() -> type:
-    """Return Pretrain; the error for a mistyped option suggests a key of this class."""
-    from bertzoo.runs.configs import Pretrain
-
-    return Pretrain
+config = PRETRAIN.config  # for the hint of a mistyped option
 
 
 @dataclass(frozen=True)

@@ -19,17 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.options import Config, FinetuneOptions, config_field
 from bertzoo.cli.support.options import declare, json_field
+from bertzoo.finetuning.kind import FINETUNE
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.settings import Finetune
     from bertzoo.finetuning.task_kind import TaskKind
 
-
-def config() -> type:
-    """Return Finetune, the class of the config."""
-    from bertzoo.finetuning.settings import Finetune
-
-    return Finetune
+config = FINETUNE.config
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,9 @@ from pathlib import Path
 
 from bertzoo.api.options import PlanOptions
 from bertzoo.cli.support.options import declare, json_field, read_options
+from bertzoo.runs.kinds import PRETRAIN
 
-
-def config() -> type:
-    """Return Pretrain; the error for a mistyped option suggests a key of this class."""
-    from bertzoo.runs.configs import Pretrain
-
-    return Pretrain
+config = PRETRAIN.config  # for the hint of a mistyped option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,19 +19,13 @@ from typing import TYPE_CHECKING
 
 from bertzoo.api.options import PretrainOptions
 from bertzoo.cli.support import training
+from bertzoo.runs.kinds import PRETRAIN
 
 if TYPE_CHECKING:
     from bertzoo.runs.configs import Pretrain
     from bertzoo.runs.training import Options
 
-
-def config() -> type:
-    """Return Pretrain, the class of the config."""
-    from bertzoo.runs.configs import Pretrain
-
-    return Pretrain
-
-
+config = PRETRAIN.config
 arguments = training.run_arguments(PretrainOptions)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bertzoo.api.options import PruneOptions
 from bertzoo.cli.support import training
 from bertzoo.core.errors import UserError
+from bertzoo.pruning.layout import PRUNE
 
 if TYPE_CHECKING:
     from bertzoo.pruning.settings import Prune
@@ -26,14 +27,7 @@ if TYPE_CHECKING:
 
 CLOSE = 0.01  # if more than this share of a budget is unused, `train` says why
 
-
-def config() -> type:
-    """Return Prune, the class of the config."""
-    from bertzoo.pruning.settings import Prune
-
-    return Prune
-
-
+config = PRUNE.config
 arguments = training.run_arguments(PruneOptions)
 
 

@@ -17,19 +17,13 @@ from typing import TYPE_CHECKING
 
 from bertzoo.api.options import TransferOptions
 from bertzoo.cli.support import training
+from bertzoo.runs.kinds import TRANSFER
 
 if TYPE_CHECKING:
     from bertzoo.runs.configs import Transfer
     from bertzoo.runs.training import Options
 
-
-def config() -> type:
-    """Return Transfer, the class of the config."""
-    from bertzoo.runs.configs import Transfer
-
-    return Transfer
-
-
+config = TRANSFER.config
 arguments = training.run_arguments(TransferOptions)
 
 

@@ -1,5 +1,6 @@
 """Kinds of runs. Each room registers its own kind; rooms below look it up here and import nothing from above."""
 
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -21,22 +22,30 @@ class Kind:
     """What a room declares about its runs.
 
     name: the value of `kind` in a config, and the command that runs it.
-    config: function that imports and returns the config class.
+    config_at: where the config class is, as "MODULE:NAME".
+    report_at: where the function (directory) -> (paths of the files written, metrics as text) is, as "MODULE:NAME".
     key: a top-level key that configs of this kind have and others lack; it tells the kind of a file without `kind`.
     model: function that returns the folder of a finished run's model, relative to the run. Its argument returns the
     bytes of a file in the run. None if the newest checkpoint is the model.
     parts: function from a run's directory to the directories of its training runs, in order.
     folders: regular expressions for the names of a run's folders that hold models.
-    report: function that imports and returns the function (directory) -> (paths of the files written, metrics as text).
     """
 
     name: str
-    config: Callable[[], type]
-    report: Callable[[], Callable[[Path], tuple[list[Path], str]]]
+    config_at: str
+    report_at: str
     key: str = ""
     model: Callable[[Callable[[str], bytes]], str] | None = None
     parts: Callable[[Path], list[Path]] = field(default=lambda run: [run])
     folders: tuple[str, ...] = ()
+
+    def config(self) -> type:
+        """Import and return the config class."""
+        return pkgutil.resolve_name(self.config_at)
+
+    def report(self) -> Callable[[Path], tuple[list[Path], str]]:
+        """Import and return the function that writes the report."""
+        return pkgutil.resolve_name(self.report_at)
 
     def model_directory(self, run: Path) -> Path:
         """Return the directory of the finished model in `run`; raises UserError if it is missing or damaged."""

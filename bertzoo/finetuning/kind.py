@@ -9,23 +9,18 @@ RESULTS, MODEL = "results.json", "model"  # the run's results, written last; the
 BASELINES = "baselines.json"  # scores of simple models on the same data
 
 
-def _config() -> type:
-    from bertzoo.finetuning.settings import Finetune
-
-    return Finetune
-
-
-def _report() -> Callable:
-    from bertzoo.finetuning.report import write_report
-
-    return write_report
-
-
 def _model(read: Callable[[str], bytes]) -> str:
     best = parse_json(read(RESULTS), {"best": int})["best"]
     return f"seed-{best}/{MODEL}"
 
 
 FINETUNE = register(
-    Kind(name="finetune", config=_config, report=_report, key="epochs", model=_model, folders=(r"seed-\d+",))
+    Kind(
+        name="finetune",
+        config_at="bertzoo.finetuning.settings:Finetune",
+        report_at="bertzoo.finetuning.report:write_report",
+        key="epochs",
+        model=_model,
+        folders=(r"seed-\d+",),
+    )
 )

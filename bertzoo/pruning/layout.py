@@ -1,6 +1,5 @@
 """The kind "prune": training runs and cuts in turn, and the pruned model at the end; the paths in a run's directory."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -43,23 +42,11 @@ def cut_files(run: Path) -> list[Path]:
     return sorted((run / _ITERATIONS).glob("*-cut.json"), key=lambda path: int(path.name.split("-")[0]))
 
 
-def _config() -> type:
-    from bertzoo.pruning.settings import Prune
-
-    return Prune
-
-
-def _report() -> Callable:
-    from bertzoo.pruning.report import write_report
-
-    return write_report
-
-
 PRUNE = register(
     Kind(
         name="prune",
-        config=_config,
-        report=_report,
+        config_at="bertzoo.pruning.settings:Prune",
+        report_at="bertzoo.pruning.report:write_report",
         key="weigh",
         model=lambda read: MODEL,
         parts=parts,
