@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertzoo.core import documents, schema
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.errors import ConfigError
 from bertzoo.core.schema import NONE
 
 T = TypeVar("T")
@@ -134,16 +134,6 @@ def as_options(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         (key, str(value) if isinstance(value, str | Path) else NONE if value is None else json.dumps(value))
         for key, value in values.items()
     ]
-
-
-def check_fields(function: str, cls: type, options: Mapping[str, Any]) -> None:
-    """Raise UserError if an option is not a field of `cls`.
-
-    function: name of the function that received `options` as keyword arguments.
-    """
-    names = {field.name for field in dataclasses.fields(cls)}
-    if unknown := sorted(options.keys() - names):
-        raise UserError(f"{function} has no option {unknown[0]}. Its options are {', '.join(sorted(names))}.")
 
 
 def reject(run: str, changed: Sequence[str]) -> None:

@@ -41,17 +41,10 @@ def companions(file: Path) -> tuple[str, str]:
 def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
     """Return the metadata JSON beside a file, or None if there is none.
 
-    needed: keys that the JSON must have. Raises UserError if the JSON is damaged, lacks a key, belongs to another file
-    or has the name that earlier versions used.
+    needed: keys that the JSON must have. Raises UserError if the JSON is damaged, lacks a key, or is another file's.
     """
-    path, old = file.with_name(companions(file)[0]), file.with_suffix(".json")
+    path = file.with_name(companions(file)[0])
     if not path.is_file():
-        if old.is_file() and _recorded_hash(old) == file_hash(file):
-            name, folder = companions(file)
-            raise UserError(
-                f"{old} describes {file.name} under a name of earlier versions. Rename {old.name} to {name}, and "
-                f"{file.stem}.files to {folder}."
-            )
         return None
     try:
         pattern = {key if key in needed else f"{key}?": types for key, types in _METADATA.items()}
@@ -89,10 +82,3 @@ def file_hash(file: Path) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _recorded_hash(path: Path) -> str | None:
-    try:
-        return read_json(path, {"sha256": str})["sha256"]
-    except ValueError:  # not a metadata JSON
-        return None

@@ -137,20 +137,12 @@ class Pruning:
         return [number for number in iterations if not self.run.tuning(self.recipe, number).finished]
 
     def begin(self, corpus: Corpus) -> None:
-        """Write the run's config and provenance; raises ConfigError if the run began with costs in another unit."""
+        """Write the run's config and provenance."""
         record = self.unpruned.record if self.digest is None else self.run.origin("from")
-        unit = self.target.unit
-        # Earlier versions counted parameters under every target and recorded no unit.
-        began = unit if self.digest is None else (self.run.origin("beta") or {"unit": "parameters"})["unit"]
-        if began != unit:
-            raise ConfigError(
-                f"{self.run.name} measured the cost of an element (β) in {began} when the run began, but target.kind = "
-                f"{self.recipe.target.kind} needs {unit}. Use a different --run_dir, or resume {self.run.name} with "
-                "the version of bertzoo that its run.json names."
-            )
         self.run.begin(self.recipe)
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
-        self.run.write_provenance(kinds, jax.process_count(), corpus, {"from": record or {}, "beta": {"unit": unit}})
+        origins = {"from": record or {}, "beta": {"unit": self.target.unit}}
+        self.run.write_provenance(kinds, jax.process_count(), corpus, origins)
 
     def smaller_model(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart | None]:
         """Return an iteration's model after the cut and its initial parameters; None if its training has begun."""

@@ -1,4 +1,4 @@
-"""Files beside an exported file: their names, and errors for those of other files and earlier versions."""
+"""Files beside an exported file: their names, and errors for those of other files."""
 
 import hashlib
 import json
@@ -8,7 +8,6 @@ import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import UserError
-from bertzoo.export.check import device
 from bertzoo.export.companions import companions, read_metadata
 
 CONTENT = b"weights"
@@ -45,20 +44,3 @@ def test_metadata_belongs_to_its_file(file: Path) -> None:
         path.write_text(damaged)
         with pytest.raises(UserError, match=mentioning("sst2.tflite.json", "damaged")):
             read_metadata(file)
-
-
-def test_companions_of_an_earlier_version_are_named_with_their_new_names(file: Path) -> None:
-    describe(file.with_name("sst2.json"))
-    names = ("sst2.json", "sst2.tflite.json", "sst2.files", "sst2.tflite.files")
-    for reader in (read_metadata, device.read_companions):
-        with pytest.raises(UserError, match=mentioning(*names)):
-            reader(file)
-    file.with_name("sst2.json").rename(file.with_name("sst2.tflite.json"))  # the advice helps
-    assert read_metadata(file) is not None
-
-
-def test_a_json_of_another_file_is_not_an_earlier_version(file: Path) -> None:
-    describe(file.with_name("sst2.json"), b"sst2.onnx")
-    assert read_metadata(file) is None
-    file.with_name("sst2.json").write_text("not JSON")
-    assert read_metadata(file) is None

@@ -207,10 +207,6 @@ def remove_folder(file: Path) -> None:
     shutil.rmtree(file.with_name(f"{file.name}.files"))
 
 
-def rename_as_before(file: Path) -> None:
-    file.with_name(f"{file.name}.json").rename(file.with_suffix(".json"))
-
-
 def change_document(file: Path, **changes: Any) -> None:
     path = file.with_name(f"{file.name}.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -231,7 +227,6 @@ def change_file(file: Path) -> None:
 DAMAGES: list[tuple[Callable[[Path], None], tuple[str, ...]]] = [
     (remove_document, ("rte.tflite.json", "bertzoo convert")),
     (remove_folder, ("rte.tflite.files", "tokenizer", "bertzoo convert")),
-    (rename_as_before, ("rte.json", "rte.tflite.json", "rte.files", "rte.tflite.files")),
     (change_head, ("rte.tflite.json", "unknown")),
     (change_inputs, ("rte.tflite.json", "inputs.token_type]ids")),
     (change_file, ("rte.tflite.json", "rte.tflite", "hash")),
