@@ -100,8 +100,7 @@ def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[Bench
     if overrides and not any(model.is_config for model in models):
         names = ", ".join(model.name for model in models)
         raise UserError(
-            f"--{overrides[0][0]} applies to a config, but no MODEL is a config: {names}. Name a config, or leave "
-            "the option out."
+            f"--{overrides[0][0]} applies to configs, but no MODEL is one: {names}. Name one, or leave it out."
         )
 
 

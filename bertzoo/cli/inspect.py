@@ -85,6 +85,5 @@ def _check_options(args: argparse.Namespace) -> None:
         raise UserError(f"{len(args.text)} times --text, but without --teacher only one text is drawn. Give one text.")
     if args.teacher is None and any(student != teacher for student, teacher in args.layers or ()):
         raise UserError(
-            "--layers names layers of a teacher, but --teacher is missing. Add --teacher, or name single layers, as in "
-            "1,12."
+            "--layers names layers of a teacher, but --teacher is missing. Add --teacher, or name layers as in 1,12."
         )

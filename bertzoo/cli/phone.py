@@ -73,8 +73,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     for name, value in (("rows", args.rows), ("length", args.length)):
         if value is not None:
             raise UserError(
-                f"--{name}={value} applies only to `bertzoo phone pack`; judge takes the rows from FOLDER. Leave "
-                f"--{name} out."
+                f"--{name}={value} applies only to `bertzoo phone pack`; FOLDER has judge's rows. Leave --{name} out."
             )
     examples = device.count_packed(args.file, args.folder)
     report = device.judge(args.file, args.outputs, examples, args.limit, args.float16)
@@ -107,14 +106,12 @@ def _pack(args: argparse.Namespace) -> str:
     if args.file.suffix in timed_rows.SUFFIXES:
         if args.rows is not None:
             raise UserError(
-                f"--rows={args.rows} applies only to .tflite files; {args.file} is timed with one row. Leave --rows "
-                "out."
+                f"--rows={args.rows} applies only to .tflite files; {args.file} has one row. Leave --rows out."
             )
         return f"Wrote {args.folder}: a row of {timed_rows.pack_timed(args.file, args.folder, args.length)} tokens."
     if args.length is not None:
         raise UserError(
-            f"--length={args.length} applies only to .pt, .pte and .onnx files; {args.file} has its own lengths. Leave "
-            "--length out."
+            f"--length={args.length} applies only to .pt, .pte and .onnx files, not to {args.file}. Leave --length out."
         )
     golden, task = device.pack(args.file, args.folder, args.rows)
     return f"Wrote {args.folder}: {golden + task} rows, {golden} golden and {task} of the task."

@@ -24,8 +24,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
     for name, value in attributes.items():
         if name not in known:
             raise UserError(
-                f"{origin}: the attribute {name} = {value!r} is unknown, and may change the model. Use a model "
-                "without it."
+                f"{origin}: the attribute {name} = {value!r} is unknown, and may matter. Use a model without it."
             )
         if name in fixed and value != fixed[name]:
             raise UserError(
@@ -38,8 +37,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
             if not isinstance(value, str) or value not in attribute.values:
                 names = ", ".join(attribute.values)
                 raise UserError(
-                    f"{origin}: {attribute.theirs} = {value!r} is not supported. Use a model with one of these values: "
-                    f"{names}."
+                    f"{origin}: {attribute.theirs} = {value!r} is not supported. Use a model with one of {names}."
                 )
             value = attribute.values[value]
         elif isinstance(value, list | tuple):  # a model config has lists for layers that differ

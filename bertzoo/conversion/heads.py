@@ -28,8 +28,7 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
         new_head = replace(head, sentence=False) if getattr(head, "sentence", False) else head
     else:
         raise UserError(
-            f"{pretrained.origin} has the head {head.kind}, so --head={kind} has nothing to keep. Use --head=none, "
-            "or leave --head out."
+            f"{pretrained.origin} has the head {head.kind}, not {kind}. Use --head=none, or leave --head out."
         )
     return _with_head(pretrained, new_head)
 
@@ -62,8 +61,7 @@ def shape_vectors(pretrained: Pretrained, size: int | None, output: str | None) 
     head, name = pretrained.head, "--size" if output is None else "--output"
     if not isinstance(head, SentenceEmbedding):
         raise UserError(
-            f"{name} applies only to vectors of texts, but {pretrained.origin} has the head {head.kind}. Leave {name} "
-            "out."
+            f"{name} applies to vectors of texts, but {pretrained.origin} has the head {head.kind}. Leave {name} out."
         )
     if size is not None and size > (width := head.width(pretrained.model)):
         raise UserError(f"--size={size} is above the {width} dimensions of the vectors. Use a smaller one.")

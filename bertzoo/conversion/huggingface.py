@@ -91,8 +91,7 @@ def _check_header(family: Family, model: Any, config: Mapping[str, Any], weights
     most = 4 * sum(map(math.prod, parameter_shapes(model, NoHead()).values()))
     if sum(sizes) > most:
         raise UserError(
-            f"{weights} holds {sum(sizes):,} values, but a model with the sizes in {path} has at most {most:,}. "
-            "Download both again."
+            f"{weights} holds {sum(sizes):,} values, but the sizes in {path} make {most:,}. Download both again."
         )
 
 
@@ -155,8 +154,7 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
         raise UserError(f"{origin}: Hugging Face has no {family.model_type} with a {name} head. {hint}")
     if family.heads[key].needs_pooler and _has_pooler(family, model) and not head.pooler:
         raise UserError(
-            f"{origin}: Hugging Face's {family.heads[key].architecture} needs a pooler, but this model has none. Use "
-            "--to=pytorch."
+            f"{origin}: Hugging Face's {family.heads[key].architecture} has a pooler, the model none. Use --to=pytorch."
         )
     config = attributes.build_config_json(family, model, head)
     # ConvBERT's default is 1, and transformers does not train the embedding of that id.
@@ -198,8 +196,7 @@ def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> 
             continue
         if plain in named:
             raise UserError(
-                f"{origin} holds the tensor {name} twice, under an old and a new name. Save the model again with only "
-                "one of the names."
+                f"{origin} holds the tensor {name} twice, under two names. Save the model again with one name."
             )
         named[plain] = array
     for repeated, original in family.tied.items():
@@ -229,8 +226,7 @@ def _find_head(family: Family, model: Any, config: Mapping[str, Any], named: Ten
         if len(fitting) > 1:
             classes = " or ".join(family.heads[key].architecture for key in fitting)
             raise UserError(
-                f"{origin} has no architectures, and the model's tensors fit {classes}. Add architectures with one of "
-                "these names."
+                f"{origin} has no architectures, and its tensors fit {classes}. Add architectures with one of them."
             )
         return fitting[0]
     known = {layout.architecture: key for key, layout in family.heads.items()}

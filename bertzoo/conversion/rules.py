@@ -72,10 +72,7 @@ def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shap
                 "Use the config that belongs to the tensors."
             )
         if array.dtype != np.float32:
-            raise UserError(
-                f"{origin}: the tensor {rule.theirs} holds {array.dtype}, not floating-point numbers. Save it as "
-                "float32."
-            )
+            raise UserError(f"{origin}: the tensor {rule.theirs} holds {array.dtype}, not floats. Save it as float32.")
         params[rule.ours] = layout.rearrange(array, rule.their_axes, rule.axes, sizes)
     return params
 

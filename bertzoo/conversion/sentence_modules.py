@@ -92,8 +92,7 @@ def find_modules(directory: Path) -> Modules:
         inside = folder == Path(folder).name and folder not in ("", "..")
         if not (inside or (folder == "" and name == "Transformer")):
             raise UserError(
-                f"{where} has path = {show(folder)}, but a path may only name a folder beside {MODULES}. Download the "
-                "model again."
+                f"{where} has path = {show(folder)}, but it may only name a folder beside {MODULES}. Download it again."
             )
         folders[name] = directory / folder
     for name in ("Transformer", "Pooling"):
@@ -227,8 +226,7 @@ def _read_pooling(path: Path, width: int) -> str:
     for name in ("embedding_dimension", "word_embedding_dimension"):
         if name in config and config[name] != width:
             raise UserError(
-                f"{path}: {name} = {show(config[name])}, but the model's states have {width} dimensions. Download the "
-                "model again."
+                f"{path}: {name} = {show(config[name])}, but the states have {width} dimensions. Download it again."
             )
     modes = config.get("pooling_mode") or [mode for flag, mode in _FLAGS.items() if config.get(flag)] or ["mean"]
     modes = modes if isinstance(modes, list) else [modes]
@@ -357,8 +355,7 @@ def _check_known(config: Mapping[str, Any], known: set[str], path: Path) -> None
     for name, value in config.items():
         if name not in known:
             raise UserError(
-                f"{path}: the option {name} = {show(value)} is unknown, and may change the vectors. Use a model "
-                "without it."
+                f"{path}: the option {name} = {show(value)} is unknown, and may matter. Use a model without it."
             )
 
 

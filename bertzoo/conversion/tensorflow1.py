@@ -192,8 +192,7 @@ def _read_bert(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) -> 
     origin = prefix.parent / CONFIG
     if config is None:
         raise UserError(
-            f"{prefix} needs {CONFIG} beside it for the number of heads. Copy that file from the release or from "
-            "its code's repository."
+            f"{prefix} needs {CONFIG} beside it for the number of heads. Copy it from the release or its code."
         )
     if "vocab_size" not in config:
         raise UserError(f"{origin} has no vocab_size. Add it.")
@@ -230,8 +229,7 @@ def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str,
             raise UserError(f"{prefix} lacks the tensor {name}. The checkpoint is incomplete: download it again.")
         if arrays[name].ndim != rank or not arrays[name].size:
             raise UserError(
-                f"{prefix}: the tensor {name} has shape {arrays[name].shape}, not {rank} dimensions. Download the "
-                "checkpoint again."
+                f"{prefix}: the tensor {name} has shape {arrays[name].shape}, not {rank} axes. Download it again."
             )
         return arrays[name].shape
 

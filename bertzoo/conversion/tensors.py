@@ -100,14 +100,12 @@ def _read_shards(index: Path) -> Tensors:
         for name, array in read_safetensors(path).items():
             if places.get(name) != file:
                 raise UserError(
-                    f"{path} holds the tensor {name}, which {index.name} does not place there. Download both files "
-                    "again."
+                    f"{path} holds the tensor {name}, which {index.name} places elsewhere. Download both files again."
                 )
             tensors[name] = array
     if missing := sorted(places.keys() - tensors.keys()):
         raise UserError(
-            f"{index} places the tensor {missing[0]} in {places[missing[0]]}, which does not hold it. Download both "
-            "files again."
+            f"{index} places the tensor {missing[0]} in {places[missing[0]]}, which lacks it. Download both again."
         )
     return tensors
 

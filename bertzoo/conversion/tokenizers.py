@@ -109,8 +109,7 @@ def _fitting(part: dict[str, Any], pattern: Any, path: Path) -> dict[str, Any]:
 def _check_same_entries(plain: list[str], entries: list[str], path: Path) -> None:
     if len(plain) != len(entries):
         raise UserError(
-            f"{path} has {len(plain):,} entries, but {WHOLE} has {len(entries):,}. Remove the file that is not the "
-            "model's."
+            f"{path} has {len(plain):,} entries, but {WHOLE} has {len(entries):,}. Remove the one that is not its."
         )
     for index, (first, second) in enumerate(zip(plain, entries, strict=True)):
         if first != second:
@@ -154,8 +153,7 @@ def _read_sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     model, normalizer = whole.get("model", {}), whole.get("normalizer") or {}
     if model.get("type") != "Unigram":
         raise UserError(
-            f"{path}: model.type = {model.get('type')!r} is not supported beside {PIECES}, only 'Unigram'. Use a "
-            "unigram tokenizer."
+            f"{path}: model.type = {model.get('type')!r} does not fit {PIECES}, only 'Unigram'. Use a unigram one."
         )
     _fitting(whole, _UNIGRAM, path)
     _fitting(normalizer, _STEPS, path)

@@ -28,8 +28,7 @@ def build_albert_pipeline(
     trainer, normalizer = _as_dict(_bytes(fields, _TRAINER)), _as_dict(_bytes(fields, _NORMALIZER))
     if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
         raise UserError(
-            "Hugging Face's AlbertTokenizer reads only unigram SentencePiece models, but this one is of another "
-            "type. Use --to=bertzoo."
+            "Hugging Face's AlbertTokenizer reads only unigram SentencePiece models, not this one. Use --to=bertzoo."
         )
     library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=processor.unk_id(), byte_fallback=False))
     steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]

@@ -64,8 +64,7 @@ def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], lef
     if foreign and not any(mark in names for mark in marks):
         more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
         raise UserError(
-            f"--run_dir={directory} is not a run and not empty: it holds {foreign[0]}{more}, but no {marks[0]}. Name a "
-            "new directory."
+            f"--run_dir={directory} is no run, but holds {foreign[0]}{more}, but no {marks[0]}. Name another."
         )
 
 

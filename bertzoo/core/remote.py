@@ -38,8 +38,7 @@ def remote_errors(url: str, action: str = "read") -> Iterator[None]:
     except Exception as error:  # every file system has its own exceptions
         reason = " ".join(str(error).split()) or "no reason given"
         raise CorpusError(
-            f"{url} cannot be {action}: {type(error).__name__}: {reason[:300]}. Check the address and your access to "
-            "it."
+            f"{url} cannot be {action}: {type(error).__name__}: {reason[:300]}. Check the address and your access."
         ) from error
 
 

@@ -144,8 +144,7 @@ class Batches:
     ):
         if max_length < plan.max_length:
             raise ConfigError(
-                f"max_length = {max_length} is shorter than the plan's rows of {plan.max_length}. Use at least "
-                f"{plan.max_length}."
+                f"max_length = {max_length} is below the plan's {plan.max_length}. Use at least {plan.max_length}."
             )
         if max_predictions < 1:
             raise ConfigError(f"max_predictions = {max_predictions} is less than 1. Use 1 or more.")

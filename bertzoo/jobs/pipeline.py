@@ -207,8 +207,7 @@ def _resolve(name: str, task: str, jobs: Sequence[CommandJob], where: str) -> st
     names = [job.name for job in jobs if job.stage == name]
     if not names:
         raise ConfigError(
-            f"{where} names {name}, which is no input and no earlier stage"
-            f"{schema.nearest(name, {job.stage for job in jobs})}"
+            f"{where} names {name}, no input and no earlier stage{schema.nearest(name, {job.stage for job in jobs})}"
         )
     if (of_task := f"{name}/{task}") in names:
         return of_task

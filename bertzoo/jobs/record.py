@@ -208,8 +208,7 @@ class JobRecord:
                 ) from error
             if version != VERSION:
                 raise UserError(
-                    f"{self.file} has version {version}, but this bertzoo reads version {VERSION}. Use a different "
-                    "--run_dir."
+                    f"{self.file} has version {version}, but bertzoo reads {VERSION}. Use a different --run_dir."
                 )
             self._finished = document.pop("steps", {})
             self._stamps = document.pop("hashes", {}) | self._stamps
@@ -248,8 +247,7 @@ class JobRecord:
             self.scores(job)
         if changed := [key for key, value in self.facts(job).items() if value != facts[key]]:
             raise UserError(
-                f"the {' and '.join(changed)} of {job.name} changed while it ran. Remove its output and run the same "
-                "command again."
+                f"the {' and '.join(changed)} of {job.name} changed while it ran. Remove its output and run it again."
             )
         self._enter(job, facts, seconds)
         if missing := [name for name in self.files(job) if not place(name).exists()]:

@@ -158,8 +158,7 @@ def _override(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
         _, task, name = (*key.split(".", 2), "")[:3]
         if task not in grids or not name:
             raise ConfigError(
-                f"--{key} is not of the form --tasks.NAME.KEY with the NAME of a task. The tasks are "
-                f"{', '.join(grids)}."
+                f"--{key} is not --tasks.NAME.KEY with the NAME of a task. The tasks are {', '.join(grids)}."
             )
         check_settable(f"--{key}", name, OWN)
         grids[task][name] = (value,)

@@ -118,8 +118,7 @@ def parse_topology(text: str) -> Topology:
     rising = sorted(sizes) == list(sizes) and math.prod(sizes) <= chip.largest
     if shape not in chip.slices and not (made_of_cubes and rising):
         raise ConfigError(
-            f"--topology={text} is not a slice of {kind}. Use --topology={kind}:SHAPE with one of the shapes "
-            f"{describe_slices(chip)}."
+            f"--topology={text} is no slice of {kind}. Use --topology={kind}:SHAPE with one of {describe_slices(chip)}."
         )
     return Topology(chip=chip, shape=sizes)
 

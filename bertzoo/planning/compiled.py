@@ -158,8 +158,7 @@ def compile_stages(
                 errors.seek(0)
                 last = [line for line in errors.read().splitlines() if line.strip()][-1:]
                 raise UserError(
-                    f"the TPU compiler failed for {topology.name}: {''.join(last)[:300]}. Use --no-compile for an "
-                    "estimate without it."
+                    f"the TPU compiler failed for {topology.name}: {''.join(last)[:300]}. Use --no-compile instead."
                 )
     return results
 

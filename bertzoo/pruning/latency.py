@@ -236,7 +236,6 @@ def _within(layer: Mapping[str, int], table: LatencyTable, name: str) -> Mapping
     for letter, measured in table.sizes.items():
         if not measured[0] <= layer[letter] <= measured[-1]:
             raise UserError(
-                f"{name} covers {LETTERS[letter]} from {measured[0]} to {measured[-1]}, but the model has "
-                f"{layer[letter]}. {ADVICE}."
+                f"{name} covers {LETTERS[letter]} from {measured[0]} to {measured[-1]}, not {layer[letter]}. {ADVICE}."
             )
     return layer

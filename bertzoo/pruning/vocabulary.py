@@ -57,8 +57,7 @@ def _kept(tokenizer: Tokenizer, counts: np.ndarray, characters: set[str], size: 
     others = [index for index in np.argsort(-counts, kind="stable").tolist() if counts[index] and index not in always]
     if size and size <= len(always):
         raise UserError(
-            f"size = {size} is not above {len(always)}, the number of special tokens and of the texts' characters. Use "
-            "a larger size."
+            f"size = {size} is not above {len(always)}, the special tokens and texts' characters. Use a larger one."
         )
     return np.array(sorted([*always, *(others[: size - len(always)] if size else others)]))
 

@@ -53,8 +53,7 @@ class BlankFiller:
         specials = tokenizer.specials
         if not 1 <= top <= tokenizer.vocab_size:
             raise UserError(
-                f"--top={top} is not between 1 and {tokenizer.vocab_size}, the size of the vocabulary. Use a number "
-                "in that range."
+                f"--top={top} is not between 1 and {tokenizer.vocab_size}, the vocabulary's size. Use one of these."
             )
         parts = text.split(BLANK)
         if len(parts) == 1:

@@ -94,8 +94,7 @@ def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> Non
         )
     if isinstance(data.packing, ElectraPacking) and model.token_types == 1:
         raise ConfigError(
-            "data.packing.kind = electra makes rows of two segments, but model.token_types = 1. Set model.token_types "
-            "= 2."
+            "data.packing.kind = electra makes two segments, but model.token_types = 1. Set model.token_types = 2."
         )
     if not data.tokenizer.path and data.tokenizer.vocab_size > model.vocab_size:
         raise ConfigError(
@@ -228,8 +227,7 @@ class Transfer(TrainingConfig):
         longest = max(stage.max_length for stage in self.stages)
         if longest > self.teacher.max_positions:
             raise ConfigError(
-                f"rows of {longest} tokens are longer than teacher.max_positions = {self.teacher.max_positions}. "
-                "Lower max_length."
+                f"{longest} tokens a row exceed teacher.max_positions = {self.teacher.max_positions}. Lower max_length."
             )
         if self.teacher.vocab_size != self.model.vocab_size:
             raise ConfigError(

@@ -42,8 +42,7 @@ def read_run_json(directory: Path, run: str) -> dict[str, Any]:
         return read_json(path, _RECORD)
     except ValueError as error:
         raise UserError(
-            f"{run}/{RUN_JSON} is damaged ({error}). Restore a copy, or remove it and resume the run, which writes a "
-            "new one."
+            f"{run}/{RUN_JSON} is damaged ({error}). Restore a copy, or remove it and resume the run, which writes it."
         ) from error
 
 
@@ -87,7 +86,6 @@ def check_local(address: str, what: str, run: str, advice: str) -> str:
     """
     if is_url(address):
         raise UserError(
-            f"{run}/{RUN_JSON} names the {what} {address}, but bertzoo reads a URL only if the command names it. "
-            f"{advice}"
+            f"{run}/{RUN_JSON} names the {what} {address}, but a URL is read only if the command names it. {advice}"
         )
     return address

@@ -168,8 +168,7 @@ def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str) -> None:
             folder.download(path, files / path)
             if (arrived := (files / path).stat().st_size) != tree[path][0]:
                 raise CorpusError(
-                    f"{folder.url}/{path} arrived with {arrived:,} of its {tree[path][0]:,} bytes. Run the same "
-                    "command again."
+                    f"{folder.url}/{path} arrived with {arrived:,} of its {tree[path][0]:,} bytes. Run it again."
                 )
 
         transfer_files(download, sorted(missing))

@@ -97,8 +97,7 @@ class RunDirectory:
         """Return the config of an existing run; raises UserError if there is none."""
         if not self.config.is_file():
             raise UserError(
-                f"{self.name} is not a run: it has no {self.config.name}. Name a run that `bertzoo pretrain`, "
-                "transfer or prune wrote."
+                f"{self.name} is not a run: it has no {self.config.name}. Name one of pretrain, transfer or prune."
             )
         return config.load(config_class(self.config), [self.config])
 

@@ -85,8 +85,7 @@ def check_same_everywhere(record: dict[str, Any], label: str, path: Location) ->
     first = hosts.share(label, lambda: digest)
     if digest != first:
         raise UserError(
-            f"the parameters in {path} have hash {digest} here and {first} in process 0. Give every process the same "
-            "parameters."
+            f"the parameters in {path} have hash {digest} here and {first} in process 0. Give all the same parameters."
         )
 
 

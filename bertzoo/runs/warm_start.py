@@ -165,8 +165,7 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
             )
         if (difference := tokenizers.unlike(configured, own.config)) is not None:
             raise ConfigError(
-                f"[data.tokenizer] differs from the tokenizer of {origin}: {difference}. Correct [data.tokenizer] "
-                "or use another model."
+                f"[data.tokenizer] differs from the tokenizer of {origin}: {difference}. Correct it or the model."
             )
         check_size(own.vocab_size, configured.vocab_size, f"of {origin}")
         return own, []

@@ -69,8 +69,7 @@ def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | in
         _, step = min(((loss, step) for loss, step in losses if loss is not None), default=(None, None))
         if step is None:
             raise CheckpointError(
-                f"{directory} has no checkpoint with a held-out loss: those of steps {steps} have none. Use "
-                "--checkpoint=latest."
+                f"{directory} has no checkpoint with a held-out loss: not those of {steps}. Use --checkpoint=latest."
             )
     else:
         step = steps[-1] if which == "latest" else which

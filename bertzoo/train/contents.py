@@ -109,8 +109,7 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
             raise CheckpointError(f"the checkpoint's file {file} is missing. Use another checkpoint.")
         if (arrays or file.parent.name != _ARRAY_DATA) and _digest(file) != digest:
             raise CheckpointError(
-                f"the checkpoint's file {file} is damaged: its SHA-256 differs from the one in {path}. Use another "
-                "checkpoint."
+                f"the checkpoint's file {file} is damaged: its SHA-256 is not that in {path}. Use another checkpoint."
             )
     return True
 

@@ -144,8 +144,7 @@ def place(
     """
     if len(logical) != len(shape):
         raise ValueError(
-            f"parameter {name} of shape {tuple(shape)} has {len(logical)} logical names: {tuple(logical)}. Name each "
-            "dimension once."
+            f"parameter {name} of shape {tuple(shape)} has {len(logical)} names: {tuple(logical)}. Name each once."
         )
     spec: list[str | None] = [None] * len(shape)
     uneven: list[tuple[int, str]] = []

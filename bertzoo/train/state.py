@@ -158,8 +158,7 @@ def fresh(
         if name not in params or params[name].shape != array.shape:
             expected = params[name].shape if name in params else "no such parameter"
             raise ValueError(
-                f"initial parameter {name} has shape {array.shape}, but the model has {expected}. Pass "
-                "parameters of this model."
+                f"initial parameter {name} has shape {array.shape}, but the model has {expected}. Pass this model's."
             )
     with jax.default_device(_host(mesh)):
         init_key, step_key = jax.random.split(jax.random.key(seed))

@@ -41,8 +41,7 @@ def predict(options: "PredictFlags", model: "TaskModel", suffix: str) -> int:
         reject(options, ("question", "context"), f"{options.path}, which is a model that predicts labels")
         if suffix == ".json":
             raise UserError(
-                f"--output={options.output} is JSON for questions, but {options.path} predicts labels. Use .jsonl or "
-                ".tsv."
+                f"--output={options.output} is for questions, but {options.path} predicts labels. Use .jsonl or .tsv."
             )
     if options.task:
         model = model.for_task(model.task(options.task, options.data_dir or ""))
@@ -102,8 +101,7 @@ def _check_source(options: "PredictFlags", questions: bool) -> None:
         )
     if options.pair and options.split:
         raise UserError(
-            f"--pair does not apply to --split={options.split}, whose task decides whether it has pairs. Leave --pair "
-            "out."
+            f"--pair does not apply to --split={options.split}, whose task decides on pairs. Leave --pair out."
         )
     if options.pair and options.input and questions:
         raise UserError("--pair does not apply to questions, which come with their paragraphs. Leave --pair out.")
@@ -119,8 +117,7 @@ def _read_split(options: "PredictFlags", split: str, model: "TaskModel") -> Sequ
     first, *others = task.parts(split)
     if others:
         raise UserError(
-            f"--split={split} of {task.name} has the parts {' and '.join((first, *others))}. Use "
-            f"--split={first}, or another part."
+            f"--split={split} of {task.name} has parts {' and '.join((first, *others))}. Use {first}, or another."
         )
     read = task.read(first, directory)
     log_skipped({first: read.skipped} if read.skipped else {}, "rows")

@@ -93,8 +93,7 @@ def main(
         first = hosts.share("the config", lambda: loader.dump(recipe))
         if changed := loader.difference(parse_toml(first), parse_toml(loader.dump(recipe))):
             raise ConfigError(
-                f"this process and process 0 have different configs: {'; '.join(changed)}. Give every process the "
-                "same config."
+                f"this process and process 0 have different configs: {'; '.join(changed)}. Give all the same config."
             )
         options = Options(
             corpus=args.corpus,

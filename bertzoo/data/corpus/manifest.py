@@ -106,8 +106,7 @@ def read_manifest(directory: Path) -> Manifest:
     path = directory / NAME
     if not path.is_file():
         raise CorpusError(
-            f"{path} does not exist: {directory} holds no complete tokenised corpus. Run `bertzoo tokenize` to write "
-            "it."
+            f"{path} does not exist: {directory} holds no complete corpus. Run `bertzoo tokenize` to write it."
         )
     return parse_manifest(path.read_bytes(), str(path))
 
@@ -118,8 +117,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
         raw = parse_json(data, {"settings": {"format": object}})
         if (version := raw["settings"]["format"]) != FORMAT:
             raise CorpusError(
-                f"{path} has format {version}, but this version of bertzoo reads format {FORMAT}. Tokenise the "
-                "source again."
+                f"{path} has format {version}, but this bertzoo reads format {FORMAT}. Tokenise the source again."
             )
         fitting(raw, _MANIFEST)
         manifest = Manifest(

@@ -51,8 +51,7 @@ class Corpus:
         self.tokenizer = tokenizer.load(directory / "tokenizer")
         if tokenizer.fingerprint(directory / "tokenizer") != manifest.tokenizer_sha256:
             raise CorpusError(
-                f"{directory / 'tokenizer'} is damaged: its hash differs from the manifest's. Tokenise the source "
-                "again."
+                f"{directory / 'tokenizer'} is damaged: its hash differs from the manifest's. Tokenise again."
             )
         self._splits = {split: SplitIndex(directory, record) for split, record in manifest.splits.items()}
         dtype = token_dtype(manifest.vocab_size)
@@ -129,8 +128,7 @@ def _map(directory: Path, record: FileRecord, length: int) -> np.ndarray:
     array = np.load(directory / record.file, mmap_mode="r")
     if array.shape != (length,):
         raise CorpusError(
-            f"{directory / record.file} is damaged: it has shape {array.shape} instead of {(length,)}. Tokenise the "
-            "source again."
+            f"{directory / record.file} is damaged: its shape is {array.shape}, not {(length,)}. Tokenise again."
         )
     return array
 

@@ -87,8 +87,7 @@ def _download(folder: RemoteFolder, manifest: Manifest, directory: Path) -> None
         if not record.matches(directory):
             (directory / record.file).unlink()
             raise CorpusError(
-                f"{folder.url}/{record.file} is damaged: its SHA-256 differs from the manifest's. Delete this file "
-                f"{advice}"
+                f"{folder.url}/{record.file} is damaged: its SHA-256 is not the manifest's. Delete this file {advice}"
             )
 
     transfer_files(download, missing)

@@ -70,8 +70,7 @@ def tokenize(
     """
     if data.mixture and data.source != MIXTURE:
         raise ConfigError(
-            f"data.source = {data.source!r} conflicts with data.mixture. Set the source to {MIXTURE!r}, or "
-            "leave the mixture out."
+            f"data.source = {data.source!r} excludes data.mixture. Set it to {MIXTURE!r}, or leave the mixture out."
         )
     settings = corpus_settings(data, vocabulary)
     if not (destination / SETTINGS).exists():

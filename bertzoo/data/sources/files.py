@@ -139,8 +139,7 @@ def _text_files(name: str, files: list[SourceFile]) -> list[SourceFile]:
     text = [file for file in files if file.is_text and file.name[0] != "."]
     if not text:
         raise CorpusError(
-            f"the directory {name} holds no file with a known suffix: bertzoo reads {READ}. Rename the files, or name "
-            "them with a glob."
+            f"the directory {name} holds no file with a known suffix: bertzoo reads {READ}. Rename them, or use a glob."
         )
     return text
 

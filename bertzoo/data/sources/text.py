@@ -84,8 +84,7 @@ def json_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterato
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
             raise CorpusError(
-                f"{file} line {number} has no text in the field {text_field!r}. Set text_field to the field with "
-                "the text."
+                f"{file} line {number} has no text in the field {text_field!r}. Set text_field to the field of text."
             )
         yield record_document(text, f"{file} line {number}", limits)
 
@@ -131,8 +130,7 @@ def _check_words(text: str, place: str, limits: Limits) -> None:
     longest = max((match.end() - match.start() for match in _WORD.finditer(text)), default=0)
     if longest > limits.word:
         raise CorpusError(
-            f"{place} has a word of {longest:,} characters, more than {limits.word:,}. Remove the word, or raise "
-            "data.limits.word."
+            f"{place} has a word of {longest:,} characters, over {limits.word:,}. Remove it, or raise data.limits.word."
         )
 
 
@@ -143,8 +141,7 @@ def _lines(file: SourceFile, limits: Limits) -> Iterator[tuple[int, str]]:
     for chunk in _chunks(file):
         if b"\0" in chunk:
             raise CorpusError(
-                f"{file} near line {number + 1} holds NUL bytes, so the file is not text. Convert the file to "
-                "UTF-8, or leave it out."
+                f"{file} near line {number + 1} holds NUL bytes, so is no text. Convert it to UTF-8, or leave it out."
             )
         end = chunk.rfind(b"\n") + 1
         complete = b"".join([*unfinished, chunk[:end]]) if end else b""
@@ -248,8 +245,7 @@ def parquet_documents(file: SourceFile, text_field: str, limits: Limits) -> Iter
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
             raise CorpusError(
-                f"{file} is damaged or cut short, so it cannot be read as Parquet: {reason}. Download it again, or "
-                "leave it out."
+                f"{file} is no whole Parquet file: {reason}. Download it again, or leave it out."
             ) from error
 
 
@@ -258,6 +254,5 @@ def _check_column(file: SourceFile, schema, text_field: str) -> None:
         raise CorpusError(f"{file} has no column {text_field!r}. Set text_field to one of {', '.join(schema.names)}.")
     if str(schema.field(text_field).type) not in ("string", "large_string", "string_view"):
         raise CorpusError(
-            f"{file} has {schema.field(text_field).type} in the column {text_field!r}, not text. Set text_field to a "
-            "column of text."
+            f"{file} has {schema.field(text_field).type} in the column {text_field!r}, not text. Set text_field."
         )

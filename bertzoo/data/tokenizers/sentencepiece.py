@@ -108,8 +108,7 @@ class SentencePieceTokenizer(Tokenizer):
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
             raise CorpusError(
-                f"the vocabulary {origin} is not a SentencePiece model: {error}. Name another file in "
-                "data.tokenizer.path."
+                f"the vocabulary {origin} is not a SentencePiece model: {error}. Name another data.tokenizer.path."
             ) from error
         pieces = [self._processor.id_to_piece(index) for index in range(self._processor.get_piece_size())]
         super().__init__(config, pieces, model, origin)

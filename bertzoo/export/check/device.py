@@ -90,8 +90,7 @@ def read_companions(file: Path) -> FileCompanions:
         )
     if description.get("sentences") == "random ids":
         raise UserError(
-            f"{file} was made from a model without a tokenizer, so it has no test inputs for a phone. Convert a "
-            "model with a tokenizer."
+            f"{file} was made from a model without a tokenizer, so it has no inputs for a phone. Convert one with it."
         )
     if missing := {"precision", "ports"} - description.keys():
         raise UserError(f"{path} is damaged: it has no entry {missing.pop()!r}. Convert the model again.")
@@ -143,8 +142,7 @@ def _check_rows(path: Path, rows: list[dict[str, Any]], ports: dict[str, Any]) -
         fits = all(_is_output(values, side["outputs"].get(name, -1)) for name, values in outputs.items())
         if {name: len(values) for name, values in row["inputs"].items()} != side["inputs"] or not fits:
             raise UserError(
-                f"{path} is damaged: row {number} does not fit the signature {row['signature']}. Convert the model "
-                "again."
+                f"{path} is damaged: row {number} does not fit the signature {row['signature']}. Convert it again."
             )
 
 
@@ -296,8 +294,7 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
         at += size
     if at != len(content):
         raise UserError(
-            f"{path} has {len(content)} bytes, but the outputs of row {number} have {at} bytes. Copy {path.name} from "
-            "the phone again."
+            f"{path} has {len(content)} bytes, but row {number} has {at} bytes. Copy it from the phone again."
         )
     return outputs
 

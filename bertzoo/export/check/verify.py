@@ -164,8 +164,7 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
     text = np.concatenate(tokenizer.encode_batch([*TEXT[start:], *TEXT[:start]]))
     if not len(text):
         raise ExportFailed(
-            "the tokenizer finds no tokens in English text, so the file cannot be verified. Convert a model with "
-            "another tokenizer."
+            "the tokenizer finds no tokens in English text, so the file cannot be verified. Use another tokenizer."
         )
     return np.resize(text, count)
 

@@ -74,8 +74,7 @@ def convert(graph: Any, lengths: Sequence[int]) -> bytes:
     answer = pickle.loads(output)
     if "error" in answer:
         raise ExportFailed(
-            f"the LiteRT converter does not take this model. Convert it with another --to. Reason: "
-            f"{answer['error'][:300]}"
+            f"the LiteRT converter does not take this model. Use another --to. Reason: {answer['error'][:300]}"
         )
     return answer["file"]
 
