@@ -158,13 +158,7 @@ class TextEncoder:
     (2, 2)
     """
 
-    def __init__(
-        self,
-        path: Path | str,
-        *,
-        seed: int | None = None,
-        python: Path | str | None = None,
-    ):
+    def __init__(self, path: Path | str, *, seed: int | None = None, python: Path | str | None = None):
         """Open a run, a model directory or an exported file. seed, python: as in `evaluate`."""
         from bertzoo.export.file_model import open_embedding_model
 
@@ -263,12 +257,7 @@ class TextEncoder:
 
 
 def embed(
-    path: Path | str,
-    texts: Sequence[str],
-    *,
-    seed: int | None = None,
-    python: Path | str | None = None,
-    **options: Any,
+    path: Path | str, texts: Sequence[str], *, seed: int | None = None, python: Path | str | None = None, **options: Any
 ) -> "np.ndarray":
     """Return the vectors of texts, (N,E), as `bertzoo embed` does.
 
@@ -331,11 +320,7 @@ def plan_run(options: PlanOptions, pairs: Sequence[tuple[str, str]] = ()) -> "Ru
         reject(options, ("cache_dir",), "a pruning, which is planned without the compiler")
         return plan_pruning(recipe, options.topology, options.price)
     return estimate.plan(
-        recipe,
-        options.topology,
-        compile_steps=options.compile_steps,
-        cache_dir=options.cache_dir,
-        price=options.price,
+        recipe, options.topology, compile_steps=options.compile_steps, cache_dir=options.cache_dir, price=options.price
     )
 
 

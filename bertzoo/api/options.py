@@ -248,8 +248,7 @@ class PretrainOptions(RunOptions):
 
     _: KW_ONLY
     from_model: Location | None = model_field(
-        "--from",
-        f"start from {_MODEL}; a resumed run does not read MODEL again (default: random parameters)",
+        "--from", f"start from {_MODEL}; a resumed run does not read MODEL again (default: random parameters)"
     )
 
 

@@ -6,12 +6,7 @@ from typing import Any, NamedTuple
 
 from bertzoo.api import models
 from bertzoo.api.arguments import config_files, execution, location, resolve
-from bertzoo.api.options import (
-    FinetuneOptions,
-    PretrainOptions,
-    PruneOptions,
-    TransferOptions,
-)
+from bertzoo.api.options import FinetuneOptions, PretrainOptions, PruneOptions, TransferOptions
 from bertzoo.core.options import takes
 
 

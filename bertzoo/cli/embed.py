@@ -60,9 +60,7 @@ class EmbedFlags(TextFlags):
         "a .npy file for the vectors (default: print them)", None, group="output", metavar="NPY", short="-o"
     )
     precision: Literal["float32", "int8", "binary"] = option(
-        "numbers of a vector: int8 scales each vector to 127, binary keeps the signs as bits",
-        "float32",
-        group="output",
+        "numbers of a vector: int8 scales each vector to 127, binary keeps the signs as bits", "float32", group="output"
     )
     cosines: bool = option("print the cosine of every two texts instead of vectors", False, group="output")
 

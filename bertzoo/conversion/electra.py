@@ -45,11 +45,7 @@ FAMILY = Family(
     attributes=family.bert_attributes(
         hidden_size=256, num_attention_heads=4, intermediate_size=1024, embedding_size=128
     ),
-    rules=lambda model: (
-        *family.embedding_rules(model),
-        *projection_rules(model),
-        *family.bert_layer_rules(model),
-    ),
+    rules=lambda model: (*family.embedding_rules(model), *projection_rules(model), *family.bert_layer_rules(model)),
     pooler=None,
     tied=TIED,
     heads={

@@ -200,10 +200,7 @@ def hidden_layer_head(inner: str, outer: str) -> Rules:
 
     inner, outer: names of the first and the second layer at Hugging Face.
     """
-    return lambda model: (
-        *dense("classifier/dense", inner, "D", "P"),
-        *dense("classifier/output", outer, "P", "C"),
-    )
+    return lambda model: (*dense("classifier/dense", inner, "D", "P"), *dense("classifier/output", outer, "P", "C"))
 
 
 def embedding_rules(model: Any) -> Iterable[TensorRule]:

@@ -266,14 +266,7 @@ class RowPlan:
 
 
 def plan_rows(
-    corpus: Corpus,
-    split: Split,
-    packing: Packing,
-    *,
-    sentence: Sentence,
-    max_length: int,
-    seed: int,
-    directory: Path,
+    corpus: Corpus, split: Split, packing: Packing, *, sentence: Sentence, max_length: int, seed: int, directory: Path
 ) -> RowPlan:
     """Return the rows of a split: computed and saved in `directory`, or memory-mapped if it already holds them.
 

@@ -128,10 +128,7 @@ def write_directory_card(
 
 
 def _page(
-    name: str,
-    description: Mapping[str, Any],
-    scores: Mapping[str, Mapping[str, float]],
-    sections: Mapping[str, str],
+    name: str, description: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]], sections: Mapping[str, str]
 ) -> str:
     """Return a card: its metadata, title and summary, and the sections that have a text, by title."""
     head, model, form, source = (description[key] for key in ("head", "model", "format", "source"))

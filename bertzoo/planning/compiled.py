@@ -119,11 +119,7 @@ def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:
 
 
 def compile_stages(
-    recipe: Recipe,
-    topology: chips.Topology,
-    folder: Path,
-    *,
-    cached_only: bool = False,
+    recipe: Recipe, topology: chips.Topology, folder: Path, *, cached_only: bool = False
 ) -> dict[int, CompiledStep]:
     """Compile the training steps of the stages in `estimate.planned_stages`; return a CompiledStep by stage index.
 

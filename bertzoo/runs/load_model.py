@@ -226,11 +226,7 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
     generator = {name.removeprefix("generator/"): array for name, array in model.unused.items()}
     generator |= {name: array for name, array in params.items() if name.startswith("embedding/")}
     filler = replace(
-        model,
-        model=config_of_generator,
-        head=MaskedLanguageModel(pooler=False),
-        params=generator,
-        unused={},
+        model, model=config_of_generator, head=MaskedLanguageModel(pooler=False), params=generator, unused={}
     )
     return replace(model, generator=filler)
 

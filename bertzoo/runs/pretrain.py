@@ -70,10 +70,7 @@ def _start(run: RunDirectory, recipe: Pretrain, origin: Location | None) -> tupl
 
 
 def load_recipe(
-    files: Iterable[str | Path],
-    overrides: Iterable[tuple[str, str]],
-    origin: Location | None,
-    run_dir: str | Path,
+    files: Iterable[str | Path], overrides: Iterable[tuple[str, str]], origin: Location | None, run_dir: str | Path
 ) -> Pretrain:
     """Load the config of a pretraining run; if no file has [model], the model at `origin` provides it.
 

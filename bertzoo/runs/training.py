@@ -90,10 +90,7 @@ def check_same_everywhere(record: dict[str, Any], label: str, path: Location) ->
 
 
 def complete(
-    recipe: AnyRecipe,
-    run: RunDirectory,
-    mesh: jax.sharding.Mesh,
-    origin: Location | None = None,
+    recipe: AnyRecipe, run: RunDirectory, mesh: jax.sharding.Mesh, origin: Location | None = None
 ) -> AnyRecipe:
     """Return the config of a run with the numbers of microbatches that it leaves open.
 
@@ -191,11 +188,7 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
             return corpus
         with options.progress() as progress:
             corpus = pipeline.open_corpus(
-                recipe.data,
-                run.corpus,
-                workers=options.workers,
-                progress=progress,
-                vocabulary=vocabulary,
+                recipe.data, run.corpus, workers=options.workers, progress=progress, vocabulary=vocabulary
             )
         if begun:
             run.check_corpus(corpus.address, corpus.hash)

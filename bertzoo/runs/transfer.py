@@ -24,14 +24,7 @@ from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import RunBatches, build_experiment
 from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.warm_start import (
-    FREE,
-    WarmStart,
-    check_same_model,
-    match_tokenizer,
-    origin_record,
-    pad_vocabulary,
-)
+from bertzoo.runs.warm_start import FREE, WarmStart, check_same_model, match_tokenizer, origin_record, pad_vocabulary
 from bertzoo.train import hosts, sharding
 from bertzoo.train.experiment import Experiment, locate, start_of
 from bertzoo.train.state import name_of, named, shapes_of

@@ -199,11 +199,7 @@ def _fallback(
     return None
 
 
-def placements(
-    boxed: Any,
-    mesh: jax.sharding.Mesh,
-    fallbacks: Fallbacks = NO_FALLBACKS,
-) -> Any:
+def placements(boxed: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
     """Return the placement of every parameter, from boxed (`nn.with_logical_partitioning`) arrays or their shapes.
 
     A leaf without logical names is replicated. Raises the errors of `place`.
@@ -221,11 +217,7 @@ def placements(
     return jax.tree.map_with_path(one, boxed, is_leaf=is_box)
 
 
-def shardings(
-    boxed: Any,
-    mesh: jax.sharding.Mesh,
-    fallbacks: Fallbacks = NO_FALLBACKS,
-) -> Any:
+def shardings(boxed: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
     """Return the NamedSharding of every parameter; takes the arguments and raises the errors of `placements`."""
     return jax.tree.map(
         lambda placed: NamedSharding(mesh, placed.spec),

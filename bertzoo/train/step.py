@@ -94,11 +94,7 @@ def _size(updates: Any, params: Any) -> jax.Array:
         return optax.tree.norm(new)
 
     return jax.lax.platform_dependent(
-        updates,
-        params,
-        cpu=of_parameters,
-        tpu=of_parameters,
-        default=lambda change, _: optax.tree.norm(change),
+        updates, params, cpu=of_parameters, tpu=of_parameters, default=lambda change, _: optax.tree.norm(change)
     )
 
 

@@ -96,10 +96,7 @@ def main(
                 f"this process and process 0 have different configs: {'; '.join(changed)}. Give all the same config."
             )
         options = Options(
-            corpus=args.corpus,
-            workers=args.workers,
-            batch_workers=args.batch_workers,
-            progress=tokenising,
+            corpus=args.corpus, workers=args.workers, batch_workers=args.batch_workers, progress=tokenising
         )
         line = train(args, recipe, options)
     if hosts.is_first():

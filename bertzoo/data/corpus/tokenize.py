@@ -92,12 +92,7 @@ def tokenize(
 
 
 def tokenize_to_url(
-    data: Data,
-    url: str,
-    *,
-    workers: int = 0,
-    progress: Progress | None = None,
-    vocabulary: Tokenizer | None = None,
+    data: Data, url: str, *, workers: int = 0, progress: Progress | None = None, vocabulary: Tokenizer | None = None
 ) -> Manifest:
     """Tokenise `data.source` into a corpus behind a URL; resume it if unfinished, leave it unchanged if complete.
 

@@ -66,11 +66,7 @@ SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a row that tokens fill; the rest is
 
 
 def verify_outputs(
-    run: Runner,
-    reference: "TrainingGraph",
-    tokenizer: Tokenizer | None,
-    lengths: Sequence[int],
-    precision: Precision,
+    run: Runner, reference: "TrainingGraph", tokenizer: Tokenizer | None, lengths: Sequence[int], precision: Precision
 ) -> dict[str, Any]:
     """Compare a file with its model; return, by signature, row length, number of rows and the errors of each output.
 

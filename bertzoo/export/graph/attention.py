@@ -129,12 +129,7 @@ class Attention(struct.PyTreeNode):
         self, source_LD: jax.Array, values_LI: jax.Array, masked_M: jax.Array, mask_L: jax.Array, rows: int
     ) -> jax.Array:
         near = rows + (self.convolution.window // 2 if self.convolution is not None else 0)
-        read = {
-            "source": source_LD,
-            "values": values_LI,
-            "first": source_LD[:rows],
-            "near": source_LD[:near],
-        }
+        read = {"source": source_LD, "values": values_LI, "first": source_LD[:rows], "near": source_LD[:near]}
         projected = {one.name: one.map(read[one.reads]) for one in self.projections}
         query, key, value = (split_heads(projected[name], self.heads) for name in ("query", "key", "value"))
         if self.scale != 1.0:

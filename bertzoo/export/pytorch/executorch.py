@@ -52,11 +52,7 @@ def check_python(python: Path, subject: str = "--to=executorch") -> dict[str, st
 
 
 def write_pte(
-    python: Path,
-    pretrained: Pretrained,
-    rows: Mapping[str, np.ndarray],
-    file: Path,
-    precision: Precision = "fp32",
+    python: Path, pretrained: Pretrained, rows: Mapping[str, np.ndarray], file: Path, precision: Precision = "fp32"
 ) -> dict[str, Any]:
     """Write a .pte file for inputs shaped like `rows`; return counts of the nodes that XNNPACK does and does not run.
 
