@@ -142,12 +142,6 @@ class Batches:
         seed: int,
         share: LinearShare | None = None,
     ):
-        if max_length < plan.max_length:
-            raise ConfigError(
-                f"max_length = {max_length} is below the plan's {plan.max_length}. Use at least {plan.max_length}."
-            )
-        if max_predictions < 1:
-            raise ConfigError(f"max_predictions = {max_predictions} is less than 1. Use 1 or more.")
         self._corpus, self._plan, self._masking, self._share = corpus, plan, masking, share
         self._split: Split = split
         self._max_length, self._max_predictions, self._seed = max_length, max_predictions, seed

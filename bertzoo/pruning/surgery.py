@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.core.errors import UserError
 from bertzoo.heads import parameter_shapes
 from bertzoo.models import Model
 from bertzoo.pruning.structure import AxisUse, Structure, resized
@@ -18,13 +17,10 @@ def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> di
 
     Vectors change only the layers' kernels. For the width of the embedding, they change the embedding's projection and
     the masked head's norm instead. The result is differentiable.
-
-    Raises UserError if a parameter is missing or has another shape.
     """
     folded = dict(params)
     for use in structure.axis_uses:
         if use.folded and use.dimension in vectors:
-            _check_shape(structure, params, use.path)
             folded[use.path] = _multiply(folded[use.path], use, vectors[use.dimension])
     return folded
 
@@ -37,16 +33,7 @@ def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) ->
     If K' of the K key elements of a head stay, query parameters are multiplied by √(K'/K), because attention divides
     scores by √K' instead of √K. Removing elements whose folded prune factors are 0 does not change the model's outputs,
     except for h and e (`structure.LETTERS`), because a new width changes the statistics of norms.
-
-    Raises UserError unless the names and shapes of the parameters are exactly the structure's.
     """
-    for path in structure.shapes:
-        _check_shape(structure, params, path)
-    if more := sorted(set(params) - set(structure.shapes)):
-        raise UserError(
-            f"the parameters hold {more[0]}, which a model of kind {structure.model.kind} under a head of kind "
-            f"{structure.head.kind} does not have. Remove {more[0]}."
-        )
     arrays = {path: np.asarray(array) for path, array in params.items()}
     for use in structure.axis_uses:
         if use.dimension in kept:
@@ -84,16 +71,3 @@ def _take(array: np.ndarray, use: AxisUse, kept: np.ndarray) -> np.ndarray:
         raise ValueError(f"{use.dimension} does not keep equally many elements in each of {use.groups} groups")
     parts = [split[:, local[group], group] for group in range(use.groups)]
     return np.stack(parts, axis=2).reshape(window, -1, outputs)
-
-
-def _check_shape(structure: Structure, params: Params, path: str) -> None:
-    kind, shape = structure.model.kind, structure.shapes[path]
-    if path not in params:
-        raise UserError(
-            f"the parameters lack {path}, which a model of kind {kind} has. Give the parameters of a {kind} model."
-        )
-    if tuple(params[path].shape) != shape:
-        raise UserError(
-            f"{path} has shape {tuple(params[path].shape)}, but the model of kind {kind} has {shape}. Give the "
-            "parameters of that model."
-        )

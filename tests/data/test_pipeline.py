@@ -150,10 +150,6 @@ def test_settings_without_a_batch_raise(make):
     assert len(batches.batch(0, batches.rows)["input_ids"]) == batches.rows
     with pytest.raises(CorpusError, match=mentioning(f"{batches.rows:,}", 64)):
         batches.batch(0, batches.rows + 1)
-    with pytest.raises(ConfigError, match=mentioning("max_length", 32, 64)):
-        make(max_length=32)
-    with pytest.raises(ConfigError, match=mentioning("max_predictions", "0")):
-        make(max_predictions=0)
 
 
 def test_descriptions_name_documents_and_tokens(make):

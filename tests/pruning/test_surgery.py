@@ -8,12 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
-from messages import mentioning
 from tiers import quick
 from zoo import CASES, LAYERS, SIZES, inputs, pretrained
 
 from bertzoo.core import config
-from bertzoo.core.errors import UserError
 from bertzoo.heads import MaskedLanguageModel, NoHead, parameter_shapes
 from bertzoo.models import Bert, Compute, Model, SchuBert, SqueezeBert
 from bertzoo.nn import norm
@@ -225,28 +223,3 @@ def test_a_model_that_was_cut_can_be_cut_again():
     twice, least = cut(again, fewer, some(again, "hfakv", seed=1))
     assert isinstance(twice, SchuBert) and twice.hidden_size == 6 and twice.heads == (1, 1)
     assert np.isfinite(run(twice, HEAD, least)["masked_logits"]).all()
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (lambda p: p.pop("pooler/bias"), ("pooler/bias", "bert")),
-        (lambda p: p.update({"pooler/bias": np.zeros(3)}), ("pooler/bias", "(3,)", "bert", "(24,)")),
-        (lambda p: p.update({"generator/x": np.zeros(3)}), ("generator/x", "bert", "masked")),
-    ],
-)
-def test_parameters_of_another_model_raise(change, named):
-    structure, params = declare(BERT, HEAD), dict(pretrained(BERT, HEAD).params)
-    change(params)
-    with pytest.raises(UserError, match=mentioning(*named)):
-        cut(structure, params, {})
-
-
-def test_vectors_must_have_the_models_sizes():
-    structure, params = declare(BERT, HEAD), dict(pretrained(BERT, HEAD).params)
-    path, vector = "encoder/layers_0/attention/key/kernel", {"encoder/layers_0/attention/k": np.ones(6, np.float32)}
-    with pytest.raises(UserError, match=mentioning(path, "(24, 4, 5)", "bert", "(24, 4, 6)")):
-        fold(structure, params | {path: params[path][..., :5]}, vector)
-    del params[path]
-    with pytest.raises(UserError, match=mentioning(path, "bert")):
-        fold(structure, params, vector)
