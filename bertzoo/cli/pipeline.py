@@ -10,50 +10,52 @@ examples:
   bertzoo pipeline demo_pipeline --run_dir=runs/demo_pipeline
   bertzoo pipeline squeezebert --inputs.text='text/*.txt.xz' --inputs.glue=glue --run_dir=runs/squeezebert --list
   bertzoo pipeline mobilebert --inputs.text='gs://bucket/*.txt.xz' --inputs.glue=glue --inputs.squad=squad \
---run_dir=runs/mobilebert --dry_run --topology=v5e:16x16
+--run_dir=runs/mobilebert --dry_run
 """
 
 import argparse
 import shlex
 import shutil
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support.jobs import job_options, parse_names, run_list
-from bertzoo.cli.support.options import Parser, run_dir_option
+from bertzoo.cli.support.jobs import JobFlags, run_list
+from bertzoo.cli.support.options import declare
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import option
 
 PASSES_ON = "Inputs of the pipeline, and options of the stages' commands. CONFIG lists the inputs and stages."
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    parser.group("input").add_argument(
-        "pipeline", metavar="CONFIG", help="a TOML file or the name of a shipped pipeline"
-    )
-    run_dir_option(parser, "the pipeline's directory")
-    parser.group("output").add_argument(
-        "--training_dir",
-        metavar="DIR|URL",
-        help="where to put the runs of pretrain, transfer and prune, such as a bucket that several machines share "
+@dataclass(frozen=True)
+class PipelineFlags(JobFlags):
+    """The command's flags."""
+
+    pipeline: str = option("a TOML file or the name of a shipped pipeline", metavar="CONFIG")
+    _: KW_ONLY
+    training_dir: str | None = option(
+        "where to put the runs of pretrain, transfer and prune, such as a bucket that several machines share "
         "(default: in RUN)",
+        None,
+        group="output",
+        metavar="DIR|URL",
     )
-    steps = parser.group("steps")
-    steps.add_argument("--only", type=parse_names, default=(), metavar="A,B", help="stages to run (default: all)")
-    steps.add_argument("--from_stage", default="", metavar="NAME", help="the stage to start with (default: the first)")
-    job_options(parser, "steps", "tasks to run, with the steps that they need (default: all)", "--plan")
-    steps.add_argument(
-        "--topology",
-        metavar="SLICE",
-        help="for --dry_run: also print chip-hours on this TPU slice, such as v5e:16x16 (default: none)",
+    only: tuple[str, ...] = option("stages to run (default: all)", (), group="jobs", metavar="A,B")
+    from_stage: str = option("the stage to start with (default: the first)", "", group="jobs", metavar="NAME")
+    dry_run: bool = option(
+        "check everything, print what each job costs, and run none", False, group="jobs", short="--plan"
     )
-    steps.add_argument(
-        "--launch",
-        type=shlex.split,
-        default=(),
+    launch: Sequence[str] = option(
+        "words to put before every pretrain, transfer and prune command, to start the command elsewhere or several "
+        "times, such as 'launch/local_multi.sh 2' (default: none)",
+        (),
+        group="jobs",
         metavar="WORDS",
-        help="words to put before every pretrain, transfer and prune command, to start the command elsewhere or "
-        "several times, such as 'launch/local_multi.sh 2' (default: none)",
+        parse=shlex.split,
     )
+
+
+arguments = declare(PipelineFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

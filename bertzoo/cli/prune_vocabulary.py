@@ -12,24 +12,27 @@ examples:
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from bertzoo.cli.embed import read_texts
-from bertzoo.cli.support.options import Parser
-from bertzoo.core.errors import UserError
+from bertzoo.cli.support.options import declare
+from bertzoo.core.options import option
 from bertzoo.core.paths import on_disk
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    inputs = parser.group("input")
-    inputs.add_argument("model", metavar="MODEL", help="a run, a model directory or another project's model")
-    inputs.add_argument(
-        "--input", required=True, metavar="FILE", help="texts in a TSV, CSV, JSONL, Parquet or .txt file"
-    )
-    inputs.add_argument("--text_a", metavar="COLUMN", help="the column of the texts (default: text)")
-    output = parser.group("output")
-    output.add_argument("out", metavar="OUT", help="a new directory")
-    output.add_argument("--size", type=int, default=0, metavar="N", help="most entries to keep; 0: all that occur")
+@dataclass(frozen=True)
+class PruneVocabularyFlags:
+    """The command's flags."""
+
+    model: str = option("a run, a model directory or another project's model", metavar="MODEL")
+    out: str = option("a new directory", group="output", metavar="OUT")
+    _: KW_ONLY
+    input: str = option("texts in a TSV, CSV, JSONL, Parquet or .txt file", metavar="FILE")
+    text_a: str | None = option("the column of the texts (default: text)", None, metavar="COLUMN")
+    size: int = option("most entries to keep; 0: all that occur", 0, group="output", metavar="N", least=0)
+
+
+arguments = declare(PruneVocabularyFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -39,8 +42,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.runs import load_model
 
     out = on_disk(args.out, "OUT =", "Write a directory of this machine, and copy it.")
-    if args.size < 0:
-        raise UserError(f"--size={args.size} is negative. Use 0 to keep all entries that occur.")
     args.text = []
     texts, model = read_texts(args), load_model.read_model(args.model)
     with atomic.new_directory(out) as folder:

@@ -11,16 +11,23 @@ examples:
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from bertzoo.cli.support.options import Parser, say
+from bertzoo.cli.support.options import declare, say
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import option
 
 PASSES_ON = "--NAME=VALUE is an option or a config key of the command that began the run, such as --run.save_every=100."
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    parser.group("input").add_argument("run", metavar="RUN", help="the directory or gs:// URL of a run")
+@dataclass(frozen=True)
+class ResumeFlags:
+    """The command's argument."""
+
+    run: str = option("the directory or gs:// URL of a run", metavar="RUN")
+
+
+arguments = declare(ResumeFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

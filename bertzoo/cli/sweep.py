@@ -16,10 +16,11 @@ examples:
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support.jobs import job_options, parse_count, run_list
-from bertzoo.cli.support.options import Parser, run_dir_option, say
+from bertzoo.cli.support.jobs import JobFlags, run_list
+from bertzoo.cli.support.options import declare, say
+from bertzoo.core.options import option
 
 PASSES_ON = (
     "Options and keys of `bertzoo finetune`, or of `bertzoo prune` for a pruning. `bertzoo config finetune` prints "
@@ -27,22 +28,21 @@ PASSES_ON = (
 )
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    parser.group("input").add_argument("sweep", metavar="CONFIG", help="a TOML file or the name of a shipped sweep")
-    run_dir_option(parser, "the sweep's directory")
-    job_options(parser, "points", "only these tasks, comma-separated (default: all tasks of the sweep)")
-    points = parser.group("points")
-    points.add_argument(
-        "--random",
-        type=partial(parse_count, "--random"),
-        default=0,
-        metavar="N",
-        help="number of points per task, drawn at random from the grid (default: all)",
+@dataclass(frozen=True)
+class SweepFlags(JobFlags):
+    """The command's flags."""
+
+    sweep: str = option("a TOML file or the name of a shipped sweep", metavar="CONFIG")
+    _: KW_ONLY
+    random: int = option(
+        "number of points per task, drawn at random from the grid (default: all)", 0, group="jobs", metavar="N", least=1
     )
-    points.add_argument(
-        "--random_seed", type=int, metavar="S", help="seed with which --random draws points (default: 0)"
+    random_seed: int | None = option(
+        "seed with which --random draws points (default: 0)", None, group="jobs", metavar="S"
     )
+
+
+arguments = declare(SweepFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -51,7 +51,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.jobs.record import JobRecord
     from bertzoo.jobs.sweep import load_sweep
 
-    points = load_sweep(args.sweep, overrides, args.tasks).points(args.random, args.random_seed)
+    points = load_sweep(args.sweep, overrides, args.tasks, args.random, args.random_seed)
     record = JobRecord(args.run_dir, points)
     code = run_list(args, record, points.jobs)
     if not args.list and not args.dry_run:

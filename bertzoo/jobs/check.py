@@ -23,7 +23,6 @@ from bertzoo.jobs import job as forms
 from bertzoo.jobs import local
 from bertzoo.jobs.job import CommandJob
 from bertzoo.jobs.record import JobRecord, files_in
-from bertzoo.planning import estimate
 from bertzoo.pruning.settings import Prune
 from bertzoo.runs import load_model
 from bertzoo.runs.experiments import build_experiment
@@ -293,8 +292,8 @@ class Checks:
             flops += _PRODUCTS * self.parameters(job, embeddings=False) * recipe.max_length * rows
         return steps, flops
 
-    def lines(self, jobs: Sequence[CommandJob], topology: str | None) -> list[str]:
-        """Return a table of what each of `jobs` costs; topology: TPU slice for which to print chip-hours.
+    def lines(self, jobs: Sequence[CommandJob]) -> list[str]:
+        """Return a table of what each of `jobs` costs.
 
         Hours follow from the speed of the finished jobs or, without any, from that of a matrix product on a device.
         """
@@ -304,16 +303,7 @@ class Checks:
         speed = sum(work[name][1] for name in timed) / sum(done[name] for name in timed) if timed else 0.0
         with suppress(RuntimeError):  # this machine lacks the devices
             speed = speed or _REACHED * local.ask_jax(_SPEED)
-        head = [
-            "job",
-            "command",
-            "parameters",
-            "steps",
-            "TFLOPs",
-            "hours",
-            "GB on disk",
-            *["chip-hours"] * bool(topology),
-        ]
+        head = ["job", "command", "parameters", "steps", "TFLOPs", "hours", "GB on disk"]
         rows, hours, size = [head], 0.0, 0
         for job in jobs:
             steps, flops = work[job.name]
@@ -322,16 +312,9 @@ class Checks:
             cells += ["finished" if job.name in done else f"{needed:.2f}", f"{self.size(job) / 1e9:.2f}"]
             hours += needed
             size += self.size(job)
-            cells += [self._chip_hours(job, topology)] * bool(topology)
             rows.append([cell if cell.strip("0.,") or not index else "" for index, cell in enumerate(cells)])
-        rows.append(["all", "", "", "", "", f"{hours:.2f}", f"{size / 1e9:.2f}", *[""] * bool(topology)])
+        rows.append(["all", "", "", "", "", f"{hours:.2f}", f"{size / 1e9:.2f}"])
         return aligned(rows, 2)
-
-    def _chip_hours(self, job: CommandJob, topology: str | None) -> str:
-        if topology is None or job.verb not in ("pretrain", "transfer"):
-            return ""
-        least, most = estimate.plan(self.recipe(job), topology).chip_hours
-        return f"{least:,.1f} to {most:,.1f}"
 
 
 def _data_key(recipe: Finetune) -> tuple[Any, ...]:

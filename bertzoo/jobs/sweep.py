@@ -6,7 +6,6 @@ KEYS describes the file's keys.
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,82 +28,71 @@ PRUNE = "prune"  # the command of a pruning's points, and what stands in place o
 OWN = ("task", "run_dir")  # options that a sweep sets itself
 _FILES = ("from", "teacher", "data_dir", "data.source")  # options that name files
 _FORM = {"sweep": {"base": str, "tasks?": [str]}, "options?": dict, "grid?": dict, "tasks?": {str: dict}}
-Lists = Mapping[str, tuple[str, ...]]
+Grids = dict[str, dict[str, tuple[str, ...]]]  # by task, the values of each option
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """A grid.
+def load_sweep(
+    name: str | Path,
+    overrides: Sequence[tuple[str, str]] = (),
+    tasks: Sequence[str] = (),
+    random: int = 0,
+    seed: int | None = None,
+) -> JobList:
+    """Return the runs of a sweep in a file or with a shipped name, task by task; the last option of a grid changes
+    fastest. Raises ConfigError for a wrong file or task.
 
-    path: the TOML file.
-    base: name of the config of all runs.
-    options: options that all runs have in common.
-    grids: values of each option in the grid, by task.
+    overrides: (key, value) pairs. The key OPTION sets an option of all runs, tasks.NAME.OPTION of one task's runs. The
+    value replaces the option's list in the grid. tasks: the tasks to keep; empty: all.
+    random: number of runs to draw for each task, by `seed`; 0: all. If `random` grows, the runs that were drawn before
+    are drawn again. seed: 0 if None. Raises UserError for a seed without `random`.
     """
+    if seed is not None and not random:
+        raise UserError(f"--random_seed={seed} applies only to --random. Add --random=N, the number of points.")
+    path = config.find(name, FOLDER)
+    try:
+        base, options, grids = _read(path)
+    except (ConfigError, DocumentError) as error:
+        raise ConfigError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
+    options = _override(options, grids, overrides)
+    for task in tasks:
+        if task not in grids:
+            raise ConfigError(f"--tasks={task} is not a task of the sweep{schema.nearest(task, grids)}")
+    points = []
+    for task in (task for task in grids if not tasks or task in tasks):
+        grid = grids[task]
+        rows = [dict(zip(grid, row, strict=True)) for row in product(*grid.values())]
+        of_task = [_point(task, base, options, row) for row in rows]
+        drawn = {point.name for point in sorted(of_task, key=lambda point: _digest(seed or 0, point.name))[:random]}
+        points += [point for point in of_task if not random or point.name in drawn]
+    digest = hashlib.sha256(config.find(base).read_bytes()).hexdigest()
+    identity = {"base": base, "base_sha256": digest, "options": options}
+    return JobList(kind="sweep", path=path, jobs=tuple(points), identity=identity)
 
-    path: Path
-    base: str
-    options: Mapping[str, str]
-    grids: Mapping[str, Lists]
 
-    def points(self, random: int = 0, seed: int | None = None) -> JobList:
-        """Return the runs, task by task; the last option of a grid changes fastest.
-
-        random: number of runs to draw for each task, by `seed`; 0: all. If `random` grows, the runs that were drawn
-        before are drawn again.
-        seed: 0 if None. Raises UserError for a seed without `random`.
-        """
-        if seed is not None and not random:
-            raise UserError(f"--random_seed={seed} applies only to --random. Add --random=N, the number of points.")
-        points = []
-        for task, grid in self.grids.items():
-            of_task = [self._point(task, dict(zip(grid, row, strict=True))) for row in product(*grid.values())]
-            drawn = {point.name for point in sorted(of_task, key=lambda point: _digest(seed or 0, point.name))[:random]}
-            points += [point for point in of_task if not random or point.name in drawn]
-        base = hashlib.sha256(config.find(self.base).read_bytes()).hexdigest()
-        identity = {"base": self.base, "base_sha256": base, "options": dict(self.options)}
-        return JobList(kind="sweep", path=self.path, jobs=tuple(points), identity=identity)
-
-    def _point(self, task: str, settings: Mapping[str, str]) -> CommandJob:
-        """Return a run, whose name depends only on the task and the settings, not on the rest of the grid."""
-        options = {**{key: value for key, value in self.options.items() if key not in settings}, **settings}
-        if alpha_is_one(options):
-            options.pop("teacher", None)
-        return CommandJob(
-            name=f"{task}/{_digest(task, settings)[:12]}",
-            stage="points",
-            verb=PRUNE if task == PRUNE else "finetune",
-            task=task,
-            config=(self.base,),
-            options=options,
-            files=tuple(key for key in _FILES if options.get(key)),
-            settings=settings,
-        )
+def _point(task: str, base: str, options: Mapping[str, str], settings: Mapping[str, str]) -> CommandJob:
+    """Return a run, whose name depends only on the task and the settings, not on the rest of the grid."""
+    options = {**{key: value for key, value in options.items() if key not in settings}, **settings}
+    if alpha_is_one(options):
+        options.pop("teacher", None)
+    return CommandJob(
+        name=f"{task}/{_digest(task, settings)[:12]}",
+        stage="points",
+        verb=PRUNE if task == PRUNE else "finetune",
+        task=task,
+        config=(base,),
+        options=options,
+        files=tuple(key for key in _FILES if options.get(key)),
+        settings=settings,
+    )
 
 
 def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def load_sweep(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Sweep:
-    """Load a sweep from a file, or a shipped sweep by name; raises ConfigError for a wrong file or task.
-
-    overrides: (key, value) pairs. The key OPTION sets an option of all runs, tasks.NAME.OPTION of one task's runs. The
-    value replaces the option's list in the grid. tasks: the tasks to keep; empty: all.
-    """
-    path = config.find(name, FOLDER)
-    try:
-        sweep = _build(path, config.read_toml(path))
-    except (ConfigError, DocumentError) as error:
-        raise ConfigError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
-    sweep = _override(sweep, overrides)
-    for task in tasks:
-        if task not in sweep.grids:
-            raise ConfigError(f"--tasks={task} is not a task of the sweep{schema.nearest(task, sweep.grids)}")
-    return replace(sweep, grids={task: grid for task, grid in sweep.grids.items() if not tasks or task in tasks})
-
-
-def _build(path: Path, table: Mapping[str, Any]) -> Sweep:
+def _read(path: Path) -> tuple[str, dict[str, str], Grids]:
+    """Return the name of the base config, the options that all runs have in common, and the grid of each task."""
+    table = config.read_toml(path)
     check_keys("table ", table, list(dict.fromkeys(key.split(".")[0] for key in KEYS)))
     fitting(table, _FORM)
     check_keys("key sweep.", table["sweep"], ("base", "tasks"))
@@ -128,7 +116,7 @@ def _build(path: Path, table: Mapping[str, Any]) -> Sweep:
         if task not in tasks:
             raise ConfigError(f"[tasks.{task}] does not name a task in sweep.tasks{schema.nearest(task, tasks)}")
         grids[task] |= _lists(f"tasks.{task}", lists)
-    return Sweep(path=path, base=base, options=options, grids=grids)
+    return base, options, grids
 
 
 def _lists(where: str, table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -145,15 +133,15 @@ def _lists(where: str, table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return lists
 
 
-def _override(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
-    options, grids = dict(sweep.options), {task: dict(grid) for task, grid in sweep.grids.items()}
+def _override(options: Mapping[str, str], grids: Grids, overrides: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the common options with `overrides`; also update the grids."""
+    options = dict(options)
     for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("tasks.")):  # a task's overrides last
         if not key.startswith("tasks."):
             check_settable(f"--{key}", key, OWN)
             options[key] = value
             for grid in grids.values():
-                if key in grid:
-                    grid[key] = (value,)
+                grid |= {key: (value,)} if key in grid else {}
             continue
         _, task, name = (*key.split(".", 2), "")[:3]
         if task not in grids or not name:
@@ -162,9 +150,7 @@ def _override(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
             )
         check_settable(f"--{key}", name, OWN)
         grids[task][name] = (value,)
-    everywhere = {name for name in options if all(name in grid for grid in grids.values())}
-    options = {name: value for name, value in options.items() if name not in everywhere}
-    return replace(sweep, options=options, grids=grids)
+    return {name: value for name, value in options.items() if not all(name in grid for grid in grids.values())}
 
 
 def check_keys(where: str, table: Iterable[str], known: Collection[str]) -> None:

@@ -105,7 +105,7 @@ def check_verb(argv: list[str]) -> None:
     assert args is not None
     match verb.__name__.rpartition(".")[2]:
         case "sweep":
-            assert sweep.load_sweep(args.sweep, overrides, args.tasks).points(args.random).jobs
+            assert sweep.load_sweep(args.sweep, overrides, args.tasks, args.random).jobs
         case "pipeline":
             assert pipeline.load_pipeline(args.pipeline, overrides, args.tasks).jobs
         case "results":

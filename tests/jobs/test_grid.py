@@ -1,6 +1,6 @@
 """Grids: the papers' are as large as printed, points have names of their own, options take the place of lists."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -13,7 +13,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.jobs import sweep as grid
-from bertzoo.jobs.job import CommandJob, Places
+from bertzoo.jobs.job import CommandJob, JobList, Places
 from bertzoo.pruning.settings import Prune
 from bertzoo.train import optim
 
@@ -23,12 +23,20 @@ OPTIONS = {"learning_rate": "optimizer.learning_rate", "final_dropout": "dropout
 SQUEEZEBERT = {"mnli": 48, "qqp": 48, "qnli": 48, "sst2": 48, "cola": 180, "stsb": 60, "mrpc": 60, "rte": 60}
 
 
-def arguments(sweep: grid.Sweep, point: CommandJob) -> list[str]:
-    return sweep.points().words(point, Places(folder=Path("runs"), training="runs"))
+def arguments(sweep: JobList, point: CommandJob) -> list[str]:
+    return sweep.words(point, Places(folder=Path("runs"), training="runs"))
 
 
 def settings_of(point: CommandJob) -> dict[str, str]:
     return dict(point.settings or {})
+
+
+def lists_of(sweep: JobList, task: str) -> dict[str, list[str]]:
+    """The values of each setting of a task's points."""
+    found: dict[str, list[str]] = {}
+    for name, value in (pair for job in sweep.jobs if job.task == task for pair in settings_of(job).items()):
+        found.setdefault(name, []).append(value)
+    return {name: list(dict.fromkeys(values)) for name, values in found.items()}
 
 
 def counted(points: Iterable[CommandJob]) -> dict[str, int]:
@@ -40,9 +48,9 @@ def test_squeezeberts_grid_is_its_table_4() -> None:
     sweep = grid.load_sweep("squeezebert")
     printed = settings("SqueezeBERT", "4")
     for task, lists in printed.items():
-        mine = {name: sorted(map(float, values)) for name, values in sweep.grids[TASKS[task]].items()}
+        mine = {name: sorted(map(float, values)) for name, values in lists_of(sweep, TASKS[task]).items()}
         assert mine == {OPTIONS.get(name, name): sorted(map(float, values)) for name, values in lists.items()}, task
-    points = sweep.points().jobs
+    points = sweep.jobs
     assert counted(points) == SQUEEZEBERT  # 3·4·2·2, 3·5·2·2·3 and 3·5·2·2
     assert counted(points) == {TASKS[task]: prod(map(len, printed[task].values())) for task in TASKS}
     assert len({point.name for point in points}) == len(points) == 552
@@ -50,7 +58,7 @@ def test_squeezeberts_grid_is_its_table_4() -> None:
 
 def test_squeezeberts_choices_are_points_of_its_grid() -> None:
     """But for the number of epochs, which is that of the best one."""
-    points = grid.load_sweep("squeezebert").points().jobs
+    points = grid.load_sweep("squeezebert").jobs
     for printed, lists in settings("SqueezeBERT", "5").items():
         task = TASKS[printed.removesuffix("-m").removesuffix("-mm")]
         chosen = {OPTIONS.get(name, name): float(value) for name, (value,) in lists.items() if name != "epochs"}
@@ -60,20 +68,20 @@ def test_squeezeberts_choices_are_points_of_its_grid() -> None:
 
 def test_mobileberts_grid_is_batch_by_rate_by_epochs() -> None:
     sweep = grid.load_sweep("mobilebert")
-    assert set(sweep.grids) == set(TASKS.values())
-    for lists in sweep.grids.values():
+    assert {job.task for job in sweep.jobs} == set(TASKS.values())
+    for lists in (lists_of(sweep, task) for task in TASKS.values()):
         assert {name: list(map(float, values)) for name, values in lists.items()} == {
             "batch_size": [16, 32, 48],
             "optimizer.learning_rate": pytest.approx([n * 1e-5 for n in range(1, 11)]),
             "epochs": list(range(2, 11)),
         }
-    assert set(counted(sweep.points().jobs).values()) == {3 * 10 * 9}
+    assert set(counted(sweep.jobs).values()) == {3 * 10 * 9}
 
 
 def recipes(name: str) -> dict[str, list[Finetune]]:
     """The config of every point of a shipped sweep, by task."""
     found: dict[str, list[Finetune]] = {}
-    for point in grid.load_sweep(name).points().jobs:
+    for point in grid.load_sweep(name).jobs:
         recipe = config.load(Finetune, [point.config[0]], [("task", point.task), *point.options.items()])
         found.setdefault(point.task, []).append(recipe)
     return found
@@ -125,7 +133,7 @@ def test_schuberts_recipes_are_berts() -> None:
 
 
 def test_schuberts_search_prunes_with_every_combination() -> None:
-    points = grid.load_sweep("schubert_search").points().jobs
+    points = grid.load_sweep("schubert_search").jobs
     found = [config.load(Prune, [point.config[0]], list(point.options.items())) for point in points]
     assert all(
         point.verb == "prune" and recipe.tuning[0].steps == 2_000 for point, recipe in zip(points, found, strict=True)
@@ -147,7 +155,8 @@ def test_every_shipped_sweep_has_a_command_and_an_expectation() -> None:
 
 
 def test_the_order_is_that_of_the_file() -> None:
-    (task, *_), points = grid.load_sweep("squeezebert").grids, grid.load_sweep("squeezebert").points().jobs
+    points = grid.load_sweep("squeezebert").jobs
+    task = points[0].task
     values = [tuple(settings_of(point).values()) for point in points if point.task == task]
     lists = [
         ("0.8", "0.9", "1.0"),
@@ -161,38 +170,41 @@ def test_the_order_is_that_of_the_file() -> None:
 
 
 def test_random_points_are_deterministic_and_nested() -> None:
-    sweep = grid.load_sweep("squeezebert")
-    few, more = sweep.points(random=20, seed=1).jobs, sweep.points(random=30, seed=1).jobs
-    assert counted(few) == dict.fromkeys(SQUEEZEBERT, 20) and few == grid.load_sweep("squeezebert").points(20, 1).jobs
+    def drawn(random: int, seed: int | None = None) -> Sequence[CommandJob]:
+        return grid.load_sweep("squeezebert", random=random, seed=seed).jobs
+
+    few, more = drawn(20, 1), drawn(30, 1)
+    assert counted(few) == dict.fromkeys(SQUEEZEBERT, 20) and few == drawn(20, 1)
     assert {point.name for point in few} < {point.name for point in more}
-    assert {point.name for point in few} != {point.name for point in sweep.points(random=20, seed=2).jobs}
-    assert counted(sweep.points(random=50).jobs) == {
+    assert {point.name for point in few} != {point.name for point in drawn(20, 2)}
+    assert counted(drawn(50)) == {
         **dict.fromkeys(SQUEEZEBERT, 50),
         **dict.fromkeys(list(SQUEEZEBERT)[:4], 48),
     }
     # Whatever else is swept, the points of a task are the same.
-    alone = grid.load_sweep("squeezebert", tasks=["cola"]).points(20, 1).jobs
+    alone = grid.load_sweep("squeezebert", tasks=["cola"], random=20, seed=1).jobs
     assert list(alone) == [point for point in few if point.task == "cola"]
     # About a third of each alpha: the draw is not from one corner.
-    alphas = [settings_of(point)["alpha"] for point in sweep.points(random=60).jobs if point.task == "cola"]
+    alphas = [settings_of(point)["alpha"] for point in drawn(60) if point.task == "cola"]
     assert min(alphas.count(alpha) for alpha in ("0.8", "0.9", "1.0")) >= 10
 
 
 def test_an_option_takes_the_place_of_a_list_and_the_points_keep_their_names() -> None:
-    whole = {point.name: point for point in grid.load_sweep("squeezebert").points().jobs}
+    whole = {point.name: point for point in grid.load_sweep("squeezebert").jobs}
     narrow = grid.load_sweep("squeezebert", [("alpha", "1.0"), ("data_dir", "glue"), ("tasks.cola.from", "m")])
-    assert "alpha" not in narrow.options and narrow.options["data_dir"] == "glue"
-    points = narrow.points().jobs
+    options = narrow.identity["options"]
+    assert "alpha" not in options and options["data_dir"] == "glue"
+    points = narrow.jobs
     assert counted(points)["mnli"] == 16 and counted(points)["cola"] == 60
     assert {point.name for point in points if point.task != "cola"} < set(whole)
     assert all(("--from=m" in arguments(narrow, point)) == (point.task == "cola") for point in points)
     over = grid.load_sweep("squeezebert", [("tasks.cola.alpha", "0.5"), ("alpha", "1.0")])  # in any order
-    assert {settings_of(point)["alpha"] for point in over.points().jobs if point.task == "cola"} == {"0.5"}
+    assert {settings_of(point)["alpha"] for point in over.jobs if point.task == "cola"} == {"0.5"}
 
 
 def test_a_points_command() -> None:
     sweep = grid.load_sweep("squeezebert", [("teacher", "t/{task}"), ("seeds", "3")], ["rte"])
-    points = {settings_of(point)["alpha"]: point for point in sweep.points().jobs}
+    points = {settings_of(point)["alpha"]: point for point in sweep.jobs}
     lines = {alpha: arguments(sweep, point) for alpha, point in points.items()}
     assert lines["0.8"][:4] == ["finetune", "finetune", "--task=rte", f"--run_dir=runs/{points['0.8'].name}"]
     assert {"--teacher=t/rte", "--seeds=3", "--alpha=0.8", "--optimizer.weight_decay=0.0"} < set(lines["0.8"])
@@ -203,7 +215,7 @@ def test_a_list_among_the_options_is_passed_as_a_list(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text('[sweep]\nbase = "finetune"\ntasks = ["own"]\n[options]\nown.labels = ["a", "b"]\n')
     sweep = grid.load_sweep(str(path))
-    (point,) = sweep.points().jobs
+    (point,) = sweep.jobs
     assert '--own.labels=["a", "b"]' in arguments(sweep, point)
 
 

@@ -2,11 +2,13 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from bertzoo.cli.support.options import Parser, say
+from bertzoo.cli.support.options import say
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import option
 
 if TYPE_CHECKING:
     from bertzoo.jobs.check import PlannedRun
@@ -14,47 +16,33 @@ if TYPE_CHECKING:
     from bertzoo.jobs.record import JobRecord
 
 
-def parse_names(text: str) -> tuple[str, ...]:
-    """Return the comma-separated names in a flag's value."""
-    return tuple(name.strip() for name in text.split(","))
+@dataclass(frozen=True, kw_only=True)
+class JobFlags:
+    """The flags of a command that runs a list of jobs."""
 
-
-def parse_count(flag: str, text: str) -> int:
-    """Return the number in the value of a flag; raises UserError, naming the flag, unless it is at least 1."""
-    if text.isdecimal() and int(text):
-        return int(text)
-    raise UserError(f"{flag} needs a whole number of 1 or more, not {text!r}. Write, for example, {flag}=4.")
-
-
-def job_options(parser: Parser, unit: str, tasks: str, *more: str) -> None:
-    """Declare --tasks, --processes, --list and --dry_run.
-
-    unit: what runs, in the plural, such as "points". tasks: help of --tasks. more: other names of --dry_run.
-    """
-    group = parser.group(unit)
-    group.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help=tasks)
-    group.add_argument(
-        "--processes",
-        type=partial(parse_count, "--processes"),
+    run_dir: str = option("the directory of the list", group="output", metavar="RUN")
+    tasks: tuple[str, ...] = option(
+        "only these tasks, with the steps that they need (default: all)", (), group="jobs", metavar="A,B"
+    )
+    processes: int | None = option(
+        "fine-tunings that run at once (default: one per device; in Slurm's queue 32)",
+        None,
+        group="jobs",
         metavar="N",
-        help="fine-tunings that run at once (default: one per device; in Slurm's queue 32)",
+        least=1,
     )
-    group.add_argument(
-        "--executor",
-        choices=("local", "slurm"),
-        default="local",
-        help="where the jobs run: as processes of this machine, or on the nodes of a Slurm cluster",
+    executor: Literal["local", "slurm"] = option(
+        "where the jobs run: as processes of this machine, or on the nodes of a Slurm cluster", "local", group="jobs"
     )
-    group.add_argument(
-        "--srun",
-        action="append",
+    srun: tuple[str, ...] | None = option(
+        "for --executor=slurm: an option of srun, such as -pgpu (a partition); repeatable (default: none)",
+        None,
+        group="jobs",
         metavar="OPTION",
-        help="for --executor=slurm: an option of srun, such as -pgpu (a partition); repeatable (default: none)",
+        repeat=True,
     )
-    group.add_argument("--list", action="store_true", help=f"print the commands of all {unit} and run none")
-    group.add_argument(
-        "--dry_run", *more, action="store_true", help="check everything, print what each costs, and run none"
-    )
+    list: bool = option("print the commands of all jobs and run none", False, group="jobs")
+    dry_run: bool = option("check everything, print what each job costs, and run none", False, group="jobs")
 
 
 class CommandLines:
@@ -82,7 +70,7 @@ class CommandLines:
             from bertzoo.jobs.record import JobRecord
             from bertzoo.jobs.sweep import load_sweep
 
-            points = load_sweep(args.sweep, overrides, args.tasks).points(args.random, args.random_seed)
+            points = load_sweep(args.sweep, overrides, args.tasks, args.random, args.random_seed)
             record = JobRecord(args.run_dir, points)
             return [run for point in points.jobs for run in self(record.words(point))]
         if words[0] in config.VERBS:
@@ -114,9 +102,6 @@ def run_list(
     """
     from bertzoo.jobs import progress
 
-    topology = getattr(args, "topology", None)
-    if topology and not args.dry_run:
-        raise UserError(f"--topology={topology} applies only to --dry_run. Add --dry_run.")
     if args.list and args.dry_run:
         raise UserError("--list and --dry_run exclude each other. Keep one.")
     if args.srun and args.executor != "slurm":
@@ -133,7 +118,7 @@ def run_list(
     from bertzoo.jobs.run import Execution, run_jobs
 
     if args.dry_run:
-        print("\n".join(prepare(record, jobs, CommandLines()).lines(jobs, topology)))
+        print("\n".join(prepare(record, jobs, CommandLines()).lines(jobs)))
         return 0
     if args.executor == "slurm":
         srun = tuple(args.srun or ())

@@ -161,11 +161,6 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def run_dir_option(parser: Parser, text: str) -> None:
-    """Declare --run_dir, with the help `text`."""
-    parser.group("output").add_argument("--run_dir", required=True, metavar="RUN", help=text)
-
-
 def json_field(text: str = "print one JSON document on standard output") -> Any:
     """Declare --json, with the help `text`."""
     return option(text, False, group="output")
