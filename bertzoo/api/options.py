@@ -123,11 +123,10 @@ class PredictOptions(RunnableOptions):
         "tokens to show for a blank (default: 5)", None, group="for a masked language model", metavar="N"
     )
     checkpoint: str | int | None = checkpoint_field("for a masked language model")
-    aggregation: Literal["first", "max", "average", "simple"] | None = option(
+    aggregation: Literal["first", "max", "average", "simple"] | None = finetuned(
         "find entities in raw text with a model that tags words: a word has the tag of its first token, of the surest "
         "(max) or of all (average); simple: each token is a word (default: as in training)",
         None,
-        group=FINETUNED,
     )
 
 

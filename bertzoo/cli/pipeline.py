@@ -41,10 +41,6 @@ class PipelineFlags(JobFlags):
         metavar="DIR|URL",
     )
     only: tuple[str, ...] = option("stages to run (default: all)", (), group="jobs", metavar="A,B")
-    from_stage: str = option("the stage to start with (default: the first)", "", group="jobs", metavar="NAME")
-    dry_run: bool = option(
-        "check everything, print what each job costs, and run none", False, group="jobs", short="--plan"
-    )
     launch: Sequence[str] = option(
         "words to put before every pretrain, transfer and prune command, to start the command elsewhere or several "
         "times, such as 'launch/local_multi.sh 2' (default: none)",
@@ -67,4 +63,4 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     record = JobRecord(args.run_dir, pipeline, args.training_dir)
     if args.launch and shutil.which(args.launch[0]) is None:
         raise UserError(f"--launch starts with {args.launch[0]}, which is not a program. Correct its path.")
-    return run_list(args, record, jobs_of(pipeline, args.only, args.from_stage), tuple(args.launch))
+    return run_list(args, record, jobs_of(pipeline, args.only), tuple(args.launch))

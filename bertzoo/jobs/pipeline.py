@@ -62,23 +62,13 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
     return pipeline
 
 
-def jobs_of(pipeline: JobList, only: Sequence[str], since: str) -> list[CommandJob]:
-    """Return the jobs of the stages that --only and --from_stage select; raises UserError without such a stage.
-
-    only: names of stages in --only; if empty, --only selects all stages.
-    since: the stage in --from_stage, which selects this stage and all later ones; "" selects all stages.
-    """
+def jobs_of(pipeline: JobList, only: Sequence[str]) -> list[CommandJob]:
+    """Return the jobs of the stages in `only` (empty: all); raises UserError for a name that is no stage."""
     stages = list(dict.fromkeys(job.stage for job in pipeline.jobs))
-    for flag, name in (*(("--only", name) for name in only), *[("--from_stage", since)] * bool(since)):
+    for name in only:
         if name not in stages:
-            raise UserError(f"{flag}={name} is not a stage. The stages are {', '.join(stages)}.")
-    chosen = stages[stages.index(since) if since else 0 :]
-    jobs = [job for job in pipeline.jobs if job.stage in chosen and (not only or job.stage in only)]
-    if not jobs:
-        raise UserError(
-            f"all stages in --only={','.join(only)} come before --from_stage={since}. Leave --only or --from_stage out."
-        )
-    return jobs
+            raise UserError(f"--only={name} is not a stage. The stages are {', '.join(stages)}.")
+    return [job for job in pipeline.jobs if not only or job.stage in only]
 
 
 def _only(pipeline: JobList, tasks: Sequence[str]) -> JobList:

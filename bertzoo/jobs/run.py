@@ -81,10 +81,7 @@ def _check_order(record: JobRecord, jobs: Sequence[CommandJob]) -> None:
     for job in jobs:
         for name in record.unfinished(job):
             if name not in chosen:
-                raise UserError(
-                    f"{job.name} reads {name}, which is not finished. Run the stage of {name} first, or leave out "
-                    "--only and --from_stage."
-                )
+                raise UserError(f"{job.name} reads {name}, which is not finished. Run the stage of {name} too.")
 
 
 def _is_stale(record: JobRecord, job: CommandJob) -> bool:

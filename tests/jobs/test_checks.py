@@ -59,7 +59,6 @@ NEW = [
         (["--launch=./nothing.sh"], ("--launch", "./nothing.sh")),
         (["--training_dir=s3://bucket/x"], ("s3://bucket/x", "gs://")),
         (["--list", "--dry_run"], ("--list", "--dry_run")),
-        (["--only=base", "--from_stage=tuned"], ("--only", "--from_stage")),
     ],
 )
 def test_everything_is_checked_before_the_first_step(place: Place, options: list[str], parts: tuple[str, ...]) -> None:

@@ -166,7 +166,7 @@ def test_only_some_stages_run(place: Place) -> None:
     assert mentions(err, "tuned/own", "base") and place.calls() == []
     place.run("--only=base")
     assert place.calls() == ["base"]
-    place.run("--from_stage=tuned")
+    place.run()
     assert place.calls() == STEPS[1:]
     _, err = place.run("--only=tunde", code=2)
     assert mentions(err, "tunde", "tuned")
