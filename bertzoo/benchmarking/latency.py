@@ -116,7 +116,7 @@ def measure(model: Model, settings: LatencySettings) -> LatencyTable:
     )
     structure = declare(model, NoHead(), tuple(sizes))
     facts = {
-        "machine": _machine(),
+        "machine": f"{processor().name or platform.processor() or 'unknown'} ({platform.machine()})",
         "cores": os.cpu_count(),
         "runtime": f"{BACKEND} {runtime}",
         "threads": settings.threads,
@@ -156,7 +156,3 @@ def _request(model: Model, place: Path, settings: LatencySettings) -> LoadReques
     request = WriteRequest([settings.length], settings.precision, Path(sys.executable))
     written = BACKENDS[BACKEND].write(untrained(model, place.name), place, request)
     return LoadRequest(BACKEND, str(written.path), settings.threads, model.vocab_size)
-
-
-def _machine() -> str:
-    return f"{processor().name or platform.processor() or 'unknown'} ({platform.machine()})"

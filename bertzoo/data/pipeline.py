@@ -317,12 +317,8 @@ def parallel_batches(
     with worker_pool(workers, apart=True) as submit:
         pending: deque[Future[Batch]] = deque()
         for step in range(start, stop):
-            pending.append(submit(_batch, batches, step, batch_size, rows))
+            pending.append(submit(batches.batch, step, batch_size, rows))
             if len(pending) == 2 * workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-
-
-def _batch(batches: Batches, step: int, batch_size: int, rows: Rows | None) -> Batch:
-    return batches.batch(step, batch_size, rows)

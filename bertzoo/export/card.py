@@ -318,15 +318,11 @@ def _texts(proof: Mapping[str, Any] | None) -> str:
     tokenizer = f"The {_TEXT_TASKS[proof['task']]} of mediapipe" if "task" in proof else "onnxruntime-extensions"
     different, left = proof["differences"], len(proof["prepared_differences"])
     tested = _TEXTS.format(tokenizer=tokenizer, count=len(different), left=left, **proof)
-    rows = [[*map(_visible, (one["text"], " ".join(one["ours"]), " ".join(one["theirs"])))] for one in different]
+    columns = ((one["text"], " ".join(one["ours"]), " ".join(one["theirs"])) for one in different)
+    rows = [[f"`{visible(text)}`" for text in texts] for texts in columns]
     return "\n\n".join(
         [tested, *[tables.markdown(["text", "tokens in training", "the file's tokens"], rows)] * bool(rows)]
     )
-
-
-def _visible(text: str) -> str:
-    """Return a text as code with invisible characters escaped."""
-    return f"`{visible(text)}`"
 
 
 def _operators(description: Mapping[str, Any]) -> Iterator[str]:

@@ -103,8 +103,7 @@ def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> Non
         )
 
 
-def _warmup() -> Schedule:
-    return Schedule(kind="polynomial", power=0.5, end_factor=0.9, warmup="least", warmup_share=0.1)
+_WARMUP = Schedule(kind="polynomial", power=0.5, end_factor=0.9, warmup="least", warmup_share=0.1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +118,7 @@ class StrategyStages:
     masking_share: float | tuple[float, ...] | None = None
     learning_rate: float  # peak of the stage's schedule
     accumulate: int | None = None  # microbatches a step is cut into; "none": as in [[stages]] of pretraining
-    schedule: Schedule = field(default_factory=_warmup)  # learning rate of each stage by step
+    schedule: Schedule = _WARMUP  # learning rate of each stage by step
 
     def __post_init__(self):
         self.stage()  # raises ConfigError if the fields make no valid stage

@@ -296,7 +296,7 @@ def _transfer_setups(recipe: Transfer) -> Iterator[StageSetup]:
     distillation = StageSetup(
         objective=objective((), True),
         optimizer=recipe.optimizer,
-        rates=_without_projections if projection else None,
+        rates=(lambda name: float(not name.startswith(f"{PROJECTIONS}/"))) if projection else None,
         name="distillation" if recipe.knowledge.ground_truth < 1 else "pretraining",
     )
     yield from [distillation] * len(recipe.distillation)
@@ -312,7 +312,3 @@ def _fixed_below_layers(recipe: Transfer, student: Any) -> frozenset[str]:
     before = {name for name in shapes_of(student) if name.startswith(BELOW_LAYERS)}
     rest = {name for name in before - copied if not name.startswith("embedding/norm/")}
     return frozenset(before if not rest else before & copied)
-
-
-def _without_projections(name: str) -> float:
-    return float(not name.startswith(f"{PROJECTIONS}/"))

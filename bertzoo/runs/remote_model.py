@@ -77,7 +77,8 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
         raise UserError(f"{url} is not a complete checkpoint of a run. Name the run or another of its checkpoints.")
     folder = RemoteFolder.at(url)
     tree = folder.list_tree()
-    if {MODEL, huggingface.CONFIG, CONFIG, sentence_modules.MODULES} & tree.keys() or any(map(_is_index, tree)):
+    index = any("/" not in path and path.endswith(variables.INDEX) for path in tree)
+    if index or {MODEL, huggingface.CONFIG, CONFIG, sentence_modules.MODULES} & tree.keys():
         return folder, ".", _select(tree, *_parts(folder, tree))
     if not tree and folder.path.strip("/").count("/"):
         beside = RemoteFolder.at(parent)
@@ -94,10 +95,6 @@ def _is_complete(tree: Tree, step: str) -> bool:
     return bool(
         {f"{_CHECKPOINTS}/{step}{contents.SUFFIX}", f"{_CHECKPOINTS}/{step}/{checkpoint.COMMITTED}"} & tree.keys()
     )
-
-
-def _is_index(path: str) -> bool:
-    return "/" not in path and path.endswith(variables.INDEX)
 
 
 def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:

@@ -14,6 +14,7 @@ from bertzoo.core import atomic, config, lock
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.kinds import CONFIG, METRICS, config_class
 from bertzoo.core.paths import Location, check_vacant, is_url, on_disk, place, resolve_name, run_directory
+from bertzoo.core.remote import RemoteFolder
 from bertzoo.data.corpus import manifest, remote
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers import tokenizer as tokenizers
@@ -223,7 +224,7 @@ class RunDirectory:
 
     def _open_recorded(self, where: str) -> Corpus:
         path = None if is_url(where) else on_disk(where, "the corpus", "Write :// after the protocol.")
-        contents = remote.read_remote_manifest(where) if path is None else manifest.read_manifest(path)
+        contents = remote.read_remote_manifest(RemoteFolder.at(where)) if path is None else manifest.read_manifest(path)
         self.check_corpus(where, contents.hash)  # before copying it
         return remote.open_remote_corpus(where) if path is None else Corpus.open(path)
 

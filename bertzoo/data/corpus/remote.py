@@ -37,12 +37,8 @@ def is_corpus(url: str) -> bool:
     return False
 
 
-def read_remote_manifest(url: str) -> Manifest:
-    """Return the manifest of the corpus behind a URL; raises CorpusError if it is missing or damaged."""
-    return _read_manifest(RemoteFolder.at(url))
-
-
-def _read_manifest(folder: RemoteFolder) -> Manifest:
+def read_remote_manifest(folder: RemoteFolder) -> Manifest:
+    """Return the manifest of the corpus in a remote folder; raises CorpusError if it is missing or damaged."""
     return parse_manifest(folder.read_bytes(NAME), f"{folder.url}/{NAME}")
 
 
@@ -52,7 +48,7 @@ def open_remote_corpus(url: str) -> Corpus:
     Raises CorpusError if the corpus is damaged or cannot be read, or the disk has no room for the copy.
     """
     folder = RemoteFolder.at(url)
-    manifest = _read_manifest(folder)
+    manifest = read_remote_manifest(folder)
     directory = paths.cache_folder("corpora") / manifest.hash
     with lock.wait_for(directory):
         if (directory / NAME).is_file():
@@ -117,7 +113,7 @@ def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
     check_same_settings(settings, folder.read_bytes(SETTINGS), folder.url)
     if not folder.has_file(NAME):
         return None
-    manifest, sizes = _read_manifest(folder), folder.file_sizes()
+    manifest, sizes = read_remote_manifest(folder), folder.file_sizes()
     complete = all(sizes.get(record.file) == record.bytes for record in manifest.files)
     return manifest if complete and all(map(folder.has_file, _tokenizer_files(manifest))) else None
 

@@ -137,11 +137,9 @@ def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int
     """
     pieces = (reading.pieces(piece_bytes) for reading in readings(parts, heldout, limits))
     # Not a generator expression, whose variable would hold one piece while the next is read.
-    return map(_numbered, itertools.chain.from_iterable(pieces), itertools.count())
-
-
-def _numbered(piece: Piece, index: int) -> Piece:
-    return replace(piece, index=index)
+    return map(
+        lambda piece, index: replace(piece, index=index), itertools.chain.from_iterable(pieces), itertools.count()
+    )
 
 
 def origins(source: str, text_field: str, limits: Limits) -> list[Origin]:

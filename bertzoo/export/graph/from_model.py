@@ -188,8 +188,4 @@ def _unknown(module: Any) -> TypeError:
     return TypeError(f"the export graph has no counterpart of {name}. {_ADVICE}")
 
 
-def _linear(kernel: np.ndarray, bias: np.ndarray) -> parts.Affine:
-    return parts.Affine(kernel=kernel, bias=bias)
-
-
-_LAYERS = GraphLayers(affine=_affine, linear=_linear, norm=_norm, activation=_activation)
+_LAYERS = GraphLayers(affine=_affine, linear=parts.Affine, norm=_norm, activation=_activation)

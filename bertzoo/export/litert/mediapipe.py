@@ -82,14 +82,6 @@ class TaskGraph(struct.PyTreeNode):
         return outputs
 
 
-def task_graph(pretrained: Pretrained, graph: Any) -> TaskGraph:
-    """Wrap a model's graph so that it has MediaPipe's three inputs, and returns probabilities.
-
-    The graph of a model without a head returns an embedding.
-    """
-    return TaskGraph(graph=graph, function=pretrained.head.probabilities)
-
-
 class _Echo(struct.PyTreeNode):
     """A graph that returns the ids of a row as an embedding (L), to show how MediaPipe tokenises a text.
 
