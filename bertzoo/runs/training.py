@@ -204,7 +204,7 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
         )
     for split, part in corpus.manifest.splits.items():
         _LOG.info(f"corpus, {split}: {part}")
-    share = corpus.unknown_share()
+    share = corpus.manifest.unknown_share
     if begun and share > UNKNOWN_ERROR:  # a run with a checkpoint resumes: its text cannot change
         _LOG.warning(describe_unknown(share, corpus.address))
     else:
@@ -226,7 +226,7 @@ def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
             f"model.vocab_size = {rows:,}, but the tokenizer has {entries:,} entries: the other rows of the word table "
             "are never trained" + (f". A new run with {options} avoids this." if advise else "")
         )
-    if occurring is not None and occurring < _FEW_OCCURRING * entries:
+    if occurring < _FEW_OCCURRING * entries:
         yield (
             f"only {occurring:,} of the tokenizer's {entries:,} entries occur in the training text. Use more text, or "
             "train a smaller vocabulary on it."

@@ -1,7 +1,5 @@
 """Words that the vocabulary lacks: their share in the manifest, and where it stops or warns."""
 
-import json
-import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -50,20 +48,9 @@ def test_the_manifest_counts_unknown_words_and_entries_in_use(logged, trained, t
     for split, record in manifest.splits.items():
         assert (record.unknown, record.entries) == (counts[split][unk], len(counts[split]))
     share = sum(count[unk] for count in counts.values()) / sum(map(len, tokens.values()))
-    assert manifest.unknown_share == corpus.unknown_share() == share and 0.01 < share < 0.2
+    assert manifest.unknown_share == share and 0.01 < share < 0.2
     (line,) = logged
     assert mentions(line, f"{share:.1%}", "[UNK]", tmp_path / "c")
-
-
-def test_a_corpus_of_an_earlier_version_opens_with_its_hash_and_is_counted(corpus, tmp_path):
-    shutil.copytree(corpus.directory, tmp_path / "c")
-    raw = json.loads((tmp_path / "c" / "manifest.json").read_text())
-    assert raw.pop("usage")["train"]["unknown"] == corpus.manifest.splits["train"].unknown
-    (tmp_path / "c" / "manifest.json").write_text(json.dumps(raw))
-    earlier = Corpus.open(tmp_path / "c")
-    assert earlier.hash == corpus.hash and earlier.manifest.unknown_share is None
-    tokens = np.concatenate(list(corpus.stream("train")))
-    assert earlier.unknown_share() == np.mean(tokens == corpus.tokenizer.specials.unk)
 
 
 def test_text_in_another_script_stops_before_the_tokenisation(trained, tmp_path):
@@ -84,7 +71,7 @@ def test_unknown_text_after_a_known_beginning_stops_at_the_end(trained, tmp_path
     data = mixed(trained, tmp_path, every=2, before=100)
     with pytest.raises(CorpusError, match=mentioning("[UNK]", tmp_path / "c")):
         write_corpus(data, tmp_path / "c", workers=1)
-    assert Corpus.open(tmp_path / "c").unknown_share() > 0.2
+    assert Corpus.open(tmp_path / "c").manifest.unknown_share > 0.2
 
 
 def test_text_in_the_vocabulary_logs_no_warning(logged, trained, tmp_path):

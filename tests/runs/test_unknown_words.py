@@ -75,10 +75,10 @@ def test_a_corpus_that_hardly_uses_the_vocabulary_is_mentioned(tmp_path, capsys)
 
 
 def test_a_resumed_run_continues_with_a_warning(finished_run, tiny_config, tmp_path, capsys, monkeypatch):
-    from bertzoo.data.corpus.reader import Corpus
+    from bertzoo.data.corpus.manifest import Manifest
 
     shutil.copytree(finished_run, tmp_path / "run")
-    monkeypatch.setattr(Corpus, "unknown_share", lambda corpus: 0.5)
+    monkeypatch.setattr(Manifest, "unknown_share", 0.5)
     lines = run(capsys, tiny_config, tmp_path / "run")
     assert any("warning" in line and mentions(line, "50.0%") for line in lines)
     *_, line = run(capsys, tiny_config, tmp_path / "new", code=2)

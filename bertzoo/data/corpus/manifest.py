@@ -20,7 +20,7 @@ from bertzoo.data.tokenizers import tokenizer
 FORMAT = 1
 NAME = "manifest.json"
 SETTINGS = "settings.json"  # file with the settings of the corpus; written first
-_UNHASHED = ("hash", "usage")  # keys not hashed, so that adding `usage` to an old corpus does not change its hash
+_UNHASHED = ("hash", "usage")  # keys that the hash does not cover
 _SPLIT = {
     "documents": int,
     "sentences": int,
@@ -37,7 +37,7 @@ _MANIFEST = {
     "splits": dict.fromkeys(SPLITS, _SPLIT),
     "dropped": {str: int},
     "parts?": [{"source": str, "weight": float, "documents": int, "tokens": int}],
-    "usage?": {str: {"unknown?": int, "entries?": int}},
+    "usage": {split: {"unknown": int, "entries": int} for split in SPLITS},
 }
 
 
@@ -45,29 +45,26 @@ _MANIFEST = {
 class SplitRecord:
     """The manifest's entry for one split, training or held-out.
 
-    unknown: number of [UNK] tokens. entries: number of vocabulary entries that occur. Both are None in corpora of an
-    earlier version, which did not count them.
+    unknown: number of [UNK] tokens. entries: number of vocabulary entries that occur.
     """
 
     documents: int
     sentences: int
     tokens: int
-    unknown: int | None = None
-    entries: int | None = None
+    unknown: int
+    entries: int
     sentence_index: FileRecord
     document_index: FileRecord
     shards: tuple[ShardRecord, ...]
 
     @property
     def counts(self) -> dict[str, int]:
-        """The fields that are numbers, by name; a field that is None is left out."""
-        usage = {"unknown": self.unknown, "entries": self.entries}
-        counts = {"documents": self.documents, "sentences": self.sentences, "tokens": self.tokens}
-        return counts | {name: count for name, count in usage.items() if count is not None}
+        """The fields that are numbers, by name."""
+        return {name: getattr(self, name) for name in ("documents", "sentences", "tokens", "unknown", "entries")}
 
     def __str__(self) -> str:
-        unknown = "" if self.unknown is None else f", {self.unknown / self.tokens:.2%} of them [UNK]"
-        return f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens{unknown}"
+        counts = f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens"
+        return f"{counts}, {self.unknown / self.tokens:.2%} of them [UNK]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +85,10 @@ class Manifest:
     raw: dict[str, Any]
 
     @property
-    def unknown_share(self) -> float | None:
-        """The share of [UNK] among all tokens; None in corpora of an earlier version, which did not count it."""
+    def unknown_share(self) -> float:
+        """The share of [UNK] among all tokens, from 0 to 1."""
         splits = self.splits.values()
-        counts = [split.unknown for split in splits if split.unknown is not None]
-        return sum(counts) / sum(split.tokens for split in splits) if len(counts) == len(splits) else None
+        return sum(split.unknown for split in splits) / sum(split.tokens for split in splits)
 
     @property
     def files(self) -> list[FileRecord]:
@@ -125,9 +121,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
             settings=raw["settings"],
             vocab_size=raw["tokenizer"]["vocab_size"],
             tokenizer_sha256=raw["tokenizer"]["sha256"],
-            splits={
-                split: _split_record(raw["splits"][split], raw.get("usage", {}).get(split, {})) for split in SPLITS
-            },
+            splits={split: _split_record(raw["splits"][split], raw["usage"][split]) for split in SPLITS},
             raw=raw,
         )
     except (ValueError, TypeError) as error:  # TypeError: further keys
@@ -142,8 +136,7 @@ def _split_record(raw: dict[str, Any], usage: dict[str, int]) -> SplitRecord:
         documents=raw["documents"],
         sentences=raw["sentences"],
         tokens=raw["tokens"],
-        unknown=usage.get("unknown"),
-        entries=usage.get("entries"),
+        **usage,
         sentence_index=FileRecord(**raw["sentence_index"]),
         document_index=FileRecord(**raw["document_index"]),
         shards=tuple(ShardRecord(**shard) for shard in raw["shards"]),
@@ -216,20 +209,16 @@ def write_manifest(
     for split in SPLITS:
         indexes = [index for index, sidecar in enumerate(sidecars) if split in sidecar["shards"]]
         if not indexes:
-            counts = ", ".join(f"{number} {reason}" for reason, number in sorted(dropped.items())) or "none"
+            numbers = ", ".join(f"{number} {reason}" for reason, number in sorted(dropped.items())) or "none"
             raise CorpusError(
                 f"the {split} part of the corpus is empty (heldout = {settings['heldout']}, documents dropped: "
-                f"{counts}). Delete {destination}, then give more documents, separated by blank lines, or another "
+                f"{numbers}). Delete {destination}, then give more documents, separated by blank lines, or another "
                 "--data.heldout."
             )
         splits[split] = _join_split(destination, pieces, split, indexes, sidecars)
-        files = [pieces / f"{index:05d}.{split}.entries.npy" for index in indexes]
-        if all(file.is_file() for file in files):  # earlier versions wrote none
-            counts = np.zeros(vocabulary.vocab_size, np.int64)
-            for file in files:
-                counts += np.load(file)
-            unknown = int(counts[vocabulary.specials.unk])
-            usage[split] = {"unknown": unknown, "entries": int(np.count_nonzero(counts))}
+        files = (pieces / f"{index:05d}.{split}.entries.npy" for index in indexes)
+        counts = sum(map(np.load, files), np.zeros(vocabulary.vocab_size, np.int64))
+        usage[split] = {"unknown": int(counts[vocabulary.specials.unk]), "entries": int(np.count_nonzero(counts))}
     description = {"vocab_size": vocabulary.vocab_size, "sha256": tokenizer.fingerprint(directory)}
     raw = {"settings": settings, "tokenizer": description, "splits": splits, "dropped": dict(dropped)}
     if len(parts) > 1:

@@ -77,15 +77,6 @@ class Corpus:
         """Return the index of one split."""
         return self._splits[split]
 
-    def unknown_share(self) -> float:
-        """Return the share (0 to 1) of [UNK] among all tokens, as counted in the manifest.
-
-        If the manifest has no count, return the share among the first few million training tokens.
-        """
-        if (share := self.manifest.unknown_share) is not None:
-            return share
-        return float(np.mean(next(self.stream("train")) == self.tokenizer.specials.unk))
-
     def tokens(self, split: Split, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return N ranges of the split's token stream, each padded with 0: (N, max(lengths)) int32.
 

@@ -47,8 +47,7 @@ def write_corpus(
         manifest = tokenize(data, destination, workers=workers, progress=progress).manifest
     else:
         manifest = tokenize_to_url(data, destination, workers=workers, progress=progress)
-    if (share := manifest.unknown_share) is not None:
-        check_unknown(share, str(destination))
+    check_unknown(manifest.unknown_share, str(destination))
     return manifest
 
 
