@@ -11,6 +11,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from benchmarks.lib import results
@@ -21,6 +22,7 @@ FIELDS = {
     "PERSON": "name", "EMAIL": "ascii_email", "PHONE": "phone_number", "STREET": "street_address", "CITY": "city",
     "IBAN": "iban", "COMPANY": "company", "DATE": "date",
 }  # fmt: skip
+DATES = {"end_datetime": datetime(2026, 1, 1)}  # else they end today
 LEARNT = """My name is {PERSON} and I live in {CITY}.
 Please send the invoice to {EMAIL}.
 You can reach me at {PHONE} after lunch.
@@ -63,8 +65,10 @@ def letters(templates: Sequence[str], count: int, seed: int) -> list[dict]:
         fake, text, spans = draw.choice(fakes), "", []
         for template in draw.sample(templates, draw.randint(1, 4)):
             for part in re.split(r"\{(\w+)\}", (" " if text else "") + template):
-                value = " ".join(str(getattr(fake, FIELDS[part])()).split()) if part in FIELDS else part
+                value = part
                 if part in FIELDS:
+                    drawn = getattr(fake, FIELDS[part])(**(DATES if part == "DATE" else {}))
+                    value = " ".join(str(drawn).split())
                     spans.append({"start": len(text), "end": len(text) + len(value), "label": part})
                 text += value
         made.append({"text": text, "spans": spans})
@@ -81,9 +85,8 @@ def main() -> None:
     args.runs.mkdir(parents=True, exist_ok=True)
     sets = {"train": (LEARNT, args.train, 1), "dev": (LEARNT, args.test // 2, 2), "test": (HELD_OUT, args.test, 3)}
     for name, drawn in sets.items():
-        file = args.runs / f"{name}.jsonl"
-        if not file.exists():  # Faker's dates end today
-            file.write_text("".join(json.dumps(letter) + "\n" for letter in letters(*drawn)), encoding="utf-8")
+        lines = (json.dumps(letter) + "\n" for letter in letters(*drawn))
+        (args.runs / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     run = args.runs / "run"
     words = [*OPTIONS, *more, f"--from={args.model}", f"--data_dir={args.runs}"]
     learnt = finetune(words, run)
