@@ -124,9 +124,10 @@ class PredictOptions(RunnableOptions):
     )
     checkpoint: str | int | None = checkpoint_field("for a masked language model")
     aggregation: Literal["first", "max", "average", "simple"] | None = finetuned(
-        "find entities in raw text with a model that tags words: a word has the tag of its first token, of the surest "
-        "(max) or of all (average); simple: each token is a word (default: as in training)",
+        "how to find entities: a word has the tag of its first token, of the surest one (max), of their average, or "
+        "every token is a word (simple) (default: as in training)",
         None,
+        metavar="HOW",
     )
 
 

@@ -130,7 +130,7 @@ def declare(cls: type) -> Callable[[Parser], None]:
             if tp is bool:
                 more["action"] = "store_false" if field.default is True else "store_true"
             elif get_origin(tp) is Literal and not declared.parse:
-                more["choices"] = get_args(tp)
+                more |= {"choices": get_args(tp), "metavar": declared.metavar}
             else:
                 inner = get_args(tp)[0] if many and several else tp
                 word = name if named else declared.metavar or name
