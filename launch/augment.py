@@ -3,9 +3,9 @@
 python launch/augment.py TRAIN.tsv OUT.tsv --columns=sentence [--copies=5] [--seed=0]
 python launch/augment.py TRAIN.tsv OUT.tsv --columns=sentence1,sentence2
 
-Each row is changed so many times: words are dropped, or replaced by words of the table, and a text is cut to some of
-its words or joined to another one (after Tang et al. 2019, https://arxiv.org/abs/1903.12136, §3.2). The second text of
-a pair may be the first one, changed. No row occurs twice, and none is a row of the table.
+The script changes each row --copies times: it drops words or replaces them by words of the table, cuts a text to some
+of its words, or joins it to another one (after Tang et al. 2019, https://arxiv.org/abs/1903.12136, §3.2). The second
+text of a pair may be the first one, changed. No row occurs twice, and none is a row of the table.
 """
 
 import argparse
@@ -77,6 +77,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     args = parser.parse_args()
     columns = args.columns.split(",")
+    if args.copies < 1:
+        parser.error(f"--copies={args.copies} is less than 1. Use 1 or more.")
+    if args.out.suffix != ".tsv" or args.out.exists():
+        parser.error(f"{args.out} exists, or its name does not end with .tsv. Name a new .tsv file.")
     if len(columns) > 2:
         parser.error(f"--columns={args.columns} names {len(columns)} columns. Name one or two.")
     try:

@@ -6,7 +6,7 @@ no locks, a run without an end counts as running for ten minutes after its last 
 held-out loss or, without one, the training loss.
 
 With --stalled, the exit code is 1 if a run needs a person: it is stalled, slow (below half of its median speed),
-failed, interrupted or damaged. A timer such as cron can call it.
+failed, interrupted or damaged, and 2 if the list or the webhook fails. A timer such as cron can call it.
 
 examples:
   bertzoo runs runs

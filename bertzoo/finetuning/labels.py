@@ -297,7 +297,8 @@ class LabelTask(TaskKind):
     def draw_subset(self, examples: list[Example]) -> list[Example]:
         most, drawn, counts = self.recipe.per_class, [], Counter[int]()
         if not most:
-            return super().draw_subset(examples)
+            labelled = [example for example in examples if example.label is not None]
+            return super().draw_subset(labelled) + [example for example in examples if example.label is None]
         for index in self.shuffled(len(examples)):
             labels = self._labels(examples[index])
             if examples[index].label is None or any(counts[label] < most for label in labels):
@@ -327,6 +328,12 @@ class LabelTask(TaskKind):
             count = np.maximum([counts[label] for label in range(size)], 1)
             total = sum(example.label is not None for example in examples)
             weights = total / count - 1 if self._several else total / (size * count)
+            if not np.all(weights):
+                name = self.task.labels[int(np.argmin(weights))]
+                raise ConfigError(
+                    f'class_weights = "balanced" gives the label {name!r} the weight 0, because every training example '
+                    "has it. Write the weights as a list."
+                )
         return np.array(weights, np.float32) if len(weights) else None
 
     def finish(

@@ -216,7 +216,9 @@ class Seed:
         pretrained, document = job.data.finish(pretrained, outputs)
         with atomic.replacing_directory(folder) as temporary:
             load_model.write_model(pretrained, temporary)
-        if document is not None:
+        if document is None:
+            (self._folder / DECISION).unlink(missing_ok=True)  # of an earlier epoch
+        else:
             atomic.write_json(self._folder / DECISION, document)
 
 

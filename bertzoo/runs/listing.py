@@ -32,7 +32,7 @@ class ListedRun(NamedTuple):
 
     steps: of the whole run, if its config says so. loss: in nats. seen: time of the newest file, in Unix seconds.
     speed: examples a second of the newest training line, as a share of the run's median. hours: of its processes, until
-    the newest line.
+    their last lines, over all seeds.
     """
 
     name: str
@@ -100,13 +100,19 @@ def _read(system: Any, run: str, name: str) -> ListedRun:
         return ListedRun(name, "", "damaged", None, None, None, seen)
     logs = [path for stars in ("", "*/", "*/*/") for path in system.glob(f"{run}/{stars}{METRICS}")]
     times = {path: system.modified(path).timestamp() for path in logs}
-    lines = _lines(system.cat_file(max(logs, key=times.__getitem__))) if logs else []
+    of_logs = {path: _lines(system.cat_file(path)) for path in logs}
+    lines = of_logs[max(logs, key=times.__getitem__)] if logs else []
     ends = [line for line in lines if line.get("event") in _ENDS or line.get("event") == "resumed"]
     losses = [line for line in lines if line.get("loss") is not None and math.isfinite(line["loss"])]
     heldout = [line for line in losses if line.get("split") == "heldout"]
     steps = sum(stage["steps"] for stage in table.get("stages", ()))
     speeds = [line[_SPEED] for line in lines if line.get(_SPEED)]
-    processes = {line["started"]: line["elapsed_seconds"] for line in lines if line.get("elapsed_seconds")}
+    processes = {
+        (path, line["started"]): line["elapsed_seconds"]
+        for path, log in of_logs.items()
+        for line in log
+        if line.get("started") and line.get("elapsed_seconds")
+    }
     seen = max([seen, *times.values()])
     return ListedRun(
         name=name,

@@ -43,7 +43,7 @@ class CustomFiles:
     train: str = ""
     dev: str = ""  # development file, if there is one
     test: str = ""  # test file, if there is one; it may lack labels
-    unlabelled: str = ""  # file of more texts to train on; those without a label get the teacher's
+    unlabelled: str = ""  # file of more training texts; the teacher labels those without a label
     text_a: str = "text"  # column of the text; for tokens a list of words, or words separated by spaces
     text_b: str = ""  # column of the second text, if examples are pairs
     label: str = "label"  # column of the label; for tokens one per word

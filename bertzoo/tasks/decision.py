@@ -103,7 +103,7 @@ def choose_thresholds(
     if classes == 2:
         value, met = _best_threshold(chances[:, 1], labels == 1, (labels == 1).sum(), criterion, least)
         # 0 for the likelier label, so that a text always has a label, also if rounded probabilities do not sum to 1
-        return (0.0, value) if value >= 0.5 else (1 - value, 0.0), [] if met else [1]
+        return (0.0, value) if value >= 0.5 else (float(np.nextafter(1 - value, 2)), 0.0), [] if met else [1]
     value, met = _best_threshold(chances.max(-1), chances.argmax(-1) == labels, len(labels), criterion, least)
     return (value,) * classes, [] if met else [*range(classes)]
 
@@ -199,6 +199,9 @@ def describe(document: dict[str, Any]) -> list[str]:
         lines[-1] += f", {before[0]['ece']:.2f} without" if before else ", as without; no other one is better"
     if "thresholds" in document:
         pairs = [*zip(document["labels"], document["thresholds"], strict=True)]
+        if len(pairs) == 2 and "confusion" in document:  # the second label is predicted from one probability on
+            (_, first), (label, second) = pairs
+            pairs = [(label, second or 1 - first)]
         if len({*document["thresholds"]}) == 1:
             pairs = [("of every label", document["thresholds"][0])]
         named = ", ".join(f"{label} {value:.3f}" for label, value in pairs)

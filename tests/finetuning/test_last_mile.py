@@ -149,8 +149,9 @@ def task(data: Path, **options: str) -> LabelTask:
 def training(folder: Path, found: LabelTask) -> LabelSplit:
     tokenizer = load_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None
-    examples = found.draw_subset(found.read("train", found.recipe.data_dir).examples)
-    return found.encode(examples, "train", RowForm(tokenizer, 24, 0), "train")
+    split = found.read_splits(RowForm(tokenizer, 24, 0))[0]
+    assert isinstance(split, LabelSplit)
+    return split
 
 
 def weights_of(split: LabelSplit) -> np.ndarray:
@@ -183,6 +184,22 @@ def test_weights_of_several_labels_weigh_where_the_label_applies(folder: Path, t
     np.testing.assert_allclose(train.batch(slot, 8)[CLASS_WEIGHT][: len(slot.rows)], expected)
     few = training(folder, task(tmp_path, per_class="2", **options))
     assert 2 <= len(few.examples) <= 6 and all(sum(e.label[i] for e in few.examples) >= 2 for i in range(2))
+
+
+def test_a_label_of_every_example_has_no_balanced_weight(folder: Path, tmp_path: Path):
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.csv").write_text("text,a,b\nbara,1,0\ndoti,1,1\n")
+    options = {"own.kind": "multi_label", "own.labels": '["a","b"]'}
+    with pytest.raises(ConfigError, match=mentioning("class_weights", "'a'")):
+        training(folder, task(tmp_path, class_weights="balanced", **options))
+
+
+@pytest.mark.parametrize("option", ["train_rows", "per_class"])
+def test_texts_without_labels_stay_when_few_examples_are_drawn(option: str, folder: Path, mails: Path):
+    (mails / "more.jsonl").write_text('{"text": "bara"}\n' * 30)
+    options = {"own.train": "train.csv", "own.dev": "dev.csv", "own.unlabelled": "more.jsonl", "alpha": "0.5"}
+    labels = [example.label for example in training(folder, task(mails, **options, **{option: "9"})).examples]
+    assert labels.count(None) == 30 and len(labels) == 30 + (9 if option == "train_rows" else 27)
 
 
 def test_few_examples_are_drawn_of_each_label(folder: Path, mails: Path, logged):

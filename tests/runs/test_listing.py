@@ -190,13 +190,15 @@ def test_alerts_name_the_runs_that_need_a_person(posted, tmp_path, capsys):
 
 
 def test_the_cost_counts_the_hours_of_every_process(tmp_path, capsys):
-    """Two processes ran for 1 and 2 hours, with an hour between them."""
-    times = [(0, 1800), (0, 3600), (7200, 7200)]
+    """Two processes ran for 1 and 2 hours, with an hour between them, and another seed for half an hour."""
+    times = [(10, 1800), (10, 3600), (7210, 7200)]
     lines = [
         TRAIN | {"step": at, "started": start, "elapsed_seconds": spent} for at, (start, spent) in enumerate(times)
     ]
     write(tmp_path / "run", *lines)
     assert list_runs(str(tmp_path))[0].hours == pytest.approx(3)
+    write(tmp_path / "run" / "seed-1", TRAIN | {"started": 10, "elapsed_seconds": 1800})
+    assert list_runs(str(tmp_path))[0].hours == pytest.approx(3.5)
     assert main(["runs", str(tmp_path), "--price=1.5", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["dollars"] == pytest.approx(4.5)
-    assert main(["runs", str(tmp_path), "--price=1.5"]) == 0 and "4.50" in capsys.readouterr().out
+    assert json.loads(capsys.readouterr().out)[0]["dollars"] == pytest.approx(5.25)
+    assert main(["runs", str(tmp_path), "--price=1.5"]) == 0 and "5.25" in capsys.readouterr().out

@@ -49,6 +49,8 @@ def test_without_a_least_value_the_temperature_is_1(several: bool) -> None:
     assert decision.fit_temperature(4 * np.eye(3) - 1, labels, several) == 1  # all right: the sharper, the better
     made = decision.decide(4 * np.eye(3) - 1, labels, "abc", several, calibrate=True)
     assert made.temperature == 1 and len(made.document["reliability"]) == 1
+    rough, truth = overconfident(1, several, 1.0)
+    assert decision.fit_temperature(rough * np.exp(4), truth, several) == 1  # beyond e^3
 
 
 @kinds
@@ -141,7 +143,7 @@ def test_a_precision_chosen_on_one_part_holds_on_another() -> None:
         precision = np.cumsum((chances.argmax(1) == labels)[dev][order]) / np.arange(1, 501)
         cut = likeliest[dev][order][np.flatnonzero(precision >= 0.95)[-1]]
         held_without_bound += likeliest[rest][likeliest[rest] >= cut].mean() >= 0.95
-    assert (found, held, held_without_bound) == (194, 184, 83)
+    assert (found, held, held_without_bound) == pytest.approx((194, 184, 83), abs=3)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
