@@ -304,7 +304,7 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"runs/(cola|rte|a|b)": tuned("cola", "glue/CoLA"),
     r"runs/(glue|sweep)": lambda workplace, path: tuned("mrpc", "glue/MRPC")(workplace, path / "mrpc"),
     r"runs/(mrpc(-int8)?|mnli)": tuned("mrpc", "glue/MRPC"),
-    r"runs/(own|labelled)": tuned("own", "new", *OWN),
+    r"runs/(own|labelled|mails)": tuned("own", "new", *OWN),
     r"runs/labels": own_files,
     r"runs/(other|reviews|topics)": another_run,
     r"runs/letters": tuned("own", "letters", "--own.kind=entities"),
