@@ -134,7 +134,7 @@ def test_a_table_that_cannot_be_written_is_one_error(
 
 
 def test_a_table_has_no_attention(table: Path, tmp_path, capsys):
-    for more in ([], ["--average"], ["--layers=1"]):
+    for more in ([], ["--layers=1"]):
         words = ["inspect", "attention", str(table), f"--out={tmp_path / 'a.png'}", "--text=bara doti", *more]
         assert cli.main(words) == 2
         assert mentions(capsys.readouterr().err, f"{table} has no layers")
