@@ -18,6 +18,8 @@ from bertzoo.export.card import metadata, use_steps
 from bertzoo.runs import load_model
 from bertzoo.runs.warm_start import origin_record
 
+pytestmark = pytest.mark.slow
+
 
 def card_of(file: Path) -> str:
     return (file.with_name(f"{file.name}.files") / "README.md").read_text()

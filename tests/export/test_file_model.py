@@ -19,6 +19,8 @@ import bertzoo
 from bertzoo.heads import SequenceClassification
 from bertzoo.runs import load_model
 
+pytestmark = pytest.mark.slow
+
 
 def predicted(capsys: pytest.CaptureFixture, *words: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said(capsys, "predict", *words, "--json")[0].splitlines()]
