@@ -24,7 +24,7 @@ from benchmarks.lib import results, tables
 from benchmarks.lib.program import bertzoo, finetune
 
 LAUNCH = Path(__file__).parents[2] / "launch"
-TOKENS, GENERAL = 8192, 30_000  # entries of the vocabulary; general texts that choose them
+TOKENS, GENERAL = 8192, 30_000  # size of the vocabulary; number of general texts whose tokens it counts
 HELD_OUT = 1000  # most rows of the training set that choose
 LONGEST_FILE = 1.1e6  # bytes
 
@@ -144,7 +144,7 @@ def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> di
     teacher, run = args.runs / f"{name}_teacher", args.runs / f"{name}_student"
     finetune([*own, *task.teacher, f"--from={args.model}", "--seeds=1"], teacher)
     taught = ["--own.unlabelled=more.tsv", f"--teacher={teacher}", "--alpha=0.3", f"--seeds={args.seeds}"]
-    found = finetune([*own, *task.student, *taught, f"--from={start}"], run)
+    learnt = finetune([*own, *task.student, *taught, f"--from={start}"], run)
     scores: dict[str, list[float]] = {"float32": [], "int8": []}
     size = 0
     for seed in range(args.seeds):
@@ -155,11 +155,11 @@ def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> di
         size = max(size, file.stat().st_size)
         for form, model in (("float32", run / f"seed-{seed}"), ("int8", file)):
             scores[form].append(accuracy(model, data))
-    row = {"task": name, "parameters": found["model"]["parameters"], "int8, MB": round(size / 1e6, 2)}
-    row |= {"seeds": args.seeds, "held out": tables.spread([one["score"] for one in found["seeds"]], 1)}
+    row = {"task": name, "parameters": learnt["model"]["parameters"], "int8, MB": round(size / 1e6, 2)}
+    row |= {"seeds": args.seeds, "held out": tables.spread([one["score"] for one in learnt["seeds"]], 1)}
     row |= {"dev": tables.spread(scores["float32"], 1), "dev, int8": tables.spread(scores["int8"], 1)}
     row |= {"teacher": round(accuracy(teacher, data), 1), "aim": task.aim}
-    small = found["model"]["parameters"] < 1e6 and size <= LONGEST_FILE
+    small = learnt["model"]["parameters"] < 1e6 and size <= LONGEST_FILE
     return row | {"met": small and row["dev, int8"]["median"] >= task.aim}
 
 

@@ -181,12 +181,12 @@ def evaluate_split(
             _LOG.info(f"{part}: {note}")
         warn_unknown(model.tokenizer, read.examples, part)
         splits[part] = model.encode(scored, read.examples, part)
-    figures, save, outputs = score_splits(model.runner([part.rows for part in splits.values()], batch_size), splits)
-    figures |= scored.measures(splits, outputs)
+    results, save, outputs = score_splits(model.runner([part.rows for part in splits.values()], batch_size), splits)
+    results |= scored.measures(splits, outputs)
     if output is not None:
         save(output)
     counts = {part: len(encoded.examples) for part, encoded in splits.items()}
-    return {"task": scored.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **figures}
+    return {"task": scored.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **results}
 
 
 def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_dir: str) -> str:

@@ -82,7 +82,7 @@ class Finetune:
     max_length: int = 128  # greatest row length in tokens; longer texts are cut
     buckets: int = 4  # maximum number of batch lengths; a batch is padded to the shortest that holds its rows
     train_rows: int = 0  # number of labelled training examples, drawn by `seed`; 0: all
-    per_class: int = 0  # at most so many training examples of each label, drawn by `seed`; 0: all
+    per_class: int = 0  # largest number of training examples of a label, drawn by `seed`; 0: all
     # weight of each label's examples in the loss, in the order of the labels; of several labels, the weight of an
     # example that has the label. balanced: the rarer, the higher
     class_weights: tuple[float, ...] | Literal["balanced"] = ()

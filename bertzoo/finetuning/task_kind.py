@@ -255,7 +255,7 @@ class TaskKind(ABC):
         return model, None
 
     def measures(self, splits: Mapping[str, Any], outputs: SplitOutputs) -> dict[str, float]:
-        """Return further figures of a model's outputs for splits, by name."""
+        """Return further scores of a model's outputs for splits, by name."""
         return {}
 
     def compare(self, train: Any, dev: Mapping[str, Any], words: np.ndarray) -> dict[str, Any]:
