@@ -158,23 +158,25 @@ def test_a_runs_checkpoints_are_listed(run: Path, recipe: Pretrain, capsys):
     assert ["training/step", "1", "int32"] in arrays
 
 
-def damage(victim: Path, checkpoint: Path) -> None:
-    """Change a byte of an array's values: where in a file they lie differs from save to save."""
-    whole = victim.read_bytes()
-    for place in range(0, len(whole), 97):
-        victim.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
-        try:
-            contents.read_contents(checkpoint)
-        except CheckpointError:
-            continue
-        return
-    pytest.fail(f"every byte of {victim} is needed to list the arrays")
+def damage(checkpoint: Path) -> Path:
+    """Change a byte of an array's values and return its file: where the values lie differs from save to save."""
+    files = [file for file in (checkpoint / "params").rglob("*") if file.is_file()]
+    for victim in sorted(files, key=lambda file: -file.stat().st_size):
+        whole = victim.read_bytes()
+        for place in range(0, len(whole), 97):
+            victim.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+            try:
+                contents.read_contents(checkpoint)
+            except CheckpointError:
+                continue
+            return victim
+        victim.write_bytes(whole)
+    pytest.fail(f"every byte of {checkpoint} is needed to list the arrays")
 
 
 def test_a_damaged_checkpoint_does_not_hide_the_others(run: Path, capsys):
     checkpoints = run / "checkpoints"
-    victim = max((checkpoints / "8" / "params").rglob("*"), key=lambda at: at.stat().st_size * at.is_file())
-    damage(victim, checkpoints / "8")
+    victim = damage(checkpoints / "8")
     assert [row[0] for row in lines(capsys, str(run))] == ["step", "6", "8", "10"]
     shown, said = refused(capsys, str(run), "--verify")
     assert str(victim) in said and [line.split()[0] for line in shown.splitlines()] == ["step", "6", "10"]
