@@ -105,6 +105,7 @@ def test_a_conversion_that_cannot_be(to: str, options: dict, named: tuple, tmp_p
         bertzoo.convert(Path("gs://bucket/run"), tmp_path / "other", to="bertzoo")
 
 
+@pytest.mark.slow  # trains; the verbs' own tests do so too
 def test_a_fine_tuned_model_scores_and_predicts(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ import pytest
 from benchmarks.lib import results
 from benchmarks.reliability import attack, inputs, kills
 
+pytestmark = pytest.mark.slow  # processes that are killed
+
 SAFE = "from pathlib import Path; t = Path('out.tmp'); t.write_text('x' * 8); t.replace('out')"
 TORN = "from pathlib import Path; p = Path('out'); p.exists() or p.write_text('x' * 8)"
 LEFT = f"import os; from pathlib import Path; Path(f'{{os.getpid()}}.tmp').write_text('x'); {SAFE}"
@@ -19,7 +21,6 @@ sys.path.insert(0, {tests!r})
 import pytest
 from hostile import fuzz, survive
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [False, True])
 def test_reader(wrong):
     fuzz(f"reader (wrong={{wrong}})", lambda damage: survive(lambda: {{}}["key"] if wrong else None))
@@ -63,7 +64,6 @@ def test_processes_left_and_tracebacks_are_faults(code: str, fault: str, shim: P
         process.kill()
 
 
-@pytest.mark.slow  # pytest in another process
 def test_a_reader_that_raises_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test = tmp_path / "test_reader.py"
     test.write_text(READER.format(tests=str(Path(__file__).parent)))

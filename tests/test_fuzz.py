@@ -43,6 +43,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "corpus" / manifest.NAME).read_bytes()
 
 
+@pytest.mark.slow  # starts a process
 @pytest.mark.skipif(not PROCESS.exists(), reason="a process's peak is asked of Linux alone")
 def test_a_reader_with_too_much_memory_fails() -> None:
     taken: list[int] = []

@@ -19,6 +19,7 @@ def test_every_listed_file_exists() -> None:
     assert all((ROOT / file).is_file() for file in LONG_FILES)
 
 
+@pytest.mark.slow  # starts pytest
 def test_only_listed_files_run(tmp_path: Path) -> None:
     (tmp_path / "listed").write_text("tests/docs/test_readme.py\n")
     command = ["-m", "pytest", "-n", "0", "-q", "--collect-only", f"--files={tmp_path / 'listed'}"]

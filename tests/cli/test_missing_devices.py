@@ -3,6 +3,7 @@
 import jax
 import pytest
 from messages import mentions
+from tiers import quick
 
 from bertzoo.cli import main as cli
 from bertzoo.core.errors import UserError
@@ -32,7 +33,9 @@ def test_memory_that_runs_out_is_wrong_input(error: Exception, monkeypatch: pyte
     assert cli.main(["predict", "x"]) == 2 and mentions(capsys.readouterr().err, "2 GB")
 
 
-@pytest.mark.parametrize("flags", ["--nope", "--xla_force_host_platform_device_count=x", "no-such-file"])
+@pytest.mark.parametrize(
+    "flags", quick(["--nope", "--xla_force_host_platform_device_count=x", "no-such-file"], "--nope")
+)
 def test_flags_that_xla_rejects_are_one_sentence(
     flags: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -116,6 +116,7 @@ def test_children_of_benchmark_import_nothing_from_the_current_directory(hostile
     assert not hostile.exists()
 
 
+@pytest.mark.slow  # imports jax in a process
 def test_children_of_sweeps_and_pipelines_import_nothing_from_the_current_directory(
     hostile: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_the_supervised_child_imports_nothing_from_the_current_directory(hostile
     assert supervisor.supervise(["--version"], "process 0 of 2") == 0 and not hostile.exists()
 
 
+@pytest.mark.slow  # imports jax in a process
 def test_the_compiler_of_plan_imports_nothing_from_the_current_directory(
     hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

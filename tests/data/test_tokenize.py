@@ -49,6 +49,7 @@ def finished(text, tmp_path_factory):
     return contents(directory)
 
 
+@pytest.mark.slow  # starts processes
 def test_two_workers_write_the_same_bytes_as_one(text, finished, tmp_path):
     tokenize(small(text), tmp_path / "two", workers=2)
     assert contents(tmp_path / "two") == finished

@@ -16,7 +16,7 @@ WIDE = ("squeezebert", "schubert", "static")  # as wide as their words
 FILES = [("data_dir", "texts"), ("own.train", "train.jsonl"), ("own.dev", "dev.jsonl")]
 
 
-@pytest.mark.parametrize("name", tiers.quick(CONFIGS, "embed_mobilebert", "embed_static"))
+@pytest.mark.parametrize("name", tiers.quick(CONFIGS, "embed_static"))
 def test_a_few_steps(name: str, place: Path, tmp_path: Path) -> None:
     kind = config.load(Finetune, [name], FILES).model.kind
     width = "hidden_size" if kind in WIDE else "embedding_size"

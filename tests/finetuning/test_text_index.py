@@ -13,6 +13,7 @@ from beginning import write_model
 from embedding_runs import TOPICS, WORDS
 from in_jax import Export
 from messages import mentioning, mentions
+from tiers import quick
 
 import bertzoo
 from bertzoo.cli import main as cli
@@ -53,10 +54,10 @@ def sentences(place: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("options", [(), ("--precision=int8-dynamic",), ("--output=binary",), ("--size=8",)])
-def test_a_file_queries_the_index_of_its_model(sentences: Path, tmp_path, monkeypatch, options: tuple[str, ...]):
+@pytest.mark.parametrize("options", quick(["", "--precision=int8-dynamic", "--output=binary", "--size=8"], "--size=8"))
+def test_a_file_queries_the_index_of_its_model(sentences: Path, tmp_path, monkeypatch, options: str):
     Export(tmp_path).stand_in(monkeypatch)
-    file = Export(tmp_path)(sentences, "--lengths=12", *options)
+    file = Export(tmp_path)(sentences, "--lengths=12", *options.split())
     model, exported = open_embedding_model(sentences), open_embedding_model(file)
     build_index(model, TEXTS[:9], tmp_path / "index", size=8)
     index = read_index(tmp_path / "index")

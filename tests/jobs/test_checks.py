@@ -9,6 +9,7 @@ import pytest
 import tiny
 from messages import mentioning, mentions
 from place import PIPELINE, STEPS, Place
+from tiers import quick
 
 from bertzoo.core.errors import UserError
 from bertzoo.jobs import check
@@ -66,7 +67,7 @@ def test_everything_is_checked_before_the_first_step(place: Place, options: list
     assert mentions(err, *parts) and place.calls() == [] and not Path("run").exists()
 
 
-@pytest.mark.parametrize("to", ["mediapipe", "onnx-text"])
+@pytest.mark.parametrize("to", quick(["mediapipe", "onnx-text"], "mediapipe"))
 def test_a_file_that_takes_texts_needs_a_fitting_head(place: Place, to: str) -> None:
     """The head of an input or a pretraining run is masked; --head=none leaves an embedder."""
     file = f'[stages.file]\nverb = "convert"\noptions.to = "{to}"\nfrom = '
@@ -106,6 +107,7 @@ def test_the_plan_has_parameters_steps_and_flops_and_runs_nothing(place: Place) 
     assert place.calls() == [] and not Path("run").exists()
 
 
+@pytest.mark.slow  # starts a process
 def test_the_pipeline_leaves_accelerators_to_its_steps(place: Place) -> None:
     assert place.start("--dry_run", platform="tpu").wait(timeout=120) == 0  # this machine has no TPU
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from messages import mentions
 from place import PIPELINE, STAND_IN, STEPS, TUNE, Place
-from tiers import quick
 
 from bertzoo.cli import main as cli
 from bertzoo.jobs import check, local
@@ -183,7 +182,8 @@ def test_training_may_run_elsewhere(place: Place) -> None:
     assert place.calls() == STEPS
 
 
-@pytest.mark.parametrize("step", quick(range(len(STEPS)), 4))
+@pytest.mark.slow  # starts processes
+@pytest.mark.parametrize("step", range(len(STEPS)))
 def test_a_stopped_or_killed_pipeline_goes_on(place: Place, step: int) -> None:
     verb = ["pretrain", "finetune", "convert", "evaluate", "phone", "benchmark"][step]
     place.behave({verb: {"wait": True}})

@@ -41,6 +41,7 @@ def test_jobs_run_by_srun_and_failed_and_killed_ones_run_again(cluster: Any) -> 
     assert "best of cola: 60.50" in out and cluster.started() == []
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_stop_lets_the_jobs_save(cluster: Any, number: signal.Signals) -> None:
     """Even a killed sweep leaves no job on the cluster that the same command would start again."""

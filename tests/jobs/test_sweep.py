@@ -11,7 +11,6 @@ from typing import Any
 import place
 import pytest
 from messages import mentions
-from tiers import quick
 
 from bertzoo.cli import main as cli
 from bertzoo.jobs import local
@@ -142,7 +141,8 @@ def test_runs_side_by_side_have_a_device_each(sweeps, monkeypatch) -> None:
     assert [line["state"] for line in table()] == ["finished"] * 3
 
 
-@pytest.mark.parametrize("number", quick([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
+@pytest.mark.slow  # starts processes
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_runs_and_the_same_command_resumes(sweeps, number: signal.Signals) -> None:
     sweeps.behave({"alpha=0.9": {"wait": True}, "alpha=1.0": {"wait": True}})
     with place.started_sweep("--tasks=cola", "--processes=2") as process:

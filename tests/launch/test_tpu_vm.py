@@ -92,6 +92,7 @@ def test_a_run_from_creation_to_deletion(cloud: Cloud, hostile: list[str], tmp_p
 PRUNING = ("--", "prune", "prune_66m", "--from=bucket/bert")
 
 
+@pytest.mark.slow  # the same script as the whole run
 def test_a_pruning_is_run_on_every_worker(ready: Cloud):
     ready.run("tpu_vm.sh", "watch", *TPU, *PRUNING, "--run_dir=../bucket/66m")
     called = ready.calls("bertzoo", "prune", "prune_66m", "--from=bucket/bert", "--run_dir=../bucket/66m")
@@ -198,6 +199,7 @@ def watched(cloud: Cloud) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.slow  # waits
 def test_a_watch_ends_when_its_run_is_stopped(ready: Cloud):
     process = watched(ready)
     ready.run("tpu_vm.sh", "stop", *WHERE)
@@ -235,6 +237,7 @@ def test_a_stop_before_the_start_prevents_the_start(cloud: Cloud):
     assert process.returncode == 3 and "stopped" in out and not cloud.calls("bertzoo"), out + errors
 
 
+@pytest.mark.slow  # waits
 def test_a_watch_ends_when_the_tpu_is_deleted_and_rents_no_other(ready: Cloud):
     process = watched(ready)
     ready.run("tpu_vm.sh", "delete", *WHERE, "--yes")

@@ -68,6 +68,7 @@ def test_microbatches_hold_fewer_activations_beside_the_sum_of_their_gradients(l
     assert parts.estimated.activations < usual.estimated.activations
 
 
+@pytest.mark.slow  # traces four steps
 def test_remat_and_fewer_rows_lower_the_bound(load):
     def bound(rows: int, remat: str) -> int:
         recipe = load(model__layers="3", compute__remat=remat)

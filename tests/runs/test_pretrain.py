@@ -288,6 +288,7 @@ def test_a_run_is_read_from_anywhere_without_its_source(config, tiny_corpus, tmp
         assert f"--top={top}" in error(capsys, "predict", "run", f"--top={top}", "one [MASK] two")
 
 
+@pytest.mark.slow  # starts a process; test_loop has the signals
 def test_a_terminated_start_is_logged(config, tmp_path):
     process = subprocess.Popen(
         [*COMMAND, config, f"--run_dir={tmp_path / 'run'}"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -129,6 +129,7 @@ def test_the_likeliest_label_that_reaches_its_threshold_is_predicted(seed: int) 
         assert label == (max(reaching, key=lambda i: row[i]) if reaching else NONE)
 
 
+@pytest.mark.slow  # 200 draws
 def test_a_precision_chosen_on_one_part_holds_on_another() -> None:
     """docs/finetune.md has these numbers: of 200 draws, those with a threshold and those that hold."""
     found = held = held_without_bound = 0

@@ -47,6 +47,7 @@ def test_every_program_is_announced_and_timed():
         assert (record["rows"], record["length"]) == (toy.ROWS, toy.STAGES[0].max_length)
 
 
+@pytest.mark.slow  # trains
 def test_a_program_is_dropped_after_its_stage():
     job = toy.job()
     first = weakref.ref(job.experiment.step(0))

@@ -67,6 +67,7 @@ def test_names_shapes_dtypes_and_shardings_are_those_saved(template: Path, abstr
     assert found.training["opt_state/1/0/nu/hidden/kernel"].split == ("fsdp", "tensor")
 
 
+@pytest.mark.slow  # starts a process
 def test_no_device_is_needed(template: Path):
     program = (
         f"from bertzoo.train import contents\nprint(contents.read_contents({str(template / '7')!r}).position['row'])"
