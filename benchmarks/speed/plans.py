@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -26,12 +27,21 @@ from bertzoo.core.tables import markdown as table
 from bertzoo.planning import chips, compiled, estimate
 from bertzoo.planning.estimate import ASSUMPTIONS, RunPlan, StagePlan
 from bertzoo.pruning.settings import Prune
-from bertzoo.runs.configs import Recipe, Transfer
+from bertzoo.runs.configs import Pretrain, Recipe, Transfer
 
 USUAL = "v5e:16x16"
 SMALLER = ("v5e:8x16", "v5e:8x8", "v5e:4x8")  # for batches that do not divide over the usual one
 OTHERS = tuple(
     (name, slice_) for slice_ in ("v4:4x4x8", "tpu7x:4x4x4") for name in ("bert_base", "squeezebert", "ib_bert_large")
+)
+# Published runs: (config, rows, tokens, predictions, vocabulary, steps/s, source). All ran TensorFlow 1 on a TPU v3-8.
+PUBLISHED_SLICE = "v3:2x2"
+CANTOFORMER = "[cantoformer](https://github.com/paramiai/cantoformer/blob/master/scripts.md)"
+BERTURK = "[BERTurk](https://github.com/stefan-it/turkish-bert/issues/4)"
+PUBLISHED = (
+    ("electra_small", 128, 384, 59, 32056, 19.0, CANTOFORMER),
+    ("electra_base", 256, 384, 59, 32056, 1.754, CANTOFORMER),
+    ("bert_base", 128, 512, 75, 32000, 2e6 / (7 * 86400), BERTURK),
 )
 PAGE = Path(__file__).parents[2] / "docs" / "plans.md"
 
@@ -125,6 +135,13 @@ with other numbers of layers and rows, were compiled with libtpu 0.0.42.1 for v5
 and the first one's gradient are summed. `fsdp` gathers split parameters and scatters their gradients. The word table is
 whole on every device, and its gradient is summed twice, once for the logits and once for the lookups.
 """
+BESIDE = """## Beside published runs
+
+`bertzoo plan` beside pretraining runs on a TPU v3-8 ({slice}) with the papers' TensorFlow code. BERTurk's speed is 2 M
+steps in 7 days, checkpoints included. No run of bertzoo on a TPU has been timed. These runs set the range of
+utilisation that every plan assumes.
+
+"""
 PRUNINGS = """## Prunings
 
 The scores decide which sizes a cut leaves. These rows have the unpruned model's: upper bounds for all iterations, by
@@ -132,6 +149,28 @@ estimate, without the compiler. Stage 0 trains the prune vectors and counts as i
 the fine-tuning.
 
 """
+
+
+def published() -> Iterator[tuple[str, StagePlan, float, float, str]]:
+    """The plan of every published run: (what ran, its stage, published steps/s, utilisation, source)."""
+    topology = chips.parse_topology(PUBLISHED_SLICE)
+    for name, rows, tokens, predictions, vocabulary, rate, source in PUBLISHED:
+        sizes = {"batch_size": rows, "max_length": tokens, "max_predictions": predictions}
+        options = [(f"stages.0.{key}", str(value)) for key, value in sizes.items()]
+        recipe = loader.load(Pretrain, [name], [*options, ("model.vocab_size", str(vocabulary))])
+        (stage,) = estimate.make_plan(replace(recipe, stages=recipe.stages[:1]), topology).stages
+        share = rate * stage.model_flops / (topology.chips * topology.chip.flops)
+        yield f"{name}, {rows} × {tokens}", stage, rate, share, source
+
+
+def published_section() -> str:
+    """The section of the published runs."""
+    head = ("config, rows × tokens", "published steps/s", "planned steps/s", "published run's utilisation", "source")
+    rows = [
+        (run, digits(rate), " to ".join(digits(1 / s) for s in reversed(stage.step_seconds)), f"{share:.1%}", source)
+        for run, stage, rate, share, source in published()
+    ]
+    return BESIDE.format(slice=PUBLISHED_SLICE) + table(head, rows)
 
 
 def prunings() -> Iterator[tuple[str, RunPlan]]:
@@ -158,10 +197,11 @@ def markdown(
     compiler: str,
     pruned: Sequence[tuple[str, RunPlan]] = (),
     electra: Mapping[str, float] = {},
+    beside: str = "",
 ) -> str:
     """The page of many plans: (config, plan, why not the usual slice); `compiler`: its version; pruned: of prunings.
 
-    electra: training operations as ELECTRA's authors count them, by config.
+    electra: training operations as ELECTRA's authors count them, by config. beside: the section of published runs.
     """
     stages = [(name, plan, stage) for name, plan, _ in plans for stage in plan.stages]
     capacities = {plan.topology.partition(":")[0]: stage.capacity / chips.GIB for _, plan, stage in stages}
@@ -178,7 +218,7 @@ def markdown(
         refused.setdefault(reason, []).append(f"`{name}`")
     if lines := [f"- {', '.join(names)}: {reason}" for reason, names in refused.items() if reason]:
         parts.append("On a smaller slice, because a run on the usual one raises this error:\n\n" + "\n".join(lines))
-    parts += [SECTIONS.strip(), pruning_section(pruned), "## Operations of whole runs"]
+    parts += [*filter(None, [beside]), SECTIONS.strip(), pruning_section(pruned), "## Operations of whole runs"]
     parts.append(
         table(
             ("config", "ours", "as ELECTRA counts", "ConvBERT prints", "of", "checkpoint, GB"),
@@ -258,4 +298,4 @@ def main() -> None:
             electra[name] = train_flops(recipe)
         say(f"{name} on {topology.name}: {time.monotonic() - began:.0f} s")
     done.sort(key=lambda one: (one[1].topology.partition(":")[0] != USUAL.partition(":")[0], one[1].topology, one[0]))
-    PAGE.write_text(markdown(done, compiler, list(prunings()), electra), encoding="utf-8")
+    PAGE.write_text(markdown(done, compiler, list(prunings()), electra, published_section()), encoding="utf-8")

@@ -27,16 +27,17 @@ from bertzoo.train.experiment import Experiment
 from bertzoo.train.memory import StepMemory, bytes_of, step_memory
 
 SUBLANES = 8  # rows that go through a matrix unit together
-# Model operations per second over the peak, from the lowest to the highest in runs of BERT-like models on TPUs.
-UTILISATION = (0.2, 0.5)
+# Model operations per second over the peak: the range of the published runs that docs/plans.md lists.
+UTILISATION = (0.15, 0.25)
 FSDP_SIZES = (2, 4, 8)  # sizes of the mesh axis to advise; 8 saves 7/8 of what any size can save
 ASSUMPTIONS = (
     "activations: an upper bound, as if nothing were fused or split by the tensor axis. All values of a device's rows "
     "are alive at once, and all parameters that fsdp splits, a teacher's too, are gathered at once",
     "fits, without the compiler: there is room for the bound and a second copy of parameters and moments. The copy "
     "stands for the program, the padding of arrays and the optimiser's temporaries",
-    f"steps/s and chip-hours: the model's operations reach {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak, "
-    "unless the three times below take longer: at best their maximum, at worst their sum",
+    f"steps/s and chip-hours: the model's operations reach {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak, as in "
+    "published runs of ELECTRA and BERT-base on a TPU v3-8, unless the three times below take longer: at best their "
+    "maximum, at worst their sum",
     "compute: the matrix products of the forward and backward pass, padded to the matrix unit, at the bfloat16 peak",
     "memory: a step reads everything it holds once and writes parameters and moments once, at full bandwidth; a lower "
     "bound, because arrays that share memory count once",
