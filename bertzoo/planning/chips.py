@@ -7,13 +7,14 @@ program does not fit, a little less than the pages' 32, 32, 16, 95, 32 and 192 G
 all links in one direction. The pages of v4, v5e and v5p print this sum: 2,400, 1,600 and 4,800 Gb/s. For v6e and
 TPU7x, it is half of the pages' "bidirectional" figure. v3 has 4 links of 656 Gb/s (Jouppi et al. 2020, "A
 Domain-Specific Supercomputer for Training Deep Neural Networks"). Slices are from the pages and the list of
-https://github.com/AI-Hypercomputer/xpk.
+https://github.com/AI-Hypercomputer/xpk. The bandwidth between slices is that of a pod's data-centre network over its
+chips: 6.4 and 25.6 Tb/s over 256 chips of v5e and v6e; the other pages print none.
 """
 
 import itertools
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.train.progress import peak_flops
@@ -30,6 +31,7 @@ class Chip:
     devices: number of JAX devices per chip (its cores, or 1 if both cores act as one).
     hbm: GiB of memory that programs may use, summed over the chip's devices.
     hbm_bandwidth, ici_bandwidth: bytes per second of the memory and of the interconnect.
+    dcn_bandwidth: bytes per second of the network between slices; infinite if it is not known.
     mxu: rows of the matrix unit, which is square.
     largest: chips in the largest slice.
     slices: shapes of all slices; if slices are 3D, only of those smaller than 4x4x4.
@@ -46,6 +48,7 @@ class Chip:
     largest: int
     slices: tuple[str, ...]
     configuration: str = "default"
+    dcn_bandwidth: float = math.inf
 
     @property
     def capacity(self) -> int:
@@ -59,6 +62,7 @@ class Chip:
 
 
 _SQUARES = ("4x4", "4x8", "8x8", "8x16", "16x16")
+_FLAT = ("1x1", "2x2", "2x4", *_SQUARES)
 _SMALL_3D = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
 
 # fmt: off
@@ -66,9 +70,9 @@ _CHIPS = (
     #   name   kind          devices  hbm  hbm_bandwidth  ici  mxu  largest  slices
     Chip("v3",    "TPU v3",      2, 2 * 15.48,  900e9, 328e9, 128, 1024, ("2x2", *_SQUARES, "16x32", "32x32")),
     Chip("v4",    "TPU v4",      1,     30.75, 1200e9, 300e9, 128, 4096, _SMALL_3D, "megacore"),
-    Chip("v5e",   "TPU v5 lite", 1,     15.75,  819e9, 200e9, 128,  256, ("1x1", "2x2", "2x4", *_SQUARES)),
+    Chip("v5e",   "TPU v5 lite", 1,     15.75,  819e9, 200e9, 128,  256, _FLAT, dcn_bandwidth=3.125e9),
     Chip("v5p",   "TPU v5",      1,     95.74, 2765e9, 600e9, 128, 6144, _SMALL_3D, "megacore"),
-    Chip("v6e",   "TPU v6 lite", 1,     31.25, 1638e9, 400e9, 256,  256, ("1x1", "2x2", "2x4", *_SQUARES)),
+    Chip("v6e",   "TPU v6 lite", 1,     31.25, 1638e9, 400e9, 256,  256, _FLAT, dcn_bandwidth=12.5e9),
     Chip("tpu7x", "TPU7x",       2, 2 * 94.75, 7380e9, 600e9, 256, 9216, ("1x1x1", *_SMALL_3D)),
 )
 # fmt: on
@@ -78,31 +82,47 @@ CHIPS = {chip.name: chip for chip in _CHIPS}
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """A slice of one kind of chip; `shape`: chips along each axis of its torus."""
+    """Equal slices of one kind of chip; `shape`: chips along each axis of a slice's torus."""
 
     chip: Chip
     shape: tuple[int, ...]
+    slices: int = 1
 
     @property
     def name(self) -> str:
-        """The slice's name for the compiler and for --topology, such as v5e:16x16."""
+        """The name for --topology, such as v5e:16x16, or 2xv5e:16x16 for two slices."""
+        return f"{f'{self.slices}x' if self.slices > 1 else ''}{self.slice_name}"
+
+    @property
+    def slice_name(self) -> str:
+        """One slice's name for the compiler, such as v5e:16x16."""
         return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
 
     @property
     def chips(self) -> int:
-        return math.prod(self.shape)
+        return self.slices * math.prod(self.shape)
 
     @property
     def devices(self) -> int:
-        """Number of JAX devices of the slice."""
+        """Number of JAX devices."""
         return self.chips * self.chip.devices
 
 
 def parse_topology(text: str) -> Topology:
     """Return the slice named by a text such as v5e:16x16 or by an accelerator type such as v5litepod-16 or tpu7x-128.
 
-    Raises ConfigError, which lists the existing slices, for any other text.
+    A number in front, as in 2xv5e:16x16, stands for several slices. Raises ConfigError, which lists the existing
+    slices, for any other text.
     """
+    if several := re.fullmatch(r"([1-9]\d{0,3})x((?:v|tpu).*)", text):
+        one = parse_topology(several[2])
+        if math.isinf(one.chip.dcn_bandwidth):
+            known = ", ".join(chip.name for chip in _CHIPS if math.isfinite(chip.dcn_bandwidth))
+            raise ConfigError(
+                f"--topology={text}: bertzoo knows the bandwidth between slices of {known} only. Plan one slice of "
+                f"{one.chip.name}, as in --topology={one.name}."
+            )
+        return replace(one, slices=int(several[1]))
     accelerator = re.fullmatch(r"((?:v|tpu)\w+)-(\d{1,5})", text)
     kind, _, shape = text.partition(":") if accelerator is None else (accelerator[1].replace("litepod", "e"), "", "")
     if (chip := CHIPS.get(kind)) is None:

@@ -13,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import json
 import logging
+import math
 import re
 import sys
 import tempfile
@@ -210,13 +211,14 @@ def compile_step(lowered: Any, device_count: int) -> tuple[Any, dict[str, Any]]:
 
 
 def slice_devices(topology: chips.Topology) -> list[Any]:
-    """Return a slice's devices as the compiler defines them; requires a process with the variables in ENVIRONMENT."""
+    """Return the devices of all slices as the compiler defines them; the process needs the variables in ENVIRONMENT."""
     from jax.experimental import topologies
 
     # A host has 2x2 chips, unless the slice is a single chip.
-    host = {"chips_per_host_bounds": (1, 1, 1)} if topology.chips == 1 else {}
+    options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if math.prod(topology.shape) == 1 else {}
+    options |= {"num_slices": topology.slices} if topology.slices > 1 else {}
     return topologies.get_topology_desc(
-        platform="tpu", topology_name=topology.name, chip_config_name=topology.chip.configuration, **host
+        platform="tpu", topology_name=topology.slice_name, chip_config_name=topology.chip.configuration, **options
     ).devices
 
 

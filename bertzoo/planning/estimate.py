@@ -20,6 +20,7 @@ from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.planning import chips, compiled
 from bertzoo.planning.chips import Topology
 from bertzoo.planning.compiled import CompiledStep
+from bertzoo.planning.hlo import BETWEEN_SLICES
 from bertzoo.runs.configs import Recipe, Transfer
 from bertzoo.runs.experiments import build_experiment
 from bertzoo.train import sharding
@@ -35,13 +36,14 @@ ASSUMPTIONS = (
     "are alive at once, and all parameters that fsdp splits, a teacher's too, are gathered at once",
     "fits, without the compiler: there is room for the bound and a second copy of parameters and moments. The copy "
     "stands for the program, the padding of arrays and the optimiser's temporaries",
-    f"steps/s and chip-hours: the model's operations reach {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak, as in "
-    "published runs of ELECTRA and BERT-base on a TPU v3-8, unless the three times below take longer: at best their "
-    "maximum, at worst their sum",
+    f"steps/s and chip-hours: the model's operations reach {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak, "
+    "as published runs of ELECTRA and BERT-base on a TPU v3-8 do, unless the three times below take longer: at best "
+    "their maximum, at worst their sum",
     "compute: the matrix products of the forward and backward pass, padded to the matrix unit, at the bfloat16 peak",
     "memory: a step reads everything it holds once and writes parameters and moments once, at full bandwidth; a lower "
     "bound, because arrays that share memory count once",
-    "interconnect: the bytes that the collectives send on rings, over all links of a chip at once",
+    "interconnect: the bytes that the collectives send on rings, over all links of a chip at once; between slices, "
+    "over a chip's share of the data-centre network",
     "without the compiler: a step holds state and batch. It sends the sums of float32 gradients and one gather of "
     "the arrays that fsdp splits, and nothing for the tensor axis",
 )
@@ -91,6 +93,7 @@ class AbsentDevice:
     process_index: int = 0
     platform: str = "none"
     device_kind: str = "none"
+    slice_index: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,8 +179,9 @@ class RunPlan:
 
 
 def build_on_slice(recipe: Recipe, topology: Topology) -> Experiment:
-    """Build the run on a slice's devices; raises ConfigError if they do not fit the mesh, a batch or a parameter."""
-    devices = [AbsentDevice(index) for index in range(topology.devices)]
+    """Build the run on all devices; raises ConfigError if they do not fit the mesh, a batch or a parameter."""
+    each = topology.devices // topology.slices
+    devices = [AbsentDevice(index, slice_index=index // each) for index in range(topology.devices)]
     return build_experiment(recipe, sharding.make_mesh(recipe.mesh, devices))
 
 
@@ -306,13 +310,15 @@ def plan_stage(
     # How often a step runs the traced gradients; the mesh's `tensor` axis splits each run over its devices.
     copies = stage.microbatches * shards
     held = memory.exact - memory.gradients if compiled_step is None else compiled_step.wanted
-    sent = _derived_traffic(recipe, built, index)
+    sent, between = _derived_traffic(recipe, built, index, topology.slices)
     if compiled_step is not None and compiled_step.collectives is not None:
-        sent = sum(collective.sent for collective in compiled_step.collectives)
+        kinds = [(one.kind.endswith(BETWEEN_SLICES), one.sent) for one in compiled_step.collectives]
+        between = sum(size for across, size in kinds if across)
+        sent = sum(size for _, size in kinds) - between
     roofline = Roofline(
         compute=padded * copies / topology.devices * chip.devices / chip.flops,
         memory=(held + memory.parameters + memory.optimizer) * chip.devices / chip.hbm_bandwidth,
-        interconnect=sent * chip.devices / chip.ici_bandwidth,
+        interconnect=chip.devices * (sent / chip.ici_bandwidth + between / chip.dcn_bandwidth),
     )
     slow, fast = (model_flops / (topology.chips * chip.flops * share) for share in UTILISATION)
     return StagePlan(
@@ -336,20 +342,23 @@ def plan_stage(
     )
 
 
-def _derived_traffic(recipe: Recipe, built: Experiment, index: int) -> int:
+def _derived_traffic(recipe: Recipe, built: Experiment, index: int, slices: int = 1) -> tuple[int, int]:
     """Return the bytes that a device sends in a step for gradients and for parameters that `fsdp` splits.
+
+    Returns (bytes inside a slice, bytes between slices). Each device sums its part of a slice's gradients with the same
+    parts of the other slices.
 
     Gradients are summed over the axes `data` and `fsdp`, which split the batch. If `fsdp` splits a parameter, its
     gradient is scattered over `fsdp` in every microbatch and summed over `data`. Such a parameter, or a teacher's, is
     also gathered once, in its own number format or that of the products, whichever is smaller.
     """
-    data, fsdp = built.mesh.shape["data"], built.mesh.shape["fsdp"]
+    data, fsdp = built.mesh.shape["data"] // slices, built.mesh.shape["fsdp"]
     width = np.dtype(recipe.compute.dtype).itemsize
 
     def summed(devices: int) -> float:  # bytes that a device sends on a ring for each byte of an all-reduce
         return 2 * (devices - 1) / devices
 
-    sent = 0.0
+    sent = between = 0.0
     for leaf, trained in (
         *((leaf, True) for leaf in jax.tree.leaves(built.state(index).params)),
         *((leaf, False) for leaf in jax.tree.leaves(built.frozen_shapes)),
@@ -361,7 +370,9 @@ def _derived_traffic(recipe: Recipe, built: Experiment, index: int) -> int:
             sent += (recipe.stages[index].microbatches * (fsdp - 1) + summed(data)) * bytes_of(leaf)
         elif trained:
             sent += summed(data * fsdp) * bytes_of(leaf)
-    return int(sent)
+        if trained:
+            between += summed(slices) * bytes_of(leaf) / (data if split else data * fsdp)
+    return int(sent), int(between)
 
 
 def _advice(
@@ -386,7 +397,7 @@ def _fsdp_advice(recipe: Recipe, built: Experiment, index: int, topology: Topolo
     """
     if recipe.mesh.data != -1 or recipe.mesh.fsdp != 1:
         return " or fsdp"
-    whole, sent = bytes_of(built.state(index)), _derived_traffic(recipe, built, index)
+    whole, sent = bytes_of(built.state(index)), sum(_derived_traffic(recipe, built, index, topology.slices))
     saved = {}
     for size in FSDP_SIZES:
         split = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, fsdp=size))
@@ -394,7 +405,8 @@ def _fsdp_advice(recipe: Recipe, built: Experiment, index: int, topology: Topolo
             parts = build_on_slice(split, topology)
         except ConfigError:  # the size does not divide the devices or a parameter
             continue
-        if _derived_traffic(split, parts, index) <= 1.01 * sent:  # the same bytes, but for rounding
+        # The same bytes, but for rounding.
+        if sum(_derived_traffic(split, parts, index, topology.slices)) <= 1.01 * sent:
             saved[2 * (whole - bytes_of(parts.state(index)))] = size
     if not saved or max(saved) < 0.01 * whole:
         return " or fsdp"

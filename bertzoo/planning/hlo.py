@@ -19,6 +19,9 @@ ELEMENT_BYTES |= {"f64": 8, "s64": 8, "u64": 8}
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(_SENT)})(-start)?\(")
+# Between slices, libtpu hands an array to its runtime, which sums it with those of the devices in the same place.
+_BETWEEN_SLICES = re.compile(r'= \((.*?), u32\[\], .* send\(.*_megascale_target="\{(\S+?)\}.*_transfer_type="(\w+)"')
+BETWEEN_SLICES = " between slices"
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 _LOOP = re.compile(r" while\(.*condition=%?([\w.\-]+), body=%?([\w.\-]+)")
 _LIMIT = re.compile(r"= s32\[\]\S* constant\((\d+)\)")
@@ -28,6 +31,8 @@ _CALLS = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_co
 @dataclass(frozen=True, kw_only=True)
 class Collective:
     """Totals for a step's collectives of one kind, such as all-reduce, that work in groups of `group` devices.
+
+    A kind that ends in BETWEEN_SLICES uses the network between `group` slices.
 
     count: number of these collectives.
     size: bytes of their results.
@@ -51,16 +56,22 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
     totals = defaultdict(lambda: [0, 0, 0.0])
     for name, lines in bodies.items():
         for line in lines:
-            if not (match := _COLLECTIVE.search(line)):
+            between = _BETWEEN_SLICES.search(line)
+            if not (match := between or _COLLECTIVE.search(line)):
                 continue
+            if between:
+                shape, slices, kind = between[1], [int(number) for number in re.findall(r"\d+", between[2])], between[3]
+                kind, group, start = kind.lower().replace("_", "-"), slices[-1] - slices[0] + 1, False
+            else:
+                (shape, kind, start), group = match.groups(), _group_size(line, devices)
+            label = kind + BETWEEN_SLICES * bool(between)
             # An asynchronous collective is printed once for each part of the work that overlaps it, on one channel.
             channel = re.search(r"channel_id=(\d+)", line)
-            if channel and channel[1] in seen:
+            if channel and (label, channel[1]) in seen:
                 continue
-            seen.update(channel.groups() if channel else ())
-            shape, kind, start = match.groups()
-            group, size = _group_size(line, devices), _result_bytes(shape, kind, bool(start))
-            total = totals[kind, group]
+            seen.update([(label, channel[1])] if channel else ())
+            size = _result_bytes(shape, kind, bool(start))
+            total = totals[label, group]
             for place, value in enumerate((1, size, size * _SENT[kind](group))):
                 total[place] += value * runs.get(name, 1)
     collectives = [

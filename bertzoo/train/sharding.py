@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -83,9 +84,12 @@ NO_FALLBACKS = Fallbacks()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mesh:
-    """Sizes of the mesh axes; -1 (at most once) takes the remaining devices."""
+    """Sizes of the mesh axes; -1 (at most once) takes the remaining devices.
 
-    data: int = -1  # replicas of the parameters, over which rows are split
+    Of several TPU slices, `data` spans all, and the other axes stay inside one, for the network between slices is slow.
+    """
+
+    data: int = -1  # replicas of the parameters, over which rows are split; a multiple of the number of TPU slices
     fsdp: int = 1  # devices over which rows and parameters are split
     tensor: int = 1  # devices that share each layer's matrix products
     # other dimensions to split where the devices of a mesh axis cannot share a dimension evenly
@@ -108,10 +112,13 @@ class Mesh:
 def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
     """Return the mesh (data, fsdp, tensor) over `devices`, by default all.
 
-    Raises ConfigError if the product of the sizes is not the number of devices.
+    The axis `data` is outermost over TPU slices. Raises ConfigError if the product of the sizes is not the number of
+    devices, or if slices would have to share `fsdp` or `tensor`.
     """
     devices = jax.devices() if devices is None else devices
-    sizes = config.sizes
+    sizes, slices = config.sizes, defaultdict(list)
+    for device in devices:
+        slices[getattr(device, "slice_index", 0)].append(device)
     known = math.prod(size for size in sizes.values() if size != -1)
     shape = tuple(len(devices) // known if size == -1 else size for size in sizes.values())
     # jax.make_mesh accepts a mesh smaller than the device count, so the product is checked here.
@@ -120,7 +127,15 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
             f"mesh data={config.data} fsdp={config.fsdp} tensor={config.tensor} does not fit {len(devices)} devices. "
             f"Choose sizes whose product is {len(devices)}."
         )
-    return jax.make_mesh(shape, tuple(sizes), axis_types=(AxisType.Auto,) * 3, devices=devices)
+    data, rest = divmod(shape[0], len(slices))
+    if rest:
+        raise ConfigError(
+            f"mesh data={shape[0]} is not divisible by {len(slices)} slices of {len(devices) // len(slices)} devices, "
+            "which only `data` may span. Choose a smaller fsdp or tensor."
+        )
+    axes = {"axis_names": tuple(sizes), "axis_types": (AxisType.Auto,) * 3}
+    parts = [jax.make_mesh((data, *shape[1:]), **axes, devices=slices[index]).devices for index in sorted(slices)]
+    return jax.sharding.Mesh(np.concatenate(parts), **axes)
 
 
 class Placement(NamedTuple):

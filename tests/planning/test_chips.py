@@ -18,6 +18,7 @@ from bertzoo.planning.chips import CHIPS, parse_topology
         ("v6e:2x4", 8, 8),
         ("tpu7x:4x4x8", 128, 256),
         ("tpu7x:2x2x1", 4, 8),
+        ("2xv5e:4x4", 32, 32),
     ],
 )
 def test_a_slice_has_its_chips_and_devices(text, chips, devices):
@@ -33,6 +34,7 @@ def test_a_slice_has_its_chips_and_devices(text, chips, devices):
         ("v5litepod-1", "v5e:1x1"),
         ("v6e-256", "v6e:16x16"),
         ("v3-32", "v3:4x4"),
+        ("2xv6e-16", "2xv6e:4x4"),
         ("v4-8", "v4:2x2x1"),
         ("v4-128", "v4:4x4x4"),
         ("v4-4096", "v4:8x16x16"),
@@ -49,6 +51,7 @@ def test_an_accelerator_type_counts_chips_or_tensorcores(text, name):
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
+        ("2xv4:2x2x1", ("2xv4:2x2x1", "between slices", "v5e, v6e", "--topology=v4:2x2x1")),
         ("v5e-12", ("v5e-12", "chips", "2x4")),
         ("v4-7", ("v4-7", "TensorCores", "2x2x1")),
         ("v4-20", ("v4-20", "TensorCores", "2x2x1")),

@@ -128,6 +128,18 @@ def test_the_gradients_are_sent_to_all_who_share_the_rows(usual):
     assert sent == pytest.approx(1.5 * usual.estimated.parameters, rel=1e-4)
 
 
+def test_slices_sum_their_parts_of_the_gradients_over_the_network_between_them(load):
+    """In a slice of 4 devices each sums a quarter of every gradient with the other slice's."""
+    alone = first_stage(load(stages__0__batch_size="8"), "v5e:2x2")
+    stage = first_stage(load(stages__0__batch_size="8"), "2xv5e:2x2")
+    between = alone.estimated.parameters / 4 / chips.CHIPS["v5e"].dcn_bandwidth
+    assert stage.roofline.interconnect == pytest.approx(alone.roofline.interconnect + between, rel=1e-4)
+    mesh = estimate.build_on_slice(load(mesh__fsdp="2"), chips.parse_topology("2xv5e:2x2")).mesh
+    assert [[one.slice_index for one in row.flat] for row in mesh.devices] == [[0, 0], [0, 0], [1, 1], [1, 1]]
+    with pytest.raises(ConfigError, match=mentioning("data=1", "2 slices")):
+        estimate.build_on_slice(load(mesh__fsdp="8"), chips.parse_topology("2xv5e:2x2"))
+
+
 def test_fsdp_gathers_parameters_and_scatters_gradients(load, usual):
     """A gather in bfloat16, and half of the sum over all devices in every microbatch."""
     for accumulate in (1, 2):

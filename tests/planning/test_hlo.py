@@ -46,6 +46,11 @@ all-reduce(%a, %b, %c), channel_id=1, replica_groups=mesh['axis_0'=4,'axis_1'=2]
   %permuted = (bf16[16,8]{1,0}, bf16[16,8]{1,0}, u32[]{:S(2)}, u32[]{:S(2)}) collective-permute-start(%e), \
 channel_id=3, source_target_pairs={{0,1},{1,0}}
   %done = bf16[16,8]{1,0} collective-permute-done(%permuted)
+  %send = (f32[30,10]{1,0:T(8,128)}, u32[], token[]) send(%all-reduce.1, %after-all), channel_id=1, \
+is_host_transfer=true, frontend_attributes={_xla_host_transfer_rendezvous="all-reduce.58_0",\
+_xla_megascale_target="{1,2,3}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"}
+  %recv = (f32[30,10]{1,0:T(8,128)}, u32[], token[]) recv(%after-all), channel_id=2, is_host_transfer=true, \
+frontend_attributes={_xla_megascale_target="{1,2,3}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"}
   %part.1 = f32[1000]{0} fusion(%f), kind=kCustom, calls=%async_part.1
   %part.2 = f32[1000]{0} fusion(%f), kind=kCustom, calls=%async_part.2
 }
@@ -57,6 +62,7 @@ def test_the_collectives_of_a_program():
     assert found == {
         ("reduce-scatter", 2): (6, 6 * 400, 6 * 400),  # 2 times in each of 3
         ("all-gather", 2): (3, 3 * 8192, 3 * 4096),
+        ("all-reduce between slices", 3): (1, 1200, 1600),  # on the channel of another kind
         ("all-gather", 4): (1, 4000, 3000),  # of one channel, though written twice
         ("all-reduce", 8): (2, 4 + 600 + 28 + 100, round(2 * 7 / 8 * 732)),
         ("all-reduce", 4): (1, 200, 300),

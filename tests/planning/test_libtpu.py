@@ -63,6 +63,22 @@ def test_the_state_is_exact_and_the_bound_holds_beside_the_compiler(folder, name
     assert compiled.compile_stages(recipe, topology, folder, cached_only=True) == results
 
 
+def test_two_slices_sum_a_quarter_of_each_gradient_between_them(folder):
+    recipe = config.load(Pretrain, ["demo"], [("model.layers", "1")])
+    recipe = dataclasses.replace(recipe, stages=recipe.stages[:1])
+    topology = chips.parse_topology("2xv5e:2x2")
+    (stage,) = estimate.make_plan(recipe, topology, compiled.compile_stages(recipe, topology, folder)).stages
+    assert stage.fits and stage.compiled is not None and stage.compiled.collectives is not None
+    groups = {one.kind: one.group for one in stage.compiled.collectives}
+    assert groups == {"reduce-scatter": 4, "all-gather": 4, "all-reduce": 4, "all-reduce between slices": 2}
+    (between,) = [one for one in stage.compiled.collectives if one.kind.endswith("between slices")]
+    # Every gradient once, and the word table's in two parts.
+    assert 1 <= between.size / (stage.estimated.parameters / 4) < 2
+    sent = sum(one.sent for one in stage.compiled.collectives) - between.sent
+    seconds = sent / topology.chip.ici_bandwidth + between.sent / topology.chip.dcn_bandwidth
+    assert stage.roofline.interconnect == pytest.approx(seconds)
+
+
 def test_a_step_that_does_not_fit_is_a_result(folder):
     options = [("model.layers", "1"), ("stages.*.batch_size", "262144"), ("stages.*.steps", "9")]
     recipe = config.load(Pretrain, ["demo"], options)
