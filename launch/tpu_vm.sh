@@ -15,7 +15,7 @@
 #   delete   delete the TPU with its disks, after a confirmation (--yes: without)
 #
 # create and watch: --accelerator=TYPE (v5litepod-16, v6e-256, v4-128 …), --runtime=VERSION (default: that of the type),
-#   --spot or --reserved, --poll=30 (seconds). With a run after --, its config is checked before anything is rented.
+#   --spot, --reserved or --flex-start=1d (at most 7 days of capacity, when it is free), --poll=30 (seconds). With a run after --, its config is checked before anything is rented.
 # watch: --restarts=100. copy and watch: --copy=PATH, which is copied into the workers' checkout (repeat as needed), and
 #   --before=COMMAND, which every worker then runs, for example to mount a bucket.
 # All actions: --internal-ip, and --dry-run, which prints the commands and runs none.
@@ -55,7 +55,7 @@ check_config() {
 }
 
 name="" zone="" place=() accelerator="" runtime="" tier=() poll=30 restarts=100 worker=0 yes=false
-ip=() extra=() before=""
+ip=() extra=() before="" flex=() track=()
 while (($#)); do
   case $1 in
     --name=*) name=${1#*=} && name_like --name "$name" 40 ;;
@@ -64,6 +64,7 @@ while (($#)); do
     --accelerator=?*) accelerator=${1#*=} ;;
     --runtime=?*) runtime=${1#*=} ;;
     --spot | --reserved) tier+=("$1") ;;
+    --flex-start=?*) tier+=(--flex-start) && flex=(--provisioning-model=flex-start "--max-run-duration=${1#*=}") ;;
     --poll=*) poll=${1#*=} && whole --poll "$poll" 0 ;;
     --restarts=*) restarts=${1#*=} && whole --restarts "$restarts" 0 ;;
     --worker=*) worker=${1#*=} && whole --worker "$worker" 0 ;;
@@ -79,7 +80,8 @@ while (($#)); do
 done
 [[ -n $name ]] || die "--name=NAME is missing: what is the TPU called?"
 [[ -n $zone ]] || die "--zone=ZONE is missing: where is the TPU?"
-((${#tier[@]} < 2)) || die "--spot and --reserved exclude each other; use one of them"
+((${#tier[@]} < 2)) || die "${tier[0]} and ${tier[1]} exclude each other; use one of them"
+if ((${#flex[@]})); then tier=("${flex[@]}") track=(alpha); fi # flags of gcloud's alpha commands
 place=("--zone=$zone" "${place[@]}")
 for path in "${extra[@]}"; do [[ -e $path ]] || die "--copy=$path does not exist"; done
 if [[ $action == run || $action == watch ]] || ((${#run[@]})); then take_run "${run[@]}"; fi
@@ -134,8 +136,8 @@ request() { # request the TPU and wait until it is ready
       ACTIVE) may_lack=false && return ;;
       ABSENT)
         "$may_lack" || deleted
-        act "${resources[@]}" create "$name" --node-id="$name" "${place[@]}" --accelerator-type="$accelerator" \
-          --runtime-version="$runtime" "${tier[@]}"
+        act gcloud "${track[@]}" "${resources[@]:1}" create "$name" --node-id="$name" "${place[@]}" \
+          --accelerator-type="$accelerator" --runtime-version="$runtime" "${tier[@]}"
         may_lack=false
         if "$dry_run"; then state=ACTIVE && return; fi
         ;;

@@ -9,8 +9,9 @@
 #   logs     follow the log of the first host of the first slice
 #   delete   stop the run (its pods save first) and remove it; the files that it has written stay
 #
-# apply and show: --tpu=v4|v5e|v5p|v6e|tpu7x, --topology=4x4 (2x2x1 …, of one slice), --image=IMAGE, --slices=1, --spot,
-#   --restarts=100, --grace=120 (seconds for saving), --chips-per-host=N (if the machine type has an unusual number),
+# apply and show: --tpu=v4|v5e|v5p|v6e|tpu7x, --topology=4x4 (2x2x1 …, of one slice), --image=IMAGE, --slices=1,
+#   --spot, --flex-start or --reservation=NAME (nodes of that kind), --queue=NAME (Kueue's local queue; admits the run
+#   whole) with --priority=CLASS (Kueue's WorkloadPriorityClass), --restarts=100, --grace=120 (seconds for saving), --chips-per-host=N (if the machine type has an unusual number),
 #   --bucket=BUCKET (a Cloud Storage bucket, mounted at /bucket), --service-account=default.
 # All actions: --context=CONTEXT and --namespace=NAMESPACE of kubectl, and --dry-run, which prints the commands and runs none.
 # PATH must be visible to every host. docs/howto/gke.md shows every step, and how to create the node pools.
@@ -25,7 +26,7 @@ case $action in
   apply | show | status | logs | delete) shift ;;
   *) die "unknown action ${action:-(none)}; the actions are apply, show, status, logs and delete" ;;
 esac
-name="" tpu="" topology="" image="" slices=1 spot=false restarts=100 grace=120 chips="" bucket="" account=default
+name="" tpu="" topology="" image="" slices=1 tier=() queue="" priority="" restarts=100 grace=120 chips="" bucket="" account=default
 where=()
 while (($#)); do
   case $1 in
@@ -34,7 +35,10 @@ while (($#)); do
     --topology=?*) topology=${1#*=} ;;
     --image=?*) image=${1#*=} ;;
     --slices=*) slices=${1#*=} && whole --slices "$slices" 1 ;;
-    --spot) spot=true ;;
+    --spot | --flex-start) tier+=("cloud.google.com/gke-${1#--}" '"true"') ;;
+    --reservation=*) name_like --reservation "${1#*=}" 63 && tier+=(cloud.google.com/reservation-name "${1#*=}") ;;
+    --queue=*) queue=${1#*=} && name_like --queue "$queue" 63 ;;
+    --priority=*) priority=${1#*=} && name_like --priority "$priority" 63 ;;
     --restarts=*) restarts=${1#*=} && whole --restarts "$restarts" 0 ;;
     --grace=*) grace=${1#*=} && whole --grace "$grace" 1 ;;
     --chips-per-host=*) chips=${1#*=} && whole --chips-per-host "$chips" 1 ;;
@@ -48,6 +52,8 @@ while (($#)); do
   shift
 done
 [[ -n $name ]] || die "--name=NAME is missing: what is the run called?"
+((${#tier[@]} <= 2)) || die "--spot, --flex-start and --reservation exclude one another; use one of them"
+[[ -z $priority || -n $queue ]] || die "--priority=$priority is a class of Kueue, which needs --queue=NAME"
 kubectl=(kubectl "${where[@]}")
 
 # Print a JSON string, which is a YAML string too; it rejects all control characters but newline and tab.
@@ -75,35 +81,37 @@ cubes() { # cubes TOPOLOGY LARGEST: is it a slice of whole cubes of 4x4x4 chips?
 
 # Labels: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
 describe_slice() { # sets accelerator, chips and hosts
-  local slices usual=4 all=1 size flat="1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16" solid="2x2x1, 2x2x2, 2x2x4, 2x4x4" largest=0
+  local known usual=4 all=1 size flat="1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16" solid="2x2x1, 2x2x2, 2x2x4, 2x4x4" largest=0
   case $tpu in # slices as in bertzoo/planning/chips.py; those made of cubes have at most `largest` chips
-    v4) accelerator=tpu-v4-podslice slices=$solid largest=4096 ;;
-    v5e) accelerator=tpu-v5-lite-podslice slices=$flat ;;
-    v5p) accelerator=tpu-v5p-slice slices=$solid largest=6144 ;;
-    v6e) accelerator=tpu-v6e-slice slices=$flat ;;
-    tpu7x) accelerator=tpu7x slices="1x1x1, $solid" largest=9216 ;;
+    v4) accelerator=tpu-v4-podslice known=$solid largest=4096 ;;
+    v5e) accelerator=tpu-v5-lite-podslice known=$flat ;;
+    v5p) accelerator=tpu-v5p-slice known=$solid largest=6144 ;;
+    v6e) accelerator=tpu-v6e-slice known=$flat ;;
+    tpu7x) accelerator=tpu7x known="1x1x1, $solid" largest=9216 ;;
     "") die "--tpu is missing: v4, v5e, v5p, v6e or tpu7x" ;;
     *) die "--tpu=$tpu is none of v4, v5e, v5p, v6e and tpu7x" ;;
   esac
   [[ -n $topology ]] || die "--topology is missing: the chips of one slice, such as $( ((largest)) && echo 2x2x2 || echo 4x4)"
-  if [[ ", $slices, " != *", $topology, "* ]] && ! cubes "$topology" "$largest"; then
+  if [[ ", $known, " != *", $topology, "* ]] && ! cubes "$topology" "$largest"; then
     if ((largest)); then
-      slices+=" and every AxBxC of multiples of 4 in rising order with at most $largest chips, such as 4x4x4, 4x4x8 and 8x8x8"
+      known+=" and every AxBxC of multiples of 4 in rising order with at most $largest chips, such as 4x4x4, 4x4x8 and 8x8x8"
     fi
-    die "--topology=$topology does not exist: the slices of $tpu are $slices"
+    die "--topology=$topology does not exist: the slices of $tpu are $known"
   fi
   for size in ${topology//x/ }; do all=$((all * size)); done
   if ((all < usual)); then usual=$all; fi
   : "${chips:=$usual}"
   ((chips <= all && all % chips == 0)) || die "--topology=$topology has $all chips, which --chips-per-host=$chips does not divide"
   hosts=$((all / chips))
+  # https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice
+  ((slices == 1 || hosts > 1)) || die "--slices=$slices needs slices of several hosts, and --topology=$topology is one host"
 }
 
 manifest() {
-  local nodes mounts volumes annotations text
+  local nodes mounts volumes annotations labels text
   nodes="{cloud.google.com/gke-tpu-accelerator: $accelerator, cloud.google.com/gke-tpu-topology: $topology"
-  if "$spot"; then nodes+=', cloud.google.com/gke-spot: "true"'; fi
-  nodes+="}"
+  nodes+="${tier:+, ${tier[0]}: ${tier[1]}}}"
+  labels="${queue:+kueue.x-k8s.io/queue-name: $queue}${priority:+, kueue.x-k8s.io/priority-class: $priority}"
   # Processes that prepare batches pass them on through shared memory.
   mounts="{name: shared-memory, mountPath: /dev/shm}"
   volumes="{name: shared-memory, emptyDir: {medium: Memory}}"
@@ -116,6 +124,7 @@ manifest() {
   text=$(<"$template")
   fill() { text=${text//"@$1@"/"$2"}; }
   fill NAME "$name"
+  fill LABELS "{$labels}"
   fill RESTARTS "$restarts"
   fill SLICES "$slices"
   fill HOSTS "$hosts"

@@ -44,6 +44,12 @@ COMMANDS = {
         names("--zone --runtime-version --accelerator-type --node-id"),
         (1, 1),
     ),
+    "gcloud alpha compute tpus queued-resources create": Command(
+        "https://cloud.google.com/sdk/gcloud/reference/alpha/compute/tpus/queued-resources/create",
+        names("--zone --runtime-version --accelerator-type --node-id --provisioning-model --max-run-duration") | WIDE,
+        required=names("--zone --runtime-version --accelerator-type --node-id"),
+        words=(1, 1),
+    ),
     "gcloud compute tpus queued-resources describe": Command(
         f"{GCLOUD_REFERENCE}/queued-resources/describe",
         names("--zone") | WIDE,

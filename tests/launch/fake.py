@@ -59,6 +59,7 @@ def workers() -> list[str]:
 
 
 def gcloud(argv: list[str]) -> None:
+    argv = [word for word in argv if word != "alpha"]
     given, action = flags(argv), " ".join(argv[3:5])
     states = read("states", [])
     if action == "queued-resources describe":

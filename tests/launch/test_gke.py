@@ -15,50 +15,15 @@ IMAGE = ("--name=run", "--image=europe-docker.pkg.dev/p/r/bertzoo:1")
 RUN = ("--", "demo", "--run_dir=gs://b/x")
 SLICE = ("--tpu=v5e", "--topology=4x4")
 
-# The fields that may stand in a manifest: https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2 for the JobSet,
-# https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/ (Job, Pod) for what it holds.
-POD = {
-    "metadata": {"annotations": ...},
-    "spec": {
-        "restartPolicy": ...,
-        "terminationGracePeriodSeconds": ...,
-        "nodeSelector": ...,
-        "serviceAccountName": ...,
-        "containers": [
-            {
-                "name": ...,
-                "image": ...,
-                "command": ...,
-                "args": ...,
-                "resources": {"limits": {"google.com/tpu": ...}},
-                "volumeMounts": [{"name": ..., "mountPath": ...}],
-            }
-        ],
-        "volumes": [{"name": ..., "emptyDir": {"medium": ...}, "csi": {"driver": ..., "volumeAttributes": ...}}],
-    },
-}
-JOB = {
-    "parallelism": ...,
-    "completions": ...,
-    "backoffLimit": ...,
-    "podFailurePolicy": {
-        "rules": [
-            {
-                "action": ...,
-                "onPodConditions": [{"type": ..., "status": ...}],
-                "onExitCodes": {"containerName": ..., "operator": ..., "values": ...},
-            }
-        ]
-    },
-    "template": POD,
-}
+# The fields of a JobSet: https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2. tests/parity/test_manifest.py
+# compares the jobs inside with the models of Kubernetes' client.
 JOBSET = {
     "apiVersion": ...,
     "kind": ...,
-    "metadata": {"name": ..., "annotations": ...},
+    "metadata": {"name": ..., "labels": ..., "annotations": ...},
     "spec": {
         "failurePolicy": {"maxRestarts": ..., "rules": [{"action": ..., "onJobFailureReasons": ...}]},
-        "replicatedJobs": [{"name": ..., "replicas": ..., "template": {"spec": JOB}}],
+        "replicatedJobs": [{"name": ..., "replicas": ..., "template": ...}],
     },
 }
 
@@ -100,15 +65,16 @@ def test_every_field_is_documented(cloud: Cloud):
     ],
 )
 def test_the_manifest_selects_a_slice_by_labels(cloud, tpu, topology, label, hosts, chips):
-    manifest = shown(cloud, f"--tpu={tpu}", f"--topology={topology}", "--slices=2", *RUN)
+    count = 2 if hosts > 1 else 1
+    manifest = shown(cloud, f"--tpu={tpu}", f"--topology={topology}", f"--slices={count}", *RUN)
     (slices,) = manifest["spec"]["replicatedJobs"]
     job = slices["template"]["spec"]
-    assert slices["replicas"] == 2 and job["parallelism"] == job["completions"] == hosts
+    assert slices["replicas"] == count and job["parallelism"] == job["completions"] == hosts
     assert pod(manifest)["nodeSelector"] == {
         "cloud.google.com/gke-tpu-accelerator": label,
         "cloud.google.com/gke-tpu-topology": topology,
     }
-    assert pod(manifest)["containers"][0]["resources"] == {"limits": {"google.com/tpu": chips}}
+    assert pod(manifest)["containers"][0]["resources"] == {"limits": {"google.com/tpu": str(chips)}}
     assert manifest["metadata"]["annotations"] == {
         "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool",
         "bertzoo/run": "pretrain demo --run_dir=gs://b/x",
@@ -169,9 +135,21 @@ def test_options_reach_the_manifest(cloud: Cloud):
     csi = {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": "my-bucket"}}
     assert {"name": "bucket", "csi": csi} in inside["volumes"]
     assert {"name": "bucket", "mountPath": "/bucket"} in inside["containers"][0]["volumeMounts"]
-    assert inside["containers"][0]["resources"]["limits"]["google.com/tpu"] == 8
+    assert inside["containers"][0]["resources"]["limits"]["google.com/tpu"] == "8"
     plain = shown(cloud, *SLICE, *RUN)
-    assert "gcsfuse" not in str(plain) and "spot" not in str(plain)
+    assert "gcsfuse" not in str(plain) and "spot" not in str(plain) and plain["metadata"]["labels"] == {}
+
+
+def test_capacity_and_queue_reach_the_manifest(cloud: Cloud):
+    queued = shown(cloud, *SLICE, "--queue=team-a", "--priority=urgent", "--flex-start", *RUN)
+    assert queued["metadata"]["labels"] == {
+        "kueue.x-k8s.io/queue-name": "team-a",
+        "kueue.x-k8s.io/priority-class": "urgent",
+    }
+    assert pod(queued)["nodeSelector"]["cloud.google.com/gke-flex-start"] == "true"
+    reserved = shown(cloud, *SLICE, "--reservation=ours", "--queue=team-a", *RUN)
+    assert pod(reserved)["nodeSelector"]["cloud.google.com/reservation-name"] == "ours"
+    assert reserved["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team-a"}
 
 
 def test_the_run_arrives_whole(cloud: Cloud, hostile: list[str]):
@@ -263,6 +241,10 @@ def test_a_dry_run_sends_no_request(cloud: Cloud, action: str):
         (("apply", *IMAGE, "--tpu=tpu7x", *RUN), ("--topology", "2x2x2")),
         (("apply", *IMAGE, "--tpu=v6e", "--topology=4x0", *RUN), ("--topology=4x0",)),
         (("apply", *IMAGE, *SLICE, "--chips-per-host=3", *RUN), (16, "--chips-per-host=3")),
+        (("apply", *IMAGE, "--tpu=v5e", "--topology=2x2", "--slices=2", *RUN), ("--slices=2", "--topology=2x2")),
+        (("apply", *IMAGE, *SLICE, "--spot", "--reservation=ours", *RUN), ("--spot", "--reservation")),
+        (("apply", *IMAGE, *SLICE, "--priority=urgent", *RUN), ("--priority=urgent", "--queue=NAME")),
+        (("apply", *IMAGE, *SLICE, "--queue=Team_A", *RUN), ("--queue=Team_A",)),
         (("apply", *IMAGE, *SLICE, "--", "demo"), ("--run_dir=PATH",)),
         (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), ("character",)),
     ],

@@ -89,6 +89,12 @@ def test_a_run_from_creation_to_deletion(cloud: Cloud, hostile: list[str], tmp_p
     assert len(cloud.calls(*QUEUED, "delete")) == 1
 
 
+def test_flex_start_asks_for_capacity_for_a_time(cloud: Cloud):
+    cloud.run("tpu_vm.sh", "create", *WHERE, "--accelerator=v6e-8", "--flex-start=1d", "--poll=0")
+    (asked,) = cloud.calls("gcloud", "alpha", *QUEUED[1:], "create")
+    assert asked[-2:] == ["--provisioning-model=flex-start", "--max-run-duration=1d"]
+
+
 PRUNING = ("--", "prune", "prune_66m", "--from=bucket/bert")
 
 
@@ -389,6 +395,7 @@ def test_a_dry_run_creates_nothing(cloud: Cloud, action: str):
         (("create", *WHERE, "--accelerator=tpu7x-8"), ("--accelerator=tpu7x-8", "launch/gke/job.sh")),
         (("create", *WHERE, "--accelerator=v9-8"), ("--accelerator=v9-8", "--runtime=VERSION")),
         (("create", *WHERE, "--accelerator=v6e-8", "--spot", "--reserved"), ("--spot", "--reserved")),
+        (("create", *WHERE, "--accelerator=v6e-8", "--spot", "--flex-start=1d"), ("--spot", "--flex-start")),
         (("copy", *WHERE, "--copy=nowhere"), ("--copy=nowhere",)),
         (("run", *WHERE), ("CONFIG --run_dir=PATH",)),
         (("watch", *TPU, "--", "demo"), ("--run_dir=PATH",)),
