@@ -103,7 +103,7 @@ The rows are older than four changes: the last layer computes only the tokens th
 fewer operations of BERT-base), attention is
 [a kernel](performance.md#a-training-step-on-a-tpu-by-its-compilers-account), gradients of scores and logits are rounded
 to bfloat16 before their products, and the check for finite updates reads the new parameters. `make plans` compiles them
-again.
+again. Their steps/s and chip-hours were computed from the rows for today's range of utilisation.
 
 ## Memory and time
 

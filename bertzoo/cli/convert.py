@@ -1,12 +1,11 @@
 """Convert a model to Hugging Face's format, or to a file for phones.
 
 SRC is a run, RUN/checkpoints/STEP, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of
-these. DST must be new or empty; it appears once it is complete.
+these. DST must be new or empty.
 
-Files for phones are litert (NAME.tflite), mediapipe (NAME.tflite that takes a string, for MediaPipe's text tasks), onnx
-(NAME.onnx), onnx-text (NAME.onnx that takes a string), executorch (NAME.pte), torch-export (NAME.pt2) and torchscript
-(NAME.pt). FILE.json describes FILE; FILE.files/ has the card, the tokenizer and test data for apps. A file whose
-outputs differ from the model's is not written.
+Files for phones are litert and mediapipe (.tflite), onnx and onnx-text (.onnx), executorch (.pte), torch-export (.pt2)
+and torchscript (.pt); those of mediapipe and onnx-text take a string. FILE.json describes FILE; FILE.files/ has the
+card, the tokenizer and test data for apps. A file whose outputs differ from the model's is not written.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface --head=masked
@@ -33,7 +32,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Convert the model; print a summary and, for a file, its errors and scores."""
     from bertzoo.api.models import run_conversion
 
-    model, description, written = run_conversion(options(args))
+    model, description, written, pushed = run_conversion(options(args))
     verb = "Wrote" if written else "Kept"
     summary = (
         f"{verb} {args.destination}: {model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."
@@ -43,6 +42,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         size, memory = (f"{description[key] / 1e6:,.1f} MB" for key in ("bytes", "memory"))
         summary += f" {description['precision']}, {size}, {memory} of memory when it runs."
     print(summary)
+    if pushed:
+        print(f"Pushed it to {pushed}")
     return 0
 
 

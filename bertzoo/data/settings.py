@@ -23,7 +23,7 @@ class Data:
     # Text: paths, directories, globs or URLs (gs://…), tfds:NAME and embedded:python, separated by commas. Or a
     # tokenised corpus. Or "mixture", for the sources in `mixture`.
     source: str = "embedded:python"
-    text_field: str = "text"  # field with the text, in .jsonl records, .parquet rows and tfds: data sets
+    text_field: str = "text"  # field with the text, in .jsonl records, .parquet and .arrow rows and tfds: data sets
     mixture: tuple[MixturePart, ...] = ()  # sources and their weights; only if source = "mixture"
     sentences: Literal["split", "lines"] = "split"  # split lines into sentences, or use each line as one
     language: str = "en"  # ISO code for splitting sentences; sentencex falls back to a related language or English

@@ -86,13 +86,11 @@ def card(name: str, description: Mapping[str, Any]) -> str:
     return _page(name, description, {scores["split"]: scores["file"]} if scores else {}, sections)
 
 
-def write_directory_card(
-    directory: Path, name: str, form: str, pretrained: Pretrained, origin: Mapping[str, Any]
-) -> None:
-    """Write README.md into a model directory whose other files are complete.
+def directory_card(directory: Path, name: str, form: str, pretrained: Pretrained, origin: Mapping[str, Any]) -> str:
+    """Return README.md of a model directory whose other files are complete.
 
     directory: it may have a temporary name.
-    name: the directory's final name.
+    name: the directory's final name, or the Hub's.
     form: the directory's format.
     origin: the model's source, such as path and task.
     """
@@ -124,7 +122,7 @@ def write_directory_card(
         "Scores": tables.markdown(["split", "metric", "points"], rows) if rows else "",
         "Licence": _license(origin),
     }
-    (directory / "README.md").write_text(_page(name, description, scores, sections), encoding="utf-8")
+    return _page(name, description, scores, sections)
 
 
 def _page(

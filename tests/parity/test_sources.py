@@ -8,8 +8,9 @@ import pytest
 from comparing import needs
 from messages import mentioning
 
-needs("pyarrow", "tensorflow", "tensorflow_datasets")
+needs("pyarrow", "datasets", "tensorflow", "tensorflow_datasets")
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
@@ -19,7 +20,7 @@ from bertzoo.data.sources import tfds as ours
 from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
-from bertzoo.data.sources.text import Limits, parquet_documents
+from bertzoo.data.sources.text import Limits, table_documents
 
 # TensorFlow Datasets uses a method of protobuf's that is on its way out.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
@@ -42,6 +43,27 @@ def test_parquet_gives_one_document_a_row(tmp_path, kind, options):
     assert read(tmp_path, "body") == DOCUMENTS
 
 
+def test_a_data_set_on_disk_gives_its_rows_in_order(tmp_path):
+    """As `save_to_disk` of Hugging Face's package writes it; caches beside it and other splits are not read."""
+    whole = datasets.Dataset.from_dict({"id": list(range(1000)), "text": TEXTS})
+    whole.save_to_disk(tmp_path / "whole", num_shards=3)
+    whole.map(lambda row: {"text": "no"}, cache_file_name=str(tmp_path / "whole/cache-1.arrow"))
+    assert read(tmp_path / "whole") == DOCUMENTS == read(tmp_path / "whole/*-of-00003.arrow")
+    mixed = whole.shuffle(seed=1).filter(lambda row: row["id"] % 3 > 0)
+    datasets.DatasetDict(train=mixed, test=whole).save_to_disk(tmp_path / "splits")
+    assert read(tmp_path / "splits") == [DOCUMENTS[i] for i in mixed["id"]]
+    assert read(tmp_path / "splits/test") == DOCUMENTS
+    datasets.DatasetDict(test=whole).save_to_disk(tmp_path / "test")
+    with pytest.raises(CorpusError, match=mentioning("'train'", tmp_path / "test/test")):
+        read(tmp_path / "test")
+    with pytest.raises(CorpusError, match=mentioning("'body'", "id, text")):
+        read(tmp_path / "whole", "body")
+    shard = tmp_path / "whole/data-00001-of-00003.arrow"
+    shard.write_bytes(shard.read_bytes()[:-20_000])
+    with pytest.raises(CorpusError, match=mentioning(shard, "Arrow")):
+        read(tmp_path / "whole")
+
+
 def test_parquet_is_read_from_a_remote_directory():
     file = io.BytesIO()
     pq.write_table(pa.table({"text": TEXTS}), file)
@@ -59,7 +81,7 @@ def test_parquet_is_read_a_few_rows_at_a_time(tmp_path):
     assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 1
     before = pa.total_allocated_bytes()
     held = 0
-    for _ in parquet_documents(SourceFile(str(tmp_path / "a.parquet")), "text", Limits()):
+    for _ in table_documents(SourceFile(str(tmp_path / "a.parquet")), "text", Limits()):
         held = max(held, pa.total_allocated_bytes() - before)
     assert 0 < held < 16 << 20
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import CorpusError
 from bertzoo.core.paths import is_url
 from bertzoo.core.remote import entry_type, remote_errors
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
 PLAIN = (".txt", ".text", ".md", ".jsonl")
 COMPRESSED = (".gz", ".xz", ".zst")
-PARQUET = ".parquet"
-READ = f"{', '.join(PLAIN)} (each also with {', '.join(COMPRESSED)}) and {PARQUET}"
+TABLES = (".parquet", ".arrow")
+READ = f"{', '.join(PLAIN)} (each also with {', '.join(COMPRESSED)}), {' and '.join(TABLES)}"
+# Files of a data set on disk, as Hugging Face's `save_to_disk` writes it, and the split that is read of several.
+_STATE, _SPLITS, SPLIT = "state.json", "dataset_dict.json", "train"
 # Formats that users take for text: suffixes, and how their files and those of Word and RTF begin.
 _BINARY = (".bz2", ".zip", ".7z", ".rar", ".tar", ".tgz", ".docx", ".odt", ".xlsx", ".pptx", ".pdf", ".epub")
 _BINARY_BEGINNING = re.compile(rb"BZh[1-9]1AY|PK\x03\x04|7z\xbc\xaf|Rar!\x1a|%PDF-|\{\\rtf|\xd0\xcf\x11\xe0")
@@ -58,8 +61,8 @@ class SourceFile:
 
     @property
     def is_text(self) -> bool:
-        """Whether the suffix is that of a text, JSON-lines or Parquet file."""
-        return self.kind in PLAIN or self.name.endswith(PARQUET)
+        """Whether the suffix is that of a text, JSON-lines, Parquet or Arrow file."""
+        return self.kind in PLAIN or self.name.endswith(TABLES)
 
     def check_format(self, beginning: bytes) -> None:
         """Raise CorpusError if the suffix or the first bytes mark a format that bertzoo does not read.
@@ -99,6 +102,17 @@ def find_files(name: str) -> list[SourceFile]:
 
 def _local_files(name: str) -> list[SourceFile] | None:
     path = Path(name).expanduser()
+    if (path / _SPLITS).is_file():
+        splits = read_json(path / _SPLITS, {"splits": [str]})["splits"]
+        if SPLIT not in splits:
+            known = ", ".join(str(path / split) for split in splits)
+            raise CorpusError(f"the data set {name} has no split {SPLIT!r}. Name one of its splits: {known}.")
+        path /= SPLIT
+    if (path / _STATE).is_file():
+        state = read_json(path / _STATE, {"_data_files": [{"filename": str}], "_indices_data_files?": list | None})
+        if state.get("_indices_data_files"):
+            raise CorpusError(f"the data set {name} reorders its rows. Save it after `flatten_indices()`.")
+        return [SourceFile(str(path / one["filename"])) for one in state["_data_files"]]
     if path.is_dir():
         return _text_files(name, [SourceFile(str(p)) for p in sorted(path.rglob("*")) if p.is_file()])
     if path.is_file():

@@ -1,8 +1,8 @@
 """Cut sources into pieces, lists of documents. A source names files, data sets or the Python installation's prose.
 
 Text files hold one paragraph (or sentence) per line and a blank line between documents; `.jsonl` files hold one
-document per line, `.parquet` files one per row. Text and `.jsonl` files may be compressed (.gz, .xz, .zst). Everything
-streams: memory is bounded by one piece.
+document per line, `.parquet` and `.arrow` files one per row. Text and `.jsonl` files may be compressed (.gz, .xz,
+.zst). Everything streams: memory is bounded by one piece.
 """
 
 import functools
@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.hashes import is_chosen, is_heldout
 from bertzoo.data.sources import embedded, tfds
-from bertzoo.data.sources.files import PARQUET, SourceFile, find_files
+from bertzoo.data.sources.files import TABLES, SourceFile, find_files
 from bertzoo.data.sources.mixture import MixturePart
-from bertzoo.data.sources.text import Limits, json_documents, parquet_documents, text_documents
+from bertzoo.data.sources.text import Limits, json_documents, table_documents, text_documents
 
 _FEWEST_DOCUMENTS = 1 << 16  # that close a piece of few bytes
 
@@ -181,8 +181,8 @@ def _embedded_documents() -> Iterator[str]:
 
 
 def _file_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
-    if file.name.endswith(PARQUET):
-        documents = parquet_documents(file, text_field, limits)
+    if file.name.endswith(TABLES):
+        documents = table_documents(file, text_field, limits)
     elif file.kind in (".jsonl", ".json"):
         documents = json_documents(file, text_field, limits)
     else:

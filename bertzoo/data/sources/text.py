@@ -1,4 +1,4 @@
-"""Read the documents of a text, JSON-lines or Parquet file; the first two may be compressed."""
+"""Read the documents of a text, JSON-lines, Parquet or Arrow file; the first two may be compressed."""
 
 import contextlib
 import functools
@@ -217,13 +217,14 @@ def _frames(file: BinaryIO, decompressor: Callable[[], Any]) -> Iterator[bytes]:
         raise EOFError("the last frame has no end")
 
 
-def parquet_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
+def table_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
     """Yield the texts in the column `text_field`.
 
     Raises CorpusError if pyarrow is not installed, the file is damaged, or a row has no text.
     """
     try:
         import pyarrow  # pyright: ignore[reportMissingImports]
+        import pyarrow.ipc  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise CorpusError(
@@ -233,11 +234,16 @@ def parquet_documents(file: SourceFile, text_field: str, limits: Limits) -> Iter
 
     with file.open() as raw:
         try:
-            table = pyarrow.parquet.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
-            _check_column(file, table.schema_arrow, text_field)
+            if file.name.endswith(".arrow"):
+                table = pyarrow.ipc.open_stream(raw)
+                schema, batches = table.schema, (part for batch in table for part in _parts(batch))
+            else:
+                table = pyarrow.parquet.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
+                schema, batches = table.schema_arrow, table.iter_batches(_ROWS, columns=[text_field], use_threads=False)
+            _check_column(file, schema, text_field)
             row = 0
-            for batch in table.iter_batches(_ROWS, columns=[text_field], use_threads=False):
-                for text in batch.column(0).to_pylist():
+            for batch in batches:
+                for text in batch.column(text_field).to_pylist():
                     row += 1
                     if text is None:
                         raise CorpusError(f"{file} row {row} has no text in the column {text_field!r}. Remove the row.")
@@ -245,8 +251,14 @@ def parquet_documents(file: SourceFile, text_field: str, limits: Limits) -> Iter
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
             raise CorpusError(
-                f"{file} is no whole Parquet file: {reason}. Download it again, or leave it out."
+                f"{file} is no whole {'Arrow stream' if file.name.endswith('.arrow') else 'Parquet file'}: {reason}. "
+                "Download it again, or leave it out."
             ) from error
+
+
+def _parts(batch) -> Iterator:
+    """Cut a batch of an Arrow stream, whose writer chose its size, into batches of _ROWS rows."""
+    return (batch.slice(start, _ROWS) for start in range(0, len(batch), _ROWS))
 
 
 def _check_column(file: SourceFile, schema, text_field: str) -> None:
