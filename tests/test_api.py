@@ -126,6 +126,8 @@ def test_a_fine_tuned_model_scores_and_predicts(
     assert out.splitlines()[-1] == "seed 0" and LOGGER.level == logging.NOTSET and not LOGGER.handlers
     assert re.findall(r"acc (\S+)", err) == [f"{share:.3f}" for share in points]
     assert max(points) > 1  # points, not shares
+    shown = found._repr_html_()
+    assert f"{found.score['dev']['accuracy']:.2f}" in shown and "seed 0</text>" in shown
     measured = bertzoo.evaluate(found.run_dir)
     assert measured["scores"]["dev"] == pytest.approx(found.score["dev"]) and measured["examples"] == {"dev": 40}
     for call, named in (
@@ -219,6 +221,6 @@ def test_the_readme_example_runs_as_a_script(tiny_config: str, tmp_path: Path) -
     shown = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True
     ).stdout
-    step, blanks, label = shown.splitlines()
+    *_, step, blanks, label = shown.splitlines()  # after warnings of the tiny text
     assert step.startswith("4 ") and blanks.startswith("[{") and label.rsplit(" ", 1)[1] in ("0", "1")
     assert bertzoo.load(tmp_path / "tuned").tokenizer is not None

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.arguments import config_files
 from bertzoo.api.options import TokenizeOptions, corpus_destination
+from bertzoo.core.html import Record
 from bertzoo.core.options import takes
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def tokenize(options: TokenizeOptions) -> dict[str, Any]:
 
     overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`.
     """
-    return write_corpus(options).raw
+    return Record(write_corpus(options).raw)
 
 
 def write_corpus(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bertzoo.api.arguments import config_files, location, on_disk, output_folder
 from bertzoo.api.options import BenchmarkOptions, ConvertOptions, EvaluateOptions, PlanOptions, PredictOptions
+from bertzoo.core.html import Record, Records, table
 from bertzoo.core.options import reject, takes
 from bertzoo.export.options import ExportOptions
 
@@ -29,6 +30,13 @@ class Loaded(NamedTuple):
     model: Any
     params: Any
     tokenizer: Any
+
+    def _repr_html_(self) -> str:
+        import jax
+
+        parameters = sum(array.size for array in jax.tree.leaves(self.params))
+        entries = self.tokenizer and f"{self.tokenizer.vocab_size:,} entries"
+        return table({"model": type(self.model).__name__, "parameters": f"{parameters:,}", "tokenizer": entries})
 
 
 def load(path: Path | str) -> Loaded:
@@ -66,7 +74,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     For a fine-tuned model or its exported file, returns the task, the number of examples by split, and `scores`
     in points by split and metric.
     """
-    return measure(options)[0]
+    return Record(measure(options)[0])
 
 
 def measure(options: EvaluateOptions) -> tuple[dict[str, Any], str]:
@@ -122,10 +130,10 @@ def predict(options: PredictOptions) -> list[dict[str, Any]]:
     path, model = options.path, open_predictor(options)
     if not isinstance(model, BlankFiller):
         reject(options, ("top",), f"{path}, which is a fine-tuned model")
-        return evaluate.predict_texts(model, texts, options.batch_size or 0)
+        return Records(evaluate.predict_texts(model, texts, options.batch_size or 0))
     if pairs := [text for text in texts if not isinstance(text, str)]:
         raise UserError(f"{path} fills blanks in single texts, but a text is {pairs[0]!r}. Pass texts, not pairs.")
-    return model.records([str(text) for text in texts], options.top)
+    return Records(model.records([str(text) for text in texts], options.top))
 
 
 def open_predictor(options: PredictOptions, more: Sequence[str] = ()) -> Any:
@@ -277,7 +285,8 @@ def convert(options: ConvertOptions) -> dict[str, Any] | None:
     huggingface, bertzoo and pytorch write a directory; litert, mediapipe, torch-export, torchscript, onnx, onnx-text
     and executorch write a file. A file appears only if its outputs agree with the model's.
     """
-    return run_conversion(options).description
+    description = run_conversion(options).description
+    return description and Record(description)
 
 
 def run_conversion(options: ConvertOptions) -> "Converted":

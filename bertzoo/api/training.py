@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertzoo.api import models
 from bertzoo.api.arguments import config_files, execution, location, resolve
 from bertzoo.api.options import FinetuneOptions, PretrainOptions, PruneOptions, TransferOptions
+from bertzoo.core import html
 from bertzoo.core.options import takes
+
+if TYPE_CHECKING:
+    from bertzoo.runs.report import RunRecord
 
 
 class Run(NamedTuple):
@@ -23,13 +27,25 @@ class Run(NamedTuple):
     @property
     def metrics(self) -> dict[str, float]:
         """The newest held-out losses and metrics; empty before the first evaluation."""
-        from bertzoo.runs.report import read_history
+        lines = self._record().history.heldout
+        return dict(lines[-1]) if lines else {}
+
+    def _record(self) -> "RunRecord":
+        from bertzoo.runs.report import read_run
         from bertzoo.runs.run_dir import RunDirectory
 
         run = RunDirectory(self.run_dir)
         run.fetch()
-        lines = read_history(run.metrics).heldout
-        return dict(lines[-1]) if lines else {}
+        return read_run(run.path)
+
+    def _repr_html_(self) -> str:
+        from bertzoo.runs.report import metric_rows, series
+
+        record = self._record()
+        curves = {"train": record.history.train, "held-out": record.history.heldout}
+        losses = {name: series(lines, "loss") for name, lines in curves.items()}
+        table = html.table({"run": self.run_dir, "steps": f"{self.step:,}", "metrics": metric_rows(record)})
+        return table + html.chart("loss (nats)", losses)
 
     def load(self) -> models.Loaded:
         """Load the model with its newest parameters."""
@@ -50,6 +66,27 @@ class FineTuned(NamedTuple):
     def score(self) -> dict[str, dict[str, float]]:
         """The median scores over the seeds, by split and metric, in points."""
         return self.results["median"]
+
+    def _repr_html_(self) -> str:
+        from bertzoo.core.kinds import METRICS
+        from bertzoo.runs.report import read_history, series
+
+        kinds = {"median": "median", "lowest": "min", "highest": "max"}
+        scores = [
+            {
+                "split": split,
+                "score": name,
+                **{head: f"{self.results[kind][split][name]:.2f}" for head, kind in kinds.items()},
+            }
+            for split, named in self.score.items()
+            for name in named
+        ]
+        files = {row["seed"]: self.run_dir / f"seed-{row['seed']}" / METRICS for row in self.results["seeds"]}
+        losses = {
+            f"seed {seed}": series(read_history(file).train, "loss") for seed, file in files.items() if file.is_file()
+        }
+        table = html.table({"run": self.run_dir, "seeds": len(files), "scores": scores})
+        return table + html.chart("loss of training (nats)", losses)
 
     def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Return the predictions of the best seed's model for texts, as `bertzoo.predict` does."""

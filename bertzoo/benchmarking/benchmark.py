@@ -16,6 +16,7 @@ from bertzoo.benchmarking.models import BenchmarkModel, check_overrides, read_mo
 from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core import html
 from bertzoo.core.errors import UserError
 from bertzoo.core.tables import aligned
 from bertzoo.export.graph.reference import training_graph
@@ -142,11 +143,17 @@ def row_documents(rows: Sequence[Measurement], base: str) -> list[dict[str, Any]
 
 def table(rows: Sequence[Measurement], base: str) -> list[str]:
     """Return aligned lines of text: the column names, then one line for each row."""
+    lines = cells(rows, base)
+    return aligned([list(lines[0]), *(list(line.values()) for line in lines)], 3)
+
+
+def cells(rows: Sequence[Measurement], base: str) -> list[dict[str, str]]:
+    """Return each row as text by column name."""
 
     def optional(value: float | None, form: str) -> str:
         return "" if value is None else format(value, form)
 
-    lines = [
+    return [
         {
             "model": row.model,
             "backend": row.backend,
@@ -163,7 +170,6 @@ def table(rows: Sequence[Measurement], base: str) -> list[str]:
         }
         for row in rows
     ]
-    return aligned([list(lines[0]), *(list(line.values()) for line in lines)], 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +204,9 @@ class BenchmarkResult:
         """Return the measurements as aligned lines of text, column names first."""
         note = f"speed: 2.0 is twice as fast as {self.base} with the same backend, threads and length"
         return [*table(self.rows, self.base), note]
+
+    def _repr_html_(self) -> str:
+        return html.table(cells(self.rows, self.base))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,14 @@ def one_line(message: str) -> str:
     return shorten(_LONG_VALUES.sub(lambda match: shorten(match[0]), shown), _MESSAGE)
 
 
-class UserError(Exception):
+class Explained(Exception):
+    """An error whose message says all; notebooks print it without a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{type(self).__name__}: {self}"]
+
+
+class UserError(Explained):
     """Wrong user input; the message says what is wrong, where, and what to do (exit code 2)."""
 
     exit_code = 2
@@ -65,19 +72,19 @@ class SaveError(CheckpointError):
     exit_code = 1
 
 
-class NonFinite(Exception):
+class NonFinite(Explained):
     """A loss that is not finite; the message names the step, its batch and the last good checkpoint (exit code 1)."""
 
     exit_code = 1
 
 
-class Stopped(Exception):
+class Stopped(Explained):
     """A run that saved a checkpoint and stopped on a signal; the same command resumes it (exit code 3)."""
 
     exit_code = 3
 
 
-class HostLost(Exception):
+class HostLost(Explained):
     """A process of a distributed run that ended or never joined; every process must be restarted (exit code 4)."""
 
     exit_code = 4

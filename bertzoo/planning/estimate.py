@@ -14,6 +14,7 @@ import numpy as np
 from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
+from bertzoo.core import html
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn.flops import PRODUCTS, operation_flops, operations
 from bertzoo.nn.platform import Platform, traced_for
@@ -176,6 +177,26 @@ class RunPlan:
     dollars: tuple[float, float] | None
     not_compiled: str | None
     note: str = ""
+
+    def _repr_html_(self) -> str:
+        stages = [
+            {
+                "stage": stage.name or stage.index,
+                "steps": f"{stage.steps:,}",
+                "rows": f"{stage.batch_size:,}",
+                "tokens": stage.max_length,
+                "GB on each device": ((stage.compiled and stage.compiled.total) or stage.estimated.total) / 1e9,
+                "fits": {True: "yes", False: "no", None: "unknown"}[stage.fits],
+                "seconds per step": _span(stage.step_seconds),
+            }
+            for stage in self.stages
+        ]
+        whole = {"slice": self.topology, "chips": self.chips, "chip-hours": _span(self.chip_hours)}
+        return html.table(whole | ({"dollars": _span(self.dollars)} if self.dollars else {})) + html.table(stages)
+
+
+def _span(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:,.4g} to {ends[1]:,.4g}"
 
 
 def build_on_slice(recipe: Recipe, topology: Topology) -> Experiment:

@@ -226,18 +226,25 @@ def _setup(run: RunRecord) -> str:
     return "\n\n".join(line for line in lines if line)
 
 
-def _figures(run: RunRecord) -> str:
+def metric_rows(run: RunRecord) -> list[dict[str, str]]:
+    """Return the newest and the best value of every loss, accuracy and AUC, by column."""
     rows, history = [], run.history
     last = history.heldout[-1].get("stage") if history.heldout else None  # rows of another length have other losses
     comparable = [line for line in history.heldout if line["step"] > run.since and line.get("stage") == last]
     for key in [key for kind in QUALITY for key in keys(history, kind)]:
         top = best(comparable, key)
         cells = [_last(lines, key) for lines in (history.train, history.heldout)]
-        rows.append([title(key, metric_names(history)), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""])
-    head = f"## Results after step {history.train[-1]['step']} (losses in nats)"
-    return (
-        head + "\n\n" + tables.markdown(["", "train, last", "held-out, last", "held-out, best of the last stage"], rows)
-    )
+        cells = [title(key, metric_names(history)), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""]
+        rows.append(
+            dict(zip(("", "train, last", "held-out, last", "held-out, best of the last stage"), cells, strict=True))
+        )
+    return rows
+
+
+def _figures(run: RunRecord) -> str:
+    rows, step = metric_rows(run), run.history.train[-1]["step"]
+    table = tables.markdown([*rows[0]], [[*row.values()] for row in rows])
+    return f"## Results after step {step} (losses in nats)\n\n{table}"
 
 
 def _last(lines: list[Line], key: str) -> str:

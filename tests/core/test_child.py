@@ -40,9 +40,8 @@ for family in (socket.AF_INET, socket.AF_INET6):
 """
 POOL = f"""
 from bertzoo.data.corpus.workers import worker_pool
-if __name__ == "__main__":
-    with worker_pool(COUNT) as submit:
-        submit(exec, {HANG!r}).result()
+with worker_pool(COUNT) as submit:
+    submit(exec, {HANG!r}).result()
 """
 # Each parent starts a child that holds its interpreter's lock for hours: in code, or while it imports a package.
 PARENTS = {

@@ -66,13 +66,13 @@ def slowly(pieces, size):
     print(pieces, flush=True)
     time.sleep(0.3)
 
-if __name__ == "__main__":
-    tokenize(small(sys.argv[1]), Path(sys.argv[2]), workers=int(sys.argv[3]), progress=slowly)
+tokenize(small(sys.argv[1]), Path(sys.argv[2]), workers=int(sys.argv[3]), progress=slowly)
 """
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_killed_run_resumes_where_it_stopped(text, finished, tmp_path, count):
+    """The script has no `if __name__ == "__main__":`, which worker processes of multiprocessing usually need."""
     directory = tmp_path / "corpus"
     (tmp_path / "script.py").write_text(SCRIPT)
     arguments = [sys.executable, str(tmp_path / "script.py"), str(text), str(directory), str(count)]

@@ -4,16 +4,34 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
 from typing import Any
 
 from bertzoo.core import child
 from bertzoo.core.errors import CorpusError
 
 Submit = Callable[..., Future[Any]]
+
+
+class _Process(SpawnProcess):
+    """A process that does not run the program's main module again, which needs no `if __name__ == "__main__":`."""
+
+    def start(self) -> None:
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        try:
+            super().start()
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):
+    Process = _Process
 
 
 @contextlib.contextmanager
@@ -27,16 +45,14 @@ def worker_pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
         yield _run_here
         return
     # The caller may hold threads and devices, which do not survive a fork.
-    context = multiprocessing.get_context("spawn")
     with child.isolated_spawning():
-        executor = ProcessPoolExecutor(workers, context, initializer=_start)
+        executor = ProcessPoolExecutor(workers, _Context(), initializer=_start)
         try:
             yield executor.submit
         except BrokenProcessPool as error:
             raise CorpusError(
                 f"one of {workers} worker processes ended, perhaps out of memory. Run the same command again with "
-                "fewer workers to resume. In a Python script, put the calls under `if __name__ == '__main__':`, or use "
-                "workers=1."
+                "fewer workers to resume."
             ) from error
         finally:
             executor.shutdown(wait=True, cancel_futures=True)
