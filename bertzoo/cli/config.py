@@ -3,15 +3,20 @@
 `bertzoo config pretrain …` checks the options as `bertzoo pretrain …` would, and prints the config of that run. The
 same holds for transfer and prune.
 
+--schema prints the JSON schema of all configs. Saved as bertzoo.schema.json, it lets VS Code with the extension Even
+Better TOML complete, explain and check the keys of a file that begins with `#:schema bertzoo.schema.json`.
+
 examples:
   bertzoo config squeezebert
   bertzoo config configs/convbert_small.toml long.toml --model.layers=6 '--stages.*.batch_size=64'
   bertzoo config pretrain squeezebert --run_dir=runs/first --optimizer.learning_rate=2e-3
+  bertzoo config --schema
 """
 
 import argparse
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from bertzoo.api.options import Config, config_field
@@ -19,7 +24,8 @@ from bertzoo.cli import main as cli
 from bertzoo.cli.support.options import declare
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
-from bertzoo.core.kinds import kind_of_files
+from bertzoo.core.kinds import KINDS, kind_of_files
+from bertzoo.core.options import option
 from bertzoo.core.schema import paths_by_name
 from bertzoo.runs.kinds import PRETRAIN
 
@@ -33,14 +39,25 @@ config = PRETRAIN.config  # for the hint of a mistyped option
 class ConfigFlags:
     """The command's arguments."""
 
-    config: Config = config_field()
+    config: Config = config_field(())
+    _: KW_ONLY
+    schema: bool = option("print the JSON schema of all configs", False, group="output")
 
 
 arguments = declare(ConfigFlags)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Print the complete config."""
+    """Print the complete config, or the schema."""
+    if args.schema:
+        if args.files or overrides:
+            raise UserError("--schema is about all configs. Leave CONFIG and all other options out.")
+        from bertzoo.core.json_schema import json_schema
+
+        print(json.dumps(json_schema(kind.config() for kind in KINDS.values()), indent=1))
+        return 0
+    if not args.files:
+        raise UserError("CONFIG is missing. Name a config, as in `bertzoo config demo`, or use --schema.")
     if args.files[0] in VERBS:
         recipe = command_config([*args.files, *(f"--{key}={value}" for key, value in overrides)])
     else:
