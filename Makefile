@@ -3,15 +3,16 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SHELL = /bin/bash
 .SHELLFLAGS = -o pipefail -c
-# $(call install,ENVIRONMENT,EXTRAS): this checkout and the packages that it needs, which pip takes only with the hashes
+# $(call install,ENVIRONMENT,EXTRAS): this checkout, the packages that it needs and the small extras, by the hashes
 # of uv.lock. torch and CUDA are apart: each index builds its own torch, for CPUs or a version of CUDA, with other hashes.
 HASHED = -m pip install --quiet --no-deps --require-hashes --no-build-isolation
 APART = torch cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 triton
+SMALL = plots sentencepiece tensorboard zstd
 EXPORT = export --quiet --frozen --no-emit-project --no-annotate --no-header
 define install
 	@$(1)/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv $(1)
 	$(1)/bin/python $(HASHED) -r .ci/build.txt
-	$(1)/bin/uv $(EXPORT) $(2:%=--extra=%) $(APART:%=--prune=%) > $(1)/locked.txt
+	$(1)/bin/uv $(EXPORT) $(addprefix --extra=,$(SMALL) $(2)) $(APART:%=--prune=%) > $(1)/locked.txt
 	$(1)/bin/python $(HASHED) -r $(1)/locked.txt
 	$(1)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
 endef
@@ -87,7 +88,7 @@ test-lowest: .venv-lowest/stamp
 .venv-lowest/stamp: .venv/core.stamp
 	@.venv-lowest/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv .venv-lowest
 	.venv/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct \
-		--only-binary :all: --no-binary bertzoo-jax -e '.[test]'
+		--only-binary :all: --no-binary bertzoo-jax -e '.[test,plots,sentencepiece,tensorboard,zstd]'
 	@touch $@
 
 # Apart, as jax looks for TPUs wherever libtpu is installed.

@@ -24,7 +24,7 @@ case ${1:-} in
     command -v uv >/dev/null || python3 -m pip install --quiet --user uv
     uv venv --quiet --allow-existing --python=3.11 "$venv"
     cd -- "$tree"
-    uv pip install --quiet --python="$venv/bin/python" --constraints=constraints.txt --editable='.[gcs]' 'jax[tpu]'
+    uv pip install --quiet --python="$venv/bin/python" --constraints=constraints.txt --editable='.[gcs,sentencepiece,tensorboard,zstd]' 'jax[tpu]'
     ;;
   allow) running || rm -f "$state/stopped" ;; # while the run is being stopped, keep the mark
   start)

@@ -9,7 +9,6 @@ Better TOML complete, explain and check the keys of a file that begins with `#:s
 examples:
   bertzoo config squeezebert
   bertzoo config configs/convbert_small.toml long.toml --model.layers=6 '--stages.*.batch_size=64'
-  bertzoo config pretrain squeezebert --run_dir=runs/first --optimizer.learning_rate=2e-3
   bertzoo config --schema
 """
 

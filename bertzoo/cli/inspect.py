@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertzoo.cli.support.options import declare, json_field
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import UserError, needs_extra
 from bertzoo.core.options import option
 
 
@@ -61,6 +61,8 @@ arguments = declare(InspectFlags)
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Draw the attention maps and, with a teacher, print how the student's maps differ from the teacher's."""
     _check_options(args)
+    with needs_extra(f"--out={args.out}", "plots"):
+        import matplotlib  # noqa: F401
     from bertzoo.runs import attention
 
     models = attention.open_models(args.model, args.teacher)

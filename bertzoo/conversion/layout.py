@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Mapping
 
-import einops
 import numpy as np
 
 Sizes = Mapping[str, int]
@@ -40,5 +39,6 @@ def shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
 
 def rearrange(array: np.ndarray, axes: str, new_axes: str, sizes: Sizes) -> np.ndarray:
     """Return the array with its axes rearranged from `axes` to `new_axes`, contiguous in memory."""
-    used = {axis: sizes[axis] for part in groups(axes) for axis in part}
-    return np.ascontiguousarray(einops.rearrange(array, f"{axes} -> {new_axes}", **used))
+    old, new = ([axis for part in groups(each) for axis in part] for each in (axes, new_axes))
+    split = array.reshape([sizes[axis] for axis in old]).transpose([old.index(axis) for axis in new])
+    return np.ascontiguousarray(split.reshape(shape(new_axes, sizes)))

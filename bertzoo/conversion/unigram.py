@@ -1,13 +1,13 @@
 """Convert the pieces and the normalisation of SentencePiece models to Hugging Face's `tokenizer.json`."""
 
 from collections.abc import Callable
+from typing import Any
 
-import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertzoo.core.errors import UserError
-from bertzoo.data.tokenizers.sentencepiece import ends_in_number_and_comma, message_fields
+from bertzoo.data.tokenizers.sentencepiece import ends_in_number_and_comma, message_fields, sentencepiece_library
 
 # Field numbers and a value of sentencepiece_model.proto.
 _TRAINER, _NORMALIZER = 2, 3
@@ -22,7 +22,7 @@ def build_albert_pipeline(
 
     specials: special tokens by name, such as {"pad_token": "<pad>"}. Raises UserError if the model is not unigram.
     """
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    processor = sentencepiece_library().SentencePieceProcessor(model_proto=model)
     pieces = _pieces(processor)
     fields = _as_dict(model)
     trainer, normalizer = _as_dict(_bytes(fields, _TRAINER)), _as_dict(_bytes(fields, _NORMALIZER))
@@ -61,7 +61,7 @@ def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | 
     model: the serialised SentencePiece model.
     theirs: (piece, score) of every entry of tokenizer.json.
     """
-    ours = _pieces(sentencepiece.SentencePieceProcessor(model_proto=model))
+    ours = _pieces(sentencepiece_library().SentencePieceProcessor(model_proto=model))
     if len(ours) != len(theirs):
         return f"the SentencePiece model has {len(ours):,} entries and tokenizer.json has {len(theirs):,}"
     for index, ((piece, score), (their_piece, their_score)) in enumerate(zip(ours, theirs, strict=True)):
@@ -72,7 +72,7 @@ def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | 
     return None
 
 
-def _pieces(processor: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
+def _pieces(processor: Any) -> list[tuple[str, float]]:
     """Return pieces and scores as in the tokenizer.json of ALBERT's releases.
 
     ALBERT's code cuts a piece such as "9," in two. Such a piece gets a score lower by 100, so that `tokenizers` prefers

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bertzoo.conversion.tensors import Tensors, check_finite
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import UserError, needs_extra
 
 INDEX = ".index"
 
@@ -21,13 +21,8 @@ def read_variables(prefix: Path, select: Callable[[str], bool]) -> Tensors:
     Floats are float32. Raises UserError if TensorFlow is not installed or cannot read the files.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # otherwise it logs the CPU's instruction sets
-    try:
+    with needs_extra(str(prefix), "tf"):
         import tensorflow
-    except ImportError as error:
-        raise UserError(
-            f"{prefix} is a TensorFlow checkpoint, but TensorFlow is not installed. Run `pip install -c "
-            "constraints.txt -e '.[tf]'` in the checkout."
-        ) from error
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))
         shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()

@@ -1,6 +1,8 @@
 """Exceptions that end a command with a message of one line and an exit code."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 LONGEST = 200  # characters of a value in a message
 _MESSAGE = 2000  # characters of a message
@@ -42,6 +44,18 @@ class ConfigError(UserError):
 
 class CorpusError(UserError):
     """Text, a tokenizer or a tokenised corpus that cannot be used; the message names the file."""
+
+
+@contextmanager
+def needs_extra(subject: str, extra: str) -> Iterator[None]:
+    """Raise UserError, which begins with `subject`, for a failed import of a package that an extra installs."""
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"{subject} needs {str(error.name).partition('.')[0]}, which is not installed. Run `pip install -c "
+            f"constraints.txt -e '.[{extra}]'` in the checkout."
+        ) from error
 
 
 class CheckpointError(UserError):

@@ -89,9 +89,7 @@ def _losses(history: History) -> History:
 
 def _draw(histories: Mapping[int, History], names: list[str], path: Path) -> Path:
     """Draw a panel per metric in `names` against the step: lines for training, markers for dev, a colour per seed."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 1.2 + 2.8 * len(names)), layout="constrained")
+    figure = report.new_figure(8, 1.2 + 2.8 * len(names))
     panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     for axes, name in zip(panels, names, strict=True):
         for index, (seed, history) in enumerate(histories.items()):
@@ -107,9 +105,7 @@ def _draw(histories: Mapping[int, History], names: list[str], path: Path) -> Pat
 
 def _draw_reliability(curves: list[dict[str, Any]], path: Path) -> Path:
     """Draw the share of right predictions against their probability, before and after calibration."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5, 4.5), layout="constrained")
+    figure = report.new_figure(5, 4.5)
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8)
     for curve, name in zip(curves, ("as trained", "calibrated"), strict=False):

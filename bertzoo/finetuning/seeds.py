@@ -33,7 +33,7 @@ from bertzoo.runs import load_model
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.experiment import Experiment, RateFactor, StageSetup
-from bertzoo.train.progress import Console, JsonLines, Record, Reporter, TensorBoard
+from bertzoo.train.progress import Console, Record, Reporter, file_reporters
 from bertzoo.train.step import Batch
 
 _LOG = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class Seed:
             self._evaluate(self._stage.steps, self._constant_params(job.data.constant))
             return
         every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
-        files = [JsonLines(self._folder / METRICS), TensorBoard(self._folder / "tensorboard")]
+        files = file_reporters(self._folder / METRICS, self._folder / "tensorboard")
         console = [Console([self._stage])] if LOGGER.isEnabledFor(logging.INFO) else []
         reporters = [PercentagePoints(reporter) for reporter in (*files, *console)]
         try:

@@ -75,12 +75,11 @@ def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
     """Draw the sizes after every cut, by layer (Khetan and Karnin 2020, Fig. 3 to 6); return `path`. Sizes outside the
     layers are drawn by iteration.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
     states = [cuts[0]["sizes"]["before"], *(cut["sizes"]["after"] for cut in cuts)]
     letters = [letter for letter in NAMES if _sizes(states[0], letter)]
-    figure = Figure(figsize=(8, 1.2 + 2.2 * len(letters)), layout="constrained")
+    figure = report.new_figure(8, 1.2 + 2.2 * len(letters))
+    from matplotlib.ticker import MaxNLocator
+
     figure.suptitle(path.parent.resolve().name)
     for axes, letter in zip(figure.subplots(len(letters), 1, squeeze=False)[:, 0], letters, strict=True):
         sizes = [_sizes(state, letter) for state in states]

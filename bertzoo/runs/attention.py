@@ -20,6 +20,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.tokenizer import difference
 from bertzoo.runs import load_model
+from bertzoo.runs.report import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -266,10 +267,6 @@ def figure(strips: Sequence[Strip], title: str, tokens: Sequence[str]) -> "Figur
     tokens: labels of the positions, which are numbered instead if there are more than LABELLED. Raises UserError if a
     side of the picture would be larger than LARGEST pixels.
     """
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure  # without pyplot: no backend, no global state
-
     columns = max(len(strip.maps) for strip in strips)
     labels = tokens if len(tokens) <= LABELLED else None
     side = max(ALONE if len(strips) == 1 and columns < 3 else SIDE, TOKEN * len(labels or ()))
@@ -281,7 +278,10 @@ def figure(strips: Sequence[Strip], title: str, tokens: Sequence[str]) -> "Figur
             f"the picture would have {width:,} x {height:,} pixels, more than {LARGEST:,} a side. Give fewer --layers "
             "or a shorter text."
         )
-    page = Figure(figsize=size, dpi=DPI, layout="compressed")
+    page = new_figure(*size, layout="compressed", dpi=DPI)
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
     grid = page.subplots(len(strips), columns, squeeze=False)
     values = np.concatenate([array.ravel() for strip in strips for _, array in strip.maps])
     scale = Normalize(0, np.quantile(values, 1 - PEAKS))

@@ -10,15 +10,18 @@ from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bertzoo.core import config, tables
 from bertzoo.core.documents import fitting, parse_json
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import UserError, needs_extra
 from bertzoo.core.kinds import CONFIG, KINDS, METRICS, kind_of_run
 from bertzoo.core.paths import run_directory
 from bertzoo.runs import provenance
 from bertzoo.train.progress import SPENT, duration
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Line = Mapping[str, Any]
 _LINE = {"step": int, "stage?": int, "split?": str, "event?": str, "changes?": [str]}
@@ -368,11 +371,16 @@ def draw_curves(run: RunRecord) -> list[Path]:
     return written
 
 
-def _figure(run: RunRecord, chosen: Sequence[str], path: Path) -> Path:
-    # pyplot would choose a backend and keep the figure in a global.
-    from matplotlib.figure import Figure
+def new_figure(width: float, height: float, layout: Any = "constrained", **options: Any) -> "Figure":
+    """Return an empty figure of this size in inches; raises UserError if matplotlib is not installed."""
+    with needs_extra("a picture", "plots"):
+        from matplotlib.figure import Figure  # pyplot would choose a backend and keep the figure in a global
 
-    figure = Figure(figsize=(8, 1.2 + 2.8 * len(chosen)), layout="constrained")
+    return Figure(figsize=(width, height), layout=layout, **options)
+
+
+def _figure(run: RunRecord, chosen: Sequence[str], path: Path) -> Path:
+    figure = new_figure(8, 1.2 + 2.8 * len(chosen))
     panels = figure.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
     figure.suptitle(run.directory.resolve().name)
     for axes, key in zip(panels, chosen, strict=True):

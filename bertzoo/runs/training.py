@@ -27,7 +27,7 @@ from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import checkpoint, hosts, loop, memory, sharding, step
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.experiment import Experiment, Stage, locate, stage_of
-from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
+from bertzoo.train.progress import Console, Reporter, file_reporters
 
 _LOG = logging.getLogger(__name__)
 AnyRecipe = TypeVar("AnyRecipe", Pretrain, Transfer)
@@ -268,7 +268,7 @@ def train(
     own = functools.partial(sharding.own_rows, mesh=built.mesh)
     reporters: list[Reporter] = []
     if hosts.is_first():
-        reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard)]
+        reporters = file_reporters(run.metrics, run.tensorboard)
         reporters += [Console(recipe.stages)] if LOGGER.isEnabledFor(logging.INFO) else []
         reporters += [Sender(run.bucket)] if run.bucket else []  # last, as it uploads what the others write
     try:

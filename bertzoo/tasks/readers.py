@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bertzoo.core.documents import DocumentError, fitting, parse_json
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import UserError, needs_extra
 from bertzoo.core.paths import on_disk
 from bertzoo.data.sources import tfds
 
@@ -205,14 +205,9 @@ def _jsonl(path: Path) -> DataTable:
 
 
 def _parquet(path: Path) -> DataTable:
-    try:
+    with needs_extra(str(path), "parquet"):
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise UserError(
-            f"{path} needs pyarrow, which is not installed. Run `pip install -c constraints.txt -e '.[parquet]'` in "
-            "the checkout."
-        ) from error
     damaged = (pyarrow.ArrowException, OSError, UnicodeDecodeError)
 
     def failure(error: Exception) -> UserError:

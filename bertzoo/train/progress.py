@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
@@ -14,9 +15,6 @@ import jax
 import psutil
 from rich.console import Console as RichConsole
 from rich.live import Live
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
-from tensorboardX.summary import scalar
 
 from bertzoo.core import atomic
 from bertzoo.core.documents import DocumentError, parse_json
@@ -172,11 +170,16 @@ class TensorBoard:
     """Write every number in a record as a TensorBoard scalar named split/key, such as train/loss."""
 
     def __init__(self, directory: Path | str):
+        from tensorboardX.event_file_writer import EventsWriter
+
         Path(directory).mkdir(parents=True, exist_ok=True)
         # tensorboardX's SummaryWriter writes in a thread, where the error of a full disk is only printed.
         self._writer = EventsWriter(f"{directory}/events")
 
     def __call__(self, record: Record) -> None:
+        from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.summary import scalar
+
         now = {"wall_time": time.time(), "step": record["step"]}
         events = []
         if record.get("event") == "resumed":  # drop what a crashed run wrote after its last checkpoint
@@ -196,6 +199,11 @@ class TensorBoard:
     def close(self) -> None:
         with contextlib.suppress(OSError, ValueError):  # after a failed write
             self._writer.close()
+
+
+def file_reporters(metrics: Path, tensorboard: Path) -> list[Reporter]:
+    """Return the reporters that write files; TensorBoard's only where the extra `tensorboard` is installed."""
+    return [JsonLines(metrics), *([TensorBoard(tensorboard)] if find_spec("tensorboardX") else [])]
 
 
 def quantity(value: float) -> str:

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 from messages import mentioning, mentions
 
-from bertzoo.core.errors import CorpusError
+from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.data.sources import tfds
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
@@ -260,6 +260,7 @@ def test_a_denied_bucket_raises_one_error(bucket, monkeypatch):
         ("gcsfs", "gs://bucket/*.txt", ("gs://bucket/*.txt", "installed", "gcsfs")),
         ("s3fs", "s3://bucket/*.txt", ("s3://bucket/*.txt", "installed", "s3fs")),
         ("pyarrow", "a.parquet", ("a.parquet", "pyarrow", "pip install -c constraints.txt -e '.[parquet]'")),
+        ("zstandard", "a.txt.zst", ("a.txt.zst", "zstandard", "'.[zstd]'")),
         ("tensorflow_datasets", "tfds:c4/en", ("tfds:c4/en", "pip install -c constraints.txt -e '.[tfds]'")),
     ],
 )
@@ -267,7 +268,8 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, package, name, parts)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    with pytest.raises(CorpusError, match=mentioning(*parts)):
+    (tmp_path / "a.txt.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    with pytest.raises(UserError, match=mentioning(*parts)):
         read(name)
 
 

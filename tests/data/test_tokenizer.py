@@ -293,3 +293,9 @@ print(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text
 """
     peak = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert int(peak) < 250 << 10
+
+
+def test_a_missing_sentencepiece_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(UserError, match=mentioning("needs sentencepiece", "'.[sentencepiece]'")):
+        SentencePiece(vocab_size=50).train(lambda: iter(["some text"]))

@@ -205,7 +205,10 @@ def test_a_transfer_is_run_as_one(cloud: Cloud):
 
 
 def test_the_image_can_read_a_bucket():
-    assert "-c constraints.txt '.[gcs]' 'jax[tpu]'" in (LAUNCH / "gke/Dockerfile").read_text()
+    assert (
+        "-c constraints.txt '.[gcs,sentencepiece,tensorboard,zstd]' 'jax[tpu]'"
+        in (LAUNCH / "gke/Dockerfile").read_text()
+    )
 
 
 def test_the_other_actions(cloud: Cloud):

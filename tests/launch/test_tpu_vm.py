@@ -78,7 +78,7 @@ def test_a_run_from_creation_to_deletion(cloud: Cloud, hostile: list[str], tmp_p
         assert "begins" in (home / "bertzoo-run/log").read_text()
     installs = [call for call in cloud.calls("uv", "pip") if "jax[tpu]" in call]
     assert len(installs) == 2 and all("--constraints=constraints.txt" in call for call in installs)
-    assert all("--editable=.[gcs]" in call for call in installs)  # reads the run's bucket
+    assert all("--editable=.[gcs,sentencepiece,tensorboard,zstd]" in call for call in installs)
     assert "gcs" in tomllib.loads((LAUNCH.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert not list(tmp_path.rglob("broken")) and "delete --name=pod --zone=us-east5-b --project=p" in out
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -217,6 +218,15 @@ def test_a_metric_that_the_last_line_lacks_has_its_step(tmp_path: Path) -> None:
     lines[0]["rtd_precision"] = lines[3]["rtd_precision"] = 0.25
     page = report.page(report.read_run(write_run(tmp_path, lines)))
     assert "| RTD precision | 25.0 % at step 1 | 25.0 % | 25.0 % at step 2 |" in page
+
+
+def test_a_missing_matplotlib_is_named(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
+    run = write_run(tmp_path, [train(1, 5.0)])
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    drawing = ["inspect", "attention", str(run), "--text=a", f"--out={tmp_path / 'a.png'}"]
+    for command in (["report", str(run)], drawing):
+        assert cli.main(command) == 2 and mentions(capsys.readouterr().err, "needs matplotlib", "'.[plots]'")
 
 
 def test_the_generators_figures_are_named_as_its_own(tmp_path: Path) -> None:

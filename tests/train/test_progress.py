@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,16 @@ def test_json_lines_name_the_file_of_a_full_disk():
     with pytest.raises(OSError, match=mentioning("'/dev/full'")):
         lines(RECORD)
     lines.close()
+
+
+def test_a_run_without_the_extra_writes_no_tensorboard_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for installed in (True, False):
+        monkeypatch.setitem(sys.modules, "tensorboardX", sys.modules["tensorboardX"] if installed else None)
+        reporters = progress.file_reporters(tmp_path / "metrics.jsonl", tmp_path / f"tensorboard-{installed}")
+        assert [type(each) for each in reporters] == [JsonLines, TensorBoard][: 1 + installed]
+        for each in reporters:
+            each.close()
+    assert not (tmp_path / "tensorboard-False").exists()
 
 
 def test_tensorboard_names_the_file_of_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

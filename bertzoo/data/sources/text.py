@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-import zstandard
-
 from bertzoo.core.documents import DocumentError, parse_json
-from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.errors import ConfigError, CorpusError, needs_extra
 from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.tokenizers.vocabulary import WORD, paragraphs
 
@@ -23,7 +21,7 @@ _CONTAINERS = 1 << 18  # lists and objects in a line of JSON, which need 200 byt
 # Blank lines in one match, so that a compressed gigabyte of them takes seconds.
 _LINE = re.compile(rb"\s*\n|[^\n]+\n")
 _WORD = re.compile(f"{WORD}+")
-_DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError)
+_DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 _ROWS = 64  # rows decoded at once
 _BUFFER = 1 << 20  # bytes read ahead per column; the default loads a whole row group
 
@@ -181,7 +179,12 @@ def _chunks(file: SourceFile) -> Iterator[bytes]:
         file.check_format(beginning)
         raw.seek(0)
         if file.compression == ".zst":
-            yield from _frames(raw, zstandard.ZstdDecompressor().decompressobj)
+            with needs_extra(str(file), "zstd"):
+                import zstandard
+            try:
+                yield from _frames(raw, zstandard.ZstdDecompressor().decompressobj)
+            except zstandard.ZstdError as error:
+                raise EOFError(str(error)) from error  # one of _DAMAGE
         elif file.compression == ".xz":
             yield from _frames(raw, functools.partial(lzma.LZMADecompressor, memlimit=_DECODER))
         else:
@@ -220,17 +223,12 @@ def _frames(file: BinaryIO, decompressor: Callable[[], Any]) -> Iterator[bytes]:
 def table_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
     """Yield the texts in the column `text_field`.
 
-    Raises CorpusError if pyarrow is not installed, the file is damaged, or a row has no text.
+    Raises CorpusError if the file is damaged or a row has no text, and UserError without pyarrow.
     """
-    try:
+    with needs_extra(str(file), "parquet"):
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.ipc  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise CorpusError(
-            f"{file} needs pyarrow, which is not installed. Run `pip install -c constraints.txt -e '.[parquet]'` in "
-            "the checkout."
-        ) from error
 
     with file.open() as raw:
         try:

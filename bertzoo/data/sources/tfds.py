@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bertzoo.core.errors import CorpusError
+from bertzoo.core.errors import CorpusError, needs_extra
 from bertzoo.data.sources.text import Limits, record_document
 
 PREFIX = "tfds:"
@@ -67,18 +67,13 @@ def ranges(dataset: str, text_field: str) -> list[Range]:
 def open_split(dataset: str, split: str = SPLIT) -> Any:
     """Return the examples of a split, as a sequence; contacts no network.
 
-    Raises CorpusError if the name is wrong, if TensorFlow Datasets is not installed, or if the data set is not prepared
-    on this machine.
+    Raises CorpusError if the name is wrong or the data set is not prepared on this machine, and UserError without
+    TensorFlow Datasets.
     """
     if not _NAME.fullmatch(dataset):
         raise CorpusError(f"{PREFIX}{dataset} is not NAME, NAME/CONFIG or NAME/CONFIG:VERSION. Correct the name.")
-    try:
+    with needs_extra(f"{PREFIX}{dataset}", "tfds"):
         import tensorflow_datasets  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise CorpusError(
-            f"{PREFIX}{dataset} needs TensorFlow Datasets, which is not installed. Run `pip install -c "
-            "constraints.txt -e '.[tfds]'` in the checkout."
-        ) from error
     try:
         return tensorflow_datasets.data_source(dataset, split=split, download=False)
     except Exception as error:  # the library raises many types

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import sentencepiece
 
-from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.errors import ConfigError, CorpusError, needs_extra
 from bertzoo.data.tokenizers.vocabulary import WORD, Tokenizer, paragraphs, vocabulary_file
 
 SPECIALS = {
@@ -23,6 +22,13 @@ SPECIALS = {
 }
 _PIECE = 1  # field number of sentencepiece_model.proto; the package's pb2 module needs a newer protobuf than ours
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # the library marks the beginning of a word with it
+
+
+def sentencepiece_library() -> Any:
+    """Import the package; raises UserError if it is not installed."""
+    with needs_extra("a SentencePiece vocabulary", "sentencepiece"):
+        import sentencepiece
+    return sentencepiece
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +62,7 @@ class SentencePiece:
         """Train a model on texts, deterministically; its first pieces are <pad> <unk> [CLS] [SEP] [MASK]."""
         model = io.BytesIO()
         try:
-            sentencepiece.SentencePieceTrainer.train(
+            sentencepiece_library().SentencePieceTrainer.train(
                 sentence_iterator=(line for text in texts() for line in map(self.normalize, paragraphs(text))),
                 model_writer=model,
                 vocab_size=self.vocab_size,
@@ -105,7 +111,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __init__(self, config: SentencePiece, model: bytes, origin: str):
         try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            self._processor = sentencepiece_library().SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
             raise CorpusError(
                 f"the vocabulary {origin} is not a SentencePiece model: {error}. Name another data.tokenizer.path."
