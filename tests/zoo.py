@@ -13,6 +13,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.heads import (
     JointSpanExtraction,
     MaskedLanguageModel,
+    MultiTaskHead,
     ReplacedTokens,
     SentenceEmbedding,
     SequenceClassification,
@@ -20,6 +21,7 @@ from bertzoo.heads import (
     TokenClassification,
     parameter_shapes,
 )
+from bertzoo.heads.multi_task import NamedHead
 from bertzoo.models import (
     Albert,
     Bert,
@@ -87,6 +89,15 @@ CASES: dict[str, tuple[Any, Any]] = {
     "distilbert-joint-span": (DistilBert(**SIZES, **LAYERS), JointSpanExtraction(hidden_size=14, beam=3)),
     "bert-one-segment": (Bert(**SIZES | {"token_types": 1}, **LAYERS), MaskedLanguageModel()),
     "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),
+    "bert-heads": (
+        Bert(**SIZES, **LAYERS),
+        MultiTaskHead(
+            heads=(
+                NamedHead(name="intent", weight=0.5, head=SequenceClassification(labels=("a", "b", "c"))),
+                NamedHead(name="slots", head=TokenClassification(labels=("x", "y"))),
+            )
+        ),
+    ),
     "bert": (Bert(**SIZES, **LAYERS), SentenceEmbedding(projection=14, activation="tanh", size=8)),
 }
 WINDOWED = SqueezeBert(**SIZES, **LAYERS, kernel_size=3, dilation=2, stride=3)

@@ -118,6 +118,7 @@ def predict(options: PredictOptions) -> list[dict[str, Any]]:
     - token classification: `words` and `tags`
     - entities, also of token classification with `aggregation`: `entities`, a list with a dict `start`, `end`, `label`,
       `score` and `text` for each; `start` and `end` index the text's characters
+    - several heads: `heads`, a dict {name of a head: its prediction}
     - question answering: `answer`, `start` and `end`
     - masked language model: `blanks`, a list with a dict {token: probability} for each `[MASK]`
     """

@@ -15,6 +15,7 @@ from bertzoo.finetuning.embedding_scores import SCORERS, score_embeddings
 from bertzoo.finetuning.entities import EntityTask
 from bertzoo.finetuning.labels import LabelSplit, LabelTask
 from bertzoo.finetuning.mteb_tasks import PREFIX, score_mteb
+from bertzoo.finetuning.multi_task import MultiTask, head_recipe
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.saved_model import SavedModel, load_saved
 from bertzoo.finetuning.scoring import Split, score_splits
@@ -38,6 +39,7 @@ CLASSES: dict[str, type[TaskKind]] = {  # others have labels
     "span": QuestionTask,
     "embedding": EmbeddingTask,
     "entities": EntityTask,
+    "multi_task": MultiTask,
 }
 
 
@@ -47,7 +49,7 @@ class TaskModel(SavedModel):
 
     @property
     def kind(self) -> Any:
-        """Kind of the model's tasks, as `tasks.task.Kind`."""
+        """Kind of the model's tasks, as `tasks.task.Kind`, or "multi_task"."""
         kind = self.pretrained.head.task_kind
         return "entities" if kind == "tokens" and (self.aggregation or self.recipe.own.kind == "entities") else kind
 
@@ -59,6 +61,15 @@ class TaskModel(SavedModel):
     def labels(self) -> tuple[str, ...]:
         """The labels in the order of the logits; empty for a regression, and for other tasks."""
         return () if self.kind == "regression" else self.pretrained.head.labels
+
+    @property
+    def heads(self) -> list[Self]:
+        """The model under each head of a MultiTaskHead alone, for what its task reads of head and config."""
+        heads = zip(self.pretrained.head.heads, self.recipe.own.heads, strict=True)
+        return [
+            replace(self, pretrained=replace(self.pretrained, head=one.head), recipe=head_recipe(self.recipe, columns))
+            for one, columns in heads
+        ]
 
     def with_aggregation(self, aggregation: str) -> Self:
         """Return a copy that predicts entities of raw text; raises UserError if the model tags no words."""

@@ -16,6 +16,7 @@ from bertzoo.finetuning.embedding import STSB, EmbeddingTask
 from bertzoo.finetuning.entities import EntityTask
 from bertzoo.finetuning.kind import BASELINES, RESULTS
 from bertzoo.finetuning.labels import LabelTask
+from bertzoo.finetuning.multi_task import MultiTask
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.run_dir import check_config, claim, model_of
 from bertzoo.finetuning.seeds import Seed, SeedJob
@@ -65,6 +66,8 @@ def resolve_task(recipe: Finetune) -> TaskKind:
         task = EmbeddingTask(recipe, own if name == "own" else None)
     elif name in SQUAD or (name == "own" and own.kind == "span"):
         task = QuestionTask(recipe, SQUAD[name] if name in SQUAD else custom_questions.question_task(own))
+    elif own.heads:
+        task = MultiTask.of(recipe)
     elif name == "own" and own.kind == "entities":
         task = EntityTask(recipe, own.task(recipe.data_dir))
     else:

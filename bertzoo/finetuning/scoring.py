@@ -105,7 +105,7 @@ def outputs_and_losses(objective: Any) -> Callable[[Any, Batch], Outputs]:
 
     def function(params: Any, batch: Batch) -> Outputs:
         outputs = mean.predict(params, batch)
-        if not batch.keys() & {"label", "start"}:
+        if {name.rpartition("/")[2] for name in batch}.isdisjoint(("label", "start")):
             return outputs
         sums, weights = mean(params, None, batch, None)[0], mean.weights(batch)
         return outputs | {LOSSES: {term: (sums[term], weights[term]) for term in sums}}

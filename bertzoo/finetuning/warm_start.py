@@ -13,10 +13,10 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskKind
 from bertzoo.finetuning.word_vectors import initial_words
-from bertzoo.heads import KINDS, NoHead, parameter_shapes
+from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.nn.int8 import Int8Model
 from bertzoo.runs import load_model
-from bertzoo.runs.warm_start import match_parameters, origin_record, pad_vocabulary
+from bertzoo.runs.warm_start import BACKBONE, match_parameters, origin_record, pad_vocabulary
 from bertzoo.train import state
 from bertzoo.train.objective import Objective
 
@@ -82,7 +82,7 @@ def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> Sta
     if recipe.keep_head:
         _check_head(source, path, recipe, task)
     if recipe.model is None:
-        heads = [name for head in KINDS.values() for name in head.parameters]
+        heads = {name.split("/")[0] for name in shapes} - {*BACKBONE, "pooler"}
         fresh = {} if recipe.keep_head else dict.fromkeys(heads, "trained for the task")
         pooler = {name: array for name, array in source.unused.items() if name.startswith("pooler/")}
         arrays = source.params | pooler

@@ -10,6 +10,7 @@ from bertzoo.heads.embedding import SentenceEmbedding
 from bertzoo.heads.joint_span import JointSpanExtraction, align_starts, drop_excluded
 from bertzoo.heads.labels import SequenceClassification, TokenClassification
 from bertzoo.heads.masked import MaskedLanguageModel
+from bertzoo.heads.multi_task import MultiTaskHead
 from bertzoo.heads.none import NoHead
 from bertzoo.heads.replaced import ReplacedTokens
 from bertzoo.heads.span import SpanExtraction
@@ -23,6 +24,7 @@ Head = (
     | SpanExtraction
     | JointSpanExtraction
     | SentenceEmbedding
+    | MultiTaskHead
 )
 KINDS: dict[str, type[HeadConfig]] = {head.kind: head for head in get_args(Head)}
 

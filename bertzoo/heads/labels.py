@@ -239,8 +239,11 @@ class LabelledObjective:
         return {TERM: jnp.float32(1) if self.reduction == "sum" else jnp.sum(_weights(batch))}
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        logits, labels, weights = self.logits(params, batch, key), batch["label"], _weights(batch)
-        right = None
+        return self.losses(self.logits(params, batch, key), batch)
+
+    def losses(self, logits: jax.Array, batch: Batch) -> tuple[Sums, Metrics]:
+        """Return what a call returns, from the model's logits."""
+        labels, weights, right = batch["label"], _weights(batch), None
         match self.problem:
             case "regression":
                 target = self._target(labels.astype(jnp.float32), batch, lambda output: output[..., 0])

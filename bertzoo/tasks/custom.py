@@ -1,10 +1,11 @@
 """Build a task from the user's own files (TSV, CSV, JSONL, Parquet or CoNLL); the config names their columns."""
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bertzoo.core.config import plain
 from bertzoo.core.errors import ConfigError, UserError
@@ -29,6 +30,34 @@ _FOREIGN = {
     "tokens": (*_NOT_LABELS, "unlabelled"),
     "entities": ("text_b", "label", "separator", "negatives", "unlabelled", *QUESTION_FIELDS),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadColumns:
+    """An item of the config list [[own.heads]]: one of several heads of a model, and the columns of its labels."""
+
+    name: str  # name of the head in outputs and scores
+    weight: float = 1.0  # weight of its loss
+    kind: Literal["classification", "multi_label", "regression", "entities"] = "classification"  # target, as in [own]
+    label: str = "label"  # column of the label
+    labels: tuple[str, ...] = ()  # all labels, as in [own]
+    separator: str = ""  # text between the labels in a cell (multi_label)
+    metrics: tuple[str, ...] = ()  # scores to report; unset: as in [own]
+    spans: str = "spans"  # column of the lists of spans (entities)
+    scheme: Scheme = "BIO"  # tags of the words of an entity (entities)
+    aggregation: Aggregation = "first"  # the tokens that give a word its tag (entities)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight < float("inf"):
+            raise ConfigError(f"weight = {self.weight} is not a positive number. Use 1, or remove the head.")
+        self.apply(CustomFiles())
+
+    def apply(self, own: "CustomFiles") -> "CustomFiles":
+        """Return `own` with the columns of this head alone; raises ConfigError if they contradict its kind."""
+        return replace(own, heads=(), **{name: getattr(self, name) for name in _HEAD_FIELDS})
+
+
+_HEAD_FIELDS = tuple(field.name for field in dataclasses.fields(HeadColumns) if field.name not in ("name", "weight"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +95,12 @@ class CustomFiles:
     scheme: Scheme = "BIO"  # tags of the words of an entity, BIO or BIOES (entities)
     # a word has the tag of its first token, its surest (max) or all (average); simple: a token is a word (entities)
     aggregation: Aggregation = "first"
+    # several heads on one model, each with its columns; `kind` and the columns of labels above then stay unset
+    heads: tuple[HeadColumns, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.heads:
+            self._check_heads()
         foreign = _FOREIGN.get(self.kind, _NOT_LABELS)
         if changed := [name for name in foreign if getattr(self, name) != getattr(CustomFiles, name)]:
             name = changed[0]
@@ -107,6 +140,18 @@ class CustomFiles:
             known = ", ".join(METRICS[self.kind])
             raise ConfigError(f"metrics = {unknown} do not apply to kind = {self.kind!r}. Use {known}.")
 
+    def _check_heads(self) -> None:
+        if len(self.heads) == 1:
+            raise ConfigError(f"heads has only {self.heads[0].name!r}. Add another, or set its keys in [own].")
+        if changed := [name for name in _HEAD_FIELDS if getattr(self, name) != getattr(CustomFiles, name)]:
+            raise ConfigError(
+                f"{changed[0]} = {getattr(self, changed[0])!r} does not apply beside heads. Move it there."
+            )
+        if len(ways := {head.aggregation for head in self.heads if head.kind == "entities"}) > 1:
+            raise ConfigError(f"heads have aggregation = {' and '.join(sorted(ways))}. Use one for all entities.")
+        for head in self.heads:
+            head.apply(self)  # raises if the other keys do not suit it
+
     def _check_flag_columns(self) -> None:
         if not self.labels:
             raise ConfigError(
@@ -133,7 +178,8 @@ class CustomFiles:
     @property
     def columns(self) -> dict[str, Any]:
         """All fields but the names of files, by name. A saved model stores these to read similar files."""
-        return {name: value for name, value in plain(self).items() if name not in (*_SPLITS, "unlabelled")}
+        hidden = (*_SPLITS, "unlabelled", *([] if self.heads else ["heads"]))  # models without heads lack the key
+        return {name: value for name, value in plain(self).items() if name not in hidden}
 
     def task(self, directory: Path | str) -> Task:
         """Return the task of the files in `directory`. If `labels` is empty, the labels are those in the training file.

@@ -227,7 +227,7 @@ def make_text_windows(
         for number, (first, size) in enumerate(parts or [(0, 0)]):
             part = slice(first, first + size)
             best = owners[part] == number
-            if tags is not None and not (best & counts[part]).any():
+            if tags is not None and number and not (best & counts[part]).any():
                 continue  # nothing to learn
             ids += [cls, tokens[part], sep]
             labels += [[0], label[part], [0]]

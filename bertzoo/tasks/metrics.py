@@ -191,7 +191,7 @@ def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions:
 
 def in_points(name: str) -> bool:
     """Return whether the figure `name` is a score in points (higher is better), rather than mse or a threshold."""
-    return name != "mse" and not is_threshold(name)
+    return not name.endswith("mse") and not is_threshold(name)
 
 
 def is_threshold(name: str) -> bool:

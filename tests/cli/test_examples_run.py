@@ -200,7 +200,10 @@ def letters(workplace: Workplace, path: Path) -> None:
     words = planted.WORDS[12:]
     for split in ("train", "dev"):
         spans = [{"start": 0, "end": len(words[row % 5]), "label": "CITY"} for row in range(16)]
-        rows = [json.dumps({"text": " ".join(words[row % 5 :]), "spans": [span]}) for row, span in enumerate(spans)]
+        rows = [
+            json.dumps({"text": " ".join(words[row % 5 :]), "spans": [span], "label": row % 2})
+            for row, span in enumerate(spans)
+        ]
         (path / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
 
 
@@ -308,7 +311,8 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"runs/labels": own_files,
     r"runs/(other|reviews|topics)": another_run,
     r"runs/letters": tuned("own", "letters", "--own.kind=entities"),
-    r"letters": letters,
+    r"letters|requests": letters,
+    r"runs/requests": tuned("own", "requests", '--own.heads=[{name="topic"},{name="data",kind="entities"}]'),
     r"ner": tagger,
     r"runs/squad\d": tuned("squad2", "squad", *ANSWERS),
     r"runs": lambda workplace, path: finished(workplace, path / "first"),

@@ -13,11 +13,13 @@ from bertzoo.finetuning.question_answering import squad_notes
 from bertzoo.heads import (
     JointSpanExtraction,
     MaskedLanguageModel,
+    MultiTaskHead,
     NoHead,
     SequenceClassification,
     SpanExtraction,
     TokenClassification,
 )
+from bertzoo.heads.multi_task import NamedHead
 from bertzoo.runs import load_model
 from bertzoo.tasks.squad_tasks import SquadOptions
 
@@ -36,6 +38,19 @@ HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "spans": (
         TokenClassification(labels=("O", "B-X", "I-X")),
         {"task": "own", "max_length": 24, "own": {"kind": "entities", "labels": ["X"]}},
+    ),
+    "heads": (
+        MultiTaskHead(
+            heads=(
+                NamedHead(name="mood", head=SequenceClassification(labels=("good", "bad"))),
+                NamedHead(name="places", head=TokenClassification(labels=("O", "B-X", "I-X"))),
+            )
+        ),
+        {
+            "task": "own",
+            "max_length": 24,
+            "own": {"heads": [{"name": "mood"}, {"name": "places", "kind": "entities", "labels": ["X"]}]},
+        },
     ),
     "own": (SequenceClassification(), {"task": "own"}),
     "span": (

@@ -38,7 +38,7 @@ def close(value: Any) -> Any:
 TEXTS = [f"{planted.WORDS[i]} " * (1 + 3 * i) for i in range(6)]
 
 
-@pytest.mark.parametrize("name", quick(["rte", "several", "stsb", "tags", "spans"], "several", "spans"))
+@pytest.mark.parametrize("name", quick(["rte", "several", "stsb", "tags", "spans", "heads"], "several", "spans"))
 def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, capsys):
     file = export(models / name, "--lengths=8,24")
     expected = predicted(capsys, models / name, *TEXTS)

@@ -42,6 +42,14 @@ def close(ours: Any, theirs: torch.Tensor, what: str, tolerance: float = 1e-5) -
     assert error <= tolerance * scale, f"{what}: off by {error:.2e}, largest value {scale:.2e}"
 
 
+def heads_of(output: Any) -> dict[str, Any]:
+    """A model's outputs by the names that PyTorch's have."""
+    found = {key: getattr(output, key, None) for key in HEADS}
+    if isinstance(found["logits"], dict):
+        found |= {f"{name}_logits": logits for name, logits in found.pop("logits").items()}
+    return {key: head for key, head in found.items() if head is not None}
+
+
 @pytest.mark.parametrize("name", TORCH_CASES)
 def test_outputs_and_gradients_agree(name: str, tmp_path: Path) -> None:
     source = pretrained(*TORCH_CASES[name])
@@ -57,19 +65,18 @@ def test_outputs_and_gradients_agree(name: str, tmp_path: Path) -> None:
     @jax.jit
     def ours(params):
         output = module.apply({"params": params}, ids, types, mask, *positions)
-        heads = [getattr(output, key, None) for key in HEADS]
-        return sum((head**2).mean() for head in heads if head is not None) + output.pooled.mean(), output
+        return sum((head**2).mean() for head in heads_of(output).values()) + output.pooled.mean(), output
 
     (_, output), gradients = jax.value_and_grad(ours, has_aux=True)(tree(source.params))
-    heads = [key for key in HEADS if key in found]
-    assert set(heads) == {key for key in HEADS if getattr(output, key, None) is not None}
+    heads = heads_of(output)
+    assert set(heads) == {key for key in found if key.endswith("logits")}
     (sum((found[key] ** 2).mean() for key in heads) + found["pooled"].mean()).backward()
     for key in ("hidden_states", "attentions"):
         assert len(getattr(output, key)) == len(found[key])
         for index, (mine, other) in enumerate(zip(getattr(output, key), found[key], strict=True)):
             close(mine, other, f"{key} {index}")
-    for key in [*heads, "pooled"]:
-        close(getattr(output, key), found[key], key)
+    for key, mine in [*heads.items(), ("pooled", output.pooled)]:
+        close(mine, found[key], key)
     largest = max(float(p.grad.abs().max()) for p in theirs.parameters() if p.grad is not None)
     for path, parameter in theirs.named_parameters():
         mine = gradients

@@ -43,6 +43,8 @@ def predict(options: "PredictFlags", model: "TaskModel", suffix: str) -> int:
             raise UserError(
                 f"--output={options.output} is for questions, but {options.path} predicts labels. Use .jsonl or .tsv."
             )
+    if suffix == ".tsv" and model.kind == "multi_task":
+        raise UserError(f"--output={options.output}: {options.path} has several predictions for a text. Use .jsonl.")
     if options.task:
         model = model.for_task(model.task(options.task, options.data_dir or ""))
     texts = _read_texts(options, model, questions)
@@ -159,23 +161,30 @@ def _shown(text: Any, record: dict[str, Any], names: dict[str, str]) -> str:
     """Return a prediction and its text as a line. names: class names to show instead of labels."""
     if "tags" in record:
         return " ".join(f"{word}/{tag or '-'}" for word, tag in zip(record["words"], record["tags"], strict=True))
-    if "entities" in record:
-        found = (f"{e['start']}-{e['end']} {e['label']} {e['score']:.0%} {e['text']}" for e in record["entities"])
-        return "\n    ".join(" ".join(line.split()) for line in (_shortened(text.text_a), *found))
     if "answer" in record:
         share = "" if record["probability"] is None else f" {record['probability']:.0%}"
-        prediction, shown = f"{' '.join(record['answer'].split()) or '-'}{share}", " ".join(text.text.split())
+        return f"{' '.join(record['answer'].split()) or '-'}{share}\t{_shortened(' '.join(text.text.split()))}"
+    shown = _shortened(" | ".join(filter(None, (text.text_a, text.text_b))))
+    if "heads" in record:
+        lines = (f"{name}: {line}" for name, one in record["heads"].items() for line in _found(one, names))
+    elif "entities" in record:
+        lines = _found(record, names)
     else:
-        if "number" in record:
-            prediction = f"{record['number']:.3f}"
-        elif "labels" in record:
-            shares = record["probabilities"]
-            prediction = ", ".join(f"{label} {shares[label]:.0%}" for label in record["labels"]) or "-"
-        else:
-            label = "-" if record["label"] is None else names.get(record["label"], record["label"])
-            prediction = f"{label} {record['probability']:.0%}"
-        shown = " | ".join(filter(None, (text.text_a, text.text_b)))
-    return f"{prediction}\t{_shortened(shown)}"
+        return f"{_found(record, names)[0]}\t{shown}"
+    return "\n    ".join(" ".join(line.split()) for line in (shown, *lines))
+
+
+def _found(record: dict[str, Any], names: dict[str, str]) -> list[str]:
+    """Return a prediction as text: a label, a number, or a line for each entity."""
+    if "entities" in record:
+        return [f"{e['start']}-{e['end']} {e['label']} {e['score']:.0%} {e['text']}" for e in record["entities"]]
+    if "number" in record:
+        return [f"{record['number']:.3f}"]
+    if "labels" in record:
+        shares = record["probabilities"]
+        return [", ".join(f"{label} {shares[label]:.0%}" for label in record["labels"]) or "-"]
+    label = "-" if record["label"] is None else names.get(record["label"], record["label"])
+    return [f"{label} {record['probability']:.0%}"]
 
 
 def _shortened(text: str) -> str:

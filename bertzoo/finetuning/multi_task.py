@@ -1,0 +1,215 @@
+"""A task of several heads on one model, such as intent and slots: every text has a label for each of them."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from bertzoo.core.errors import ConfigError
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.finetuning.entities import EntitySplit, EntityTask
+from bertzoo.finetuning.labels import TEXT_ONLY, LabelTask
+from bertzoo.finetuning.scoring import Split
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.task_kind import CLASSES_ONLY, Predictions, Purpose, RowForm, TaskKind, changed_field
+from bertzoo.heads.multi_task import MultiTaskHead, NamedHead, check_names
+from bertzoo.runs.runner import Outputs
+from bertzoo.tasks.entities import TextWindows
+from bertzoo.tasks.rows import Slot
+from bertzoo.tasks.task import Example, SplitExamples
+
+if TYPE_CHECKING:
+    from bertzoo.finetuning.evaluate import TaskModel
+
+_ONE_HEAD = ("head", "scale", "quantise", *CLASSES_ONLY)  # options of runs with one head
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTaskSplit(Split):
+    """Texts of a split with the labels of each head.
+
+    heads: the same texts for each head, by name. windows: the rows, if a head finds entities; else they are the texts.
+    Heads that label texts read only the first window of a text.
+    """
+
+    heads: Mapping[str, Any]
+    windows: TextWindows | None
+
+    @property
+    def summary(self) -> str:
+        heads = [*self.heads.values()]
+        return next((one for one in heads if isinstance(one, EntitySplit)), heads[0]).summary
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        return tuple(f"{name}_{metric}" for name, one in self.heads.items() for metric in one.deciding)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256("".join(one.digest for one in self.heads.values()).encode()).hexdigest()
+
+    def _places(self, split: Split, slot: Slot) -> tuple[Slot, np.ndarray]:
+        """Return the slot of a head for a slot of rows, and which of its rows count."""
+        if self.windows is None or isinstance(split, EntitySplit):
+            return slot, np.ones(len(slot.rows), bool)
+        windows = [self.windows.windows[row] for row in slot.rows]
+        texts, firsts = ([getattr(window, name) for window in windows] for name in ("text", "first"))
+        return slot._replace(rows=np.array(texts, np.int64)), np.array(firsts, np.int64) == 0
+
+    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
+        """Return the arrays of a planned batch, by name; a head's labels and weights have its name in front."""
+        rows = self.rows.batch(slot, batch_size)
+        shared = ("input_ids", "token_type_ids", "attention_mask", "row_weight")
+        batch = {name: rows[name] for name in shared}
+        for name, split in self.heads.items():
+            place, counts = self._places(split, slot)
+            own = split.batch(place, batch_size)
+            own["row_weight"][: len(counts)] *= counts
+            batch |= {f"{name}/{key}": array for key, array in own.items() if key not in shared[:3]}
+        return batch
+
+    def head_outputs(
+        self, name: str, slots: Sequence[Slot], outputs: Sequence[Outputs]
+    ) -> tuple[list[Slot], list[Outputs]]:
+        """Return the slots and the outputs of a head as its split reads them."""
+        found: list[tuple[Slot, Outputs]] = []
+        for slot, output in zip(slots, outputs, strict=True):
+            place, counts = self._places(self.heads[name], slot)
+            logits = output[f"{name}_logits"][: len(counts)][counts]
+            found.append((place._replace(rows=place.rows[counts]), {"logits": logits}))
+        return [slot for slot, _ in found], [output for _, output in found]
+
+    def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> dict[str, Any]:
+        return {name: one.predict(*self.head_outputs(name, slots, outputs)) for name, one in self.heads.items()}
+
+    def scores(self, predictions: Mapping[str, Any]) -> dict[str, float]:
+        return {
+            f"{name}_{metric}": value
+            for name, one in self.heads.items()
+            for metric, value in one.scores(predictions[name]).items()
+        }
+
+    def distinct(self, predictions: Mapping[str, Any]) -> set[Any]:
+        """Return the distinct predictions of the head that has the fewest."""
+        return min((one.distinct(predictions[name]) for name, one in self.heads.items()), key=len)
+
+
+@dataclass(frozen=True)
+class MultiTask(TaskKind):
+    """Several tasks of the same texts, each with a head of its own. task: one for each of own.heads."""
+
+    task: tuple[LabelTask, ...]
+
+    @classmethod
+    def of(cls, recipe: Finetune) -> Self:
+        """Return the tasks that a config names in own.heads."""
+        check_names([one.name for one in recipe.own.heads])
+        tasks = []
+        for one in recipe.own.heads:
+            part = head_recipe(recipe, one)
+            kind = EntityTask if one.kind == "entities" else LabelTask
+            tasks.append(kind(part, part.own.task(recipe.data_dir)))
+        return cls(recipe, tuple(tasks))
+
+    @classmethod
+    def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
+        if (name or model.task_name) != "own":
+            raise ConfigError(f"{model.path} has several heads for tables of one's own, not for {name}. Use --input.")
+        model.check_columns()
+        return cls(model.recipe, tuple(one.task_class.named(one, "own", data_dir) for one in model.heads))  # pyright: ignore[reportArgumentType] (tasks with labels)
+
+    @classmethod
+    def unnamed(cls, model: "TaskModel") -> Self:
+        return cls(model.recipe, tuple(one.task_class.unnamed(one) for one in model.heads))  # pyright: ignore[reportArgumentType] (tasks with labels)
+
+    @property
+    def name(self) -> str:
+        return "own"
+
+    @property
+    def _names(self) -> list[str]:
+        return [one.name for one in self.recipe.own.heads]
+
+    @property
+    def train(self) -> tuple[str, ...]:
+        return self.task[0].train
+
+    @property
+    def dev(self) -> tuple[str, ...]:
+        return self.task[0].dev
+
+    def parts(self, split: str) -> tuple[str, ...]:
+        return self.task[0].parts(split)
+
+    def check(self) -> None:
+        if field := changed_field(self.recipe, _ONE_HEAD):
+            raise ConfigError(f"{field} does not apply to several heads. Remove it, or train one head.")
+        for one in self.task:
+            one.check()
+
+    @property
+    def head(self) -> MultiTaskHead:
+        tasks = zip(self.recipe.own.heads, self.task, strict=True)
+        return MultiTaskHead(
+            heads=tuple(NamedHead(name=one.name, weight=one.weight, head=task.head) for one, task in tasks)
+        )
+
+    def read(self, name: str, directory: str) -> SplitExamples:
+        """Read a data set once for each head; an example's label is the tuple of theirs."""
+        rows = zip(*(one.read(name, directory).examples for one in self.task), strict=True)
+        return SplitExamples([row[0]._replace(label=tuple(one.label for one in row)) for row in rows])
+
+    def check_labels(self, name: str, read: SplitExamples) -> None:
+        for place, one in enumerate(self.task):
+            one.check_labels(name, SplitExamples(_of_head(read.examples, place)))
+
+    def encode(
+        self, examples: Sequence[Example], name: str, form: RowForm, purpose: Purpose = "score"
+    ) -> MultiTaskSplit:
+        heads: dict[str, Any] = {}
+        for place, (head, one) in enumerate(zip(self._names, self.task, strict=True)):
+            own = examples if purpose == "predict" else _of_head(examples, place)
+            heads[head] = one.encode(own, name, form, purpose)
+        found = [one for one in heads.values() if isinstance(one, EntitySplit)]
+        windows = found[0].windows if found else None
+        rows = (found or [*heads.values()])[0].rows
+        return MultiTaskSplit(examples=examples, rows=rows, heads=heads, windows=windows)
+
+    def decode(
+        self, split: MultiTaskSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], tokenizer: Tokenizer
+    ) -> Predictions:
+        """Return the predictions of each head by its name; a record has them in `heads`."""
+        heads: dict[str, Predictions] = {}
+        for name, one in zip(self._names, self.task, strict=True):
+            heads[name] = one.decode(split.heads[name], *split.head_outputs(name, slots, outputs), tokenizer)
+        rows = zip(*(one.records for one in heads.values()), strict=True)
+        records = [
+            {"index": row[0]["index"], "heads": dict(zip(heads, ({**one} for one in row), strict=True))} for row in rows
+        ]
+        for record in records:
+            for one in record["heads"].values():
+                del one["index"]
+        return Predictions(
+            {name: one.values for name, one in heads.items()},
+            {name: one.probabilities for name, one in heads.items()},
+            np.any([one.cut for one in heads.values()], axis=0),
+            records,
+            [*dict.fromkeys(chain.from_iterable(one.counts for one in heads.values()))],
+        )
+
+    @property
+    def notes(self) -> dict[str, str | int]:
+        return {}
+
+
+def head_recipe(recipe: Finetune, columns: Any) -> Finetune:
+    """Return the config of a run with one of the heads alone. columns: the head's HeadColumns."""
+    usual = {name: getattr(Finetune, name) for name in TEXT_ONLY} if columns.kind == "entities" else {}
+    return replace(recipe, own=columns.apply(recipe.own), **usual)
+
+
+def _of_head(examples: Sequence[Example], place: int) -> list[Example]:
+    return [example._replace(label=example.label[place]) for example in examples]  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
