@@ -110,6 +110,7 @@ def test_sample_apps_get_the_ids_of_unusual_texts(tokenizer: Tokenizer, tmp_path
     folder = tmp_path / "model.tflite.files"
     folder.mkdir()
     write_tokenizer(tokenizer, folder, CASES["bert"][0])
+    (tmp_path / "model.tflite.json").write_text('{"head": {"kind": "none"}}')
     monkeypatch.setattr(sys, "argv", ["tokens.py", str(tmp_path / "model.tflite")])
     runpy.run_path(str(Path(__file__).parents[2] / "examples/tokens.py"), run_name="__main__")
     rows = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))

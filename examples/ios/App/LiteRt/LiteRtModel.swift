@@ -13,15 +13,21 @@ actor LiteRtModel: Model {
     }
 
     func classify(_ text: String) throws -> [(label: String, share: Float)] {
-        try info.probabilities(run(text, output: "logits"))
+        try info.probabilities(run(info.row(text), output: "logits"))
     }
 
     func embed(_ text: String) throws -> [Float] {
-        try run(text, output: "embedding")
+        try run(info.row(text), output: "embedding")
     }
 
-    private func run(_ text: String, output: String) throws -> [Float] {
-        let row = try info.row(text)
+    func entities(_ text: String) throws -> [Entity] {
+        let finder = try EntityFinder(info)
+        let rows = try finder.rows(text)
+        let outputs = try rows.windows.map { try run(info.row(ids: $0.ids), output: finder.output) }
+        return finder.entities(rows, outputs: outputs)
+    }
+
+    private func run(_ row: Row, output: String) throws -> [Float] {
         let runner = try interpreter.signatureRunner(with: row.signature)
         try runner.invoke(with: row.inputs.mapValues { values in values.withUnsafeBytes { Data($0) } })
         return try runner.output(named: output).data.withUnsafeBytes { Array($0.bindMemory(to: Float.self)) }

@@ -28,6 +28,10 @@ actor MediaPipeModel: Model {
         return result.embeddings.first?.floatEmbedding?.map(\.floatValue) ?? []
     }
 
+    func entities(_ text: String) throws -> [Entity] {
+        throw ModelError("MediaPipe's tasks find no entities. Convert the model with --to=litert.")
+    }
+
     private func prepare(_ text: String) -> String {
         normalize(text, lowercase: true, stripAccents: true, splitChinese: true)
     }

@@ -10,6 +10,9 @@ protocol Model: Actor {
 
     /// Returns the text's vector.
     func embed(_ text: String) throws -> [Float]
+
+    /// Returns the entities in a text of any length.
+    func entities(_ text: String) throws -> [Entity]
 }
 
 /// Returns the place of a file in the app's folder Models.

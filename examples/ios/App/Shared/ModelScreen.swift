@@ -1,8 +1,8 @@
 import BertText
 import SwiftUI
 
-/// One screen: a text, a button, and the answer: the label and all probabilities, or, from a model of vectors, the
-/// lines of texts.txt that are closest to the text.
+/// One screen: a text, a button, and the answer: the label and all probabilities, the entities in the text, or, from a
+/// model of vectors, the lines of texts.txt that are closest to the text.
 struct ModelScreen: View {
     let model: Result<any Model, any Error>
     @State private var index: TextIndex?
@@ -20,7 +20,8 @@ struct ModelScreen: View {
     private func answer() async {
         do {
             let model = try model.get()
-            result = try await (model.info.embeds ? search(model) : classify(model)).joined(separator: "\n")
+            let lines = try await model.info.embeds ? search(model) : model.info.findsEntities ? find(model) : classify(model)
+            result = lines.joined(separator: "\n")
         } catch {
             result = error.localizedDescription
         }
@@ -31,6 +32,12 @@ struct ModelScreen: View {
         let shares = try await model.classify(text)
         let answer = model.info.answer(shares).joined(separator: ", ")
         return [answer.isEmpty ? "none of these" : answer] + shares.map { "\($0.label) \($0.share.formatted(percent))" }
+    }
+
+    private func find(_ model: any Model) async throws -> [String] {
+        let percent = FloatingPointFormatStyle<Double>.Percent().precision(.fractionLength(0))
+        let text = self.text
+        return try await model.entities(text).map { "\($0.label) \($0.score.formatted(percent)): \(text[$0.range])" }
     }
 
     private func search(_ model: any Model) async throws -> [String] {

@@ -4,7 +4,7 @@ import Foundation
 public struct ModelError: LocalizedError {
     public let errorDescription: String?
 
-    init(_ sentence: String) {
+    public init(_ sentence: String) {
         errorDescription = sentence
     }
 }
@@ -22,8 +22,10 @@ public struct ModelInfo: Sendable {
     public var hash: String { description.sha256 }
     /// Whether the file gives vectors of texts.
     public var embeds: Bool { description.head.kind == "embedding" }
-    private let description: ModelDescription
-    private let signatures: [(name: String, length: Int)]  // the shortest first
+    /// Whether the file tags words, which are entities.
+    public var findsEntities: Bool { ["token_classification", "multi_task"].contains(description.head.kind) }
+    let description: ModelDescription
+    let signatures: [(name: String, length: Int)]  // the shortest first
 
     /// - Parameters:
     ///   - json: the content of the JSON beside the file, such as model.tflite.json.
@@ -42,7 +44,7 @@ public struct ModelInfo: Sendable {
     }
 
     public func row(_ texts: [String]) throws -> Row {
-        let (pad, cls, sep) = try (special("pad"), special("cls"), special("sep"))
+        let (cls, sep) = try (special("cls"), special("sep"))
         var tokens = [cls]
         var types: [Int32] = [0]
         for (type, text) in texts.enumerated() {
@@ -50,6 +52,13 @@ public struct ModelInfo: Sendable {
             tokens += segment
             types += segment.map { _ in Int32(type) }
         }
+        return try row(ids: tokens, types: types)
+    }
+
+    /// Returns the row of token ids, and of their types if there are two texts.
+    public func row(ids: [Int32], types: [Int32]? = nil) throws -> Row {
+        let (pad, sep) = try (special("pad"), special("sep"))
+        var (tokens, types) = (ids, types ?? ids.map { _ in 0 })
         guard let signature = signatures.first(where: { $0.length >= tokens.count }) ?? signatures.last else {
             throw ModelError("The model's JSON names no signature. Convert the model again.")
         }
@@ -104,7 +113,7 @@ public struct ModelInfo: Sendable {
         return (several ? reached : Array(reached.prefix(1))).map(\.label)
     }
 
-    private func special(_ name: String) throws -> Int32 {
+    func special(_ name: String) throws -> Int32 {
         guard let special = description.tokenizer.specials[name] else {
             throw ModelError("The model's JSON has no special token \(name). Convert the model again.")
         }
@@ -119,6 +128,28 @@ struct ModelDescription: Decodable {
     let inputs: [String: String]
     let signatures: [String: Signature]
     let head: Head
+    let source: Source?
+
+    /// What the model learnt.
+    struct Source: Decodable {
+        let maxLength: Int?
+        let own: Columns?
+
+        enum CodingKeys: String, CodingKey {
+            case own
+            case maxLength = "max_length"
+        }
+    }
+
+    struct Columns: Decodable {
+        let kind, aggregation: String?
+        let heads: [Columns]?
+    }
+
+    struct NamedHead: Decodable {
+        let name: String
+        let head: Head
+    }
 
     struct Tokenizer: Decodable {
         let kind: String
@@ -157,9 +188,10 @@ struct ModelDescription: Decodable {
         let labels: [String]?
         let problemType: String?
         let thresholds: [Float]?
+        let heads: [NamedHead]?  // of a model with several heads
 
         enum CodingKeys: String, CodingKey {
-            case kind, labels, thresholds
+            case kind, labels, thresholds, heads
             case problemType = "problem_type"
         }
     }

@@ -1,5 +1,19 @@
 import Foundation
 
+/// A token, and its place in the text's Unicode scalars.
+struct Token {
+    let id: Int32
+    let start, end: Int
+    /// Whether it begins a word.
+    let first: Bool
+}
+
+/// A normalised character, and the place in the text of the one that it comes from.
+private struct Normal {
+    let scalar: Unicode.Scalar
+    let start: Int
+}
+
 /// BERT's WordPiece tokenizer.
 ///
 /// It works on Unicode scalars, because Swift's strings take "é" and "e" with an accent for the same text.
@@ -36,43 +50,48 @@ public struct WordPiece: Sendable {
 
     /// Returns the ids of a text, without special tokens.
     public func encode(_ text: String) -> [Int32] {
-        let normal = normalize(text, lowercase: lowercase, stripAccents: stripAccents, splitChinese: splitChinese)
-        return words(normal.unicodeScalars).flatMap(pieces)
+        tokens(text).map(\.id)
+    }
+
+    /// Returns the tokens of a text with their places, without special tokens.
+    func tokens(_ text: String) -> [Token] {
+        let normal = normalized(text, lowercase: lowercase, stripAccents: stripAccents, splitChinese: splitChinese)
+        return words(normal).flatMap(pieces)
     }
 
     /// Splits at spaces, and makes each punctuation mark a word.
-    private func words(_ text: String.UnicodeScalarView) -> [[Unicode.Scalar]] {
-        var words: [[Unicode.Scalar]] = []
-        var word: [Unicode.Scalar] = []
-        func end() {
-            if !word.isEmpty { words.append(word) }
-            word = []
-        }
-        for scalar in text {
-            if scalar.properties.isWhitespace {
-                end()
-            } else if isPunctuation(scalar) {
-                end()
-                words.append([scalar])
+    private func words(_ text: [Normal]) -> [[Normal]] {
+        var words: [[Normal]] = [[]]
+        for one in text {
+            if one.scalar.properties.isWhitespace {
+                words.append([])
+            } else if isPunctuation(one.scalar) {
+                words += [[one], []]
             } else {
-                word.append(scalar)
+                words[words.count - 1].append(one)
             }
         }
-        end()
-        return words
+        return words.filter { !$0.isEmpty }
     }
 
-    /// Returns the ids of the longest pieces from the left, or [UNK] alone if a part of the word is no piece.
-    private func pieces(_ word: [Unicode.Scalar]) -> [Int32] {
-        guard word.count <= longestWord else { return [unknown] }
-        var pieces: [Int32] = []
+    /// Returns the longest pieces from the left, or [UNK] alone if a part of the word is no piece.
+    private func pieces(_ word: [Normal]) -> [Token] {
+        func token(_ id: Int32, _ from: Int, _ to: Int) -> Token {
+            Token(id: id, start: word[from].start, end: word[to - 1].start + 1, first: from == 0)
+        }
+        let unknown = [token(unknown, 0, word.count)]
+        guard word.count <= longestWord else { return unknown }
+        var pieces: [Token] = []
         var start = 0
         while start < word.count {
-            let prefix: [Unicode.Scalar] = start == 0 ? [] : ["#", "#"]
+            var piece: [Unicode.Scalar] = (start == 0 ? [] : ["#", "#"]) + word[start...].map(\.scalar)
             var end = word.count
-            while end > start, ids[prefix + word[start..<end]] == nil { end -= 1 }
-            guard let id = ids[prefix + word[start..<end]], end > start else { return [unknown] }
-            pieces.append(id)
+            while end > start, ids[piece] == nil {
+                piece.removeLast()
+                end -= 1
+            }
+            guard end > start, let id = ids[piece] else { return unknown }
+            pieces.append(token(id, start, end))
             start = end
         }
         return pieces
@@ -81,25 +100,30 @@ public struct WordPiece: Sendable {
 
 /// Returns a text as BERT's tokenizer changes it before it cuts words: no control characters, one kind of space.
 public func normalize(_ text: String, lowercase: Bool, stripAccents: Bool, splitChinese: Bool) -> String {
-    var clean = String.UnicodeScalarView()
-    for scalar in text.unicodeScalars where !isRemoved(scalar) {
+    let normal = normalized(text, lowercase: lowercase, stripAccents: stripAccents, splitChinese: splitChinese)
+    return String(String.UnicodeScalarView(normal.map(\.scalar)))
+}
+
+private func normalized(_ text: String, lowercase: Bool, stripAccents: Bool, splitChinese: Bool) -> [Normal] {
+    var normal: [Normal] = []
+    for (start, scalar) in text.unicodeScalars.enumerated() where !isRemoved(scalar) {
+        var clean = String.UnicodeScalarView([scalar])
         if scalar.properties.isWhitespace {
-            clean.append(" ")
+            clean = String.UnicodeScalarView([" "])
         } else if splitChinese && isChinese(scalar) {
-            clean.append(contentsOf: [" ", scalar, " "])
-        } else {
-            clean.append(scalar)
+            clean = String.UnicodeScalarView([" ", scalar, " "])
+        }
+        if stripAccents {
+            let decomposed = String(clean).decomposedStringWithCanonicalMapping.unicodeScalars
+            clean = String.UnicodeScalarView(decomposed.filter { $0.properties.generalCategory != .nonspacingMark })
+        }
+        for one in clean {
+            // Each scalar alone, because lowercased() may turn a capital sigma at a word's end into another letter.
+            let last = lowercase ? Array(one.properties.lowercaseMapping.unicodeScalars) : [one]
+            normal += last.map { Normal(scalar: $0, start: start) }
         }
     }
-    if stripAccents {
-        let decomposed = String(clean).decomposedStringWithCanonicalMapping.unicodeScalars
-        clean = String.UnicodeScalarView(decomposed.filter { $0.properties.generalCategory != .nonspacingMark })
-    }
-    guard lowercase else { return String(clean) }
-    // Each scalar alone, because lowercased() may turn a capital sigma at a word's end into another letter.
-    var lower = String.UnicodeScalarView()
-    for scalar in clean { lower.append(contentsOf: scalar.properties.lowercaseMapping.unicodeScalars) }
-    return String(lower)
+    return normal
 }
 
 /// Control, format and private-use characters and the replacement character, except tabs and line breaks.

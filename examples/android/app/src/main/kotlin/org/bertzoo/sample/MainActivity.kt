@@ -14,8 +14,8 @@ import org.json.JSONObject
 private const val RESULTS = 5
 
 /**
- * One screen: a text, a button for each file in the app, and the answer: the label and all probabilities, or, from a
- * model of vectors, the lines of texts.txt that are closest to the text.
+ * One screen: a text, a button for each file in the app, and the answer: the label and all probabilities, the entities
+ * in the text, or, from a model of vectors, the lines of texts.txt that are closest to the text.
  */
 class MainActivity : Activity() {
     private val worker = Executors.newSingleThreadExecutor()
@@ -51,6 +51,8 @@ class MainActivity : Activity() {
             if (head.getString("kind") == "embedding") {
                 val index = indexes.getOrPut(file) { index(model, file, json.getString("sha256")) }
                 index.nearest(model.embed(text), RESULTS).map { (found, cosine) -> "%.2f %s".format(cosine, found) }
+            } else if (head.getString("kind") in listOf("token_classification", "multi_task")) {
+                model.entities(text).map { "%s %.0f %%: %s".format(it.label, 100 * it.score, text.substring(it.start, it.end)) }
             } else {
                 val shares = model.classify(text)
                 listOf(answer(head, shares).joinToString().ifEmpty { "none of these" }) +

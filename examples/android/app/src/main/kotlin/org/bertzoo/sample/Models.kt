@@ -14,19 +14,29 @@ interface Model : AutoCloseable {
 
     /** Returns the text's vector. */
     fun embed(text: String): FloatArray
+
+    /** Returns the entities in a text of any length. */
+    fun entities(text: String): List<Entity>
 }
 
 /** A file of `bertzoo convert --to=litert`: tokenises in Kotlin, runs the shortest signature that holds the text. */
 class LiteRtModel(assets: AssetManager, file: String) : Model {
-    private val info = ModelInfo(assets.text("$file.json"), assets.text("$file.files/vocab.txt"))
+    private val json = assets.text("$file.json")
+    private val vocabulary = assets.text("$file.files/vocab.txt")
+    private val info = ModelInfo(json, vocabulary)
+    private val finder by lazy { EntityFinder(json, vocabulary) }
     private val model = CompiledModel.create(assets, file, CompiledModel.Options(Accelerator.CPU))
 
-    override fun classify(text: String) = info.probabilities(run(text, "logits"))
+    override fun classify(text: String) = info.probabilities(run(info.row(text), "logits"))
 
-    override fun embed(text: String) = run(text, "embedding")
+    override fun embed(text: String) = run(info.row(text), "embedding")
 
-    private fun run(text: String, name: String): FloatArray {
-        val row = info.row(text)
+    override fun entities(text: String): List<Entity> {
+        val rows = finder.rows(text)
+        return finder.entities(rows, rows.windows.map { run(info.row(it.ids), finder.output) })
+    }
+
+    private fun run(row: Row, name: String): FloatArray {
         val inputs = row.inputs.mapValues { (input, _) -> model.createInputBuffer(input, row.signature) }
         val output = model.createOutputBuffer(name, row.signature)
         try {
@@ -58,6 +68,9 @@ class MediaPipeModel(context: Context, file: String) : Model {
 
     override fun embed(text: String): FloatArray =
         embedder.value.embed(prepare(text)).embeddingResult().embeddings().first().floatEmbedding()
+
+    override fun entities(text: String): List<Entity> =
+        error("MediaPipe's tasks find no entities. Convert the model with --to=litert.")
 
     private fun prepare(text: String) = normalize(text, lowercase = true, stripAccents = true, splitChinese = true)
 

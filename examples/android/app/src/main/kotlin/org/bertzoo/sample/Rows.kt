@@ -41,6 +41,12 @@ class ModelInfo(json: String, vocabulary: String) {
             tokens += segment
             types += List(segment.size) { type }
         }
+        return row(tokens, types)
+    }
+
+    /** Returns the row of token ids, and of their types if there are two texts. */
+    fun row(ids: List<Int>, types: List<Int> = ids.map { 0 }): Row {
+        val tokens = ids.toMutableList()
         val (signature, length) = lengths.firstOrNull { it.second >= tokens.size } ?: lengths.last()
         if (tokens.size > length) tokens[length - 1] = special("sep")
         val count = minOf(tokens.size, length)

@@ -3,6 +3,12 @@ package org.bertzoo.sample
 import java.text.Normalizer
 import org.json.JSONObject
 
+/** A token, and its place in the text in UTF-16 units, as strings count. first: whether it begins a word. */
+class Token(val id: Int, val start: Int, val end: Int, val first: Boolean)
+
+/** A normalised character, and the place in the text of the character that it comes from. */
+private class Normal(val character: Int, val start: Int, val end: Int)
+
 /**
  * BERT's WordPiece tokenizer, without Android classes.
  *
@@ -23,43 +29,43 @@ class WordPiece(rules: JSONObject, vocabulary: String) {
     }
 
     /** Returns the ids of a text, without special tokens. */
-    fun encode(text: String): List<Int> =
-        words(normalize(text, lowercase, stripAccents, splitChinese)).flatMap(::pieces)
+    fun encode(text: String): List<Int> = tokens(text).map { it.id }
+
+    /** Returns the tokens of a text with their places, without special tokens. */
+    fun tokens(text: String): List<Token> =
+        words(normalized(text, lowercase, stripAccents, splitChinese)).flatMap(::pieces)
 
     /** Splits at spaces, and makes each punctuation mark a word. */
-    private fun words(text: String): List<String> {
-        val words = ArrayList<String>()
-        val word = StringBuilder()
-        fun end() {
-            if (word.isNotEmpty()) words.add(word.toString())
-            word.clear()
-        }
-        for (character in text.codePoints()) {
-            if (isSpace(character)) {
-                end()
-            } else if (isPunctuation(character)) {
-                end()
-                words.add(String(Character.toChars(character)))
+    private fun words(text: List<Normal>): List<List<Normal>> {
+        val words = ArrayList<List<Normal>>()
+        var word = ArrayList<Normal>()
+        for (one in text) {
+            if (isSpace(one.character) || isPunctuation(one.character)) {
+                words.add(word)
+                word = ArrayList()
+                if (isPunctuation(one.character)) words.add(listOf(one))
             } else {
-                word.appendCodePoint(character)
+                word.add(one)
             }
         }
-        end()
-        return words
+        words.add(word)
+        return words.filter { it.isNotEmpty() }
     }
 
-    /** Returns the ids of the longest pieces from the left, or [UNK] alone if a part of the word is no piece. */
-    private fun pieces(word: String): List<Int> {
-        val length = word.codePointCount(0, word.length)
-        if (length > longestWord) return listOf(unknown)
-        val pieces = ArrayList<Int>()
+    /** Returns the longest pieces from the left, or [UNK] alone if a part of the word is no piece. */
+    private fun pieces(word: List<Normal>): List<Token> {
+        fun token(id: Int, from: Int, to: Int) = Token(id, word[from].start, word[to - 1].end, from == 0)
+        val unknown = listOf(token(unknown, 0, word.size))
+        if (word.size > longestWord) return unknown
+        val pieces = ArrayList<Token>()
         var start = 0
-        while (start < word.length) {
-            val prefix = if (start == 0) "" else "##"
-            var end = word.length
-            while (end > start && prefix + word.substring(start, end) !in ids) end = word.offsetByCodePoints(end, -1)
-            if (end == start) return listOf(unknown)
-            pieces.add(ids.getValue(prefix + word.substring(start, end)))
+        while (start < word.size) {
+            val piece = StringBuilder(if (start == 0) "" else "##")
+            for (at in start until word.size) piece.appendCodePoint(word[at].character)
+            var end = word.size
+            while (end > start && piece.toString() !in ids) piece.setLength(piece.length - Character.charCount(word[--end].character))
+            if (end == start) return unknown
+            pieces.add(token(ids.getValue(piece.toString()), start, end))
             start = end
         }
         return pieces
@@ -68,24 +74,32 @@ class WordPiece(rules: JSONObject, vocabulary: String) {
 
 /** Returns a text as BERT's tokenizer changes it before it cuts words: no control characters, one kind of space. */
 fun normalize(text: String, lowercase: Boolean, stripAccents: Boolean, splitChinese: Boolean): String {
-    val clean = StringBuilder()
-    for (character in text.codePoints()) {
-        when {
-            isRemoved(character) -> {}
-            isSpace(character) -> clean.append(' ')
-            splitChinese && isChinese(character) -> clean.append(' ').appendCodePoint(character).append(' ')
-            else -> clean.appendCodePoint(character)
-        }
-    }
-    val source = if (stripAccents) Normalizer.normalize(clean, Normalizer.Form.NFD) else clean.toString()
     val normal = StringBuilder()
-    for (character in source.codePoints()) {
-        if (stripAccents && Character.getType(character) == NONSPACING_MARK) continue
-        // Each character alone, because String.lowercase turns a capital sigma at a word's end into another letter.
-        if (lowercase) normal.append(String(Character.toChars(character)).lowercase())
-        else normal.appendCodePoint(character)
-    }
+    normalized(text, lowercase, stripAccents, splitChinese).forEach { normal.appendCodePoint(it.character) }
     return normal.toString()
+}
+
+private fun normalized(text: String, lowercase: Boolean, stripAccents: Boolean, splitChinese: Boolean): List<Normal> {
+    val normal = ArrayList<Normal>()
+    var start = 0
+    for (character in text.codePoints()) {
+        val end = start + Character.charCount(character)
+        val string = String(Character.toChars(character))
+        val clean = when {
+            isRemoved(character) -> ""
+            isSpace(character) -> " "
+            splitChinese && isChinese(character) -> " $string "
+            else -> string
+        }
+        for (one in (if (stripAccents) Normalizer.normalize(clean, Normalizer.Form.NFD) else clean).codePoints()) {
+            if (stripAccents && Character.getType(one) == NONSPACING_MARK) continue
+            // Each character alone, because String.lowercase turns a capital sigma at a word's end into another letter.
+            val last = String(Character.toChars(one)).let { if (lowercase) it.lowercase() else it }
+            last.codePoints().forEach { normal.add(Normal(it, start, end)) }
+        }
+        start = end
+    }
+    return normal
 }
 
 private const val NONSPACING_MARK = Character.NON_SPACING_MARK.toInt()
