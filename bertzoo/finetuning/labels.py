@@ -54,11 +54,11 @@ CLASSIFIERS = ("classification", "multi_label")  # kinds of tasks
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSplit(Split):
-    """Encoded examples of a split, with classes, sets of classes, word tags or numbers as labels.
+    """Encoded examples of a split, each with a label, any number of labels, word tags or a number.
 
     scale: a regression's output times `scale` is the predicted number.
-    teacher: a teacher's logits for each example and class, (N,C), to train on; None without.
-    weights: weight of each class in the loss, (C,); None without. thresholds: as in `SequenceClassification`.
+    teacher: a teacher's logits for each example and label, (N,C), to train on; None without.
+    weights: weight of each label in the loss, (C,); None without. thresholds: as in `SequenceClassification`.
     """
 
     task: Task
@@ -146,7 +146,7 @@ class LabelSplit(Split):
 
 @dataclass(frozen=True)
 class LabelTask(TaskKind):
-    """A task whose examples have labels: a class, a set of classes, a number, or a tag for each word."""
+    """A task whose examples have a label, any number of labels, a number, or a tag for each word."""
 
     task: Task
 
@@ -317,9 +317,9 @@ class LabelTask(TaskKind):
         return ([i for i, flag in enumerate(label) if flag] or [-1]) if self._several else [label]
 
     def _class_weights(self, examples: Sequence[Example]) -> np.ndarray | None:
-        """Return the weight of each class, (C,), or None.
+        """Return the weight of each label, (C,), or None.
 
-        Those that are "balanced" are N / (C · examples of the class), as in scikit-learn. For multi_label, they are
+        Those that are "balanced" are N / (C · examples of the label), as in scikit-learn. For multi_label, they are
         examples without the label / examples with it.
         """
         weights, size = self.recipe.class_weights, len(self.task.labels)
@@ -491,7 +491,7 @@ def teacher_logits(
     model = load_model.read_model(path)
     tokenizer = model.tokenizer
     if not isinstance(model.head, SequenceClassification) or tokenizer is None:
-        lacks = "tokenizer" if isinstance(model.head, SequenceClassification) else "head for classes"
+        lacks = "tokenizer" if isinstance(model.head, SequenceClassification) else "head for labels"
         raise ConfigError(f"--teacher={path} has no {lacks}. Use a model fine-tuned on {task.name}.")
     several = model.head.task_kind == "multi_label"
     if several != (task.kind == "multi_label"):

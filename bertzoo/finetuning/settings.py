@@ -128,7 +128,7 @@ class Finetune:
         for name in ("quantise", "keep_head", "per_class", "class_weights", "calibrate", "threshold"):
             if self.wnli == "majority" and getattr(self, name) != getattr(Finetune, name):
                 raise ConfigError(
-                    f"{name} has no effect if wnli = majority, which predicts one class. Remove one of them."
+                    f"{name} has no effect if wnli = majority, which predicts one label. Remove one of them."
                 )
         if self.per_class and self.train_rows:
             raise ConfigError("per_class and train_rows both draw training examples. Remove one of them.")

@@ -92,7 +92,7 @@ class TaskData:
     digests: hash of the encoded examples, by split.
     notes: options that predictions depend on, for the saved model's `source`.
     teacher: the teacher's entry for run.json, or None.
-    constant: the class predicted for every row instead of training, or None.
+    constant: the label predicted for every row instead of training, or None.
     finish, compare: the methods of TaskKind, for the development splits.
     """
 
@@ -245,7 +245,7 @@ class TaskKind(ABC):
         raise NotImplementedError(f"{self.name} has no teacher")
 
     def constant(self, train: Any) -> int | None:
-        """Return the class to predict for every row instead of training, or None."""
+        """Return the label to predict for every row instead of training, or None."""
         return None
 
     def finish(

@@ -177,7 +177,7 @@ def decide(
 
 
 def precision_recall(predictions: np.ndarray, labels: np.ndarray, classes: int) -> dict[str, float]:
-    """Return `precision` and `recall`, in points, over all predicted labels; of two classes, over the second.
+    """Return `precision` and `recall`, in points, over all predicted labels; of two, over the second.
 
     predictions, labels: label indices (N,), NONE for no prediction, or 1 and 0 for each label, (N,C).
     """

@@ -9,6 +9,7 @@ import planted
 import pytest
 import sklearn.metrics
 from in_jax import Export
+from matplotlib.figure import Figure
 from messages import mentioning, mentions
 from planted import WORDS, records, results, said
 from sklearn.utils.class_weight import compute_class_weight
@@ -95,12 +96,16 @@ def test_the_precision_holds_on_the_test_part_and_predict_leaves_texts_without_l
 
 
 @pytest.mark.slow
-def test_the_report_has_baselines_and_confusions(run: Path, mails: Path, capsys):
+def test_the_report_has_baselines_and_confusions(run: Path, mails: Path, capsys, monkeypatch):
     simple = json.loads((run / "baselines.json").read_text())
     assert simple["rows"] == 400 and results(run)["baselines"] == simple
     common, words, vectors = (scores["dev"]["accuracy"] for scores in simple["scores"].values())
     labels = [line.split(",")[1] for line in (mails / "dev.csv").read_text().splitlines()[1:]]
     assert common == pytest.approx(labels.count("bill") / 6) and min(words, vectors) > common + 10
+    drawn, save = {}, Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda one, path, **more: drawn.update({path: one}) or save(one, path, **more)
+    )
     said(capsys, "report", run)
     text, decision = (run / "report.md").read_text(), json.loads((run / "seed-0/decision.json").read_text())
     assert mentions(text, "tf-idf", f"{words:.2f}", f"{vectors:.2f}", f"{decision['temperature']:.3f}", "none")
@@ -108,7 +113,10 @@ def test_the_report_has_baselines_and_confusions(run: Path, mails: Path, capsys)
         f"| {' | '.join(map(str, [name, *row]))} |" in text
         for name, row in zip(LABELS, decision["confusion"], strict=True)
     )
-    assert (run / "reliability.png").stat().st_size > 5000
+    _, *lines = drawn[run / "reliability.png"].axes[0].lines  # after the diagonal
+    for line, curve in zip(lines, decision["reliability"], strict=True):
+        np.testing.assert_array_equal(line.get_xydata(), [bin[1:] for bin in curve["bins"] if bin[0]])
+        assert sum(count for count, _, _ in curve["bins"]) == decision["examples"]
 
 
 @pytest.mark.slow
