@@ -123,7 +123,7 @@ def plain(value: Any) -> Any:
 
 def difference(a: Any, b: Any) -> list[str]:
     """Return a line such as `model.layers: 12 -> 6` for each key in which two configs (or mappings) differ."""
-    old, new = dict(_leaves(plain(a), "")), dict(_leaves(plain(b), ""))
+    old, new = dict(leaves(plain(a), "")), dict(leaves(plain(b), ""))
     pairs = {key: (old.get(key, NONE), new.get(key, NONE)) for key in old | new}
     return [f"{key}: {schema.show(x)} -> {schema.show(y)}" for key, (x, y) in pairs.items() if x != y]
 
@@ -262,11 +262,11 @@ def _parse(tp: Any, text: str) -> Any:
         return text
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, list) and any(isinstance(v, Mapping) for v in value):
         value = {str(i): v for i, v in enumerate(value)}
     if not isinstance(value, Mapping):
         yield path, value
         return
     for key, inner in value.items():
-        yield from _leaves(inner, schema.join(path, key))
+        yield from leaves(inner, schema.join(path, key))

@@ -1,9 +1,9 @@
 """Compile a run's training steps for a TPU slice, on a machine without TPUs, to get the compiler's figures.
 
 The compiler, libtpu, runs in a child process, so that its environment variables and its lock do not affect the caller.
-`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER [MODE]` prints progress and results as JSON objects, one per
-line. FOLDER keeps the results, because a step takes minutes to compile, and JAX's own cache does not hold programs for
-devices that this machine lacks.
+`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER [MODE [FILE]]` prints progress and results as JSON objects, one
+per line. FOLDER keeps the results, because a step takes minutes to compile, and JAX's own cache does not hold programs
+for devices that this machine lacks. FILE gets the compiled steps (`train.executable`).
 """
 
 import contextlib
@@ -28,6 +28,7 @@ from bertzoo.core.child import start_python
 from bertzoo.core.documents import fitting, parse_json, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import config_class
+from bertzoo.core.paths import Location
 from bertzoo.planning import chips
 from bertzoo.planning.hlo import Collective, find_collectives
 from bertzoo.runs.configs import Recipe
@@ -120,13 +121,15 @@ def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:
 
 
 def compile_stages(
-    recipe: Recipe, topology: chips.Topology, folder: Path, *, cached_only: bool = False
+    recipe: Recipe, topology: chips.Topology, folder: Path, *, cached_only: bool = False, save: Location | None = None
 ) -> dict[int, CompiledStep]:
     """Compile the training steps of the stages in `estimate.planned_stages`; return a CompiledStep by stage index.
 
     folder: stores results, which later calls read.
     cached_only: compile nothing and leave out stages without a stored result.
-    Raises UserError if there is no compiler, or if it fails for a reason other than memory.
+    save: file for the compiled steps of all stages; they are compiled even if their results are stored.
+    Raises UserError if there is no compiler, or if it fails for a reason other than memory, or if no step fits that is
+    to be saved.
     """
     if not available():
         raise UserError(INSTALL)
@@ -135,7 +138,7 @@ def compile_stages(
         file = Path(scratch, "config.toml")
         file.write_text(loader.dump(recipe), encoding="utf-8")
         words = ["-m", "bertzoo.planning.compiled", str(file), topology.name, str(folder)]
-        words.append("cached" if cached_only else "compile")
+        words += ["cached"] if cached_only else ["compile"] if save is None else ["save", str(save)]
         with (
             open(Path(scratch, "errors"), "w+", encoding="utf-8") as errors,
             start_python(words, environment=ENVIRONMENT, stdout=PIPE, stderr=errors, text=True) as process,
@@ -157,6 +160,13 @@ def compile_stages(
                 raise UserError(
                     f"the TPU compiler failed for {topology.name}: {''.join(last)[:300]}. Use --no-compile instead."
                 )
+    if save is not None:
+        if not all(step.fits for step in results.values()):
+            raise UserError(
+                f"--save_executable={save} is not written, because a step does not fit {topology.name}. Leave it out "
+                "to see the plan."
+            )
+        _LOG.info(f"wrote the compiled steps into {save}")
     return results
 
 
@@ -222,30 +232,38 @@ def slice_devices(topology: chips.Topology) -> list[Any]:
     ).devices
 
 
-def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
-    """Compile the training steps of a config file or, in mode "cached", read stored results; print JSON lines."""
+def main(file: str, slice_name: str, folder: str, mode: str = "compile", save: str = "") -> None:
+    """Compile the training steps of a config file; print JSON lines.
+
+    Mode "cached" only reads stored results, and mode "save" also writes the compiled steps into the file `save`.
+    """
     import jax
 
     from bertzoo.planning.estimate import planned_stages
     from bertzoo.runs.experiments import build_experiment
     from bertzoo.train import sharding
+    from bertzoo.train.executable import write_programs
 
     recipe, topology = loader.load(config_class(file), [file], []), chips.parse_topology(slice_name)
     built = build_experiment(recipe, sharding.make_mesh(recipe.mesh, slice_devices(topology)))
     versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name, _REVISION)
-    for index in planned_stages(recipe):
+    programs = []
+    for index in range(len(recipe.stages)) if mode == "save" else planned_stages(recipe):
         lowered = built.lower(index)
         name = result_key(lowered.as_text(), *versions)
         result = read_result(Path(folder), name)
-        if result is not None:
+        if result is not None and mode != "save":
             _send(index, "compiled before", result=result)
         elif mode == "cached":
             _send(index, "not compiled yet")
         else:
             _send(index, "compiling, which takes minutes")
-            _, result = compile_step(lowered, topology.devices)
+            program, result = compile_step(lowered, topology.devices)
+            programs.append((lowered, program))
             write_result(Path(folder), name, result)
             _send(index, f"{result['seconds']:.0f} s to compile", result=result)
+    if mode == "save" and all(program for _, program in programs):
+        write_programs(Path(save), built.mesh, programs)
 
 
 def _send(stage: int, progress: str, **result: dict[str, Any]) -> None:

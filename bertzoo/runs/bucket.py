@@ -29,8 +29,15 @@ from bertzoo.runs import provenance
 
 _LOG = logging.getLogger(__name__)
 OWNER = ".owner.json"
+TRACKERS = "trackers.json"  # run ids of the experiment trackers
 _OWNER = {"id": str, "host": str, "since": str}
-FILES = (CONFIG, provenance.RUN_JSON, METRICS, *(f"{provenance.TOKENIZER}/{name}" for name in tokenizer.ALL_FILES))
+FILES = (
+    CONFIG,
+    provenance.RUN_JSON,
+    METRICS,
+    TRACKERS,
+    *(f"{provenance.TOKENIZER}/{name}" for name in tokenizer.ALL_FILES),
+)
 _LOCAL = (".lock", "plans")  # never uploaded
 _SECONDS = 30  # between two uploads of metrics
 _SHARE = 20  # uploads take at most 1/20 of the time

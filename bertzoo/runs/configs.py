@@ -62,6 +62,10 @@ def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> Non
     if not 0 <= recipe.seed < 2**63:
         raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1. Use a number in that range.")
     experiment.validate(recipe.stages, recipe.where)
+    if recipe.run.profile_start > (steps := experiment.total_steps(recipe.stages)):
+        raise ConfigError(
+            f"run.profile_start = {recipe.run.profile_start} is after the last of the run's {steps} steps. Lower it."
+        )
     data, objective, model = recipe.data, recipe.objective, recipe.model
     try:
         shortest = data.packing.shortest(objective.sentence)

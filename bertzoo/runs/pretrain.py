@@ -36,6 +36,7 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
     with run.shared():
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
         mesh = sharding.make_mesh(recipe.mesh)
+        training.prepare(recipe.run, run)
         # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
         recipe = training.complete(recipe, run, mesh, origin)
         # 3. The model, the objective and the optimiser of each stage.

@@ -47,7 +47,7 @@ FIXED = (
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions", "masking_share")
 ORIGINS = ("from", "teacher")  # keys of run.json for the models a run is made from: path and parameter hash
 _MARK = ".processes-"  # prefix of files that prove to all processes that they share a directory
-_LEFTOVERS = (lock.NAME, "corpus", "plans")  # of a run that ended before it wrote its config
+_LEFTOVERS = (lock.NAME, "corpus", "plans", "programs")  # of a run that ended before it wrote its config
 _PATIENCE = 90  # seconds until a network file system shows a new file or releases a lost host's lock
 
 
@@ -63,11 +63,15 @@ class RunDirectory:
         self.name, self.bucket = str(path), None
         if self.name.startswith("gs://"):
             self.bucket = Bucket(self.name)
-            self.checkpoints = place(f"{self.bucket.folder.url}/{CHECKPOINTS}")
+            self.checkpoints, self.programs = (
+                place(f"{self.bucket.folder.url}/{name}") for name in (CHECKPOINTS, "programs")
+            )
             self.corpus, self.plans = f"{self.bucket.folder.url}/corpus", self.bucket.local / "plans"
             return
         self._path = run_directory(path)
-        self.checkpoints, self.corpus, self.plans = (self._path / name for name in (CHECKPOINTS, "corpus", "plans"))
+        self.checkpoints, self.corpus, self.plans, self.programs = (
+            self._path / name for name in (CHECKPOINTS, "corpus", "plans", "programs")
+        )
 
     @property
     def path(self) -> Path:

@@ -23,9 +23,11 @@ from bertzoo.runs.bucket import Sender
 from bertzoo.runs.configs import NoLayerTransfer, Pretrain, Recipe, TrainingConfig, Transfer
 from bertzoo.runs.experiments import RunBatches
 from bertzoo.runs.run_dir import ORIGINS, RunDirectory
+from bertzoo.runs.trackers import Tracker, check_installed
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import checkpoint, hosts, loop, memory, sharding, step
 from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.executable import SavedPrograms
 from bertzoo.train.experiment import Experiment, Stage, locate, stage_of
 from bertzoo.train.progress import Console, Reporter, file_reporters
 
@@ -87,6 +89,13 @@ def check_same_everywhere(record: dict[str, Any], label: str, path: Location) ->
         raise UserError(
             f"the parameters in {path} have hash {digest} here and {first} in process 0. Give all the same parameters."
         )
+
+
+def prepare(settings: loop.RunSettings, run: RunDirectory) -> None:
+    """Check that the trackers are installed, and choose where programs that are compiled from now on are kept."""
+    hosts.share("the trackers", lambda: check_installed(settings.trackers))
+    own = jax.default_backend() != "cpu" if settings.keep_programs is None else settings.keep_programs
+    step.keep_programs(run.programs if own else None)
 
 
 def complete(
@@ -151,8 +160,8 @@ def _cut(stages: Sequence[Stage], numbers: Sequence[int]) -> tuple[Stage, ...]:
 def check_experiment(built: Experiment, compute: Compute, run: RunDirectory | None = None) -> None:
     """Check a built run before it reads data: the model of its newest checkpoint, the memory and the number format.
 
-    Programs that are compiled from now on are kept for later runs. run: the directory whose newest checkpoint must
-    fit, if any. Raises CheckpointError if it does not, and ConfigError if the devices' memory is too small.
+    run: the directory whose newest checkpoint must fit, if any. Raises CheckpointError if it does not, and ConfigError
+    if the devices' memory is too small.
     """
 
     def check_checkpoint() -> None:
@@ -162,7 +171,6 @@ def check_experiment(built: Experiment, compute: Compute, run: RunDirectory | No
     hosts.share("the newest checkpoint's model", check_checkpoint)
     memory.check_memory(built)
     compute.log_format()
-    step.keep_programs()
 
 
 def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:
@@ -270,6 +278,7 @@ def train(
     if hosts.is_first():
         reporters = file_reporters(run.metrics, run.tensorboard)
         reporters += [Console(recipe.stages)] if LOGGER.isEnabledFor(logging.INFO) else []
+        reporters += [Tracker(kind, run, recipe) for kind in recipe.run.trackers]
         reporters += [Sender(run.bucket)] if run.bucket else []  # last, as it uploads what the others write
     try:
         with Checkpoints(
@@ -295,6 +304,8 @@ def train(
                     initial=None if start is None else start.params,
                     until=until,
                     followed=followed,
+                    profile=run.path / "profile" if hosts.is_first() and recipe.run.profile_start else None,
+                    load_program=SavedPrograms(recipe.run.executable, built.mesh) if recipe.run.executable else None,
                     memory_advice=memory.advice(built),
                 )
             )

@@ -58,6 +58,7 @@ def transfer(
     with run.shared():
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
         mesh = sharding.make_mesh(recipe.mesh)
+        training.prepare(recipe.run, run)
         # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
         recipe = training.complete(recipe, run, mesh)
         # 3. Both models, and the loss and the optimiser of each stage: a stage of the layer transfer compares its

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +17,11 @@ from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.experiment import Experiment, locate, stage_of, start_of, total_steps
 from bertzoo.train.hosts import Agreement
 from bertzoo.train.memory import Advice, memory_errors
+from bertzoo.train.profile import Profile
 from bertzoo.train.progress import Recorder, Reporter
 from bertzoo.train.signals import MaintenanceWatch, StopRequest
 from bertzoo.train.state import State
-from bertzoo.train.step import Batch, HostBatch, evaluate, put_batch
+from bertzoo.train.step import Batch, HostBatch, LoadProgram, evaluate, put_batch
 
 SHOWN_RECORDS = 4  # rows of a batch that an error message describes
 
@@ -37,14 +39,26 @@ class RunSettings:
     save_every: int = 500  # steps between two checkpoints; 0: only at the end of a stage
     keep_last: int = 3  # newest checkpoints that stay
     keep_best: int = 1  # checkpoints with the lowest held-out loss that also stay
+    profile_start: int = 0  # first step of a trace by jax.profiler, in the folder profile; 0: no trace
+    profile_steps: int = 0  # steps that the trace holds
+    # keep compiled programs in the run directory, where all processes and later runs of the command read them; "none":
+    # on TPUs and GPUs. "false": in the user's cache folder, if the run has one process
+    keep_programs: bool | None = None
+    executable: str | None = None  # file of `bertzoo plan --save_executable` with the compiled training steps
+    trackers: tuple[Literal["wandb", "mlflow", "trackio"], ...] = ()  # experiment trackers that get the metrics too
 
     def __post_init__(self):
         for name in ("log_every", "evaluate_rows", "keep_last"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is less than 1. Use 1 or more.")
-        for name in ("evaluate_every", "save_every", "keep_best"):
+        for name in ("evaluate_every", "save_every", "keep_best", "profile_start", "profile_steps"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}={getattr(self, name)} is negative. Use 0 to disable it.")
+        if bool(self.profile_start) != bool(self.profile_steps):
+            raise ConfigError(
+                f"profile_start={self.profile_start} and profile_steps={self.profile_steps} trace nothing. Set both, "
+                "for example to 100 and 5, or neither."
+            )
         small, large = sorted((self.evaluate_every, self.save_every))
         if self.keep_best and small and large % small:
             raise ConfigError(
@@ -70,6 +84,8 @@ class Job:
     measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
     enough(step): whether to finish early, after this step.
     followed: whether the program then starts another run; if so, a signal at the last step stops the program.
+    profile: directory for a trace of the steps in `config`, or None.
+    load_program(lowered): the compiled program of a lowered step if there is one already, else None.
     memory_advice(stage, share): advice that cuts a step's memory to at most that share of its present size.
     """
 
@@ -89,6 +105,8 @@ class Job:
     measure: Callable[[int, Any], dict[str, float]] | None = None
     enough: Callable[[int], bool] = lambda step: False
     followed: bool = False
+    profile: Path | None = None
+    load_program: LoadProgram | None = None
     memory_advice: Advice = lambda stage, share: "Use a smaller batch."
 
     @property
@@ -197,7 +215,8 @@ def run(job: Job) -> State:
     if resumed:
         record.event("resumed", step)
     memory = memory_errors(lambda: record.stage, job.memory_advice)
-    with StopRequest() as stop, MaintenanceWatch(stop.request), memory:
+    profile = Profile(job.profile, job.config.profile_start, job.config.profile_steps)
+    with StopRequest() as stop, MaintenanceWatch(stop.request), memory, profile:
         # Evaluate the initial parameters before the first step.
         if job.initial and not resumed and job.heldout and job.config.evaluate_every:
             record.heldout(0, measure(0, 0, state.params))
@@ -209,11 +228,19 @@ def run(job: Job) -> State:
             record.enter_stage(index, fresh=not inside)
             for step, row, batch in record.count_waiting(_steps(job, state)):
                 if not train_step.is_compiled(batch):
-                    record.compiled(step, batch, functools.partial(train_step.compile, state, job.frozen, batch))
+                    arguments = state, job.frozen, batch
+                    record.compiled(step, batch, functools.partial(train_step.compile, *arguments, job.load_program))
                 # 1. Dispatch the step: the device computes while the host continues.
-                state, report = train_step(state, job.frozen, batch)
+                with profile.step(step, state):
+                    state, report = train_step(state, job.frozen, batch)
                 # 2. Read the previous step's metrics, which are ready; a number that is not finite ends the run.
                 record.put(step, row, report, batch, state.params)
+                if profile.ends(step):
+                    record.drain()
+                    with record.spend("saving"):
+                        profile.stop()
+                    record.event("profiled", step)
+                    record.resume()
                 evaluates, saves = _due(job, step, start_of(built.stages, index + 1))
                 # Read the stop flag once per step, so that every process stops after the same step.
                 requested = agreed(stop.name)

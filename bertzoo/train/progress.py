@@ -19,7 +19,7 @@ from rich.live import Live
 from bertzoo.core import atomic
 from bertzoo.core.documents import DocumentError, parse_json
 from bertzoo.train.experiment import Stage, locate, start_of, total_steps
-from bertzoo.train.step import Batch, Totals
+from bertzoo.train.step import Batch, Totals, count_saved_seconds
 
 if TYPE_CHECKING:
     from bertzoo.train.loop import Job
@@ -121,6 +121,13 @@ class Reporter(Protocol):
     def close(self) -> None: ...
 
 
+def scalars(record: Record) -> dict[str, float]:
+    """Return the metrics of a record by split/key, such as train/loss; {} for an event."""
+    numbers = {name: value for name, value in record.items() if isinstance(value, float | int)}
+    prefix = record.get("split")
+    return {f"{prefix}/{name}": value for name, value in numbers.items() if prefix and name not in ("step", "stage")}
+
+
 class JsonLines:
     """Append every record to a file as one line of JSON and flush it, so that a killed run loses none.
 
@@ -184,9 +191,7 @@ class TensorBoard:
         events = []
         if record.get("event") == "resumed":  # drop what a crashed run wrote after its last checkpoint
             events = [Event(**now | {"step": record["step"] + 1}, session_log=SessionLog(status=SessionLog.START))]
-        for name, value in record.items() if "split" in record else ():
-            if isinstance(value, float | int) and name not in ("step", "stage"):
-                events.append(Event(**now, summary=scalar(f"{record['split']}/{name}", value)))
+        events += [Event(**now, summary=scalar(name, value)) for name, value in scalars(record).items()]
         try:
             for event in events:
                 self._writer.write_event(event)
@@ -270,7 +275,8 @@ def event_line(record: Record) -> str:
         )
     if record["event"] == "compiled":
         memory = f"; it needs {quantity(record['memory_bytes'])}B on each device" if record["memory_bytes"] else ""
-        return f"compiled in {record['seconds']:.1f} s{memory}"
+        saved = f"; a kept program saved {record['saved_seconds']:.1f} s" if "saved_seconds" in record else ""
+        return f"compiled in {record['seconds']:.1f} s{saved}{memory}"
     hidden = ("event", "step", "message", "records")  # message and records describe an error, which is printed anyway
     rest = [f"{name} {value}" for name, value in record.items() if name not in hidden]
     return "  ".join([f"{record['event'].replace('_', ' ')} at step {record['step']}", *rest])
@@ -365,9 +371,10 @@ class Recorder:
         shape = {"rows": self._built.stages[self._stage].batch_size, "length": self._length(batch)}
         self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
         before = self._spent["compiling"]
-        with self.spend("compiling"):
+        with self.spend("compiling"), count_saved_seconds() as saved:
             memory = compile_step()
         cost = {"memory_bytes": memory, "seconds": self._spent["compiling"] - before}
+        cost |= {"saved_seconds": sum(saved)} if saved else {}
         self._emit({"event": "compiled", "step": step - 1, "stage": self._stage, **shape, **cost})
 
     def event(self, name: str, step: int, **details: Any) -> None:

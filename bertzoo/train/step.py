@@ -3,16 +3,18 @@
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.experimental.compilation_cache import compilation_cache
 
-from bertzoo.core.paths import cache_folder
+from bertzoo.core.paths import cache_folder, is_url
 from bertzoo.core.processor import processor
 from bertzoo.nn.platform import traced_for
 from bertzoo.train import hosts, sharding
@@ -21,6 +23,7 @@ from bertzoo.train.objective import Batch, Metrics, Objective, Sums
 from bertzoo.train.state import State
 
 HostBatch = Mapping[str, np.ndarray]
+LoadProgram = Callable[[jax.stages.Lowered], jax.stages.Compiled | None]
 
 
 def _same_terms(sums: Sums, weights: Sums) -> None:
@@ -128,8 +131,9 @@ def make_train_step(
             grads, sums, metrics = gradients(
                 objective, state.params, frozen, batch, weights, key, accumulate, places, frozen_shardings
             )
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
+        with jax.named_scope("optimizer"):
+            updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+            params = optax.apply_updates(state.params, updates)
         norm = optax.tree.norm(grads)
         loss = sum(sums[term] / weights[term] for term in sums)
         rows = jax.tree.leaves(batch)[0].shape[0]
@@ -216,9 +220,13 @@ class StepProgram:
         """Return whether the step is compiled for the shapes of `batch`."""
         return _shapes(batch) in self._programs
 
-    def compile(self, state: Any, frozen: Any, batch: Batch) -> int:
-        """Compile the step for a batch's shapes and return the bytes that it needs on one device, 0 if unknown."""
-        program = self._step.lower(state, frozen, batch).compile()
+    def compile(self, state: Any, frozen: Any, batch: Batch, load: LoadProgram | None = None) -> int:
+        """Compile the step for a batch's shapes and return the bytes that it needs on one device, 0 if unknown.
+
+        load: returns a program that is compiled already, or None.
+        """
+        lowered = self._step.lower(state, frozen, batch)
+        program = (load and load(lowered)) or lowered.compile()
         if not self._shared:
             self._step.clear_cache()  # a fifth of what a transfer's step needs beside its arrays
         needed = check_fits(program.memory_analysis())
@@ -237,31 +245,61 @@ def _shapes(batch: Batch) -> tuple:
 
 _LARGEST_CACHE = 2**31  # bytes; the least recently used programs are dropped first
 _QUICKEST = 0.2  # seconds; programs that compile faster are not kept
+_cache: str | None = None  # the folder that keep_programs chose last
 
 
-def keep_programs() -> None:
-    """Cache compiled programs in the user's cache folder, so that a later command does not compile them again.
+def keep_programs(shared: Path | None = None) -> None:
+    """Cache compiled programs, so that a later command does not compile them again.
 
-    Does nothing if JAX already has a cache directory (JAX_COMPILATION_CACHE_DIR) or the folder cannot be written. Also
-    does nothing if the folder is another user's, who could change the programs, and in a run of several processes,
-    whose caches would all have to hold the same programs. JAX_ENABLE_COMPILATION_CACHE=false turns the cache off.
+    shared: folder, on disk or in a bucket, that all processes of a run read and process 0 writes; None stands for the
+    user's cache folder, which a run of several processes does not use, as their programs would have to be the same.
+
+    Does nothing if JAX already has another cache directory (JAX_COMPILATION_CACHE_DIR) or the folder cannot be written.
+    Also does nothing if the folder is another user's, who could change the programs. JAX_ENABLE_COMPILATION_CACHE=false
+    turns the cache off.
     """
+    global _cache
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-    if chosen or not hosts.alone():
+    if (chosen and chosen != _cache) or (shared is None and not hosts.alone()):
         return
     with suppress(OSError, RuntimeError):  # no home, or one that cannot be written: compile every time
-        folder = cache_folder("programs") / _processor()
-        if not folder.parent.exists():
-            folder.parent.mkdir(parents=True, mode=0o700)
-        folder.mkdir(exist_ok=True)
-        private = all(path.stat().st_uid == os.geteuid() for path in (folder.parent, folder))
-        if private and os.access(folder, os.W_OK):
-            jax.config.update("jax_compilation_cache_max_size", _LARGEST_CACHE)
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", _QUICKEST)
-            jax.config.update("jax_compilation_cache_dir", str(folder))
+        folder = shared or cache_folder("programs") / processor_hash()
+        if shared is None:
+            if not folder.parent.exists():
+                folder.parent.mkdir(parents=True, mode=0o700)
+            folder.mkdir(exist_ok=True)
+        if not is_url(str(folder)):
+            existing = [path for path in (folder.parent, folder) if path.exists()]
+            if any(path.stat().st_uid != os.geteuid() or not os.access(path, os.W_OK) for path in existing):
+                return
+        # XLA's own cache writes no bucket, and its path would make the keys of processes differ. A limit needs a lock.
+        xla = "xla_gpu_per_fusion_autotune_cache_dir" if shared is None else "none"
+        jax.config.update("jax_persistent_cache_enable_xla_caches", xla)
+        jax.config.update("jax_compilation_cache_max_size", _LARGEST_CACHE if shared is None else -1)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", _QUICKEST)
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        if chosen != str(folder):
+            compilation_cache.reset_cache()  # JAX opens a cache once
+        _cache = str(folder)
 
 
-def _processor() -> str:
+@contextmanager
+def count_saved_seconds() -> Iterator[list[float]]:
+    """Yield a list, to which the block's reads of the cache append the seconds that they saved."""
+    saved: list[float] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: Any) -> None:
+        if event == "/jax/compilation_cache/compile_time_saved_sec":
+            saved.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield saved
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def processor_hash() -> str:
     """Return a hash of this machine's processor type. Programs compiled for another type may not run here."""
     name, extensions = processor()
     return hashlib.sha256("\n".join([name, *sorted(extensions)]).encode()).hexdigest()[:12]

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -201,6 +202,26 @@ def test_when_a_process_is_killed_the_others_end_and_the_run_resumes(folder: Pat
     with started(folder, run, 2) as processes:
         assert [code for code, _ in processes.end()] == [0, 0]
     assert_equal_runs(folder, run, alone)
+
+
+def test_a_restart_of_two_processes_reads_the_programs_that_the_first_wrote(folder: Path) -> None:
+    words = ["pretrain", str(folder / "tiny.toml"), "--workers=1", "--run.keep_programs=true"]
+    words += ["--stages.0.steps=2", "--stages.1.steps=1"]
+    metrics, programs, kept = folder / "kept" / "metrics.jsonl", folder / "kept" / "programs", []
+    for misses in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("JAX_EXPLAIN_CACHE_MISSES", "true")
+            patch.delenv("JAX_COMPILATION_CACHE_DIR")
+            with started(folder, "kept", 2, fault="one_key:0", words=words) as processes:
+                logs = [one.communicate(timeout=300)[1] for one in processes.each]
+        assert [one.returncode for one in processes.each] == [0, 0], logs
+        assert all(("MISS for 'jit_train_step'" in log) == misses for log in logs)
+        saved = [row.get("saved_seconds", 0) for row in rows(metrics) if row.get("event") == "compiled"]
+        assert all(seconds > 0 for seconds in saved) != misses and len(saved) == 2
+        kept.append((sorted(programs.glob("jit_train_step-*")), losses(folder, "kept")))
+        shutil.rmtree(folder / "kept" / "checkpoints")  # as a run that was preempted before its first checkpoint
+        metrics.unlink()
+    assert kept[0] == kept[1]
 
 
 def test_a_missing_process_ends_the_others(folder: Path) -> None:

@@ -11,12 +11,15 @@ import jax
 import jax.numpy as jnp
 import pytest
 import toy
+from jax.experimental.compilation_cache import compilation_cache
 from messages import mentioning
 
 from bertzoo.cli.main import main
 from bertzoo.core.errors import OutOfMemory
-from bertzoo.train import loop
+from bertzoo.train import loop, step
+from bertzoo.train.experiment import StageSetup
 from bertzoo.train.memory import DeviceMemory, check_fits, device_memory, memory_errors
+from bertzoo.train.optim import AdamW
 from bertzoo.train.step import StepProgram, keep_programs
 
 
@@ -106,6 +109,7 @@ def test_memory_that_runs_out_in_a_run_is_the_users_error_with_advice():
 @contextlib.contextmanager
 def cache_directory(path: str | None):
     names = ("compilation_cache_dir", "compilation_cache_max_size", "persistent_cache_min_compile_time_secs")
+    names += ("persistent_cache_enable_xla_caches",)
     before = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
     jax.config.update("jax_compilation_cache_dir", path)
     try:
@@ -113,6 +117,7 @@ def cache_directory(path: str | None):
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
+        compilation_cache.reset_cache()
 
 
 def test_programs_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -127,12 +132,36 @@ def test_programs_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytes
         assert jax.config.jax_compilation_cache_dir == "elsewhere"
 
 
+def reads_program() -> bool:
+    """Whether a run reads its step from the cache; each call has a step of its own, as another process would."""
+    steps = Steps()
+    setup = StageSetup(objective=toy.Toy(), optimizer=AdamW(learning_rate=0.02), watch=lambda params: {})
+    loop.run(toy.job(reporters=[steps], stages=[toy.stage(2)], setups=[setup]))
+    return "saved_seconds" in steps.compiled[1]
+
+
+@pytest.mark.slow
+def test_a_run_reads_the_programs_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Another run's folder then takes the place of the first; tests/parity/test_bucket.py has one in a bucket."""
+    monkeypatch.setattr(step, "_QUICKEST", 0)
+    run, other = tmp_path / "run", tmp_path / "other"
+    with cache_directory(None):
+        keep_programs(run)
+        assert not reads_program() and reads_program()
+        keep_programs(other)
+        assert not reads_program()
+    (first,), (second,) = (list(folder.glob("jit_train_step-*")) for folder in (run, other))
+    assert first.name == second.name
+
+
 def test_programs_of_another_user_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     another = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: another)
     with cache_directory(None):
         keep_programs()
+        assert jax.config.jax_compilation_cache_dir is None
+        keep_programs(tmp_path / "run")
         assert jax.config.jax_compilation_cache_dir is None
 
 
