@@ -196,7 +196,7 @@ class PlanOptions:
         parse=lambda text: str(paths.on_disk(text, "--cache =", "Name a directory.")) if text else text,
     )
     save_executable: Location | None = option(
-        "also write the compiled steps into FILE, for the run's --run.executable=FILE",
+        "also write the compiled steps into FILE, which the run.executable of a run names",
         None,
         group="planning",
         metavar="FILE",

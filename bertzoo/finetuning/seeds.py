@@ -114,7 +114,6 @@ class Seed:
         if job.data.constant is not None:
             self._evaluate(self._stage.steps, self._constant_params(job.data.constant))
             return
-        every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
         files = file_reporters(self._folder / METRICS, self._folder / "tensorboard")
         console = [Console([self._stage])] if LOGGER.isEnabledFor(logging.INFO) else []
         reporters = [PercentagePoints(reporter) for reporter in (*files, *console)]
@@ -123,7 +122,13 @@ class Seed:
                 loop.run(
                     loop.Job(
                         experiment=job.experiment,
-                        config=loop.RunSettings(**every, keep_last=1, keep_best=0),
+                        config=loop.RunSettings(
+                            log_every=recipe.log_every,
+                            evaluate_every=self._epoch,
+                            save_every=self._epoch,
+                            keep_last=1,
+                            keep_best=0,
+                        ),
                         seed=self.seed,
                         batches=lambda _, row: job.data.batches(self.seed, row),
                         checkpoints=checkpoints,

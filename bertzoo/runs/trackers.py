@@ -13,7 +13,7 @@ from typing import Any
 from bertzoo.core import atomic
 from bertzoo.core.config import leaves, plain
 from bertzoo.core.documents import read_json
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import UserError, needs_extra
 from bertzoo.runs.bucket import TRACKERS
 from bertzoo.runs.configs import Recipe
 from bertzoo.runs.run_dir import RunDirectory
@@ -28,11 +28,9 @@ End = Callable[[], Any]
 def check_installed(trackers: Sequence[str]) -> None:
     """Raise UserError if the package of one of the trackers is missing."""
     for name in trackers:
-        if find_spec(name) is None:
-            raise UserError(
-                f"run.trackers has {name}, which is not installed. Run `pip install -c constraints.txt -e '.[{name}]'` "
-                "in the checkout, or leave it out."
-            )
+        with needs_extra("run.trackers", name):
+            if find_spec(name) is None:  # an import would take seconds
+                raise ImportError(name=name)
 
 
 def _wandb(run: RunDirectory, name: str, identity: str | None, recipe: Mapping[str, Any]) -> tuple[str, Log, End]:

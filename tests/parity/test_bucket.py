@@ -75,15 +75,18 @@ def losses(metrics):
 
 
 def test_a_run_in_a_bucket_equals_the_run_on_disk(cloud, tmp_path):
-    """Other machines resume it, past a damaged checkpoint, and read it; the losses equal a run on disk."""
+    """Other machines resume it with its programs, past a damaged checkpoint; the losses equal a run on disk."""
+    kept, no_cache = "--run.keep_programs=true", {"JAX_COMPILATION_CACHE_DIR": ""}
     config = tiny.write_config(tmp_path, tiny.write_text(tmp_path / "text.txt", documents=100))
     bertzoo(cloud, "pretrain", config, f"--run_dir={tmp_path / 'run'}", *STEPS)
-    bertzoo(cloud, "pretrain", config, "--run_dir=gs://bucket/run", *STEPS)
+    bertzoo(cloud, "pretrain", config, "--run_dir=gs://bucket/run", *STEPS, kept, **no_cache)
     there = objects(cloud, "run/")
     expected = losses((tmp_path / "run" / "metrics.jsonl").read_bytes())
     assert losses(there["metrics.jsonl"]) == expected and len(expected) == 5
     assert {"config.toml", "run.json", "corpus/manifest.json", "checkpoints/3.sha256.json"} <= there.keys()
     assert json.loads(there["run.json"])["corpus"] == "gs://bucket/run/corpus"
+    assert sum(name.startswith("programs/jit_train_step-") for name in there) == 2
+    assert b"saved_seconds" not in there["metrics.jsonl"]
     assert not list(tmp_path.rglob("gs:*")) and not Path("gs:").exists()
 
     arrays = [name for name in there if name.startswith("checkpoints/3/params/") and "/d/" in name]
@@ -92,9 +95,9 @@ def test_a_run_in_a_bucket_equals_the_run_on_disk(cloud, tmp_path):
     data[len(data) // 2] ^= 1
     put(cloud, f"run/{victim}", bytes(data))
     elsewhere = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    _, said = bertzoo(cloud, "pretrain", config, "--run_dir=gs://bucket/run", *STEPS, **elsewhere)
+    _, said = bertzoo(cloud, "pretrain", config, "--run_dir=gs://bucket/run", *STEPS, kept, **elsewhere, **no_cache)
     assert mentions(said, f"gs://bucket/run/{victim}", "step 2")
-    assert losses(objects(cloud, "run/")["metrics.jsonl"]) == expected
+    assert losses(metrics := objects(cloud, "run/")["metrics.jsonl"]) == expected and b"saved_seconds" in metrics
     out, _ = bertzoo(cloud, "checkpoints", "gs://bucket/run", "--json", "--verify", **elsewhere)
     local, _ = bertzoo(cloud, "checkpoints", tmp_path / "run", "--json", "--verify")
     assert [found | {"bytes": 0} for found in json.loads(out)] == [one | {"bytes": 0} for one in json.loads(local)]
