@@ -1,6 +1,6 @@
 """Commands, and the readers of texts and tables, on damaged files and command lines."""
 
-import argparse
+import functools
 import gzip
 import importlib.util
 import itertools
@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import planted
@@ -210,7 +211,8 @@ def test_command_lines(place: Path, command: str, monkeypatch: pytest.MonkeyPatc
     name = command.split()[0]
     verb = importlib.import_module(f"bertzoo.cli.{name}")
     if name not in ("config", "results"):
-        monkeypatch.setattr(verb, "main", lambda args, overrides: load_config(verb, args, overrides))
+        main = functools.wraps(verb.main)(lambda options, overrides=(): load_config(verb, options, overrides))
+        monkeypatch.setattr(verb, "main", main)
 
     def run(damage: list) -> None:
         options = command.removeprefix(name).encode()
@@ -219,7 +221,7 @@ def test_command_lines(place: Path, command: str, monkeypatch: pytest.MonkeyPatc
     fuzz(f"command line ({name})", run)
 
 
-def load_config(verb: ModuleType, args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    if hasattr(verb, "config") and isinstance(files := getattr(args, "files", None), list):
+def load_config(verb: ModuleType, options: Any, overrides: Sequence[tuple[str, str]]) -> int:
+    if hasattr(verb, "config") and (files := getattr(options, "config", None)):
         config.load(verb.config(), files, overrides)
     return 0

@@ -14,6 +14,7 @@ from bertzoo.core.paths import Location
 from bertzoo.export.options import ExportOptions
 
 Config = Any  # a name, a path, a sequence of these, or a config object
+Checkpoint = int | Literal["latest", "best"]
 PRETRAINED = "for a pretraining run"
 finetuned = partial(option, group="for a fine-tuned model or an exported file")
 _MODEL = (
@@ -22,8 +23,8 @@ _MODEL = (
 )
 
 
-def _checkpoint(text: str) -> str | int:
-    if text in ("latest", "best"):
+def _checkpoint(text: str) -> Checkpoint:
+    if text == "latest" or text == "best":
         return text
     if text.isdecimal():
         return int(text)
@@ -39,7 +40,7 @@ def _corpus(text: str) -> str:
 def config_field(default: Any = MISSING) -> Any:
     """Declare the positional argument CONFIG."""
     text = "a TOML file or a shipped config's name; later files override earlier ones"
-    return option(text, default, metavar="CONFIG", parse=str, repeat=True, dest="files")
+    return option(text, default, metavar="CONFIG", parse=str, repeat=True)
 
 
 def checkpoint_field(group: str, text: str = "latest, best or a step (default: latest)") -> Any:
@@ -61,7 +62,7 @@ def model_field(flag: str, text: str) -> Any:
             return paths.location(name, f"{flag} =", "Write :// after the protocol.")
         raise UserError(f"{flag} is empty. Name a model.")
 
-    return option(text, None, metavar="MODEL", flag=flag, parse=model_path, dest={"--from": "origin"}.get(flag, ""))
+    return option(text, None, metavar="MODEL", flag=flag, parse=model_path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ class EvaluateOptions(RunnableOptions):
 
     path: Location = option("a run, a model directory or an exported file", metavar="MODEL")
     _: KW_ONLY
-    checkpoint: str | int | None = checkpoint_field(PRETRAINED)
+    checkpoint: Checkpoint | None = checkpoint_field(PRETRAINED)
     corpus: str | None = corpus_field(PRETRAINED, "the run's corpus")
     stage: int | None = option(
         "the stage whose row length applies (default: the last)", None, group=PRETRAINED, metavar="N"
@@ -122,7 +123,7 @@ class PredictOptions(RunnableOptions):
     top: int | None = option(
         "tokens to show for a blank (default: 5)", None, group="for a masked language model", metavar="N"
     )
-    checkpoint: str | int | None = checkpoint_field("for a masked language model")
+    checkpoint: Checkpoint | None = checkpoint_field("for a masked language model")
     aggregation: Literal["first", "max", "average", "simple"] | None = finetuned(
         "how to find entities: a word has the tag of its first token, of the surest one (max), of their average, or "
         "every token is a word (simple) (default: as in training)",

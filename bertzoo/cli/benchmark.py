@@ -11,14 +11,13 @@ examples:
   bertzoo benchmark bert_base --table=latency.json --dimensions=h,f
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertzoo.api.options import BenchmarkOptions
-from bertzoo.cli.support.options import declare, json_field, read_options
+from bertzoo.cli.support.options import json_field
 from bertzoo.core.atomic import check_file
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import flag_of, option, set_options
@@ -54,12 +53,8 @@ class BenchmarkFlags(BenchmarkOptions):
     json: bool = json_field()
 
 
-arguments = declare(BenchmarkFlags)
-
-
-def main(args: argparse.Namespace, overrides: Overrides) -> int:
+def main(options: BenchmarkFlags, overrides: Overrides) -> int:
     """Measure the models and print the results, or write a latency table."""
-    options = read_options(BenchmarkFlags, args)
     if options.table is not None:
         check_file(options.table, f"--table={options.table}")
         return _table(options, options.table, overrides)

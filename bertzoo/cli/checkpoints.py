@@ -9,17 +9,15 @@ examples:
   bertzoo checkpoints runs/first --json
 """
 
-import argparse
 import dataclasses
 import json
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.api.options import checkpoint_field
-from bertzoo.cli.support.options import declare, json_field
+from bertzoo.api.options import Checkpoint, checkpoint_field
+from bertzoo.cli.support.options import json_field
 from bertzoo.core.errors import CheckpointError
 from bertzoo.core.options import option
 from bertzoo.core.tables import aligned
@@ -36,36 +34,33 @@ class CheckpointsFlags:
 
     run: str = option("the directory or gs:// URL of a run", metavar="RUN")
     _: dataclasses.KW_ONLY
-    checkpoint: str | int | None = checkpoint_field(
+    checkpoint: Checkpoint | None = checkpoint_field(
         "input", "list the arrays of one checkpoint: latest, best or a step (default: list all checkpoints)"
     )
     verify: bool = option("read every file and compare its checksum with the recorded one", False, group="output")
     json: bool = json_field()
 
 
-arguments = declare(CheckpointsFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: CheckpointsFlags) -> int:
     """Print the checkpoints, or the arrays of one; the exit code is 2 if a checkpoint is damaged."""
     from bertzoo.runs.run_dir import RunDirectory
     from bertzoo.train.checkpoint import find_checkpoint, steps_in
 
-    run = RunDirectory(args.run)
+    run = RunDirectory(options.run)
     run.fetch()
     run.load()
-    checkpoint = find_checkpoint(run.checkpoints, "latest" if args.checkpoint is None else args.checkpoint)
-    if args.checkpoint is not None:
-        contents = read_checkpoint(checkpoint, args.verify)
-        print(json.dumps(as_json(contents, arrays=True)) if args.json else listing(contents))
+    checkpoint = find_checkpoint(run.checkpoints, "latest" if options.checkpoint is None else options.checkpoint)
+    if options.checkpoint is not None:
+        contents = read_checkpoint(checkpoint, options.verify)
+        print(json.dumps(as_json(contents, arrays=True)) if options.json else listing(contents))
         return 0
     intact, errors = [], []
     for step in steps_in(run.checkpoints):
         try:
-            intact.append(read_checkpoint(run.checkpoints / str(step), args.verify))
+            intact.append(read_checkpoint(run.checkpoints / str(step), options.verify))
         except CheckpointError as error:
             errors.append(error)
-    print(json.dumps(list(map(as_json, intact))) if args.json else "\n".join(aligned([HEAD, *map(cells, intact)])))
+    print(json.dumps(list(map(as_json, intact))) if options.json else "\n".join(aligned([HEAD, *map(cells, intact)])))
     for error in errors:
         print(f"bertzoo: {error}", file=sys.stderr)
     return CheckpointError.exit_code if errors else 0

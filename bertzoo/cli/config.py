@@ -12,7 +12,6 @@ examples:
   bertzoo config --schema
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -20,7 +19,6 @@ from typing import Any
 
 from bertzoo.api.options import Config, config_field
 from bertzoo.cli import main as cli
-from bertzoo.cli.support.options import declare
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import KINDS, kind_of_files
@@ -43,35 +41,32 @@ class ConfigFlags:
     schema: bool = option("print the JSON schema of all configs", False, group="output")
 
 
-arguments = declare(ConfigFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: ConfigFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the complete config, or the schema."""
-    if args.schema:
-        if args.files or overrides:
+    if options.schema:
+        if options.config or overrides:
             raise UserError("--schema is about all configs. Leave CONFIG and all other options out.")
         from bertzoo.core.json_schema import json_schema
 
         print(json.dumps(json_schema(kind.config() for kind in KINDS.values()), indent=1))
         return 0
-    if not args.files:
+    if not options.config:
         raise UserError("CONFIG is missing. Name a config, as in `bertzoo config demo`, or use --schema.")
-    if args.files[0] in VERBS:
-        recipe = command_config([*args.files, *(f"--{key}={value}" for key, value in overrides)])
+    if options.config[0] in VERBS:
+        recipe = command_config([*options.config, *(f"--{key}={value}" for key, value in overrides)])
     else:
-        cls = kind_of_files(*args.files).config()
+        cls = kind_of_files(*options.config).config()
         for key, _ in overrides:
             cli.check_key(key, ["debug"], paths_by_name(cls))
-        recipe = loader.load(cls, args.files, overrides)
+        recipe = loader.load(cls, options.config, overrides)
     print(loader.dump(recipe), end="")
     return 0
 
 
 def command_config(argv: Sequence[str]) -> Any:
     """Return the config of a command line of pretrain, transfer or prune; raises the command's UserError."""
-    verb, args, overrides = cli.parse(argv)
-    if args is None:
+    verb, options, overrides = cli.parse(argv)
+    if options is None:
         raise UserError(
             f"`bertzoo config {argv[0]}` prints the config and takes no --help. Run `bertzoo {argv[0]} --help`."
         )
@@ -80,11 +75,11 @@ def command_config(argv: Sequence[str]) -> Any:
 
         def absent() -> Any:
             raise UserError(
-                f"no CONFIG has [model], and --from={args.origin}, whose [model] would apply, does not exist on this "
-                "machine. Add the model.toml of that model as one more CONFIG."
+                f"no CONFIG has [model], and --from={options.from_model}, whose [model] would apply, does not exist on "
+                "this machine. Add the model.toml of that model as one more CONFIG."
             )
 
-        if args.origin is not None and not args.origin.exists():
-            return loader.load(verb.config(), args.files, overrides, {"model": absent})
-        return load_recipe(args.files, overrides, args.origin, args.run_dir)
-    return loader.load(verb.config(), args.files, overrides)
+        if options.from_model is not None and not options.from_model.exists():
+            return loader.load(verb.config(), options.config, overrides, {"model": absent})
+        return load_recipe(options.config, overrides, options.from_model, options.run_dir)
+    return loader.load(verb.config(), options.config, overrides)

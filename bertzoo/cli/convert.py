@@ -13,30 +13,20 @@ examples:
   bertzoo convert runs/sst2 sst2.tflite --to=litert --lengths=32,64,128 --precision=int8-dynamic
 """
 
-import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from bertzoo.api.options import ConvertOptions
-from bertzoo.cli.support.options import declare, read_options
-
-arguments = declare(ConvertOptions)
 
 
-def options(args: argparse.Namespace) -> ConvertOptions:
-    """Return the options of a conversion; raises UserError if they do not fit together."""
-    return read_options(ConvertOptions, args)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: ConvertOptions) -> int:
     """Convert the model; print a summary and, for a file, its errors and scores."""
     from bertzoo.api.models import run_conversion
 
-    model, description, written, pushed = run_conversion(options(args))
+    model, description, written, pushed = run_conversion(options)
     verb = "Wrote" if written else "Kept"
-    summary = (
-        f"{verb} {args.destination}: {model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."
-    )
+    summary = f"{verb} {options.destination}: {model.model.kind}, head {model.head.kind}, "
+    summary += f"{model.parameter_count:,} parameters."
     if description is not None:
         print("\n".join(_measurements(description)))
         size, memory = (f"{description[key] / 1e6:,.1f} MB" for key in ("bytes", "memory"))

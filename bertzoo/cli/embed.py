@@ -10,17 +10,15 @@ examples:
   bertzoo embed minilm.tflite 'How do I pay?' 'Where can I settle the bill?' --cosines
 """
 
-import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from bertzoo.api.options import RunnableOptions
-from bertzoo.cli.support.options import declare, read_options, say
+from bertzoo.cli.support.options import say
 from bertzoo.core.atomic import check_file
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
@@ -65,9 +63,6 @@ class EmbedFlags(TextFlags):
     cosines: bool = option("print the cosine of every two texts instead of vectors", False, group="output")
 
 
-arguments = declare(EmbedFlags)
-
-
 def read_texts(options: Any) -> list[str]:
     """Return the texts that the flags name; raises UserError if they name two sources."""
     from bertzoo.tasks import inputs, readers
@@ -106,7 +101,7 @@ def embedding_options(options: TextFlags, model: Any, *usual: str) -> dict[str, 
     }
 
 
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: EmbedFlags) -> int:
     """Write or print the vectors."""
     import numpy as np
 
@@ -116,7 +111,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.finetuning.text_split import unit_vectors
     from bertzoo.train.step import keep_programs
 
-    options = read_options(EmbedFlags, args)
     if options.output:
         if not options.output.endswith(".npy"):
             raise UserError(f"--output={options.output} must end in .npy. Rename it.")

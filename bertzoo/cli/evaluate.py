@@ -12,17 +12,15 @@ examples:
   bertzoo evaluate minilm.tflite --task=retrieval --data_dir=help
 """
 
-import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertzoo.api.options import PRETRAINED, EvaluateOptions
-from bertzoo.cli.support.options import declare, json_field, read_options
+from bertzoo.cli.support.options import json_field
 from bertzoo.core.options import option, reject
 
 MLM = ("mlm_loss", "mlm_hidden_loss")  # compared with the unigram entropy
@@ -49,17 +47,13 @@ class EvaluateFlags(EvaluateOptions):
     json: bool = json_field()
 
 
-arguments = declare(EvaluateFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: EvaluateFlags) -> int:
     """Evaluate the model and print its metrics."""
     from bertzoo.api.models import measure
     from bertzoo.export.file_model import is_pretraining
     from bertzoo.train.step import keep_programs
 
     keep_programs()
-    options = read_options(EvaluateFlags, args)
     if not is_pretraining(options.path):
         reject(options, GATES, f"{options.path}, which is a fine-tuned model")
     results, unit = measure(options)

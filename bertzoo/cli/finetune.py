@@ -11,14 +11,13 @@ examples:
   bertzoo finetune finetune_squad --task=squad1 --data_dir=squad --from=runs/first --run_dir=runs/squad1
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.options import Config, FinetuneOptions, config_field
-from bertzoo.cli.support.options import declare, json_field
+from bertzoo.cli.support.options import json_field
 from bertzoo.finetuning.kind import FINETUNE
 
 if TYPE_CHECKING:
@@ -37,10 +36,7 @@ class FinetuneFlags(FinetuneOptions):
     json: bool = json_field("print results.json instead of a summary")
 
 
-arguments = declare(FinetuneFlags)
-
-
-def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
+def task_of(options: FinetuneFlags, recipe: "Finetune") -> "TaskKind":
     """Return the task that the config names.
 
     Raises ConfigError if the task is unknown, or if an option or a teacher does not apply to the task. Also raises it
@@ -49,11 +45,11 @@ def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
     from bertzoo.finetuning.run import check_teacher, resolve_task
 
     task = resolve_task(recipe)
-    check_teacher(recipe, task, args.teacher)
+    check_teacher(recipe, task, options.teacher)
     return task
 
 
-def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -> None:
+def check_models(options: FinetuneFlags, recipe: "Finetune", seen: set[Any]) -> None:
     """Raise UserError if the model or the teacher is missing, or if the model does not fit the task or max_length.
 
     seen: models and (model, task, max_length) combinations to skip, because earlier calls checked them; this call adds
@@ -64,23 +60,23 @@ def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -
     from bertzoo.runs import load_model
     from bertzoo.runs.run_dir import RunDirectory
 
-    origin = model_of(RunDirectory(args.run_dir), "from", args.origin)
-    for path in {origin, args.teacher} - {None, *seen}:
+    origin = model_of(RunDirectory(options.run_dir), "from", options.from_model)
+    for path in {origin, options.teacher} - {None, *seen}:
         load_model.check_model(path)
         seen.add(path)
     key = (origin, recipe.task, recipe.max_length)
     if key not in seen:
-        load_starting_model(origin, recipe, task_of(args, recipe))
+        load_starting_model(origin, recipe, task_of(options, recipe))
         seen.add(key)
 
 
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: FinetuneFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Train all seeds and print their results."""
     from bertzoo.core import config as loader
     from bertzoo.finetuning import run
     from bertzoo.finetuning.settings import Finetune
 
-    recipe = loader.load(Finetune, args.files, overrides)
-    results = run.train(recipe, args.run_dir, args.origin, args.teacher)
-    print(json.dumps(results) if args.json else "\n".join(run.summary_lines(results)))
+    recipe = loader.load(Finetune, options.config, overrides)
+    results = run.train(recipe, str(options.run_dir), options.from_model, options.teacher)
+    print(json.dumps(results) if options.json else "\n".join(run.summary_lines(results)))
     return 0

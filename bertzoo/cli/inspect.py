@@ -10,14 +10,12 @@ examples:
   bertzoo inspect attention bert-base-uncased --text='The cat sat.' --layers=1 --out=layer.png
 """
 
-import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
 
-from bertzoo.cli.support.options import declare, json_field
+from bertzoo.cli.support.options import json_field
 from bertzoo.core.errors import UserError, needs_extra
 from bertzoo.core.options import option
 
@@ -55,37 +53,36 @@ class InspectFlags:
     json: bool = json_field()
 
 
-arguments = declare(InspectFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: InspectFlags) -> int:
     """Draw the attention maps and, with a teacher, print how the student's maps differ from the teacher's."""
-    _check_options(args)
-    with needs_extra(f"--out={args.out}", "plots"):
+    _check_options(options)
+    with needs_extra(f"--out={options.out}", "plots"):
         import matplotlib  # noqa: F401
     from bertzoo.runs import attention
 
-    models = attention.open_models(args.model, args.teacher)
+    models = attention.open_models(options.model, options.teacher)
     student = models.get("student") or models["model"]
-    text = attention.encode_texts(args.text, student)
-    report = attention.compare_heads(models, attention.choose_layers(models, args.layers), text)
+    text = attention.encode_texts(options.text, student)
+    report = attention.compare_heads(models, attention.choose_layers(models, options.layers), text)
     title = "\n".join([*(f"{role}: {model.origin}" for role, model in models.items()), text.description])
-    attention.draw(report.strips, title, report.tokens, args.out)
-    if args.json:
-        print(json.dumps({"out": str(args.out), "rows": len(text.rows), **report.document}))
+    attention.draw(report.strips, title, report.tokens, options.out)
+    if options.json:
+        print(json.dumps({"out": str(options.out), "rows": len(text.rows), **report.document}))
     else:
-        print("\n".join([*report.lines, *[""] * bool(report.lines), f"Wrote {args.out}."]))
+        print("\n".join([*report.lines, *[""] * bool(report.lines), f"Wrote {options.out}."]))
     return 0
 
 
-def _check_options(args: argparse.Namespace) -> None:
-    if args.out.suffix != ".png":
-        raise UserError(f"--out={args.out} is not a PNG file. Give a name that ends in .png.")
-    if not args.out.parent.is_dir() or args.out.is_dir():
-        raise UserError(f"--out={args.out} cannot be written. Name a file in a directory that exists.")
-    if args.teacher is None and len(args.text) > 1:
-        raise UserError(f"{len(args.text)} times --text, but without --teacher only one text is drawn. Give one text.")
-    if args.teacher is None and any(student != teacher for student, teacher in args.layers or ()):
+def _check_options(options: InspectFlags) -> None:
+    if options.out.suffix != ".png":
+        raise UserError(f"--out={options.out} is not a PNG file. Give a name that ends in .png.")
+    if not options.out.parent.is_dir() or options.out.is_dir():
+        raise UserError(f"--out={options.out} cannot be written. Name a file in a directory that exists.")
+    if options.teacher is None and len(options.text) > 1:
+        raise UserError(
+            f"{len(options.text)} times --text, but without --teacher only one text is drawn. Give one text."
+        )
+    if options.teacher is None and any(student != teacher for student, teacher in options.layers or ()):
         raise UserError(
             "--layers names layers of a teacher, but --teacher is missing. Add --teacher, or name layers as in 1,12."
         )

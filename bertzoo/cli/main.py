@@ -8,14 +8,14 @@ Exit codes:
 3: stopped by a signal; run the command again to resume
 4: another process of the run is lost; restart all processes of the run
 
-A verb is a module of `bertzoo.cli`: its docstring is the help text, `arguments(parser)` declares its flags, and
-`main(args, overrides) -> int` returns the exit code. A verb with a config also has `config() -> type`, which returns
-the config's class; `--a.b=value` sets a field of the config. If a verb's module sets `PASSES_ON`, the verb
-also receives options that it does not declare, and checks them itself or passes them to another command. `PASSES_ON` is
-True or a text about these options for the help. Only the requested verb's module is imported.
+A verb is a module of `bertzoo.cli`: its docstring is the help text, and `main(options) -> int` returns the exit code.
+The fields of the dataclass that annotates `options` are the flags. A verb with a config also has `config() -> type`,
+which returns the config's class, and `main(options, overrides)`; `--a.b=value` sets a field of the config. If a verb's
+module sets `PASSES_ON`, the overrides are options that it does not declare, and it checks them itself or passes them to
+another command. `PASSES_ON` is True or a text about these options for the help. Only the requested verb's module is
+imported.
 """
 
-import argparse
 import errno
 import importlib
 import os
@@ -29,10 +29,10 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from subprocess import DEVNULL, PIPE
 from types import FrameType, ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bertzoo.cli.start import VERBS, overview
-from bertzoo.cli.support.options import Parser
+from bertzoo.cli.support.options import Parser, declare, read_options
 from bertzoo.core.child import start_python
 from bertzoo.core.errors import Stopped, UserError, one_line
 from bertzoo.core.logs import shown
@@ -198,14 +198,22 @@ def run(argv: Sequence[str]) -> int:
     if argv[0] == "--version":
         print(f"bertzoo {__version__}")
         return 0
-    verb, args, overrides = parse(argv)
-    return verb.main(args, overrides) if args else 0
+    verb, options, overrides = parse(argv)
+    if options is None:
+        return 0
+    return verb.main(options, overrides) if takes_keys(verb) else verb.main(options)
 
 
-def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, list[tuple[str, str]]]:
-    """Return the module of a command line's verb, the arguments, and (key, value) options of the verb's config.
+def takes_keys(verb: ModuleType) -> bool:
+    """Return whether a verb takes options that are no fields of its options class."""
+    return hasattr(verb, "config") or hasattr(verb, "PASSES_ON")
 
-    The arguments are None if the command line asks for help, which is then printed. Raises UserError.
+
+def parse(argv: Sequence[str]) -> tuple[ModuleType, Any, list[tuple[str, str]]]:
+    """Return the module of a command line's verb, its options, and (key, value) options of the verb's config.
+
+    The options are None if the command line asks for help, which is then printed.
+    Raises UserError.
     """
     if list(argv[:2]) == ["prune", "vocabulary"]:
         argv = ["prune_vocabulary", *argv[2:]]
@@ -227,7 +235,7 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, l
         args = (parser.parse_args if "--" in own else parser.parse_intermixed_args)(own)
     except SystemExit:  # argparse has printed its help
         return verb, None, []
-    return verb, args, overrides
+    return verb, read_options(verb.main.__annotations__["options"], args), overrides
 
 
 def verb_parser(name: str, verb: ModuleType) -> Parser:
@@ -238,7 +246,7 @@ def verb_parser(name: str, verb: ModuleType) -> Parser:
     elif getattr(verb, "PASSES_ON", ""):
         keys = verb.PASSES_ON
     parser = Parser(prog=f"bertzoo {name.replace('_', ' ')}", description=verb.__doc__, keys=keys)
-    verb.arguments(parser)
+    declare(parser, verb.main.__annotations__["options"])
     parser.complete()
     return parser
 

@@ -10,14 +10,13 @@ examples:
   bertzoo models squeezebert --model.layers=6
 """
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.config import config as config
-from bertzoo.cli.support.options import declare, json_field
+from bertzoo.cli.support.options import json_field
 from bertzoo.core.options import option
 
 if TYPE_CHECKING:
@@ -35,18 +34,15 @@ class ModelsFlags:
     json: bool = json_field()
 
 
-arguments = declare(ModelsFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: ModelsFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Print a row for each model as soon as it is measured."""
     from bertzoo.core import config as loader
     from bertzoo.core.kinds import config_class, shipped
 
-    names = args.names or shipped("pretrain")
+    names = options.names or shipped("pretrain")
     recipes = [loader.load(config_class(name), [name], overrides) for name in names]
     rows = measured(names, recipes)
-    if args.json:
+    if options.json:
         for index, row in enumerate(rows):
             print(f"{',' if index else '['}\n{json.dumps(row)}", end="", flush=True)
         print("\n]")

@@ -12,15 +12,12 @@ examples:
   bertzoo phone judge sst2.tflite packed outputs
 """
 
-import argparse
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bertzoo.cli.support.options import declare
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -51,34 +48,31 @@ class PhoneFlags:
     json: bool = option("print one JSON document on standard output", False, group="judge")
 
 
-arguments = declare(PhoneFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: PhoneFlags) -> int:
     """Pack inputs, or compare outputs and print their errors and scores."""
     from bertzoo.export.check import device, timed_rows
     from bertzoo.tasks.metrics import is_threshold
 
-    if not args.file.is_file():
-        raise UserError(f"{args.file} is not a file. Name the file that `bertzoo convert` wrote.")
-    if args.action == "pack":
-        print(_pack(args))
+    if not options.file.is_file():
+        raise UserError(f"{options.file} is not a file. Name the file that `bertzoo convert` wrote.")
+    if options.action == "pack":
+        print(_pack(options))
         return 0
-    if args.file.suffix in timed_rows.SUFFIXES:
+    if options.file.suffix in timed_rows.SUFFIXES:
         raise UserError(
-            f"{args.file} can only be timed, because its runner writes no outputs for judge. Use a .tflite file."
+            f"{options.file} can only be timed, because its runner writes no outputs for judge. Use a .tflite file."
         )
-    if args.outputs is None:
+    if options.outputs is None:
         raise UserError("OUTPUTS, the folder of the phone's outputs, is missing. Add it after FILE and FOLDER.")
-    for name, value in (("rows", args.rows), ("length", args.length)):
+    for name, value in (("rows", options.rows), ("length", options.length)):
         if value is not None:
             raise UserError(
                 f"--{name}={value} applies only to `bertzoo phone pack`; FOLDER has judge's rows. Leave --{name} out."
             )
-    examples = device.count_packed(args.file, args.folder)
-    report = device.judge(args.file, args.outputs, examples, args.limit, args.float16)
+    examples = device.count_packed(options.file, options.folder)
+    report = device.judge(options.file, options.outputs, examples, options.limit, options.float16)
     code = 0 if report["right"] else 1
-    if args.json:
+    if options.json:
         print(json.dumps(_finite(report), allow_nan=False))
         return code
     for name, errors in report["golden"].items():
@@ -96,25 +90,27 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     return code
 
 
-def _pack(args: argparse.Namespace) -> str:
+def _pack(options: PhoneFlags) -> str:
     """Write the folder of packed inputs and return the line to print."""
     from bertzoo.export.check import device, timed_rows
 
     for name, flag in (("outputs", "OUTPUTS"), ("limit", "--limit"), ("float16", "--float16"), ("json", "--json")):
-        if getattr(args, name) is not None and getattr(args, name) is not False:
+        if getattr(options, name) is not None and getattr(options, name) is not False:
             raise UserError(f"{flag} applies to `bertzoo phone judge`, not to pack. Leave {flag} out.")
-    if args.file.suffix in timed_rows.SUFFIXES:
-        if args.rows is not None:
+    if options.file.suffix in timed_rows.SUFFIXES:
+        if options.rows is not None:
             raise UserError(
-                f"--rows={args.rows} applies only to .tflite files; {args.file} has one row. Leave --rows out."
+                f"--rows={options.rows} applies only to .tflite files; {options.file} has one row. Leave --rows out."
             )
-        return f"Wrote {args.folder}: a row of {timed_rows.pack_timed(args.file, args.folder, args.length)} tokens."
-    if args.length is not None:
+        length = timed_rows.pack_timed(options.file, options.folder, options.length)
+        return f"Wrote {options.folder}: a row of {length} tokens."
+    if options.length is not None:
         raise UserError(
-            f"--length={args.length} applies only to .pt, .pte and .onnx files, not to {args.file}. Leave --length out."
+            f"--length={options.length} applies only to .pt, .pte and .onnx files, not to {options.file}. Leave "
+            "--length out."
         )
-    golden, task = device.pack(args.file, args.folder, args.rows)
-    return f"Wrote {args.folder}: {golden + task} rows, {golden} golden and {task} of the task."
+    golden, task = device.pack(options.file, options.folder, options.rows)
+    return f"Wrote {options.folder}: {golden + task} rows, {golden} golden and {task} of the task."
 
 
 def _finite(value: Any) -> Any:

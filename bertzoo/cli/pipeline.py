@@ -13,14 +13,12 @@ examples:
 --run_dir=runs/mobilebert --dry_run
 """
 
-import argparse
 import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from bertzoo.cli.support.jobs import JobFlags, run_list
-from bertzoo.cli.support.options import declare
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -51,16 +49,13 @@ class PipelineFlags(JobFlags):
     )
 
 
-arguments = declare(PipelineFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: PipelineFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Run every step that is not finished, or print commands or costs."""
     from bertzoo.jobs.pipeline import jobs_of, load_pipeline
     from bertzoo.jobs.record import JobRecord
 
-    pipeline = load_pipeline(args.pipeline, overrides, args.tasks)
-    record = JobRecord(args.run_dir, pipeline, args.training_dir)
-    if args.launch and shutil.which(args.launch[0]) is None:
-        raise UserError(f"--launch starts with {args.launch[0]}, which is not a program. Correct its path.")
-    return run_list(args, record, jobs_of(pipeline, args.only), tuple(args.launch))
+    pipeline = load_pipeline(options.pipeline, overrides, options.tasks)
+    record = JobRecord(options.run_dir, pipeline, options.training_dir)
+    if options.launch and shutil.which(options.launch[0]) is None:
+        raise UserError(f"--launch starts with {options.launch[0]}, which is not a program. Correct its path.")
+    return run_list(options, record, jobs_of(pipeline, options.only), tuple(options.launch))

@@ -12,14 +12,13 @@ examples:
   bertzoo plan bert_base --topology=tpu7x:4x4x4 --no-compile
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertzoo.api.options import PlanOptions
-from bertzoo.cli.support.options import declare, json_field, read_options
+from bertzoo.cli.support.options import json_field
 from bertzoo.runs.kinds import PRETRAIN
 
 config = PRETRAIN.config  # for the hint of a mistyped option
@@ -32,10 +31,7 @@ class PlanFlags(PlanOptions):
     json: bool = json_field()
 
 
-arguments = declare(PlanFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: PlanFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Estimate the run and print the plan."""
     import jax
 
@@ -45,6 +41,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.api.models import plan_run
     from bertzoo.planning import page
 
-    name, plan = Path(args.files[0]).stem, plan_run(read_options(PlanFlags, args), overrides)
-    print(json.dumps(page.plan_to_json(name, plan)) if args.json else page.plan_to_text(name, plan))
+    name, plan = Path(options.config[0]).stem, plan_run(options, overrides)
+    print(json.dumps(page.plan_to_json(name, plan)) if options.json else page.plan_to_text(name, plan))
     return 0

@@ -12,16 +12,14 @@ examples:
   bertzoo predict runs/squad1 --question='Who was it?' --context='It was Ada, as they say.'
 """
 
-import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from bertzoo.api.options import PredictOptions, finetuned
 from bertzoo.cli.support import finetuned as tasks
-from bertzoo.cli.support.options import declare, json_field, read_options
+from bertzoo.cli.support.options import json_field
 from bertzoo.core.options import option, reject
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ TASK_FLAGS = ("task", "data_dir", "input", "text_a", "text_b", "split", "pair", 
 class PredictFlags(PredictOptions):
     """The command's flags."""
 
-    texts: tuple[str, ...] = option("the texts (default: lines of standard input)", (), metavar="TEXT", dest="text")
+    texts: tuple[str, ...] = option("the texts (default: lines of standard input)", (), metavar="TEXT")
     _: KW_ONLY
     task: str | None = finetuned("the task (default: the task that the model records)", None, metavar="NAME")
     data_dir: str | None = finetuned("the directory of the task's files (default: as in training)", None, metavar="DIR")
@@ -61,10 +59,7 @@ class PredictFlags(PredictOptions):
     json: bool = json_field("print JSON; for a fine-tuned model, one line per text")
 
 
-arguments = declare(PredictFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: PredictFlags) -> int:
     """Print the most likely tokens of every blank, or a fine-tuned model's predictions."""
     from bertzoo.api.models import open_predictor
     from bertzoo.export.file_model import is_pretraining
@@ -72,7 +67,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.train.step import keep_programs
 
     keep_programs()
-    options = read_options(PredictFlags, args)
     suffix = "" if is_pretraining(options.path) else tasks.output_suffix(options)  # raises before any prediction
     model = open_predictor(options, TASK_FLAGS)
     if isinstance(model, BlankFiller):

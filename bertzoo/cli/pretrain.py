@@ -13,8 +13,8 @@ examples:
   bertzoo pretrain bert_base --from=bert-base-uncased --data.source='law/*.txt' --run_dir=runs/law
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bertzoo.api.options import PretrainOptions
@@ -26,22 +26,26 @@ if TYPE_CHECKING:
     from bertzoo.runs.training import Options
 
 config = PRETRAIN.config
-arguments = training.run_arguments(PretrainOptions)
 
 
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+@dataclass(frozen=True)
+class PretrainFlags(training.ProcessFlags, PretrainOptions):
+    """The command's flags."""
+
+
+def main(options: PretrainFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Pretrain to the end, as the only process or one of several."""
     from bertzoo.runs.pretrain import load_recipe
 
     def load() -> "Pretrain":
-        return load_recipe(args.files, overrides, args.origin, args.run_dir)
+        return load_recipe(options.config, overrides, options.from_model, options.run_dir)
 
-    return training.main(args, load, train, late=args.origin is not None)
+    return training.main(options, load, train, late=options.from_model is not None)
 
 
-def train(args: argparse.Namespace, recipe: "Pretrain", options: "Options") -> str:
+def train(options: PretrainFlags, recipe: "Pretrain", execution: "Options") -> str:
     """Pretrain to the end and return the closing line."""
     from bertzoo.runs import pretrain as method
 
-    step = method.pretrain(recipe, args.run_dir, args.origin, options)
-    return training.finished(step, args.run_dir)
+    step = method.pretrain(recipe, options.run_dir, options.from_model, execution)
+    return training.finished(step, options.run_dir)

@@ -12,8 +12,8 @@ examples:
   bertzoo convert runs/66m 66m.tflite --to=litert
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.options import PruneOptions
@@ -28,15 +28,19 @@ if TYPE_CHECKING:
 CLOSE = 0.01  # if more than this share of a budget is unused, `train` says why
 
 config = PRUNE.config
-arguments = training.run_arguments(PruneOptions)
 
 
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+@dataclass(frozen=True)
+class PruneFlags(training.ProcessFlags, PruneOptions):
+    """The command's flags."""
+
+
+def main(options: PruneFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Prune to the end, as the only process or one of several."""
-    return training.main(args, training.config_loader(config(), args.files, overrides), train)
+    return training.main(options, training.config_loader(config(), options.config, overrides), train)
 
 
-def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> None:
+def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:
     """Raise UserError if a sweep's run lacks its unpruned model or its text, or never evaluates.
 
     seen: models and texts that earlier calls have checked; this call adds those of `recipe`.
@@ -45,28 +49,28 @@ def check_models(args: argparse.Namespace, recipe: "Prune", seen: set[Any]) -> N
     from bertzoo.data.sources import pieces
     from bertzoo.runs import load_model
 
-    if args.origin is None:
+    if options.from_model is None:
         raise UserError("--from is missing. Name the model to prune.")
     if not recipe.run.evaluate_every:
         raise UserError("run.evaluate_every = 0, but a sweep ranks prunings by held-out loss. Use 1 or more.")
     data = recipe.data
-    if args.origin not in seen:
-        load_model.check_model(args.origin)
+    if options.from_model not in seen:
+        load_model.check_model(options.from_model)
     if data.source not in seen and not pipeline.is_corpus(data.source):
         pieces.check_sources(data.parts, data.heldout, data.limits)
-    seen |= {args.origin, data.source}
+    seen |= {options.from_model, data.source}
 
 
-def train(args: argparse.Namespace, recipe: "Prune", options: "Options") -> str:
+def train(options: PruneFlags, recipe: "Prune", execution: "Options") -> str:
     """Prune to the end and return the closing line."""
     from bertzoo.pruning.layout import format_amount
     from bertzoo.pruning.run import prune
 
-    result = prune(recipe, args.run_dir, args.origin, options)
+    result = prune(recipe, options.run_dir, options.from_model, execution)
     left, whole, budget = (format_amount(amount, result.whole) for amount in (result.left, result.whole, result.target))
     unused = 1 - result.left / result.target
     note = f" and {unused:.1%} below it, because the last elements can only be cut together" if unused > CLOSE else ""
     return (
         f"finished: {left} of {whole} {recipe.target.unit}, within the budget of {budget}{note}, in {result.model}; "
-        f"next: bertzoo report {args.run_dir}"
+        f"next: bertzoo report {options.run_dir}"
     )

@@ -10,12 +10,10 @@ examples:
   bertzoo prune vocabulary runs/sst2 sst2_small --input=train.tsv --text_a=sentence
 """
 
-import argparse
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 from bertzoo.cli.embed import read_texts
-from bertzoo.cli.support.options import declare
 from bertzoo.core.options import option
 from bertzoo.core.paths import on_disk
 
@@ -24,6 +22,7 @@ from bertzoo.core.paths import on_disk
 class PruneVocabularyFlags:
     """The command's flags."""
 
+    text: ClassVar[tuple[str, ...]] = ()  # for `read_texts`
     model: str = option("a run, a model directory or another project's model", metavar="MODEL")
     out: str = option("a new directory", group="output", metavar="OUT")
     _: KW_ONLY
@@ -32,21 +31,17 @@ class PruneVocabularyFlags:
     size: int = option("most entries to keep; 0: all that occur", 0, group="output", metavar="N", least=0)
 
 
-arguments = declare(PruneVocabularyFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: PruneVocabularyFlags) -> int:
     """Write the smaller model and print what is left."""
     from bertzoo.core import atomic
     from bertzoo.pruning.vocabulary import prune_vocabulary
     from bertzoo.runs import load_model
 
-    out = on_disk(args.out, "OUT =", "Write a directory of this machine, and copy it.")
-    args.text = []
-    texts, model = read_texts(args), load_model.read_model(args.model)
+    out = on_disk(options.out, "OUT =", "Write a directory of this machine, and copy it.")
+    texts, model = read_texts(options), load_model.read_model(options.model)
     with atomic.new_directory(out) as folder:
-        pruned = prune_vocabulary(model, texts, args.size)
+        pruned = prune_vocabulary(model, texts, options.size)
         load_model.write_model(pruned, folder)
     entries = f"{pruned.model.vocab_size:,} of {model.model.vocab_size:,} entries"
-    print(f"Wrote {args.out}: {entries}, {pruned.parameter_count:,} of {model.parameter_count:,} parameters.")
+    print(f"Wrote {options.out}: {entries}, {pruned.parameter_count:,} of {model.parameter_count:,} parameters.")
     return 0

@@ -10,11 +10,8 @@ examples:
   bertzoo report gs://bucket/first
 """
 
-import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bertzoo.cli.support.options import declare
 from bertzoo.core.options import option
 
 
@@ -25,23 +22,20 @@ class ReportFlags:
     run: str = option("the directory or gs:// URL of a run", metavar="RUN")
 
 
-arguments = declare(ReportFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: ReportFlags) -> int:
     """Write the report and print the run's held-out metrics."""
     from bertzoo.core import kinds
     from bertzoo.core.paths import run_directory
     from bertzoo.runs.bucket import Bucket
 
-    bucket = Bucket(args.run) if args.run.startswith("gs://") else None
+    bucket = Bucket(options.run) if options.run.startswith("gs://") else None
     if bucket is not None:
         bucket.fetch()
-    directory = bucket.directory if bucket else run_directory(args.run)
+    directory = bucket.directory if bucket else run_directory(options.run)
     kind = kinds.kind_of_run(directory) or kinds.KINDS["pretrain"]  # its report rejects a directory without a run
     files, summary = kind.report()(directory)
     if bucket is not None:
         bucket.send([str(path.relative_to(bucket.directory)) for path in files])
     print(summary)
-    print("Wrote " + ", ".join(f"{args.run.rstrip('/')}/{path.name}" for path in files) + ".")
+    print("Wrote " + ", ".join(f"{options.run.rstrip('/')}/{path.name}" for path in files) + ".")
     return 0

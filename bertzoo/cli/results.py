@@ -9,39 +9,40 @@ examples:
   bertzoo results runs/sweep --json
 """
 
-import argparse
-from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support.options import Parser, say
+from bertzoo.cli.support.options import json_field, say
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import option
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the command's flags."""
-    parser.group("input").add_argument(
-        "directories", nargs="+", metavar="DIR", help="a fine-tuning run or a directory of runs"
-    )
-    formats = parser.group("output").add_mutually_exclusive_group()
-    for name, text in (("csv", "one line per score"), ("json", "one JSON document")):
-        formats.add_argument(f"--{name}", dest="format", action="store_const", const=name, help=f"print {text}")
-    parser.set_defaults(format="markdown")
+@dataclass(frozen=True)
+class ResultsFlags:
+    """The command's flags."""
+
+    directories: tuple[str, ...] = option("a fine-tuning run or a directory of runs", metavar="DIR")
+    _: KW_ONLY
+    csv: bool = option("print one line per score", False, group="output")
+    json: bool = json_field("print one JSON document")
 
 
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: ResultsFlags) -> int:
     """Print the table, and list damaged and unfinished runs; raises UserError if there are only such runs."""
     from bertzoo.finetuning import results
 
-    finished, left_out = results.collect_runs(args.directories)
+    if options.csv and options.json:
+        raise UserError("--csv and --json exclude each other. Keep one.")
+    finished, left_out = results.collect_runs(options.directories)
     if not finished:
         raise UserError("; ".join(left_out))
     for line in left_out:
         say(f"left out: {line}")
     groups, notes = results.best_runs(finished)
     rows = results.build_rows(groups)
-    if args.format == "csv":  # CSV has no place for notes
+    if options.csv:  # CSV has no place for notes
         print(results.as_csv(rows))
         for note in notes:
             say(note)
     else:
-        print((results.as_json if args.format == "json" else results.as_markdown)(rows, notes))
+        print((results.as_json if options.json else results.as_markdown)(rows, notes))
     return 0

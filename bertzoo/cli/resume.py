@@ -9,11 +9,10 @@ examples:
   bertzoo resume runs/sst2
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bertzoo.cli.support.options import declare, say
+from bertzoo.cli.support.options import say
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -27,10 +26,7 @@ class ResumeFlags:
     run: str = option("the directory or gs:// URL of a run", metavar="RUN")
 
 
-arguments = declare(ResumeFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: ResumeFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Run the command that began the run, with its recorded config."""
     from bertzoo.cli.main import run
     from bertzoo.core.kinds import CONFIG, KINDS, kind_of_run
@@ -39,17 +35,20 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.runs.provenance import RUN_JSON
 
     if named := [value for key, value in overrides if key == "run_dir"]:
-        raise UserError(f"--run_dir={named[0]} does not apply, because RUN = {args.run} names the run. Leave it out.")
-    bucket = Bucket(args.run) if args.run.startswith("gs://") else None
+        raise UserError(
+            f"--run_dir={named[0]} does not apply, because RUN = {options.run} names the run. Leave it out."
+        )
+    bucket = Bucket(options.run) if options.run.startswith("gs://") else None
     if bucket is not None:
         bucket.fetch([CONFIG, RUN_JSON])
-    directory = bucket.directory if bucket else run_directory(args.run)
+    directory = bucket.directory if bucket else run_directory(options.run)
     missing = next((name for name in (CONFIG, RUN_JSON) if not (directory / name).is_file()), None)
     if missing or (kind := kind_of_run(directory)) is None:
         raise UserError(
-            f"{args.run} is not a run: it has no {missing}. Name the directory of a run of {', '.join(sorted(KINDS))}."
+            f"{options.run} is not a run: it has no {missing}. Name the directory of a run of "
+            f"{', '.join(sorted(KINDS))}."
         )
-    words = [kind.name, str(directory / CONFIG), f"--run_dir={args.run}"]
+    words = [kind.name, str(directory / CONFIG), f"--run_dir={options.run}"]
     words += [f"--{key}={value}" for key, value in overrides]
     say(f"bertzoo {' '.join(words)}")
     return run(words)

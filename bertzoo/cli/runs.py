@@ -14,13 +14,11 @@ examples:
   bertzoo runs runs --stalled=15 --webhook=https://chat.example/hooks/1
 """
 
-import argparse
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support.options import declare, json_field, read_options
+from bertzoo.cli.support.options import json_field
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -49,16 +47,12 @@ class RunsFlags:
     json: bool = json_field("print a JSON array of the runs")
 
 
-arguments = declare(RunsFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: RunsFlags) -> int:
     """Print a line for each run."""
     from bertzoo.core.tables import aligned
     from bertzoo.runs.listing import list_runs, send_alert
     from bertzoo.train.progress import duration
 
-    options = read_options(RunsFlags, args)
     if options.webhook is not None and options.stalled is None:
         raise UserError("--webhook needs --stalled, which says when a run counts as stalled. Add --stalled=MINUTES.")
     runs, now = list_runs(options.folder), time.time()

@@ -9,15 +9,13 @@ examples:
   bertzoo search query minilm.tflite 'How do I pay?' --index=help.index
 """
 
-import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
 
 from bertzoo.cli.embed import TextFlags, embedding_options, read_texts
-from bertzoo.cli.support.options import declare, json_field, read_options, say
+from bertzoo.cli.support.options import json_field, say
 from bertzoo.core.errors import UserError, visible
 from bertzoo.core.options import option, reject
 
@@ -52,34 +50,30 @@ class SearchFlags(TextFlags, SearchAction):
     json: bool = json_field("print a JSON array for each query")
 
 
-arguments = declare(SearchFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: SearchFlags) -> int:
     """Write the index, or print the nearest texts of each query."""
     from bertzoo.export.file_model import open_embedding_model
     from bertzoo.finetuning.embed import DOCUMENT, QUERY
     from bertzoo.finetuning.text_index import build_index, read_index
     from bertzoo.train.step import keep_programs
 
-    flags = read_options(SearchFlags, args)
-    reject(flags, ("top", "json") if flags.what == "index" else ("precision", "size"), f"`search {flags.what}`")
-    if flags.top is not None and flags.top < 1:
-        raise UserError(f"--top={flags.top} is less than 1. Use 1 or more.")
+    reject(options, ("top", "json") if options.what == "index" else ("precision", "size"), f"`search {options.what}`")
+    if options.top is not None and options.top < 1:
+        raise UserError(f"--top={options.top} is less than 1. Use 1 or more.")
     keep_programs()
-    index = read_index(flags.index) if flags.what == "query" else None
-    model = open_embedding_model(flags.model, flags.seed, flags.batch_size, flags.python)
+    index = read_index(options.index) if options.what == "query" else None
+    model = open_embedding_model(options.model, options.seed, options.batch_size, options.python)
     if index is not None:
         index.check_model(model)
     usual = DOCUMENT if index is None else QUERY
-    options, texts = embedding_options(flags, model, *usual), read_texts(flags)
+    how, texts = embedding_options(options, model, *usual), read_texts(options)
     if index is None:
-        description = build_index(model, texts, flags.index, precision=flags.precision or "int8", **options)
-        say(f"Wrote {flags.index}: {description['texts']:,} texts, {description['size']} dimensions.")
+        description = build_index(model, texts, options.index, precision=options.precision or "int8", **how)
+        say(f"Wrote {options.index}: {description['texts']:,} texts, {description['size']} dimensions.")
         return 0
-    options["size"] = index.size if index.size != model.width else 0
-    for query, hits in zip(texts, index.search(model.embed(texts, **options), flags.top or 5), strict=True):
-        if flags.json:
+    how["size"] = index.size if index.size != model.width else 0
+    for query, hits in zip(texts, index.search(model.embed(texts, **how), options.top or 5), strict=True):
+        if options.json:
             line = json.dumps([hit._asdict() for hit in hits], ensure_ascii=False)
             print("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line))
             continue

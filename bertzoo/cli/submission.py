@@ -9,12 +9,9 @@ examples:
   bertzoo submission glue.zip runs/glue/* --data_dir=glue --wnli=predicted
 """
 
-import argparse
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from bertzoo.cli.support.options import declare
 from bertzoo.core.atomic import check_file
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
@@ -40,23 +37,20 @@ class SubmissionFlags:
     )
 
 
-arguments = declare(SubmissionFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: SubmissionFlags) -> int:
     """Predict every test set and write the zip."""
     from bertzoo.core.paths import on_disk
     from bertzoo.finetuning import leaderboard
     from bertzoo.tasks import submission
 
-    path = on_disk(args.output, "the submission", "Name a file on this machine.")
+    path = on_disk(options.output, "the submission", "Name a file on this machine.")
     if path.suffix != ".zip" or not path.parent.is_dir():
-        raise UserError(f"{args.output} cannot be written. Name a .zip in a directory that exists.")
-    check_file(path, args.output)
-    runs = [on_disk(run, "the model", "Copy it to this machine and pass the path of the copy.") for run in args.runs]
+        raise UserError(f"{options.output} cannot be written. Name a .zip in a directory that exists.")
+    check_file(path, options.output)
+    runs = [on_disk(run, "the model", "Copy it to this machine and pass the path of the copy.") for run in options.runs]
     predictions = leaderboard.predict_test_sets(
-        runs, data_dir=args.data_dir, wnli=args.wnli, batch_size=args.batch_size
+        runs, data_dir=options.data_dir, wnli=options.wnli, batch_size=options.batch_size
     )
-    submission.write_submission(path, predictions, wnli=args.wnli)
+    submission.write_submission(path, predictions, wnli=options.wnli)
     print(f"wrote {path}, with {len(submission.FILES)} files")
     return 0

@@ -14,12 +14,11 @@ examples:
   bertzoo sweep schubert_search --data.source='text/*.txt.xz' --from=runs/bert_base --run_dir=runs/search
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from bertzoo.cli.support.jobs import JobFlags, run_list
-from bertzoo.cli.support.options import declare, say
+from bertzoo.cli.support.options import say
 from bertzoo.core.options import option
 
 PASSES_ON = (
@@ -42,19 +41,16 @@ class SweepFlags(JobFlags):
     )
 
 
-arguments = declare(SweepFlags)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: SweepFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Run every unfinished point of the grid, and print the table and the best point of each task."""
     from bertzoo.jobs import progress
     from bertzoo.jobs.record import JobRecord
     from bertzoo.jobs.sweep import load_sweep
 
-    points = load_sweep(args.sweep, overrides, args.tasks, args.random, args.random_seed)
-    record = JobRecord(args.run_dir, points)
-    code = run_list(args, record, points.jobs)
-    if not args.list and not args.dry_run:
+    points = load_sweep(options.sweep, overrides, options.tasks, options.random, options.random_seed)
+    record = JobRecord(options.run_dir, points)
+    code = run_list(options, record, points.jobs)
+    if not options.list and not options.dry_run:
         for line in progress.sweep_lines(record):
             print(line)
         pruning = points.jobs[0].verb == "prune"

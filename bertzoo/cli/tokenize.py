@@ -11,15 +11,14 @@ examples:
   bertzoo tokenize 'gs://bucket/*.jsonl.gz' gs://bucket/corpus --config=squeezebert
 """
 
-import argparse
 import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertzoo.api.options import TokenizeOptions
-from bertzoo.cli.support.options import declare, json_field, read_options, tokenising
-from bertzoo.data.settings import CorpusConfig, Data
+from bertzoo.cli.support.options import json_field, tokenising
+from bertzoo.data.settings import CorpusConfig
 
 _DROPPED = {
     "duplicate": "documents that equal an earlier one",
@@ -41,27 +40,17 @@ class TokenizeFlags(TokenizeOptions):
     json: bool = json_field("print the counts as one JSON document")
 
 
-arguments = declare(TokenizeFlags)
-
-
-def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
-    """Return the [data] settings of the command line."""
-    from bertzoo.api.corpus import data_of
-
-    return data_of(read_options(TokenizeFlags, args), overrides)
-
-
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: TokenizeFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Write the corpus and print its counts."""
     from bertzoo.api.corpus import write_corpus
 
     start = time.monotonic()
     with tokenising() as progress:
-        manifest = write_corpus(read_options(TokenizeFlags, args), overrides, progress)
-    if args.json:
+        manifest = write_corpus(options, overrides, progress)
+    if options.json:
         counts = {name: split.counts for name, split in manifest.splits.items()}
         more = {name: manifest.raw[name] for name in ("dropped", "parts") if name in manifest.raw}
-        print(json.dumps({"directory": str(args.destination), "hash": manifest.hash, "splits": counts, **more}))
+        print(json.dumps({"directory": str(options.destination), "hash": manifest.hash, "splits": counts, **more}))
         return 0
     for name, split in manifest.splits.items():
         print(f"{name}: {split}")
@@ -70,6 +59,6 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         print(f"{part['source']}, weight {part['weight']:g}: {numbers}")
     for reason, number in manifest.raw["dropped"].items():
         print(f"dropped: {number:,} {_DROPPED[reason]}")
-    print(f"Wrote {args.destination} in {time.monotonic() - start:.1f} s.")
-    print(f"Pretrain on it with --data.source={args.destination}")
+    print(f"Wrote {options.destination} in {time.monotonic() - start:.1f} s.")
+    print(f"Pretrain on it with --data.source={options.destination}")
     return 0

@@ -11,8 +11,8 @@ examples:
   bertzoo transfer mobilebert_transfer --teacher=runs/ib_bert_large --run_dir=runs/trial --stages=1-3 --transfer.steps=9
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bertzoo.api.options import TransferOptions
@@ -24,20 +24,24 @@ if TYPE_CHECKING:
     from bertzoo.runs.training import Options
 
 config = TRANSFER.config
-arguments = training.run_arguments(TransferOptions)
 
 
-def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+@dataclass(frozen=True)
+class TransferFlags(training.ProcessFlags, TransferOptions):
+    """The command's flags."""
+
+
+def main(options: TransferFlags, overrides: Sequence[tuple[str, str]]) -> int:
     """Train the student to the end, as the only process or one of several."""
-    return training.main(args, training.config_loader(config(), args.files, overrides), train)
+    return training.main(options, training.config_loader(config(), options.config, overrides), train)
 
 
-def train(args: argparse.Namespace, recipe: "Transfer", options: "Options") -> str:
+def train(options: TransferFlags, recipe: "Transfer", execution: "Options") -> str:
     """Train the student to the end and return the closing line."""
     from bertzoo.runs import transfer as method
 
-    step = method.transfer(recipe, args.run_dir, args.teacher, args.stages, options)
-    if args.stages is not None and step < sum(stage.steps for stage in recipe.stages):
-        last, count = args.stages[1], len(recipe.stages)
+    step = method.transfer(recipe, options.run_dir, options.teacher, options.stages, execution)
+    if options.stages is not None and step < sum(stage.steps for stage in recipe.stages):
+        last, count = options.stages[1], len(recipe.stages)
         return f"stopped after stage {last} of {count}, at step {step}; the same command with later --stages continues"
-    return training.finished(step, args.run_dir)
+    return training.finished(step, options.run_dir)

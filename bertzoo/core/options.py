@@ -37,7 +37,6 @@ class Option:
     least: the lowest number; None allows all.
     parse: function from the text to the value, instead of the type's.
     repeat: whether the option can be given several times, or the positional argument has several words.
-    dest: attribute of the parsed arguments, if it is not the field's name.
     short: a second name of the flag, such as -o.
     python: the meaning in the function's docstring, if it is not `help`: a flag like --no-compile negates its argument.
     """
@@ -49,7 +48,6 @@ class Option:
     least: float | None
     parse: Callable[[str], Any] | None
     repeat: bool
-    dest: str
     short: str
     python: str
 
@@ -64,12 +62,11 @@ def option(
     least: float | None = None,
     parse: Callable[[str], Any] | None = None,
     repeat: bool = False,
-    dest: str = "",
     short: str = "",
     python: str = "",
 ) -> Any:
     """Declare a field of an options class; the arguments are those of `Option`."""
-    declared = Option(help, group, metavar, flag, least, parse, repeat, dest, short, python)
+    declared = Option(help, group, metavar, flag, least, parse, repeat, short, python)
     return dataclasses.field(default=default, metadata={"option": declared})
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bertzoo.api.corpus import data_of
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.core.kinds import config_class
@@ -101,31 +102,31 @@ def check_verb(argv: list[str]) -> None:
         argv += [f"--inputs.{name}=any" for name in ("text", "glue", *["squad"] * (argv[1] != "squeezebert"))]
     if shortened and argv[0] in ("pretrain", "finetune", "pipeline"):
         argv += ["--run_dir=runs/any"]
-    verb, args, overrides = cli.parse(argv)
-    assert args is not None
+    verb, options, overrides = cli.parse(argv)
+    assert options is not None
     match verb.__name__.rpartition(".")[2]:
         case "sweep":
-            assert sweep.load_sweep(args.sweep, overrides, args.tasks, args.random).jobs
+            assert sweep.load_sweep(options.sweep, overrides, options.tasks, options.random).jobs
         case "pipeline":
-            assert pipeline.load_pipeline(args.pipeline, overrides, args.tasks).jobs
+            assert pipeline.load_pipeline(options.pipeline, overrides, options.tasks).jobs
         case "results":
-            assert args.directories
+            assert options.directories
         case "models":
-            for file in args.names:
+            for file in options.names:
                 config.load(config_class(file), [file], overrides)
         case "benchmark":
             ours = set(config.shipped())
-            assert all(name in ours or "/" in name or "." in name for name in args.models), args.models
-            for file in set(args.models) & ours:
+            assert all(name in ours or "/" in name or "." in name for name in options.models), options.models
+            for file in set(options.models) & ours:
                 config.load(config_class(file), [file], overrides)
         case "tokenize":
-            assert verb.settings(args, overrides).source == args.source
+            assert data_of(options, overrides).source == options.source
         case "config":
-            assert verb.main(args, overrides) == 0
+            assert verb.main(options, overrides) == 0
         case "plan":
-            config.load(config_class(*args.files), args.files, overrides)
+            config.load(config_class(*options.config), options.config, overrides)
         case _ if hasattr(verb, "config"):
-            config.load(verb.config(), args.files, overrides)
+            config.load(verb.config(), options.config, overrides)
         case _:
             assert not overrides
 

@@ -1,6 +1,5 @@
 """A pipeline of one task, or a sweep of six points, in a working directory, with a fake `bertzoo` for its jobs."""
 
-import argparse
 import json
 import os
 import signal
@@ -10,7 +9,7 @@ import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 
 from bertzoo.cli import main as cli
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import option
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 PIPELINE = """
@@ -107,24 +107,30 @@ class Config:
     optimizer: Optimizer = Optimizer()
 
 
+@dataclass(frozen=True)
+class FinetuneFlags:
+    config: tuple[str, ...] = option("configs")
+    _: KW_ONLY
+    run_dir: str = option("a directory")
+    from_model: str | None = option("a model", None, flag="--from")
+    teacher: str | None = option("a model", None)
+
+
 def verb() -> Any:
     """A module with the checks of `bertzoo finetune` before a run."""
     module: Any = types.ModuleType("bertzoo.cli.finetune", "Fine-tune.")
 
-    def arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("files", nargs="+")
-        parser.add_argument("--run_dir", required=True)
-        parser.add_argument("--from", dest="origin")
-        parser.add_argument("--teacher")
+    def main(options: FinetuneFlags, overrides: Any) -> int:
+        raise NotImplementedError
 
-    def task_of(args: argparse.Namespace, recipe: Config) -> Any:
+    def task_of(options: FinetuneFlags, recipe: Config) -> Any:
         return types.SimpleNamespace(name=recipe.task, train=(), read_files=dict, check_test_file=lambda: None)
 
-    def check_models(args: argparse.Namespace, recipe: Config, seen: set[Any]) -> None:
-        if args.origin and "nowhere" in args.origin:
-            raise UserError(f"{args.origin} is not a directory")
+    def check_models(options: FinetuneFlags, recipe: Config, seen: set[Any]) -> None:
+        if "nowhere" in str(options.from_model):
+            raise UserError(f"{options.from_model} is not a directory")
 
-    module.arguments, module.config, module.task_of = arguments, lambda: Config, task_of
+    module.main, module.config, module.task_of = main, lambda: Config, task_of
     module.check_models = check_models
     return module
 

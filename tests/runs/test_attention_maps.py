@@ -16,9 +16,7 @@ from messages import mentioning, mentions
 from PIL import Image
 
 import bertzoo
-from bertzoo.cli import inspect as verb
 from bertzoo.cli import main as cli
-from bertzoo.cli.support.options import Parser
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
@@ -183,9 +181,7 @@ def test_a_model_without_heads_or_keys_raises(home: Path):
 )
 def test_the_layers_match_the_papers_figure(given, student, teacher, chosen):
     """MobileBERT's Appendix C draws the 1st and the 12th of 24; a model that is not so deep shows its last."""
-    parser = Parser()
-    verb.arguments(parser)
-    args = parser.parse_args(["attention", "m", "--out=a.png", "--text=a", *given])
+    _, options, _ = cli.parse(["inspect", "attention", "m", "--out=a.png", "--text=a", *given])
     roles = {"model": student} if teacher is None else {"teacher": teacher, "student": student}
     models = {
         role: Pretrained(
@@ -193,7 +189,7 @@ def test_the_layers_match_the_papers_figure(given, student, teacher, chosen):
         )
         for role, layers in roles.items()
     }
-    assert choose_layers(models, args.layers) == chosen
+    assert choose_layers(models, options.layers) == chosen
 
 
 def test_the_matching_finds_permuted_heads(home: Path, capsys):

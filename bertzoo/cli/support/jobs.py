@@ -1,6 +1,5 @@
 """Flags, checks and the run of `bertzoo pipeline` and `bertzoo sweep`, whose jobs are commands of bertzoo."""
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -56,13 +55,14 @@ class CommandLines:
 
         Raises the command's UserError.
         """
-        from bertzoo.cli import config, convert
+        from bertzoo.api.corpus import data_of
+        from bertzoo.cli import config
         from bertzoo.cli import main as cli
         from bertzoo.core import config as loader
         from bertzoo.jobs.check import PlannedRun
 
-        verb, args, overrides = cli.parse(words)
-        if args is None:
+        verb, options, overrides = cli.parse(words)
+        if options is None:
             raise UserError(
                 f"--help does not apply to a job. Remove it. `bertzoo {words[0]} --help` lists the options."
             )
@@ -70,43 +70,40 @@ class CommandLines:
             from bertzoo.jobs.record import JobRecord
             from bertzoo.jobs.sweep import load_sweep
 
-            points = load_sweep(args.sweep, overrides, args.tasks, args.random, args.random_seed)
-            record = JobRecord(args.run_dir, points)
+            points = load_sweep(options.sweep, overrides, options.tasks, options.random, options.random_seed)
+            record = JobRecord(options.run_dir, points)
             return [run for point in points.jobs for run in self(record.words(point))]
+        recipe: Any
         if words[0] in config.VERBS:
             recipe = config.command_config(list(words))
         elif words[0] == "tokenize":
-            recipe = verb.settings(args, overrides)
+            recipe = data_of(options, overrides)
         elif words[0] == "finetune":
-            recipe = loader.load(verb.config(), args.files, overrides)
+            recipe = loader.load(verb.config(), options.config, overrides)
         else:
-            if words[0] == "convert":
-                convert.options(args)
             return []
         task = None
         if words[0] == "finetune":
-            own = (recipe.data_dir, recipe.own, recipe.alpha, args.teacher)
+            own = (recipe.data_dir, recipe.own, recipe.alpha, options.teacher)
             if recipe.task != "own" or own not in self._own:
-                task = verb.task_of(args, recipe)
+                task = verb.task_of(options, recipe)
                 self._own.add(own)
-        check = partial(verb.check_models, args, recipe) if hasattr(verb, "check_models") else None
+        check = partial(verb.check_models, options, recipe) if hasattr(verb, "check_models") else None
         return [PlannedRun(recipe=recipe, task=task, check_models=check)]
 
 
-def run_list(
-    args: argparse.Namespace, record: "JobRecord", jobs: "Sequence[CommandJob]", launcher: Sequence[str] = ()
-) -> int:
+def run_list(options: JobFlags, record: "JobRecord", jobs: "Sequence[CommandJob]", launcher: Sequence[str] = ()) -> int:
     """Run the jobs that are not finished, or print commands or costs as the flags say; return the exit code.
 
     launcher: words that start training on other machines.
     """
     from bertzoo.jobs import progress
 
-    if args.list and args.dry_run:
+    if options.list and options.dry_run:
         raise UserError("--list and --dry_run exclude each other. Keep one.")
-    if args.srun and args.executor != "slurm":
-        raise UserError(f"--srun={args.srun[0]} applies only to --executor=slurm. Add --executor=slurm.")
-    if args.list:
+    if options.srun and options.executor != "slurm":
+        raise UserError(f"--srun={options.srun[0]} applies only to --executor=slurm. Add --executor=slurm.")
+    if options.list:
         for job in jobs:
             print(progress.command_line(record, job, launcher if job.is_training else ()))
         return 0
@@ -117,15 +114,15 @@ def run_list(
     from bertzoo.jobs.check import prepare
     from bertzoo.jobs.run import Execution, run_jobs
 
-    if args.dry_run:
+    if options.dry_run:
         print("\n".join(prepare(record, jobs, CommandLines()).lines(jobs)))
         return 0
-    if args.executor == "slurm":
-        srun = tuple(args.srun or ())
+    if options.executor == "slurm":
+        srun = tuple(options.srun or ())
         slurm.srun_command("", srun)  # raises an error without srun
-        execution = Execution(environments=[{}] * (args.processes or slurm.QUEUED), launcher=launcher, srun=srun)
+        execution = Execution(environments=[{}] * (options.processes or slurm.QUEUED), launcher=launcher, srun=srun)
     else:
-        execution = Execution(environments=local.device_environments(args.processes), launcher=launcher)
+        execution = Execution(environments=local.device_environments(options.processes), launcher=launcher)
     failed = run_jobs(record, jobs, CommandLines(), execution)
     say(f"wrote {progress.table_file(record)}")
     if failed:

@@ -16,6 +16,10 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.options import Option, declared_options, option, parse_text
 
 T = TypeVar("T")
+GROUPS = {  # descriptions of groups of options in a command's help
+    "several processes": "On Cloud TPU, GKE and Slurm, coordinator, processes and process are detected. Elsewhere, set "
+    "all three for every process, each with its own --distributed.process. All processes must see the same RUN."
+}
 INTERVAL = 10.0  # seconds between two progress lines if the output is not a terminal
 
 
@@ -40,7 +44,7 @@ class Parser(argparse.ArgumentParser):
     def group(self, title: str) -> argparse._ArgumentGroup:
         """Return the option group with this title, and create it if there is none."""
         titled = (group for group in self._action_groups if group.title == title)
-        return next(titled, None) or self.add_argument_group(title)
+        return next(titled, None) or self.add_argument_group(title, GROUPS.get(title))
 
     def complete(self) -> None:
         """Declare --help and --debug, which every verb has, and set the usage line."""
@@ -111,47 +115,44 @@ class HelpFormatter(argparse.HelpFormatter):
         return text if stated else f"{text} (default: %(default)s)"
 
 
-def declare(cls: type) -> Callable[[Parser], None]:
-    """Return a function that declares the fields of the options class `cls` as a parser's arguments."""
+def declare(parser: Parser, cls: type) -> None:
+    """Declare the fields of the options class `cls` as a parser's arguments."""
 
-    def arguments(parser: Parser) -> None:
-        def place(entry: tuple[dataclasses.Field, Option, Any]) -> tuple[bool, bool]:
-            """Put arguments first, then options of the input: fields of a base class would precede them."""
-            field, declared, _ = entry
-            named = field.kw_only is True
-            return named, named and declared.group != "input"
+    def place(entry: tuple[dataclasses.Field, Option, Any]) -> tuple[bool, bool]:
+        """Put arguments first, then options of the input: fields of a base class would precede them."""
+        field, declared, _ = entry
+        named = field.kw_only is True
+        return named, named and declared.group != "input"
 
-        for field, declared, tp in sorted(declared_options(cls), key=place):
-            named, required, many = field.kw_only, field.default is dataclasses.MISSING, get_origin(tp) is tuple
-            several = declared.repeat or (many and not named)
-            name = declared.flag or f"--{field.name}" if named else declared.dest or field.name
-            more: dict[str, Any] = {"help": declared.help}
-            more |= {} if required else {"default": field.default}
-            if tp is bool:
-                more["action"] = "store_false" if field.default is True else "store_true"
-            elif get_origin(tp) is Literal and not declared.parse:
-                more |= {"choices": get_args(tp), "metavar": declared.metavar}
-            else:
-                inner = get_args(tp)[0] if many and several else tp
-                word = name if named else declared.metavar or name
-                more["metavar"] = declared.metavar
-                more["type"] = declared.parse or partial(parse_text, word, inner, least=declared.least)
-            if named:
-                more |= {"dest": declared.dest or field.name} | ({"required": True} if required else {})
-                if declared.repeat:
-                    default: Any = None if required else field.default
-                    more |= {"action": "append", "default": None if default is None else list(default)}
-            elif several or not required:
-                more["nargs"] = ("+" if required else "*") if several else "?"
-            names = (name, declared.short) if declared.short else (name,)
-            parser.group(declared.group).add_argument(*names, **more)
-
-    return arguments
+    for field, declared, tp in sorted(declared_options(cls), key=place):
+        named, required, many = field.kw_only, field.default is dataclasses.MISSING, get_origin(tp) is tuple
+        several = declared.repeat or (many and not named)
+        name = declared.flag or f"--{field.name}" if named else field.name
+        more: dict[str, Any] = {"help": declared.help}
+        more |= {} if required else {"default": field.default}
+        if tp is bool:
+            more["action"] = "store_false" if field.default is True else "store_true"
+        elif get_origin(tp) is Literal and not declared.parse:
+            more |= {"choices": get_args(tp), "metavar": declared.metavar}
+        else:
+            inner = get_args(tp)[0] if many and several else tp
+            word = name if named else declared.metavar or name
+            more["metavar"] = declared.metavar
+            more["type"] = declared.parse or partial(parse_text, word, inner, least=declared.least)
+        if named:
+            more |= {"dest": field.name} | ({"required": True} if required else {})
+            if declared.repeat:
+                default: Any = None if required else field.default
+                more |= {"action": "append", "default": None if default is None else list(default)}
+        elif several or not required:
+            more["nargs"] = ("+" if required else "*") if several else "?"
+        names = (name, declared.short) if declared.short else (name,)
+        parser.group(declared.group).add_argument(*names, **more)
 
 
 def read_options(cls: type[T], args: argparse.Namespace) -> T:
     """Return the options of class `cls` that a command line sets."""
-    values = {field.name: getattr(args, declared.dest or field.name) for field, declared, _ in declared_options(cls)}
+    values = {field.name: getattr(args, field.name) for field, *_ in declared_options(cls)}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return cls(**values)
 

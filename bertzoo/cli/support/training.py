@@ -1,16 +1,16 @@
 """Flags and start-up of the commands that train, with one process or several."""
 
-import argparse
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support.options import Parser, declare, read_options, say, tokenising
+from bertzoo.cli.support.options import say, tokenising
 from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.options import option
+from bertzoo.core.paths import Location
 from bertzoo.train import supervisor
 
 if TYPE_CHECKING:
@@ -44,20 +44,6 @@ class ProcessFlags:
     )
 
 
-def run_arguments(cls: type) -> Callable[[Parser], None]:
-    """Return a function that declares the options `cls` of a training run, and those of its processes."""
-
-    def arguments(parser: Parser) -> None:
-        declare(cls)(parser)
-        parser.group(PROCESSES).description = (
-            "On Cloud TPU, GKE and Slurm, coordinator, processes and process are detected. Elsewhere, set all three "
-            "for every process, each with its own --distributed.process. All processes must see the same RUN."
-        )
-        declare(ProcessFlags)(parser)
-
-    return arguments
-
-
 def config_loader(cls: type, files: Sequence[str], overrides: Sequence[tuple[str, str]]) -> Callable[[], Any]:
     """Return a function that loads the config of `files` with the options of the command line."""
     from bertzoo.core import config as loader
@@ -66,9 +52,9 @@ def config_loader(cls: type, files: Sequence[str], overrides: Sequence[tuple[str
 
 
 def main(
-    args: argparse.Namespace,
+    options: Any,
     load: Callable[[], Any],
-    train: Callable[[argparse.Namespace, Any, "Options"], str],
+    train: Callable[[Any, Any, "Options"], str],
     late: bool = False,
 ) -> int:
     """Train to the end, as the only process or one of several; `train`, which takes the run's options, returns the
@@ -81,7 +67,7 @@ def main(
     from bertzoo.train import hosts
 
     recipe = None if late else load()
-    cluster = hosts.Cluster(**vars(read_options(ProcessFlags, args)))
+    cluster = hosts.Cluster(**{field.name: getattr(options, field.name) for field in fields(ProcessFlags)})
     if cluster.detection() and not supervisor.is_child():
         which = "this process" if cluster.process is None else f"process {cluster.process} of {cluster.processes}"
         return supervisor.supervise(sys.argv[1:], which)
@@ -95,15 +81,13 @@ def main(
             raise ConfigError(
                 f"this process and process 0 have different configs: {'; '.join(changed)}. Give all the same config."
             )
-        options = Options(
-            corpus=args.corpus, workers=args.workers, batch_workers=args.batch_workers, progress=tokenising
-        )
-        line = train(args, recipe, options)
+        sizes = {"workers": options.workers, "batch_workers": options.batch_workers}
+        line = train(options, recipe, Options(corpus=options.corpus, progress=tokenising, **sizes))
     if hosts.is_first():
         say(line)
     return 0
 
 
-def finished(step: int, run: str) -> str:
+def finished(step: int, run: Location) -> str:
     """Return the closing line of a finished run."""
     return f"finished after {step} steps; next: bertzoo report {run}, bertzoo evaluate {run}"
