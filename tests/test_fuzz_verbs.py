@@ -7,7 +7,7 @@ import itertools
 import lzma
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -211,7 +211,7 @@ def test_command_lines(place: Path, command: str, monkeypatch: pytest.MonkeyPatc
     name = command.split()[0]
     verb = importlib.import_module(f"bertzoo.cli.{name}")
     if name not in ("config", "results"):
-        main = functools.wraps(verb.main)(lambda options, overrides=(): load_config(verb, options, overrides))
+        main = functools.wraps(verb.main)(lambda options: load_config(verb, options))
         monkeypatch.setattr(verb, "main", main)
 
     def run(damage: list) -> None:
@@ -221,7 +221,7 @@ def test_command_lines(place: Path, command: str, monkeypatch: pytest.MonkeyPatc
     fuzz(f"command line ({name})", run)
 
 
-def load_config(verb: ModuleType, options: Any, overrides: Sequence[tuple[str, str]]) -> int:
+def load_config(verb: ModuleType, options: Any) -> int:
     if hasattr(verb, "config") and (files := getattr(options, "config", None)):
-        config.load(verb.config(), files, overrides)
+        config.load(verb.config(), files, options.overrides)
     return 0

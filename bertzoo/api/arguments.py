@@ -1,20 +1,19 @@
 """Convert and check arguments that several API functions share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from bertzoo.api.options import Config, RunOptions
+from bertzoo.core import config as loader
 from bertzoo.core import paths
 
 T = TypeVar("T")
 
 
-def resolve(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
+def resolve(cls: type[T], config: Config, overrides: loader.Overrides | None) -> T:
     """Return a config of class `cls` with the overrides applied; loads `config` unless it is a config object."""
-    from bertzoo.core import config as loader
-
-    pairs = loader.as_options(overrides or {})
+    pairs = loader.as_options(overrides)
     if isinstance(config, cls):
         return loader.changed(config, pairs)
     return loader.load(cls, config_files(config), pairs)

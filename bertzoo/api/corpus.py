@@ -1,6 +1,6 @@
 """The function that tokenises text into a corpus."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.arguments import config_files
@@ -22,22 +22,20 @@ def tokenize(options: TokenizeOptions) -> dict[str, Any]:
     return Record(write_corpus(options).raw)
 
 
-def write_corpus(
-    options: TokenizeOptions, pairs: Sequence[tuple[str, str]] = (), progress: Callable[[int, int], None] | None = None
-) -> "Manifest":
-    """Tokenise text into a corpus. pairs: further overrides. progress: as in `data.corpus.tokenize.write_corpus`."""
+def write_corpus(options: TokenizeOptions, progress: Callable[[int, int], None] | None = None) -> "Manifest":
+    """Tokenise text into a corpus. progress: as in `data.corpus.tokenize.write_corpus`."""
     from bertzoo.data.corpus import tokenize
 
     place = corpus_destination(options.destination, "destination =")
-    return tokenize.write_corpus(data_of(options, pairs), place, workers=options.workers, progress=progress)
+    return tokenize.write_corpus(data_of(options), place, workers=options.workers, progress=progress)
 
 
-def data_of(options: TokenizeOptions, pairs: Sequence[tuple[str, str]] = ()) -> "Data":
-    """Return the [data] settings of a corpus. pairs: further overrides."""
+def data_of(options: TokenizeOptions) -> "Data":
+    """Return the [data] settings of a corpus."""
     from bertzoo.core.config import as_options
     from bertzoo.data.settings import corpus_settings
 
-    overrides = [*as_options(options.overrides or {}), *pairs]
+    overrides = as_options(options.overrides)
     if not (files := config_files(options.config)):
         return corpus_settings(str(options.source), overrides)
     from bertzoo.runs.configs import Pretrain

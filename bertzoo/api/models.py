@@ -311,8 +311,8 @@ def plan(options: PlanOptions) -> "RunPlan":
     return plan_run(options)
 
 
-def plan_run(options: PlanOptions, pairs: Sequence[tuple[str, str]] = ()) -> "RunPlan":
-    """Estimate a run. pairs: further overrides."""
+def plan_run(options: PlanOptions) -> "RunPlan":
+    """Estimate a run."""
     from bertzoo.core import config as loader
     from bertzoo.core.errors import UserError
     from bertzoo.core.kinds import config_class, kind_of_files
@@ -321,7 +321,7 @@ def plan_run(options: PlanOptions, pairs: Sequence[tuple[str, str]] = ()) -> "Ru
     from bertzoo.pruning.settings import Prune
     from bertzoo.runs.configs import Pretrain, Transfer
 
-    overrides = [*loader.as_options(options.overrides or {}), *pairs]
+    overrides = loader.as_options(options.overrides)
     if isinstance(config := options.config, Pretrain | Transfer | Prune):
         recipe = loader.changed(config, overrides)
     else:
@@ -365,13 +365,13 @@ def benchmark(options: BenchmarkOptions) -> "BenchmarkResult":
     return run_benchmark(options)
 
 
-def run_benchmark(options: BenchmarkOptions, pairs: Sequence[tuple[str, str]] = ()) -> "BenchmarkResult":
-    """Measure models. pairs: further overrides."""
+def run_benchmark(options: BenchmarkOptions) -> "BenchmarkResult":
+    """Measure models."""
     from bertzoo.benchmarking.benchmark import benchmark
     from bertzoo.core.config import as_options
     from bertzoo.core.errors import UserError
 
     if isinstance(options.models, str | Path):
         raise UserError(f"models is one name, {str(options.models)!r}. Give a list of names.")
-    names, overrides = [str(model) for model in options.models], [*as_options(options.overrides or {}), *pairs]
-    return benchmark(names, overrides=overrides, settings=options, parts=options.parts)
+    names = [str(model) for model in options.models]
+    return benchmark(names, overrides=as_options(options.overrides), settings=options, parts=options.parts)

@@ -1,6 +1,6 @@
 """The options of the commands that are functions too: their fields are flags and arguments (`core/options.py`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass
 from functools import partial
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.core import paths
+from bertzoo.core.config import Overrides
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option, parse_text
 from bertzoo.core.paths import Location
@@ -155,7 +156,7 @@ class BenchmarkOptions(BenchmarkSettings):
 
     models: Sequence[Location] = option("the models to measure", metavar="MODEL", parse=str, repeat=True)
     _: KW_ONLY
-    overrides: Mapping[str, Any] | None = None
+    overrides: Overrides | None = None
     parts: bool = option(
         "print the share of each part, such as attention, in a model's FLOPs",
         False,
@@ -180,7 +181,7 @@ class PlanOptions:
     config: Config = config_field()
     _: KW_ONLY
     topology: str = option("the TPU slice, such as v5e:16x16 or v5litepod-256", group="planning", metavar="SLICE")
-    overrides: Mapping[str, Any] | None = None
+    overrides: Overrides | None = None
     compile_steps: bool = option(
         "estimate without the TPU compiler",
         True,
@@ -222,7 +223,7 @@ class TokenizeOptions:
     config: Config = option(
         "a pretraining config whose [data] applies; repeatable (default: none)", (), metavar="CONFIG", repeat=True
     )
-    overrides: Mapping[str, Any] | None = None
+    overrides: Overrides | None = None
     workers: int = option("processes that tokenise; 0: one per core", 0, group="speed", metavar="N", least=0)
 
 
@@ -241,7 +242,7 @@ class RunOptions:
     config: Config = config_field()
     _: KW_ONLY
     run_dir: Location = option("the run's directory or gs:// URL", group="output", metavar="RUN")
-    overrides: Mapping[str, Any] | None = None
+    overrides: Overrides | None = None
     corpus: str | None = corpus_field("input", "the corpus of a resumed run")
     workers: int = option("processes that tokenise; 0: one per core", 0, group="speed", metavar="N", least=0)
     batch_workers: int = option(
@@ -312,4 +313,4 @@ class FinetuneOptions:
         "a fine-tuning run on the same task, or its URL; the loss is the config's alpha times the loss on the "
         "labels plus (1 - alpha) times the loss on the teacher's predictions (default: none)",
     )
-    overrides: Mapping[str, Any] | None = None
+    overrides: Overrides | None = None

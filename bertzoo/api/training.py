@@ -108,7 +108,7 @@ def pretrain(options: PretrainOptions) -> Run:
     if isinstance(config, Pretrain):
         recipe = resolve(Pretrain, config, options.overrides)
     else:
-        recipe = load_recipe(config_files(config), as_options(options.overrides or {}), origin, run_dir)
+        recipe = load_recipe(config_files(config), as_options(options.overrides), origin, run_dir)
     return Run(run_dir, train(recipe, run_dir, origin, execution(options)))
 
 

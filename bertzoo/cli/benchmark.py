@@ -12,18 +12,17 @@ examples:
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertzoo.api.options import BenchmarkOptions
 from bertzoo.cli.support.options import json_field
 from bertzoo.core.atomic import check_file
+from bertzoo.core.config import as_options
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import flag_of, option, set_options
 from bertzoo.runs.kinds import PRETRAIN
 
-Overrides = Sequence[tuple[str, str]]
 _TABLE = "latency table"
 
 config = PRETRAIN.config  # what MODEL can name
@@ -53,16 +52,16 @@ class BenchmarkFlags(BenchmarkOptions):
     json: bool = json_field()
 
 
-def main(options: BenchmarkFlags, overrides: Overrides) -> int:
+def main(options: BenchmarkFlags) -> int:
     """Measure the models and print the results, or write a latency table."""
     if options.table is not None:
         check_file(options.table, f"--table={options.table}")
-        return _table(options, options.table, overrides)
+        return _table(options, options.table)
     for shown in set_options(options, ("dimensions", "steps")):
         raise UserError(f"{shown} applies only to --table. Add --table=FILE, or leave {shown} out.")
     from bertzoo.api.models import run_benchmark
 
-    result = run_benchmark(options, overrides)
+    result = run_benchmark(options)
     if options.json:
         print(json.dumps(result.document()))
         return 0
@@ -72,7 +71,7 @@ def main(options: BenchmarkFlags, overrides: Overrides) -> int:
     return 0
 
 
-def _table(options: BenchmarkFlags, file: Path, overrides: Overrides) -> int:
+def _table(options: BenchmarkFlags, file: Path) -> int:
     from bertzoo.benchmarking import latency
     from bertzoo.core import atomic
 
@@ -96,7 +95,7 @@ def _table(options: BenchmarkFlags, file: Path, overrides: Overrides) -> int:
         rounds=options.rounds,
     )
     name = str(options.models[0])
-    table = latency.measure_config(name, overrides, settings)
+    table = latency.measure_config(name, as_options(options.overrides), settings)
     atomic.write_json(file, table.document())
     if options.json:
         print(json.dumps(table.document()))

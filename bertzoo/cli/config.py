@@ -38,13 +38,14 @@ class ConfigFlags:
 
     config: Config = config_field(())
     _: KW_ONLY
+    overrides: tuple[tuple[str, str], ...] = ()
     schema: bool = option("print the JSON schema of all configs", False, group="output")
 
 
-def main(options: ConfigFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: ConfigFlags) -> int:
     """Print the complete config, or the schema."""
     if options.schema:
-        if options.config or overrides:
+        if options.config or options.overrides:
             raise UserError("--schema is about all configs. Leave CONFIG and all other options out.")
         from bertzoo.core.json_schema import json_schema
 
@@ -53,19 +54,19 @@ def main(options: ConfigFlags, overrides: Sequence[tuple[str, str]]) -> int:
     if not options.config:
         raise UserError("CONFIG is missing. Name a config, as in `bertzoo config demo`, or use --schema.")
     if options.config[0] in VERBS:
-        recipe = command_config([*options.config, *(f"--{key}={value}" for key, value in overrides)])
+        recipe = command_config([*options.config, *(f"--{key}={value}" for key, value in options.overrides)])
     else:
         cls = kind_of_files(*options.config).config()
-        for key, _ in overrides:
+        for key, _ in options.overrides:
             cli.check_key(key, ["debug"], paths_by_name(cls))
-        recipe = loader.load(cls, options.config, overrides)
+        recipe = loader.load(cls, options.config, options.overrides)
     print(loader.dump(recipe), end="")
     return 0
 
 
 def command_config(argv: Sequence[str]) -> Any:
     """Return the config of a command line of pretrain, transfer or prune; raises the command's UserError."""
-    verb, options, overrides = cli.parse(argv)
+    verb, options = cli.parse(argv)
     if options is None:
         raise UserError(
             f"`bertzoo config {argv[0]}` prints the config and takes no --help. Run `bertzoo {argv[0]} --help`."
@@ -80,6 +81,6 @@ def command_config(argv: Sequence[str]) -> Any:
             )
 
         if options.from_model is not None and not options.from_model.exists():
-            return loader.load(verb.config(), options.config, overrides, {"model": absent})
-        return load_recipe(options.config, overrides, options.from_model, options.run_dir)
-    return loader.load(verb.config(), options.config, overrides)
+            return loader.load(verb.config(), options.config, options.overrides, {"model": absent})
+        return load_recipe(options.config, options.overrides, options.from_model, options.run_dir)
+    return loader.load(verb.config(), options.config, options.overrides)

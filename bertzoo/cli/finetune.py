@@ -12,10 +12,10 @@ examples:
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
+from bertzoo.api.arguments import resolve
 from bertzoo.api.options import Config, FinetuneOptions, config_field
 from bertzoo.cli.support.options import json_field
 from bertzoo.finetuning.kind import FINETUNE
@@ -70,13 +70,12 @@ def check_models(options: FinetuneFlags, recipe: "Finetune", seen: set[Any]) -> 
         seen.add(key)
 
 
-def main(options: FinetuneFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: FinetuneFlags) -> int:
     """Train all seeds and print their results."""
-    from bertzoo.core import config as loader
     from bertzoo.finetuning import run
     from bertzoo.finetuning.settings import Finetune
 
-    recipe = loader.load(Finetune, options.config, overrides)
+    recipe = resolve(Finetune, options.config, options.overrides)
     results = run.train(recipe, str(options.run_dir), options.from_model, options.teacher)
     print(json.dumps(results) if options.json else "\n".join(run.summary_lines(results)))
     return 0

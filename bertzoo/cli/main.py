@@ -10,10 +10,10 @@ Exit codes:
 
 A verb is a module of `bertzoo.cli`: its docstring is the help text, and `main(options) -> int` returns the exit code.
 The fields of the dataclass that annotates `options` are the flags. A verb with a config also has `config() -> type`,
-which returns the config's class, and `main(options, overrides)`; `--a.b=value` sets a field of the config. If a verb's
-module sets `PASSES_ON`, the overrides are options that it does not declare, and it checks them itself or passes them to
-another command. `PASSES_ON` is True or a text about these options for the help. Only the requested verb's module is
-imported.
+which returns the config's class; `--a.b=value` sets a field of the config, and is one of the pairs in the options'
+field `overrides`. If a verb's module sets `PASSES_ON`, the overrides are options that it does not declare, and it
+checks them itself or passes them to another command. `PASSES_ON` is True or a text about these options for the help.
+Only the requested verb's module is imported.
 """
 
 import errno
@@ -198,19 +198,12 @@ def run(argv: Sequence[str]) -> int:
     if argv[0] == "--version":
         print(f"bertzoo {__version__}")
         return 0
-    verb, options, overrides = parse(argv)
-    if options is None:
-        return 0
-    return verb.main(options, overrides) if takes_keys(verb) else verb.main(options)
+    verb, options = parse(argv)
+    return 0 if options is None else verb.main(options)
 
 
-def takes_keys(verb: ModuleType) -> bool:
-    """Return whether a verb takes options that are no fields of its options class."""
-    return hasattr(verb, "config") or hasattr(verb, "PASSES_ON")
-
-
-def parse(argv: Sequence[str]) -> tuple[ModuleType, Any, list[tuple[str, str]]]:
-    """Return the module of a command line's verb, its options, and (key, value) options of the verb's config.
+def parse(argv: Sequence[str]) -> tuple[ModuleType, Any]:
+    """Return the module of a command line's verb, and its options.
 
     The options are None if the command line asks for help, which is then printed.
     Raises UserError.
@@ -234,8 +227,8 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, Any, list[tuple[str, str]]]:
         # Options may stand between a verb's arguments; argparse's own way of allowing that loses a "--".
         args = (parser.parse_args if "--" in own else parser.parse_intermixed_args)(own)
     except SystemExit:  # argparse has printed its help
-        return verb, None, []
-    return verb, read_options(verb.main.__annotations__["options"], args), overrides
+        return verb, None
+    return verb, read_options(verb.main.__annotations__["options"], args, overrides)
 
 
 def verb_parser(name: str, verb: ModuleType) -> Parser:

@@ -31,16 +31,17 @@ class ModelsFlags:
 
     names: tuple[str, ...] = option("shipped configs or TOML files (default: all shipped)", (), metavar="CONFIG")
     _: KW_ONLY
+    overrides: tuple[tuple[str, str], ...] = ()
     json: bool = json_field()
 
 
-def main(options: ModelsFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: ModelsFlags) -> int:
     """Print a row for each model as soon as it is measured."""
     from bertzoo.core import config as loader
     from bertzoo.core.kinds import config_class, shipped
 
     names = options.names or shipped("pretrain")
-    recipes = [loader.load(config_class(name), [name], overrides) for name in names]
+    recipes = [loader.load(config_class(name), [name], options.overrides) for name in names]
     rows = measured(names, recipes)
     if options.json:
         for index, row in enumerate(rows):

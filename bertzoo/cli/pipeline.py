@@ -49,12 +49,12 @@ class PipelineFlags(JobFlags):
     )
 
 
-def main(options: PipelineFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: PipelineFlags) -> int:
     """Run every step that is not finished, or print commands or costs."""
     from bertzoo.jobs.pipeline import jobs_of, load_pipeline
     from bertzoo.jobs.record import JobRecord
 
-    pipeline = load_pipeline(options.pipeline, overrides, options.tasks)
+    pipeline = load_pipeline(options.pipeline, options.overrides, options.tasks)
     record = JobRecord(options.run_dir, pipeline, options.training_dir)
     if options.launch and shutil.which(options.launch[0]) is None:
         raise UserError(f"--launch starts with {options.launch[0]}, which is not a program. Correct its path.")

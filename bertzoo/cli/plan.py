@@ -13,7 +13,6 @@ examples:
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +30,7 @@ class PlanFlags(PlanOptions):
     json: bool = json_field()
 
 
-def main(options: PlanFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: PlanFlags) -> int:
     """Estimate the run and print the plan."""
     import jax
 
@@ -41,6 +40,6 @@ def main(options: PlanFlags, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.api.models import plan_run
     from bertzoo.planning import page
 
-    name, plan = Path(options.config[0]).stem, plan_run(options, overrides)
+    name, plan = Path(options.config[0]).stem, plan_run(options)
     print(json.dumps(page.plan_to_json(name, plan)) if options.json else page.plan_to_text(name, plan))
     return 0

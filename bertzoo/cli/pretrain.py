@@ -13,12 +13,12 @@ examples:
   bertzoo pretrain bert_base --from=bert-base-uncased --data.source='law/*.txt' --run_dir=runs/law
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bertzoo.api.options import PretrainOptions
 from bertzoo.cli.support import training
+from bertzoo.core.config import as_options
 from bertzoo.runs.kinds import PRETRAIN
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ class PretrainFlags(training.ProcessFlags, PretrainOptions):
     """The command's flags."""
 
 
-def main(options: PretrainFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: PretrainFlags) -> int:
     """Pretrain to the end, as the only process or one of several."""
     from bertzoo.runs.pretrain import load_recipe
 
     def load() -> "Pretrain":
-        return load_recipe(options.config, overrides, options.from_model, options.run_dir)
+        return load_recipe(options.config, as_options(options.overrides), options.from_model, options.run_dir)
 
     return training.main(options, load, train, late=options.from_model is not None)
 

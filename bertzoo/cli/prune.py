@@ -12,10 +12,11 @@ examples:
   bertzoo convert runs/66m 66m.tflite --to=litert
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bertzoo.api.arguments import resolve
 from bertzoo.api.options import PruneOptions
 from bertzoo.cli.support import training
 from bertzoo.core.errors import UserError
@@ -35,9 +36,9 @@ class PruneFlags(training.ProcessFlags, PruneOptions):
     """The command's flags."""
 
 
-def main(options: PruneFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: PruneFlags) -> int:
     """Prune to the end, as the only process or one of several."""
-    return training.main(options, training.config_loader(config(), options.config, overrides), train)
+    return training.main(options, partial(resolve, config(), options.config, options.overrides), train)
 
 
 def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:

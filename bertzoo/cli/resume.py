@@ -9,7 +9,6 @@ examples:
   bertzoo resume runs/sst2
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertzoo.cli.support.options import say
@@ -24,9 +23,10 @@ class ResumeFlags:
     """The command's argument."""
 
     run: str = option("the directory or gs:// URL of a run", metavar="RUN")
+    overrides: tuple[tuple[str, str], ...] = ()
 
 
-def main(options: ResumeFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: ResumeFlags) -> int:
     """Run the command that began the run, with its recorded config."""
     from bertzoo.cli.main import run
     from bertzoo.core.kinds import CONFIG, KINDS, kind_of_run
@@ -34,7 +34,7 @@ def main(options: ResumeFlags, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.runs.bucket import Bucket
     from bertzoo.runs.provenance import RUN_JSON
 
-    if named := [value for key, value in overrides if key == "run_dir"]:
+    if named := [value for key, value in options.overrides if key == "run_dir"]:
         raise UserError(
             f"--run_dir={named[0]} does not apply, because RUN = {options.run} names the run. Leave it out."
         )
@@ -49,6 +49,6 @@ def main(options: ResumeFlags, overrides: Sequence[tuple[str, str]]) -> int:
             f"{', '.join(sorted(KINDS))}."
         )
     words = [kind.name, str(directory / CONFIG), f"--run_dir={options.run}"]
-    words += [f"--{key}={value}" for key, value in overrides]
+    words += [f"--{key}={value}" for key, value in options.overrides]
     say(f"bertzoo {' '.join(words)}")
     return run(words)

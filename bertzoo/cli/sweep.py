@@ -14,7 +14,6 @@ examples:
   bertzoo sweep schubert_search --data.source='text/*.txt.xz' --from=runs/bert_base --run_dir=runs/search
 """
 
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from bertzoo.cli.support.jobs import JobFlags, run_list
@@ -41,13 +40,13 @@ class SweepFlags(JobFlags):
     )
 
 
-def main(options: SweepFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: SweepFlags) -> int:
     """Run every unfinished point of the grid, and print the table and the best point of each task."""
     from bertzoo.jobs import progress
     from bertzoo.jobs.record import JobRecord
     from bertzoo.jobs.sweep import load_sweep
 
-    points = load_sweep(options.sweep, overrides, options.tasks, options.random, options.random_seed)
+    points = load_sweep(options.sweep, options.overrides, options.tasks, options.random, options.random_seed)
     record = JobRecord(options.run_dir, points)
     code = run_list(options, record, points.jobs)
     if not options.list and not options.dry_run:

@@ -13,7 +13,6 @@ examples:
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertzoo.api.options import TokenizeOptions
@@ -40,13 +39,13 @@ class TokenizeFlags(TokenizeOptions):
     json: bool = json_field("print the counts as one JSON document")
 
 
-def main(options: TokenizeFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: TokenizeFlags) -> int:
     """Write the corpus and print its counts."""
     from bertzoo.api.corpus import write_corpus
 
     start = time.monotonic()
     with tokenising() as progress:
-        manifest = write_corpus(options, overrides, progress)
+        manifest = write_corpus(options, progress)
     if options.json:
         counts = {name: split.counts for name, split in manifest.splits.items()}
         more = {name: manifest.raw[name] for name in ("dropped", "parts") if name in manifest.raw}

@@ -11,10 +11,11 @@ examples:
   bertzoo transfer mobilebert_transfer --teacher=runs/ib_bert_large --run_dir=runs/trial --stages=1-3 --transfer.steps=9
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from bertzoo.api.arguments import resolve
 from bertzoo.api.options import TransferOptions
 from bertzoo.cli.support import training
 from bertzoo.runs.kinds import TRANSFER
@@ -31,9 +32,9 @@ class TransferFlags(training.ProcessFlags, TransferOptions):
     """The command's flags."""
 
 
-def main(options: TransferFlags, overrides: Sequence[tuple[str, str]]) -> int:
+def main(options: TransferFlags) -> int:
     """Train the student to the end, as the only process or one of several."""
-    return training.main(options, training.config_loader(config(), options.config, overrides), train)
+    return training.main(options, partial(resolve, config(), options.config, options.overrides), train)
 
 
 def train(options: TransferFlags, recipe: "Transfer", execution: "Options") -> str:

@@ -20,6 +20,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.core.schema import NONE
 
 T = TypeVar("T")
+Overrides = Mapping[str, Any] | Sequence[tuple[str, str]]  # by dotted names: Python's values, or the command line's
 
 
 def load(
@@ -128,8 +129,10 @@ def difference(a: Any, b: Any) -> list[str]:
     return [f"{key}: {schema.show(x)} -> {schema.show(y)}" for key, (x, y) in pairs.items() if x != y]
 
 
-def as_options(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Convert Python values, keyed by dotted names, to the override pairs of `load`."""
+def as_options(values: Overrides | None) -> list[tuple[str, str]]:
+    """Convert Python values, keyed by dotted names, to the override pairs of `load`; leaves such pairs as they are."""
+    if not isinstance(values, Mapping):
+        return list(values or ())
     return [
         (key, str(value) if isinstance(value, str | Path) else NONE if value is None else json.dumps(value))
         for key, value in values.items()

@@ -111,6 +111,7 @@ class Config:
 class FinetuneFlags:
     config: tuple[str, ...] = option("configs")
     _: KW_ONLY
+    overrides: tuple[tuple[str, str], ...] = ()
     run_dir: str = option("a directory")
     from_model: str | None = option("a model", None, flag="--from")
     teacher: str | None = option("a model", None)
@@ -120,7 +121,7 @@ def verb() -> Any:
     """A module with the checks of `bertzoo finetune` before a run."""
     module: Any = types.ModuleType("bertzoo.cli.finetune", "Fine-tune.")
 
-    def main(options: FinetuneFlags, overrides: Any) -> int:
+    def main(options: FinetuneFlags) -> int:
         raise NotImplementedError
 
     def task_of(options: FinetuneFlags, recipe: Config) -> Any:

@@ -181,7 +181,7 @@ def test_a_model_without_heads_or_keys_raises(home: Path):
 )
 def test_the_layers_match_the_papers_figure(given, student, teacher, chosen):
     """MobileBERT's Appendix C draws the 1st and the 12th of 24; a model that is not so deep shows its last."""
-    _, options, _ = cli.parse(["inspect", "attention", "m", "--out=a.png", "--text=a", *given])
+    _, options = cli.parse(["inspect", "attention", "m", "--out=a.png", "--text=a", *given])
     roles = {"model": student} if teacher is None else {"teacher": teacher, "student": student}
     models = {
         role: Pretrained(

@@ -20,6 +20,7 @@ class JobFlags:
     """The flags of a command that runs a list of jobs."""
 
     run_dir: str = option("the directory of the list", group="output", metavar="RUN")
+    overrides: tuple[tuple[str, str], ...] = ()
     tasks: tuple[str, ...] = option(
         "only these tasks, with the steps that they need (default: all)", (), group="jobs", metavar="A,B"
     )
@@ -55,13 +56,13 @@ class CommandLines:
 
         Raises the command's UserError.
         """
+        from bertzoo.api.arguments import resolve
         from bertzoo.api.corpus import data_of
         from bertzoo.cli import config
         from bertzoo.cli import main as cli
-        from bertzoo.core import config as loader
         from bertzoo.jobs.check import PlannedRun
 
-        verb, options, overrides = cli.parse(words)
+        verb, options = cli.parse(words)
         if options is None:
             raise UserError(
                 f"--help does not apply to a job. Remove it. `bertzoo {words[0]} --help` lists the options."
@@ -70,16 +71,16 @@ class CommandLines:
             from bertzoo.jobs.record import JobRecord
             from bertzoo.jobs.sweep import load_sweep
 
-            points = load_sweep(options.sweep, overrides, options.tasks, options.random, options.random_seed)
+            points = load_sweep(options.sweep, options.overrides, options.tasks, options.random, options.random_seed)
             record = JobRecord(options.run_dir, points)
             return [run for point in points.jobs for run in self(record.words(point))]
         recipe: Any
         if words[0] in config.VERBS:
             recipe = config.command_config(list(words))
         elif words[0] == "tokenize":
-            recipe = data_of(options, overrides)
+            recipe = data_of(options)
         elif words[0] == "finetune":
-            recipe = loader.load(verb.config(), options.config, overrides)
+            recipe = resolve(verb.config(), options.config, options.overrides)
         else:
             return []
         task = None

@@ -5,7 +5,7 @@ import dataclasses
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -150,11 +150,11 @@ def declare(parser: Parser, cls: type) -> None:
         parser.group(declared.group).add_argument(*names, **more)
 
 
-def read_options(cls: type[T], args: argparse.Namespace) -> T:
-    """Return the options of class `cls` that a command line sets."""
+def read_options(cls: type[T], args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> T:
+    """Return the options of class `cls` that a command line sets. overrides: for its field of this name, if any."""
     values = {field.name: getattr(args, field.name) for field, *_ in declared_options(cls)}
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return cls(**values)
+    values |= {"overrides": overrides} if hasattr(cls, "overrides") else {}
+    return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 def say(message: str) -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +42,6 @@ class ProcessFlags:
         metavar="S",
         flag="--distributed.heartbeat_timeout",
     )
-
-
-def config_loader(cls: type, files: Sequence[str], overrides: Sequence[tuple[str, str]]) -> Callable[[], Any]:
-    """Return a function that loads the config of `files` with the options of the command line."""
-    from bertzoo.core import config as loader
-
-    return functools.partial(loader.load, cls, files, overrides)
 
 
 def main(
