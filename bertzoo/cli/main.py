@@ -53,18 +53,8 @@ _ELSEWHERE = {  # options of other projects, and the last part of the equivalent
     "max_seq_length": "max_length",
     "num_train_epochs": "epochs",
 }
-_WITH_JAX = {
-    "pretrain",
-    "transfer",
-    "prune",
-    "finetune",
-    "resume",
-    "evaluate",
-    "predict",
-    "embed",
-    "search",
-}  # verbs that compute in this process
-
+# Verbs that compute in this process.
+_WITH_JAX = ("pretrain", "transfer", "prune", "finetune", "resume", "evaluate", "predict", "embed", "search")
 _PARSE_FLAGS = (
     "from jaxlib.xla_client import CompileOptions as options; options().executable_build_options.debug_options"
 )

@@ -42,32 +42,19 @@ class Option:
     """
 
     help: str
-    group: str
-    metavar: str | None
-    flag: str
-    least: float | None
-    parse: Callable[[str], Any] | None
-    repeat: bool
-    short: str
-    python: str
+    group: str = "input"
+    metavar: str | None = None
+    flag: str = ""
+    least: float | None = None
+    parse: Callable[[str], Any] | None = None
+    repeat: bool = False
+    short: str = ""
+    python: str = ""
 
 
-def option(
-    help: str,
-    default: Any = dataclasses.MISSING,
-    *,
-    group: str = "input",
-    metavar: str | None = None,
-    flag: str = "",
-    least: float | None = None,
-    parse: Callable[[str], Any] | None = None,
-    repeat: bool = False,
-    short: str = "",
-    python: str = "",
-) -> Any:
-    """Declare a field of an options class; the arguments are those of `Option`."""
-    declared = Option(help, group, metavar, flag, least, parse, repeat, short, python)
-    return dataclasses.field(default=default, metadata={"option": declared})
+def option(help: str, default: Any = dataclasses.MISSING, **more: Any) -> Any:
+    """Declare a field of an options class. more: further fields of `Option`."""
+    return dataclasses.field(default=default, metadata={"option": Option(help, **more)})
 
 
 def declared_options(cls: type) -> Iterable[tuple[dataclasses.Field, Option, Any]]:
