@@ -198,7 +198,7 @@ class PlanOptions:
         parse=lambda text: str(paths.on_disk(text, "--cache =", "Name a directory.")) if text else text,
     )
     save_executable: Location | None = option(
-        "also write the compiled steps into FILE, which the run.executable of a run names",
+        "also write the compiled steps into FILE, which the run.executable of a run names (default: none)",
         None,
         group="planning",
         metavar="FILE",
