@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import jaxlib
+import numpy as np
 import pytest
 import toy
 from jax.experimental.compilation_cache import compilation_cache
@@ -48,9 +49,11 @@ def write(path: Path, mesh: jax.sharding.Mesh) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [1, 4])
-def test_a_run_with_saved_steps_compiles_none_and_equals_the_run_without(devices: int, tmp_path: Path):
-    mesh = toy.mesh(devices, fsdp=min(2, devices))
+@pytest.mark.parametrize("order", [[0], [0, 1, 3, 2]])  # a slice of a TPU has such an order
+def test_a_run_with_saved_steps_compiles_none_and_equals_the_run_without(order: list[int], tmp_path: Path):
+    mesh = toy.mesh(len(order), fsdp=min(2, len(order)))
+    devices = np.array(jax.devices())[order].reshape(mesh.devices.shape)
+    mesh = jax.sharding.Mesh(devices, mesh.axis_names, axis_types=mesh.axis_types)
     file = write(tmp_path / "steps", mesh)
     compiled: list[str] = []
 
