@@ -13,9 +13,11 @@
 #   tail     follow the log of one worker (--worker=0)
 #   stop     make every worker save and end; a `watch` on another machine then ends too
 #   delete   delete the TPU with its disks, after a confirmation (--yes: without)
+#   smoke    rent a TPU of one host, run launch/smoke.sh there, copy its FOLDER to --folder=runs/NAME, delete the TPU
 #
-# create and watch: --accelerator=TYPE (v5litepod-16, v6e-256, v4-128 …), --runtime=VERSION (default: that of the type),
-#   --spot, --reserved or --flex-start=1d (at most 7 days of capacity, when it is free), --poll=30 (seconds). With a run after --, its config is checked before anything is rented.
+# create, watch and smoke: --accelerator=TYPE (v5litepod-16, v6e-256, v4-128 …), --runtime=VERSION (default: that of the
+#   type), --spot, --reserved or --flex-start=1d (at most 7 days of capacity, when it is free), --poll=30 (seconds). With
+#   a run after --, its config is checked before anything is rented.
 # watch: --restarts=100. copy and watch: --copy=PATH, which is copied into the workers' checkout (repeat as needed), and
 #   --before=COMMAND, which every worker then runs, for example to mount a bucket.
 # All actions: --internal-ip, and --dry-run, which prints the commands and runs none.
@@ -28,8 +30,8 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 [[ ${1:-} != --help ]] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit; }
 action=${1:-}
 case $action in
-  create | copy | run | watch | status | tail | stop | delete) shift ;;
-  *) die "unknown action ${action:-(none)}; the actions are create, copy, run, watch, status, tail, stop and delete" ;;
+  create | copy | run | watch | status | tail | stop | delete | smoke) shift ;;
+  *) die "unknown action ${action:-(none)}; the actions are create, copy, run, watch, status, tail, stop, delete and smoke" ;;
 esac
 # Check the run's config with this machine's bertzoo. It reads the files that the workers will read, from the checkout
 # and from --copy. Files elsewhere on the workers cannot be checked here.
@@ -55,7 +57,7 @@ check_config() {
 }
 
 name="" zone="" place=() accelerator="" runtime="" tier=() poll=30 restarts=100 worker=0 yes=false
-ip=() extra=() before="" flex=() track=()
+folder="" ip=() extra=() before="" flex=() track=()
 while (($#)); do
   case $1 in
     --name=*) name=${1#*=} && name_like --name "$name" 40 ;;
@@ -72,6 +74,7 @@ while (($#)); do
     --copy=?*) extra+=("${1#*=}") ;;
     --before=?*) before=${1#*=} ;;
     --yes) yes=true ;;
+    --folder=?*) folder=${1#*=} ;;
     --dry-run) dry_run=true ;;
     --) shift && run=("$@") && break ;;
     *) die "unknown argument $1; \`$me --help\` lists the options, and the run comes after --" ;;
@@ -85,7 +88,7 @@ if ((${#flex[@]})); then tier=("${flex[@]}") track=(alpha); fi # flags of gcloud
 place=("--zone=$zone" "${place[@]}")
 for path in "${extra[@]}"; do [[ -e $path ]] || die "--copy=$path does not exist"; done
 if [[ $action == run || $action == watch ]] || ((${#run[@]})); then take_run "${run[@]}"; fi
-if [[ $action == create || $action == watch ]]; then
+if [[ $action == create || $action == watch || $action == smoke ]]; then
   [[ -n $accelerator ]] || die "--accelerator=TYPE is missing: v5litepod-16, v6e-256 or another type of the zone"
   if [[ -z $runtime ]]; then
     case $accelerator in # https://cloud.google.com/tpu/docs/runtimes
@@ -97,6 +100,13 @@ if [[ $action == create || $action == watch ]]; then
       *) die "--accelerator=$accelerator is of no known generation; name its software with --runtime=VERSION" ;;
     esac
   fi
+fi
+if [[ $action == smoke ]]; then
+  ((${#run[@]} == 0)) || die "smoke has runs of its own; leave out what follows --"
+  # The hosts of a larger slice need a folder that all of them see.
+  [[ ${accelerator##*-} =~ ^[1-8]$ ]] || die "--accelerator=$accelerator: smoke takes types of one host, such as v5litepod-8, v6e-8 and v4-8"
+  folder=${folder:-runs/$name}
+  [[ ! -e $folder ]] || die "--folder=$folder exists already; name a new one"
 fi
 if [[ $action == create || $action == watch ]] && ((${#run[@]})); then check_config; fi
 need gcloud "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
@@ -280,7 +290,23 @@ watch() {
   exit "$outcome"
 }
 
+smoke() {
+  ask
+  [[ $state == ABSENT ]] || die "$name is $state already; smoke deletes its TPU, so give it a --name of its own"
+  local code=0
+  # Whatever fails, or stops this script, the TPU is deleted.
+  trap 'act "${resources[@]}" delete "$name" "${place[@]}" --force --quiet; rm -rf -- "$scratch"' EXIT
+  request
+  copy
+  on 0 "PATH=\$HOME/bertzoo-venv/bin:\$PATH bash bertzoo/launch/smoke.sh smoke" || code=$?
+  act mkdir -p -- "$(dirname -- "$folder")"
+  act "${vm[@]}" scp --recurse "$name:smoke" "$folder" "${place[@]}" "${ip[@]}" --worker=0
+  say "the results are in $folder; paste $folder/smoke.txt into the issue form \"TPU smoke test\""
+  exit "$code"
+}
+
 case $action in
+  smoke) smoke ;;
   create) request ;;
   copy) copy ;;
   run) allow && start ;;

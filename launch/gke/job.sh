@@ -8,8 +8,10 @@
 #   status   show the JobSet and its pods
 #   logs     follow the log of the first host of the first slice
 #   delete   stop the run (its pods save first) and remove it; the files that it has written stay
+#   smoke    run launch/smoke.sh on a slice of one host, copy its FOLDER to the bucket and to --folder=runs/NAME, and
+#            remove the JobSet
 #
-# apply and show: --tpu=v4|v5e|v5p|v6e|tpu7x, --topology=4x4 (2x2x1 …, of one slice), --image=IMAGE, --slices=1,
+# apply, show and smoke: --tpu=v4|v5e|v5p|v6e|tpu7x, --topology=4x4 (2x2x1 …, of one slice), --image=IMAGE, --slices=1,
 #   --spot, --flex-start or --reservation=NAME (nodes of that kind), --queue=NAME (Kueue's local queue; admits the run
 #   whole) with --priority=CLASS (Kueue's WorkloadPriorityClass), --restarts=100, --grace=120 (seconds for saving), --chips-per-host=N (if the machine type has an unusual number),
 #   --bucket=BUCKET (a Cloud Storage bucket, mounted at /bucket), --service-account=default.
@@ -23,10 +25,10 @@ template=$(dirname -- "${BASH_SOURCE[0]}")/jobset.yaml
 [[ ${1:-} != --help ]] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit; }
 action=${1:-}
 case $action in
-  apply | show | status | logs | delete) shift ;;
-  *) die "unknown action ${action:-(none)}; the actions are apply, show, status, logs and delete" ;;
+  apply | show | status | logs | delete | smoke) shift ;;
+  *) die "unknown action ${action:-(none)}; the actions are apply, show, status, logs, delete and smoke" ;;
 esac
-name="" tpu="" topology="" image="" slices=1 tier=() queue="" priority="" restarts=100 grace=120 chips="" bucket="" account=default
+name="" tpu="" topology="" image="" slices=1 tier=() queue="" priority="" restarts=100 grace=120 chips="" bucket="" folder="" account=default
 where=()
 while (($#)); do
   case $1 in
@@ -43,6 +45,7 @@ while (($#)); do
     --grace=*) grace=${1#*=} && whole --grace "$grace" 1 ;;
     --chips-per-host=*) chips=${1#*=} && whole --chips-per-host "$chips" 1 ;;
     --bucket=?*) bucket=${1#*=} ;;
+    --folder=?*) folder=${1#*=} ;;
     --service-account=?*) account=${1#*=} ;;
     --context=?* | --namespace=?*) where+=("$1") ;;
     --dry-run) dry_run=true ;;
@@ -135,7 +138,7 @@ manifest() {
   fill POD_ANNOTATIONS "$annotations"
   fill MOUNTS "[$mounts]"
   fill VOLUMES "[$volumes]"
-  fill VERB "${run[0]}"
+  fill COMMAND "[$command]"
   fill IMAGE "$(json "$image")"
   fill WORDS "$(json "$words" | sed 's/@/\\u0040/g')" # so that nothing in it is replaced
   fill RUN "$arguments" # last, so that nothing in it is replaced
@@ -147,7 +150,18 @@ if [[ $action == apply || $action == show ]]; then
   describe_slice
   [[ -n $image ]] || die "--image=IMAGE is missing: launch/gke/Dockerfile makes one"
   arguments=$(json_list "${run[@]:1}")
-  words=$(quoted "${run[@]}")
+  words=$(quoted "${run[@]}") command="bertzoo, ${run[0]}"
+fi
+if [[ $action == smoke ]]; then
+  describe_slice
+  ((${#run[@]} == 0)) || die "smoke has runs of its own; leave out what follows --"
+  ((hosts == 1)) || die "--topology=$topology has $hosts hosts; smoke takes a slice of one, such as 2x2"
+  [[ -n $image ]] || die "--image=IMAGE is missing: launch/gke/Dockerfile makes one"
+  [[ -n $bucket ]] || die "--bucket=BUCKET is missing: the results go through it"
+  folder=${folder:-runs/$name}
+  [[ ! -e $folder ]] || die "--folder=$folder exists already; name a new one"
+  words=smoke command=bash
+  arguments=$(json_list -c "launch/smoke.sh /tmp/smoke; code=\$?; cp -r /tmp/smoke /bucket/$name && exit \$code")
 fi
 if [[ $action == show ]]; then
   manifest
@@ -167,9 +181,30 @@ ask() {
   state=${answer%%=*} there=${answer#*=}
   : "${state:=RUNNING}"
 }
+send() {
+  if "$dry_run"; then
+    manifest
+    act "${kubectl[@]}" apply -f -
+  else
+    manifest | act "${kubectl[@]}" apply -f -
+  fi
+}
 remove() { act "${kubectl[@]}" delete jobset "$name" --ignore-not-found --wait; }
 
 case $action in
+  smoke)
+    need gcloud "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
+    "$dry_run" || ask
+    [[ $state == ABSENT ]] || die "there is a JobSet $name already; give the smoke test a --name of its own"
+    trap remove EXIT # whatever fails
+    send
+    act "${kubectl[@]}" wait --for='jsonpath={.status.terminalState}' --timeout=2h "jobset/$name"
+    act mkdir -p -- "$folder"
+    act gcloud storage cp --recursive "gs://$bucket/$name/*" "$folder"
+    say "the results are in $folder; paste $folder/smoke.txt into the issue form \"TPU smoke test\""
+    "$dry_run" || ask
+    "$dry_run" || [[ $state == Completed ]] || fail "the smoke test failed"
+    ;;
   apply)
     if ! "$dry_run"; then
       ask
@@ -184,12 +219,7 @@ case $action in
         *) say "$name is still running; it was left alone" && exit ;;
       esac
     fi
-    if "$dry_run"; then
-      manifest
-      act "${kubectl[@]}" apply -f -
-    else
-      manifest | act "${kubectl[@]}" apply -f -
-    fi
+    send
     ;;
   status)
     act "${kubectl[@]}" get jobsets --field-selector="metadata.name=$name"

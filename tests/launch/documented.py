@@ -78,6 +78,12 @@ COMMANDS = {
         names("--zone"),
         (2, 99),
     ),
+    "gcloud storage cp": Command(
+        "https://cloud.google.com/sdk/gcloud/reference/storage/cp", bare=names("--recursive"), words=(2, 99)
+    ),
+    "kubectl wait": Command(
+        f"{KUBECTL_REFERENCE}/kubectl_wait/", names("--for --timeout --selector") | KUBECTL, words=(1, 2)
+    ),
     "kubectl apply": Command(
         f"{KUBECTL_REFERENCE}/kubectl_apply/",
         names("--filename -f --validate --timeout --field-manager") | KUBECTL,

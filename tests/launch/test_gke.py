@@ -211,6 +211,25 @@ def test_the_image_can_read_a_bucket():
     )
 
 
+ONE_HOST = ("--tpu=v6e", "--topology=2x2", "--bucket=b")
+
+
+@pytest.mark.parametrize("end", ["Completed", "Failed"])
+def test_a_smoke_test_brings_its_results_and_is_removed(cloud: Cloud, end: str, tmp_path):
+    cloud.set(ends=end)
+    options = (*IMAGE, *ONE_HOST, f"--folder={tmp_path}/results")
+    out = cloud.run("gke/job.sh", "smoke", *options, code=int(end == "Failed"))
+    container = pod(yaml.safe_load((cloud.folder / "applied.yaml").read_text()))["containers"][0]
+    assert container["command"] == ["bash"] and container["args"][0] == "-c"
+    assert container["args"][1] == "launch/smoke.sh /tmp/smoke; code=$$?; cp -r /tmp/smoke /bucket/run && exit $$code"
+    assert cloud.calls("gcloud", "storage") == [["cp", "--recursive", "gs://b/run/*", f"{tmp_path}/results"]]
+    assert (tmp_path / "results/smoke.txt").exists() and mentions(out, "results/smoke.txt")
+    assert cloud.calls("kubectl", "delete") == [["jobset", "run", "--ignore-not-found", "--wait"]]
+    cloud.set(jobsets={"run": ""})
+    cloud.run("gke/job.sh", "smoke", *IMAGE, *ONE_HOST, code=2)
+    assert len(cloud.calls("kubectl", "delete")) == 1  # not somebody's run
+
+
 def test_the_other_actions(cloud: Cloud):
     cloud.run("gke/job.sh", "status", "--name=run")
     cloud.run("gke/job.sh", "logs", "--name=run")
@@ -227,9 +246,9 @@ def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, after: str):
     assert cloud.code in (1, 7) and mentions(out, "kubectl") and not cloud.calls("kubectl", after)
 
 
-@pytest.mark.parametrize("action", ["apply", "status", "logs", "delete"])
+@pytest.mark.parametrize("action", ["apply", "status", "logs", "delete", "smoke"])
 def test_a_dry_run_sends_no_request(cloud: Cloud, action: str):
-    rest = (*SLICE, "--image=i", *RUN) if action == "apply" else ()
+    rest = {"apply": (*SLICE, "--image=i", *RUN), "smoke": (*ONE_HOST, "--image=i")}.get(action, ())
     assert "+ kubectl " in cloud.run("gke/job.sh", action, "--name=run", "--dry-run", *rest) and not cloud.calls()
 
 
@@ -249,6 +268,8 @@ def test_a_dry_run_sends_no_request(cloud: Cloud, action: str):
         (("apply", *IMAGE, *SLICE, "--priority=urgent", *RUN), ("--priority=urgent", "--queue=NAME")),
         (("apply", *IMAGE, *SLICE, "--queue=Team_A", *RUN), ("--queue=Team_A",)),
         (("apply", *IMAGE, *SLICE, "--", "demo"), ("--run_dir=PATH",)),
+        (("smoke", *IMAGE, *SLICE, "--bucket=b"), ("--topology=4x4", "4 hosts")),
+        (("smoke", *IMAGE, *ONE_HOST[:2]), ("--bucket=BUCKET",)),
         (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), ("character",)),
     ],
 )

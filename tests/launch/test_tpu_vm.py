@@ -95,6 +95,33 @@ def test_flex_start_asks_for_capacity_for_a_time(cloud: Cloud):
     assert asked[-2:] == ["--provisioning-model=flex-start", "--max-run-duration=1d"]
 
 
+SMOKE = (*WHERE, "--accelerator=v6e-8", "--poll=0")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_smoke_test_brings_its_results_and_deletes_the_tpu(cloud: Cloud, code: int, tmp_path: Path):
+    """In place of launch/smoke.sh, whose runs tests/launch/test_smoke.py has."""
+    cloud.set(smoke=code)
+    out = cloud.run("tpu_vm.sh", "smoke", *SMOKE, f"--folder={tmp_path}/results", code=code)
+    assert (tmp_path / "results/smoke.txt").read_text() == "measured\n" and mentions(
+        out, "results/smoke.txt", "issue form"
+    )
+    assert len(cloud.calls(*QUEUED, "create")) == len(cloud.calls(*QUEUED, "delete")) == 1
+    assert mentions(
+        cloud.run("tpu_vm.sh", "smoke", *SMOKE, f"--folder={tmp_path}/results", code=2), "results", "exists"
+    )
+    cloud.set(states=["ACTIVE"])
+    assert mentions(cloud.run("tpu_vm.sh", "smoke", *SMOKE, code=2), "pod", "ACTIVE", "--name")
+    assert len(cloud.calls(*QUEUED, "delete")) == 1  # not somebody's TPU
+
+
+@pytest.mark.parametrize("step", ["tpu-vm scp", "tpu_worker.sh install"])
+def test_a_smoke_test_that_fails_deletes_the_tpu_too(cloud: Cloud, step: str):
+    cloud.set(failures=[[step, 7, 1]])
+    cloud.run("tpu_vm.sh", "smoke", *SMOKE, code=7)
+    assert len(cloud.calls(*QUEUED, "delete")) == 1
+
+
 PRUNING = ("--", "prune", "prune_66m", "--from=bucket/bert")
 
 
@@ -367,18 +394,22 @@ def test_a_failed_deletion_is_an_error(ready: Cloud):
     assert len(ready.calls(*QUEUED, "delete")) == 1
 
 
-@pytest.mark.parametrize("action", ["create", "copy", "run", "watch", "status", "tail", "stop", "delete"])
+@pytest.mark.parametrize("action", ["create", "copy", "run", "watch", "status", "tail", "stop", "delete", "smoke"])
 def test_a_dry_run_creates_nothing(cloud: Cloud, action: str):
-    asked = TPU if action in ("create", "watch") else WHERE
+    asked = TPU if action in ("create", "watch") else SMOKE if action == "smoke" else WHERE
     out = cloud.run("tpu_vm.sh", action, *asked, "--dry-run", *(RUN if action in ("run", "watch") else ()))
     assert "+ gcloud compute tpus " in out and not cloud.calls()
     assert "ABSENT" not in out or action in (
         "create",
         "watch",
         "delete",
+        "smoke",
     )  # no request was sent, so the state is unknown
     if action == "copy":
         assert "stash create\n" in out and out.rstrip().count("tar.gz COMMIT\n") == 1
+    if action == "smoke":
+        steps = ["describe", "create", "git", "tar\\ ", "install", "smoke.sh", "pod:smoke", "issue form", "delete"]
+        assert [out.index(step) for step in steps] == sorted(out.index(step) for step in steps)
     if action == "watch":
         steps = ["describe", "create", "git", "scp", "tar\\ ", "install", "start", "then: "]
         assert [out.index(step) for step in steps] == sorted(out.index(step) for step in steps)
@@ -398,6 +429,8 @@ def test_a_dry_run_creates_nothing(cloud: Cloud, action: str):
         (("create", *WHERE, "--accelerator=v6e-8", "--spot", "--flex-start=1d"), ("--spot", "--flex-start")),
         (("copy", *WHERE, "--copy=nowhere"), ("--copy=nowhere",)),
         (("run", *WHERE), ("CONFIG --run_dir=PATH",)),
+        (("smoke", *WHERE, "--accelerator=v6e-16"), ("--accelerator=v6e-16", "one host")),
+        (("smoke", *SMOKE, *RUN), ("smoke", "--")),
         (("watch", *TPU, "--", "demo"), ("--run_dir=PATH",)),
         (("watch", *TPU, "demo", "--run_dir=x"), ("argument demo", "--")),
     ],
