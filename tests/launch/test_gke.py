@@ -221,7 +221,7 @@ def test_a_smoke_test_brings_its_results_and_is_removed(cloud: Cloud, end: str, 
     out = cloud.run("gke/job.sh", "smoke", *options, code=int(end == "Failed"))
     container = pod(yaml.safe_load((cloud.folder / "applied.yaml").read_text()))["containers"][0]
     assert container["command"] == ["bash"] and container["args"][0] == "-c"
-    assert container["args"][1] == "launch/smoke.sh /tmp/smoke; code=$$?; cp -r /tmp/smoke /bucket/run && exit $$code"
+    assert container["args"][1] == "launch/smoke.sh smoke; code=$$?; cp -r smoke /bucket/run && exit $$code"
     assert cloud.calls("gcloud", "storage") == [["cp", "--recursive", "gs://b/run/*", f"{tmp_path}/results"]]
     assert (tmp_path / "results/smoke.txt").exists() and mentions(out, "results/smoke.txt")
     assert cloud.calls("kubectl", "delete") == [["jobset", "run", "--ignore-not-found", "--wait"]]
