@@ -180,7 +180,9 @@ class PlanOptions:
 
     config: Config = config_field()
     _: KW_ONLY
-    topology: str = option("the TPU slice, such as v5e:16x16 or v5litepod-256", group="planning", metavar="SLICE")
+    topology: str = option(
+        "the TPU slice, such as v5e:16x16 or v6e-8; two: 2xv5e:16x16", group="planning", metavar="SLICE"
+    )
     overrides: Overrides | None = None
     compile_steps: bool = option(
         "estimate without the TPU compiler",
