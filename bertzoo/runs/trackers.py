@@ -23,6 +23,7 @@ _LOG = logging.getLogger(__name__)
 PROJECT = "bertzoo"  # unless the tracker's own environment variable names another
 Log = Callable[[dict[str, float], int], Any]  # (metrics, step); what a tracker returns does not matter
 End = Callable[[], Any]
+_PARAMS = 100  # most parameters in a request to MLflow
 
 
 def check_installed(trackers: Sequence[str]) -> None:
@@ -57,7 +58,9 @@ def _mlflow(run: RunDirectory, name: str, identity: str | None, recipe: Mapping[
         found = client.get_experiment_by_name(project)
         experiment = client.create_experiment(project) if found is None else found.experiment_id
         identifier = client.create_run(experiment, run_name=name).info.run_id
-        client.log_batch(identifier, params=[entities.Param(key, str(value)) for key, value in leaves(recipe, "")])
+        params = [entities.Param(key, str(value)) for key, value in leaves(recipe, "")]
+        for start in range(0, len(params), _PARAMS):
+            client.log_batch(identifier, params=params[start : start + _PARAMS])
     client.update_run(identifier, status="RUNNING")
 
     def log(metrics: dict[str, float], step: int) -> None:

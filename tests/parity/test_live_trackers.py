@@ -16,6 +16,11 @@ from comparing import needs
 
 needs("wandb", "mlflow", "trackio")
 
+from bertzoo.core import config
+from bertzoo.runs.configs import Transfer
+from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.runs.trackers import Tracker
+
 TRACKERS = ("wandb", "mlflow", "trackio")
 
 
@@ -75,6 +80,18 @@ def test_mlflow_has_one_run_with_all_steps(folder, losses, monkeypatch):
     for split, expected in losses.items():
         history = client.get_metric_history(run.info.run_id, f"{split}/loss")
         assert {point.step: point.value for point in history} == expected
+
+
+def test_mlflow_takes_a_config_with_more_keys_than_a_request_may_have(tmp_path, monkeypatch):
+    from mlflow import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path / 'mlflow'}")
+    (tmp_path / "run").mkdir()
+    recipe = config.load(Transfer, ["mobilebert_transfer"], [])
+    Tracker("mlflow", RunDirectory(tmp_path / "run"), recipe).close()
+    params = MlflowClient().get_run(identity(tmp_path, "mlflow")).data.params
+    assert len(params) > 100 and params["teacher.kind"] == "mobilebert"
 
 
 def test_trackio_has_one_run_with_all_steps(folder, losses):
