@@ -53,8 +53,8 @@ The screen is broken, as you can see in the picture.""".splitlines()
 OPTIONS = ["--task=own", "--own.kind=entities", "--max_length=64", "--seeds=1", "--optimizer.learning_rate=2e-4"]
 
 
-def letters(templates: Sequence[str], count: int, seed: int) -> list[dict]:
-    """Texts of one to four sentences, with the spans of what was filled in."""
+def letters(templates: Sequence[str], count: int, seed: int, most: int = 4) -> list[dict]:
+    """Texts of one to `most` sentences, with the spans of what was filled in."""
     from faker import Faker  # pyright: ignore[reportMissingImports]
 
     draw, fakes = random.Random(seed), [Faker(locale) for locale in LOCALES]
@@ -63,7 +63,7 @@ def letters(templates: Sequence[str], count: int, seed: int) -> list[dict]:
     made = []
     for _ in range(count):
         fake, text, spans = draw.choice(fakes), "", []
-        for template in draw.sample(templates, draw.randint(1, 4)):
+        for template in draw.sample(templates, draw.randint(1, most)):
             for part in re.split(r"\{(\w+)\}", (" " if text else "") + template):
                 value = part
                 if part in FIELDS:
